@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from profiler_ext.exporters.display_text import (
     short_path,
     time_text,
 )
+from profiler_ext.exporters.placed_text import PlacedText
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, IdlePieces, Place, Settings, first_rows, numbered
@@ -22,7 +24,7 @@ from profiler_ext.records import Analysis, IdlePieces, Place, Settings, first_ro
 _SHOWN_CAUSES = 6
 
 
-def idle_texts(analysis: Analysis, most: int) -> list[str]:
+def idle_texts(analysis: Analysis, most: int) -> list[PlacedText]:
     """Return lines that say why devices ran nothing for most of their idle time, largest first.
 
     Args:
@@ -30,17 +32,20 @@ def idle_texts(analysis: Analysis, most: int) -> list[str]:
         most: so many lines at most, besides one that says how much is left.
     """
     named = ActivityNames(analysis.recording.graphs)
-    sums: dict[str, int] = {}
+    sums: dict[PlacedText, int] = {}
     for (cause, place, did), duration_ns in _distinct(analysis.idle):
-        text = f"{cause_text(cause)}{_where(place, did, analysis.recording.settings, named)}"
+        text = _placed(cause, place, did, analysis.recording.settings, named)
         sums[text] = sums.get(text, 0) + duration_ns
     largest = sorted(sums.items(), key=lambda each: -each[1])
     steps = len(analysis.steps)
-    shown = [f"{of_step_text(took_ns, steps)}: {text}" for text, took_ns in largest[:most]]
+    shown = largest[:most]
     if rest := largest[most:]:
         left_ns = sum(duration_ns for _, duration_ns in rest)
-        shown.append(f"{of_step_text(left_ns, steps)}: {len(rest)} more causes and lines")
-    return [printable(f"idle {text}") for text in shown]
+        shown.append((PlacedText(f"{len(rest)} more causes and lines"), left_ns))
+    return [
+        replace(text, before=f"idle {of_step_text(took_ns, steps)}: {text.before}")
+        for text, took_ns in shown
+    ]
 
 
 def cause_parts(table: tables.DataFrame) -> list[tuple[str, int]]:
@@ -108,8 +113,11 @@ def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None],
         yield (said[0], said[1], said[2] or None), duration_ns
 
 
-def _where(place: Place, did: str | None, settings: Settings, named: ActivityNames) -> str:
+def _placed(
+    cause: str, place: Place, did: str | None, settings: Settings, named: ActivityNames
+) -> PlacedText:
+    words = cause_text(cause)
     if place.file is None:
-        return f", the CPU in {named.short(did)}"
-    code = f"  {place.code}" if place.code else ""
-    return f" at {short_path(place.file, settings)}:{place.line}{code}"
+        return PlacedText(f"{words}, the CPU in {named.short(did)}")
+    line = f"{short_path(place.file, settings)}:{place.line}"
+    return PlacedText(f"{words} at ", line, f"  {place.code}" if place.code else "")

@@ -136,7 +136,8 @@ def _ledger(analyses: Sequence[Analysis]) -> str:
         lines.append(_ledger_row(duration_ns, wall, spans, f"&emsp;{_text(words)}"))
     lines.append(_ledger_row(wall, wall, spans, "total"))
     waits = skew_texts(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
-    said = (*led_texts(analyses), *utilisation_texts(analyses), *waits)
+    placed = (each.text for each in waits)
+    said = (*led_texts(analyses), *utilisation_texts(analyses), *placed)
     below = "".join(f"<p>{_text(text)}</p>" for text in said)
     heads = ("wall time of the device", "a step", "of wall time")
     return _table(heads, (_LEFT, _RIGHT, _RIGHT), lines) + below

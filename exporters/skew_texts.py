@@ -9,12 +9,12 @@ import numpy as np
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import late_text, of_step_text, percent_text, short_path
+from profiler_ext.exporters.placed_text import PlacedText
 from profiler_ext.exporters.table_texts import records
-from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
 
 
-def skew_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
+def skew_texts(analyses: Sequence[Analysis]) -> Iterator[PlacedText]:
     """Yield a line for each rank for which others waited, and what it did most then.
 
     Args:
@@ -26,9 +26,12 @@ def skew_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
             settings = analysis.recording.settings
             waited_ns = sum(row["duration_ns"] for row in rows)
             waited = of_step_text(waited_ns, len(analysis.steps))
-            yield printable(
+            doing, line, part = _doing(rows, settings)
+            yield PlacedText(
                 f"rank {settings.rank} came last {_times(analysis)} times, others waited "
-                f"{waited}: {_doing(rows, settings)}"
+                f"{waited}: {doing}{' at ' if line else ''}",
+                line,
+                f" ({part})",
             )
 
 
@@ -40,13 +43,13 @@ def _times(analysis: Analysis) -> str:
     return f"{int((late_ns.filled(0) > 0).sum())} of {int(late_ns.count())}"
 
 
-def _doing(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
-    """Return what a late rank did for most of the time for which others waited."""
-    sums: dict[str, int] = {}
+def _doing(rows: Sequence[Mapping[str, Any]], settings: Settings) -> tuple[str, str, str]:
+    """Return what a late rank did for most of the time for which others waited, where, how much."""
+    sums: dict[tuple[str, str], int] = {}
     for row in rows:
         known = row["file"] is not None
-        where = f" at {short_path(row['file'], settings)}:{row['line']}" if known else ""
-        text = f"{late_text(row)}{where}"
-        sums[text] = sums.get(text, 0) + row["duration_ns"]
-    text = max(sums, key=lambda each: sums[each])
-    return f"{text} ({percent_text(sums[text], sum(sums.values()))})"
+        line = f"{short_path(row['file'], settings)}:{row['line']}" if known else ""
+        did = late_text(row), line
+        sums[did] = sums.get(did, 0) + row["duration_ns"]
+    most = max(sums, key=lambda each: sums[each])
+    return *most, percent_text(sums[most], sum(sums.values()))

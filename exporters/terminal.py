@@ -221,8 +221,8 @@ def _print_ledger(analysis: Analysis, console: Console) -> None:
     said = (*led_texts([analysis]), *utilisation_texts([analysis]))
     print_coverage(rows, causes, said, console)
     _print_steps(analysis, console)
-    for text in idle_texts(analysis, _SHOWN_IDLE):
-        say(console, text)
+    for each in idle_texts(analysis, _SHOWN_IDLE):
+        say(console, each.text)
 
 
 def print_coverage(

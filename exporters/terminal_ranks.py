@@ -87,8 +87,9 @@ def print_ranks_report(
     console.print(Text(heading_of_ranks(ranks.analyses), style="bold"))
     print_first(ranks.found, settings, console)
     causes = cause_parts(ranks.idle_by_cause())
-    said = (*led_texts(ranks.analyses), *utilisation_texts(ranks.analyses))
-    print_coverage(records(ranks.coverage()), causes, (*said, *skew_texts(ranks.analyses)), console)
+    late = (each.text for each in skew_texts(ranks.analyses))
+    said = (*led_texts(ranks.analyses), *utilisation_texts(ranks.analyses), *late)
+    print_coverage(records(ranks.coverage()), causes, said, console)
     if (compiled := compile_text_of_ranks(ranks.analyses)) is not None:
         console.print(Text(compiled))
     for analysis in ranks.analyses:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
+from profiler_ext.exporters.placed_text import PlacedText
 from profiler_ext.printable import printable
 
 
@@ -20,3 +21,14 @@ def link(kind: str, name: str, shown: str | None = None) -> str:
     is_other = shown is not None and shown != name
     whole = f' title="{escape(printable(name))}"' if is_other else ""
     return f'<a href="#{kind}={there}"{whole}>{escape(printable(shown or name))}</a>'
+
+
+def placed(text: PlacedText) -> str:
+    """Return a sentence whose line of source is a link.
+
+    Args:
+        text: the sentence.
+    """
+    line = link("line", text.line) if text.line else ""
+    before, after = (escape(printable(each)) for each in (text.before, text.after))
+    return f"{before}{line}{after}"

@@ -12,6 +12,7 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import ledger_label, percent_text, time_text
 from profiler_ext.exporters.html.chart import chart, parts_of
 from profiler_ext.exporters.html.choices import rank_of
+from profiler_ext.exporters.html.links import placed
 from profiler_ext.exporters.html.slices import Choices, Slice
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
 from profiler_ext.exporters.html.words import linked, term_of
@@ -115,7 +116,7 @@ def _remarks(part: Slice, ranks: Container[int]) -> str:
     texts = (*led_texts(part.analyses), *utilisation_texts(shown))
     several = len(part.analyses) > 1
     below = skew_texts(shown) if several else idle_texts(part.analyses[0], _SHOWN_IDLE)
-    quiet = "".join(f"<p>{_text(text)}</p>" for text in below)
+    quiet = "".join(f"<p>{placed(each)}</p>" for each in below)
     return f'<p>{_text(" ".join(texts))}</p><div class="quiet">{quiet}</div>'
 
 

@@ -95,7 +95,11 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
         phases=_PHASES,
         ledger=tuple(_accounts(analysis)),
         first=first_of(find(analysis), settings) if analysis.steps else None,
-        said=(*led_texts([analysis]), causes_text(analysis), *idle_texts(analysis, _SHOWN_IDLE)),
+        said=(
+            *led_texts([analysis]),
+            causes_text(analysis),
+            *(each.text for each in idle_texts(analysis, _SHOWN_IDLE)),
+        ),
         tables=Tables(
             line=tables["line"].rows(number_of),
             module=tables["module"].rows({}),

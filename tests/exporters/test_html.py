@@ -235,6 +235,13 @@ def test_a_page_leads_to_communication_where_there_is_some():
     assert '<a href="#line=gpt.py%3A64">gpt.py:64</a>' in section
 
 
+def test_lines_at_which_devices_idled_are_led_to():
+    rank = load(FIXTURES / "worked" / f"fsdp2.rank_1{SUFFIX}").analysis
+    page = html_text([rank])
+    line = '<a href="#line=train_ranks.py%3A35">train_ranks.py:35</a>'
+    assert f"<p>idle 34.6 ms: launching at {line}  loss.backward()</p>" in page
+
+
 def test_the_page_is_written_as_it_is(tmp_path):
     export_html(gpu_step(), tmp_path / "deep" / "report.html")
     written = (tmp_path / "deep" / "report.html").read_text(encoding="utf-8")

@@ -105,7 +105,7 @@ def analysed_ns(found: Communication) -> int:
 
 
 def test_the_report_says_who_came_last() -> None:
-    said = list(skew_texts(ranks("fsdp2").analyses))
+    said = [each.text for each in skew_texts(ranks("fsdp2").analyses)]
     assert said == [
         "rank 1 came last 28 of 28 times, others waited 46.7 ms a step: launching (44.7%)"
     ]
