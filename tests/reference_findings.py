@@ -8,21 +8,25 @@ from tests.findings.said import sections
 _MOST_NAMED = 8
 ALARMS = """## False alarms
 
-What the rules say of {count} sessions that were recorded on H200s, one of them on an H100: the cases of
-`tests/cases`, the worked examples, ranks alone and merged, and steps of the trials above with their flaw
-and without. Each line of it was judged (`tests/findings/said.txt`, which a test holds), and each flaw is
-there: a case whose kernels take some microseconds is bound by its launches. Of twelve models whose layers
-differ by design `unlike_siblings` says nothing, and of micro-batches under CUDA graphs no rule does.
+What the rules say of {count} sessions that were recorded on H200s, one of them on an H100: the
+cases of `tests/cases`, the worked examples, ranks alone and merged, and steps of the trials above
+with their flaw and without. Each line of it was judged (`tests/findings/said.txt`, which a test
+holds), and each flaw is there: a case whose kernels take some microseconds is bound by its
+launches. Of twelve models whose layers differ by design `unlike_siblings` says nothing, and of
+micro-batches under CUDA graphs no rule does.
 
-When the worked examples and the two GPUs were read for the first time, 10 of the 32 findings of these 15
-sessions were false alarms: what they told is as it should be, or their remedy would not have helped. So was one of
-the 126 of the others, of a region that is compiled by itself. All are mended, and more are not known:
+When the worked examples and the two GPUs were read for the first time, 10 of the 32 findings of
+these 15 sessions were false alarms: what they told is as it should be, or their remedy would not
+have helped. So was one of the 126 of the others, of a region that is compiled by itself. All are
+mended, and more are not known:
 
-- `launch_bound` (2) told to launch faster where the CPU was in Python between steps for 28 of 36 ms;
+- `launch_bound` (2) told to launch faster where the CPU was in Python between steps for 28 of 36
+  ms;
 - `recompilation` (3) told that a stage is compiled with and without gradients;
-- `replay_copy` (1) told of two copies that run 3 us, as launching them costs the CPU more, which no remedy spares;
-- `late_rank` (4) told stages of a pipeline, which wait for each other's messages, to merge their sessions, which does
-  not tell who came last.
+- `replay_copy` (1) told of two copies that run 3 us, as launching them costs the CPU more, which
+  no remedy spares;
+- `late_rank` (4) told stages of a pipeline, which wait for each other's messages, to merge their
+  sessions, which does not tell who came last.
 """
 
 
