@@ -87,10 +87,10 @@ parts of each, and `launches` has them as a column. The values of the columns `p
 FINDINGS = """# Findings: what to do first
 
 Rules judge a session, and what they find is the first that the reports show, what has most at stake
-first: `profiler-ext report --findings` prints all of it, `session.found` has the records and
-`session.findings()` the table. `--format json` is the same for programs, with a schema that has a
-number ([answers.schema.json](answers.schema.json)); `--fail-above 5%` ends with 4 where a finding
-has more than that part of a step at stake.
+first: `profiler-ext report --findings` prints it, up to a hundred, `session.found` has the records
+and `session.findings()` the table. `--format json` is all of it for programs, with a schema that
+has a number ([answers.schema.json](answers.schema.json)); `--fail-above 5%` ends with 4 where a
+finding has more than that part of a step at stake.
 
 - **A step** is the usual one: the lower median of the recorded steps, as a first one is often
   unlike the others.
