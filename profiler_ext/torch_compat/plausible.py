@@ -29,6 +29,9 @@ def check_told(graph: torch.fx.Graph) -> None:
     calls = [node for node in graph.nodes if node.op == "call_function"]
     if not calls or not has_tangents(graph):
         return
+    ops = [node for node in calls if fx_names.OP_OVERLOAD.is_type_of(node.target)]
     for key in _ON_SOME_NODE:
-        if not any(key.text in node.meta for node in calls):
-            key.refuse(f"none of {len(calls)} traced nodes has {key.name!r}")
+        # A graph whose work is all in the bodies of calls, its regions', has no op of its own.
+        nodes = ops if key is fx_names.ORIGINAL_ATEN else calls
+        if nodes and not any(key.text in node.meta for node in nodes):
+            key.refuse(f"none of {len(nodes)} traced nodes has {key.name!r}")

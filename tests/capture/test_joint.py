@@ -155,3 +155,10 @@ def test_a_joint_graph_none_of_whose_nodes_says_what_torch_says_is_refused(gone:
         node.meta.pop(gone, None)
     with pytest.raises(PrivateNameError, match=f"none of 2 traced nodes has '{gone}'"):
         describe_joint(torch.fx.GraphModule(torch.nn.Module(), graph.graph), {})
+
+
+def test_a_joint_graph_that_only_calls_other_graphs_has_no_ops_of_its_own() -> None:
+    graph = Graph()
+    given = graph.given("tangents_1", 4)
+    call = graph.call(torch.ops.higher_order.invoke_subgraph, [given], name="region", **BACKWARD)
+    assert joint_of(graph, call).names == {"region"}
