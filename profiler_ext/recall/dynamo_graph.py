@@ -24,6 +24,34 @@ class Source:
     annotation: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RegionCall:
+    """A call of a region that was traced for another call.
+
+    Attributes:
+        traced: where that other call stands.
+        here: where this one stands.
+        moved: the modules that it was traced on, to those that this call runs it on.
+    """
+
+    traced: Source
+    here: Source
+    moved: Mapping[str, str]
+
+    def module(self, path: str) -> str | None:
+        """Return the module that this call runs in place of one that the region was traced on.
+
+        Args:
+            path: the latter's; what nothing tells of this call is ``None``.
+        """
+        if path in self.moved:
+            return self.moved[path]
+        held = (each for each in self.moved if path.startswith(each + "."))
+        there = max(held, key=len, default="")
+        here = self.moved.get(there, there)
+        return None if here == there else here + path[len(there) :]
+
+
 Inlined = tuple[tuple[str, ...], tuple[Source, ...]]
 """The operators of a graph that a call carries, and where each was called."""
 
@@ -39,7 +67,7 @@ class DynamoGraph:
         sources: source-function names to where they were called; only names that are unique.
         places: where each of its nodes was called, in order.
         arguments: for each of its inputs the name in ``sources`` that stands for it.
-        called_on: calls of nested graphs, by source function, to the module they were called on.
+        called_again: by source function, the calls of regions that were traced for another call.
         inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
             for each the names of its operators, and where they were called.
         copy_sources: what compiled autograd copied its nodes from; of its graphs only.
@@ -53,7 +81,7 @@ class DynamoGraph:
     sources: Mapping[tuple[str, ...], Source]
     places: tuple[Source, ...] = ()
     arguments: tuple[tuple[str, ...], ...] = ()
-    called_on: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    called_again: Mapping[tuple[str, ...], RegionCall] = field(default_factory=dict)
     inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
     copy_sources: CopySources = field(default_factory=dict)
     takes_gradient: bool = False

@@ -6,12 +6,15 @@ traced once, on one of its modules. Dynamo's graph tells what each was.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
+from itertools import takewhile
 
 import torch.fx
 
+from profiler_ext.capture.lineage.nested_calls import calls_on_way
 from profiler_ext.capture.lineage.stage import Lineages, Stage
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
+from profiler_ext.recall.dynamo_graph import DynamoGraph, RegionCall, Source
 from profiler_ext.records import Lineage, Mechanism, ModuleFrame
 from profiler_ext.torch_compat import fx
 
@@ -53,26 +56,31 @@ def _source(
 
 
 def module_of_call(stage: Stage) -> Lineages:
-    """Lead the modules of a region that was traced on one module to the module of this call."""
+    """Lead the nodes of a region that was traced for one call to the modules of this call."""
     dynamo, caller = stage.dynamo, stage.caller
-    here = dynamo.called_on.get(fx.source_fns(caller.meta)) if dynamo and caller else None
-    if dynamo is None or here is None:
+    again = dynamo.called_again if dynamo else {}
+    if not again or caller is None:
         return {}
-    lineages = {node.name: stage.lineages[node.name] for node in stage.nodes}
-    return {
-        name: replace(o, modules=_moved(o.modules, here, dynamo)) for name, o in lineages.items()
-    }
+    way = [call for call, _ in calls_on_way(stage.prefix, caller) if call is not None]
+    named = [fx.source_fns(call.meta) for call in reversed(way)]
+    calls = [again[name] for name in named if name in again]
+    lineages = {node.name: stage.lineages[node.name] for node in stage.nodes if calls}
+    return {name: functools.reduce(_of_call, calls, own) for name, own in lineages.items()}
 
 
-def _moved(
-    modules: tuple[ModuleFrame, ...], here: str, dynamo: DynamoGraph
-) -> tuple[ModuleFrame, ...]:
-    traced = [path for path in dynamo.called_on.values() if modules and _leads(path, modules)]
-    if not traced:
-        return modules
-    length = len(max(traced, key=len))
-    return tuple(replace(m, path=here + m.path[length:]) for m in modules)
+def _of_call(own: Lineage, call: RegionCall) -> Lineage:
+    traced, length = call.traced.stack, len(call.traced.stack)
+    is_within = own.stack[:length] == traced
+    stack = (*call.here.stack, *own.stack[length:]) if is_within else own.stack
+    return replace(own, stack=stack, modules=_of_modules(own.modules, call))
 
 
-def _leads(path: str, modules: tuple[ModuleFrame, ...]) -> bool:
-    return all(module.path == path or module.path.startswith(path + ".") for module in modules)
+def _of_modules(modules: tuple[ModuleFrame, ...], call: RegionCall) -> tuple[ModuleFrame, ...]:
+    """Return the modules on the way as far as this call tells them."""
+    around = tuple(module for module in call.traced.modules if module.path)
+    inner = modules[len(around) :] if modules[: len(around)] == around else modules
+    led = [(call.module(module.path), module.class_name) for module in inner]
+    known = takewhile(lambda each: each[0] is not None, led)
+    moved = tuple(ModuleFrame(path, name) for path, name in known if path is not None)
+    here = tuple(module for module in call.here.modules if module.path)
+    return (*here, *moved) or call.here.modules

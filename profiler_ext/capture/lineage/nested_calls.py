@@ -63,6 +63,24 @@ def _calls(
     prefix: str, outermost: torch.fx.Node, named: Callable[[torch.fx.Node], str | None]
 ) -> Iterator[str | None]:
     """Yield the names of the calls, and which of its graphs each calls where it has several."""
+    for node, which in calls_on_way(prefix, outermost):
+        yield named(node) if node else None
+        if which is not None:
+            yield which
+
+
+def calls_on_way(
+    prefix: str, outermost: torch.fx.Node
+) -> Iterator[tuple[torch.fx.Node | None, str | None]]:
+    """Yield the calls on the way to a nested graph, from the outermost one inwards.
+
+    Args:
+        prefix: what names the graph.
+        outermost: the node of the outermost graph that calls it.
+
+    Yields:
+        The call, ``None`` where it is not found, and which of its graphs if it has several.
+    """
     parts = iter(prefix.split("/"))
     graph: torch.fx.Graph | None = outermost.graph
     for name in parts:
@@ -70,9 +88,7 @@ def _calls(
         graphs = dict(fx.nested(node)) if node else {}
         which = next(iter(graphs), None) if len(graphs) < 2 else next(parts, None)
         graph = graphs[which].graph if which in graphs else None
-        yield named(node) if node and graph else None
-        if len(graphs) > 1:
-            yield which
+        yield node if graph else None, which if len(graphs) > 1 else None
 
 
 def _path(names: Iterable[str | None]) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.capture.traces.called_regions import called_regions
 from profiler_ext.capture.traces.equal_code import note_equal
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
@@ -37,7 +38,6 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     models = root_modules(outermost, scope, process.dynamo_globals(output_graph))
     roots, own = tuple(models), _own_module(itself, scope)
     held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
-    called_on = _called_on(nodes)
     source_of = _Sources(roots, own, held)
     places = tuple([source_of(node) for node in nodes])
     named = [fx.source_fns(node.meta) for node in nodes]
@@ -53,7 +53,7 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         sources,
         places,
         tuple(arguments),
-        called_on,
+        called_regions(nodes, source_of),
         inlined,
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
         held=held,
@@ -107,26 +107,6 @@ _TRACED_NAMES = {
     "invert": "bitwise_not",
     "mod": "remainder",
 }
-
-
-def _called_on(nodes: list[torch.fx.Node]) -> dict[tuple[str, ...], str]:
-    """Tell the modules of a nested region's calls apart by the parameters that they pass.
-
-    Dynamo traces the region once, on the first module; a parameter's placeholder is named
-    after its source, ``l_self_modules_blocks_modules_3_modules_norm_parameters_weight_``.
-    """
-    calls = [node for node in nodes if any(True for _ in fx.nested(node))]
-    called_on = {}
-    for call in calls:
-        paths = [_module_of(v.name) for v in call.all_input_nodes if "_parameters_" in v.name]
-        common = [names[0] for names in zip(*paths, strict=False) if len(set(names)) == 1]
-        if paths and common:
-            called_on[fx.source_fns(call.meta)] = ".".join(common)
-    return called_on
-
-
-def _module_of(placeholder: str) -> list[str]:
-    return placeholder.partition("_parameters_")[0].split("_modules_")[1:]
 
 
 def _own_module(variable: str | None, scope: Mapping[str, Any]) -> ModuleFrame | None:

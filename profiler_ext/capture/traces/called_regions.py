@@ -1,0 +1,78 @@
+"""Owns which calls run a region that was traced for another call, and on which modules each does.
+
+Dynamo traces a repeated region once, on the modules of its first call; another call passes other
+parameters in the same places. A parameter's placeholder is named after its source,
+``l_self_modules_blocks_modules_3_modules_norm_parameters_weight_``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+
+import torch.fx
+
+from profiler_ext.capture.traces.module_paths import within
+from profiler_ext.recall.dynamo_graph import RegionCall, Source
+from profiler_ext.torch_compat import fx
+
+_OF_MODULE = re.compile(r"_(?:parameters|buffers)_")
+_Pair = tuple[torch.fx.Node, torch.fx.Node]
+
+
+def called_regions(
+    nodes: Sequence[torch.fx.Node], source_of: Callable[[torch.fx.Node], Source]
+) -> dict[tuple[str, ...], RegionCall]:
+    """Return the calls of regions that were traced for an earlier call, by their source functions.
+
+    Args:
+        nodes: the nodes of a Dynamo graph and of those nested in it, in order.
+        source_of: tells where a node was called.
+    """
+    first: dict[tuple[int, ...], torch.fx.Node] = {}
+    calls: dict[tuple[str, ...], RegionCall] = {}
+    for node in nodes:
+        bodies = tuple(id(module) for _, module in fx.nested(node))
+        traced = first.setdefault(bodies, node) if bodies else node
+        if traced is not node:
+            moved = _moved(traced, node)
+            calls[fx.source_fns(node.meta)] = RegionCall(source_of(traced), source_of(node), moved)
+    return calls
+
+
+def _moved(traced: torch.fx.Node, call: torch.fx.Node) -> Mapping[str, str]:
+    """Lead the modules of one call to those of another; what leads to two is led to none."""
+    pairs = [*zip(traced.all_input_nodes, call.all_input_nodes, strict=False)]
+    led: dict[str, set[str]] = {}
+    for there, here in filter(None, map(_modules_of, pairs)):
+        led.setdefault(there, set()).add(here)
+    moved = {there: here.pop() for there, here in led.items() if len(here) == 1}
+    kept = {path for there, here in pairs if there is here for path in _ways_to(there)}
+    return moved | {path: path for path in kept if not any(within(path, each) for each in led)}
+
+
+def _modules_of(pair: _Pair) -> tuple[str, str] | None:
+    """Return the modules that hold two parameters, without the names that both end in."""
+    there, here = (_module_of(node.name) for node in pair)
+    if not there or not here or there == here:
+        return None
+    same = sum(1 for _ in takewhile(lambda names: names[0] == names[1], _from_the_end(there, here)))
+    return ".".join(there[: len(there) - same]), ".".join(here[: len(here) - same])
+
+
+def _ways_to(parameter: torch.fx.Node) -> list[str]:
+    """Return the modules that hold a parameter which both calls are passed."""
+    names = _module_of(parameter.name)
+    return [".".join(names[:length]) for length in range(1, len(names) + 1)]
+
+
+def _from_the_end(there: list[str], here: list[str]) -> Iterator[tuple[str, str]]:
+    """Pair names from the last one on; the first of each is kept, for it names a module."""
+    return zip(reversed(there[1:]), reversed(here[1:]), strict=False)
+
+
+def _module_of(placeholder: str) -> list[str]:
+    """Return the names on the way to a parameter's module; none where that can be read twice."""
+    parts = _OF_MODULE.split(placeholder)
+    return parts[0].split("_modules_")[1:] if len(parts) == 2 else []
