@@ -15,7 +15,14 @@ from profiler_ext.attribution.places.lines import SourceRoots
 from profiler_ext.attribution.places.modules import with_modules_of_sums
 from profiler_ext.files.paths import library_roots
 from profiler_ext.profiling import switch
-from profiler_ext.records import FxNode, Gap, GraphInstance, Mechanism, Settings
+from profiler_ext.records import (
+    ForwardEvidence,
+    FxNode,
+    Gap,
+    GraphInstance,
+    Mechanism,
+    Settings,
+)
 from tests.oracle.stubs import stubbed
 from tests.truth.computing import by_graphs
 from tests.truth.ops import Op, Place, plain_name
@@ -165,7 +172,7 @@ def _differentiates(node: FxNode) -> bool:
 
 
 def _is_again(node: FxNode) -> bool:
-    return node.lineage.forward_evidence == "recomputed"
+    return node.lineage.forward_evidence == ForwardEvidence.RECOMPUTED
 
 
 def _is_of_a_pass(node: FxNode) -> bool:

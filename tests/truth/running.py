@@ -14,6 +14,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.truth import higher_order
 from tests.truth.making import Making
 from tests.truth.ops import Op, Place, plain_name
 from tests.truth.standing import Standing
@@ -28,7 +29,7 @@ class Run:
     Attributes:
         ops: what ran, in order.
         views: the names of those that run nothing on a device: they yield views.
-        own_backward: the lines of the user's own backward functions, and of what is run again.
+        own_backward: the lines of the user's own backward functions, and of what they call.
         never_differentiated: the lines of what no gradient reached.
     """
 
@@ -89,7 +90,8 @@ class Watching(TorchDispatchMode):
         made = self._making.place_of_running()
         if place is None:
             return made
-        self.own_backward.add(place[:2])
+        if not self._standing.is_run_again():
+            self.own_backward.add(place[:2])
         is_in_module = bool(place.module) or made is None
         return place if is_in_module else place._replace(module=made.module)
 
@@ -115,8 +117,15 @@ def run_eagerly(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Run:
     standing = Standing(model)
     making = Making(standing)
     watching = Watching(standing, making)
-    with _as_traced(), standing.followed(), making.of_functions_too(), making, watching:
-        differentiate(differentiable(model(*inputs)))
+    with (
+        _as_traced(),
+        higher_order.run_eagerly() as not_taken,
+        standing.followed(),
+        making.of_functions_too(),
+        making,
+        watching,
+    ):
+        differentiate([*differentiable(model(*inputs)), *not_taken])
     views = frozenset(watching.views)
     own_backward = frozenset(watching.own_backward | making.own_backward)
     never = making.lines_never_run()

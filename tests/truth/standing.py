@@ -17,6 +17,7 @@ from tests.truth.ops import Place
 
 _ENGINE = "_engine_run_backward"
 _CUSTOM_OP = "torch/_library/autograd.py"
+_CHECKPOINT = "torch/utils/checkpoint.py"
 _HERE = Path(__file__).parent
 _OWN = frozenset(str(_HERE / f"{name}.py") for name in ("standing", "making", "running"))
 _LIBRARY = (
@@ -49,10 +50,12 @@ class Standing:
 
     def is_in_engine(self) -> bool:
         """Tell whether autograd's engine runs, called by anybody."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_name != _ENGINE:
-            frame = frame.f_back
-        return frame is not None
+        frames = list(_frames())
+        return bool(frames) and frames[-1].f_code.co_name == _ENGINE
+
+    def is_run_again(self) -> bool:
+        """Tell whether a checkpoint runs its forward once more, within autograd's engine."""
+        return any(frame.f_code.co_filename.endswith(_CHECKPOINT) for frame in _frames())
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
@@ -69,6 +72,14 @@ class Standing:
 
         with mock.patch.object(torch.nn.Module, "__call__", called):
             yield
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yield the frames from the innermost one outwards; the last may be that of the engine."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = None if frame.f_code.co_name == _ENGINE else frame.f_back
 
 
 def _line() -> tuple[str, int] | None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from tests.truth.models import applying, mutating, published, recurring, sharing, transforming
+from tests.truth.models import (
+    applying,
+    branching,
+    mutating,
+    published,
+    recurring,
+    sharing,
+    transforming,
+)
 from tests.truth.models.making import Make
 
 BY_HAND: dict[str, Make] = {
     make.__name__: make
-    for module in (applying, mutating, recurring, sharing, transforming)
+    for module in (applying, branching, mutating, recurring, sharing, transforming)
     for make in module.MODELS
 }
 """By name, what makes the model and what it is called on."""
