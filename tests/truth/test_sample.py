@@ -24,6 +24,7 @@ JUDGED = {
     "parts": (13, 11),
     "pulled_back": (45, 36),
     "gradient_by_row": (36, 29),
+    "branches": (237, 177),
     "regions": (192, 108),
 }
 """How many nodes are right, and how many links agree: those that the eager run tells."""

@@ -14,10 +14,11 @@ from itertools import takewhile
 
 import torch.fx
 
-from profiler_ext.capture.lineage.autograd_nodes import made_by
+from profiler_ext.capture.lineage.autograd_nodes import MadeWith, made_by
 from profiler_ext.capture.lineage.links import HAND_ON
 from profiler_ext.capture.lineage.own import user_modules
 from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
+from profiler_ext.capture.lineage.sums import summed_values
 from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import lineage_of, main_of
 from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
@@ -52,6 +53,7 @@ def _standing(stage: Stage, own: Lineage, body: Lineage) -> Lineage:
         modules=user_modules(body.modules, stage.dynamo),
         forward_node=body.forward_node,
         forward_evidence=body.forward_evidence,
+        is_gradient_acc=own.is_gradient_acc or body.is_gradient_acc,
     )
     return led.by(Mechanism.BODY)
 
@@ -157,10 +159,27 @@ def _lead(
     for node, same in original.items():
         link = Link(prefix + same, ForwardEvidence.RECOMPUTED)
         yield node, _linked(forward[same].lineage, link)
+    values = _summed(first)
     for node, differentiated in made.items():
-        if node not in original and (there := original.get(differentiated)) is not None:
-            link = Link(prefix + there, ForwardEvidence.AUTOGRAD_NODE_OF_BODY)
-            yield node, _linked(forward[there].lineage, link)
+        led = original.get(values.get(node) or differentiated)
+        if node in original or led is None:
+            continue
+        link = Link(prefix + led, ForwardEvidence.AUTOGRAD_NODE_OF_BODY)
+        own = forward[led].lineage
+        yield node, _summing(own, link, values[node]) if node in values else _linked(own, link)
+
+
+def _summing(own: Lineage, link: Link, value: str | None) -> Lineage:
+    """Say that a node sums; of a value that the body is given the line is that of a use."""
+    summing = replace(own, is_gradient_acc=True)
+    rule = ForwardEvidence.GRADIENT_SUM
+    return summing if value is None else _linked(summing, replace(link, evidence=rule))
+
+
+def _summed(first: Creations) -> dict[str, str | None]:
+    """Return the sums of gradients, with the node that made the value; ``None`` of an input."""
+    sums = frozenset(n for n, creation in first.items() if creation.lineage.is_gradient_acc)
+    return dict.fromkeys(sums) | dict(summed_values(first, sums, MadeWith(first).call_of))
 
 
 def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | None:
