@@ -19,6 +19,8 @@ from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import COPY_SLICES, AutogradNode
 
 _BUILTIN = re.compile(r"(?P<op>\w+)Backward\d+")
+_ASKS_OF_TANGENT = ("aten.is_same_size.default", "aten._has_same_storage_numel.default")
+"""Of ``torch/csrc/autograd/autograd_meta.cpp``, ``AutogradMeta::set_fw_grad``."""
 _LEAST_PREFIX = 4
 _MOST_RUNS = 32
 """More than an op has views of views to make anew before it runs."""
@@ -99,7 +101,9 @@ class MadeWith:
         return names
 
     def _is_view_of(self, name: str, call: tuple[str, ...]) -> bool:
-        return self._source(name) == call and is_view_op(self.creations[name].target)
+        """Tell so; forward mode also asks whether a view and its tangent are alike."""
+        target = self.creations[name].target
+        return self._source(name) == call and (is_view_op(target) or target in _ASKS_OF_TANGENT)
 
     def _named(self, names: Sequence[str], autograd_node: AutogradNode) -> list[str]:
         """The nodes of the first op that bears the autograd node's name."""
