@@ -85,10 +85,11 @@ def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
     for node in stage.nodes if places else ():
         place = places.get(stage.compilation.traced_name(node) or "")
         if place is not None:
-            own = stage.lineages[node.name].standing_at(place)
+            # Of a line that torch does not tell, the line of a use would stand in another module.
+            own = replace(stage.lineages[node.name].standing_at(place), stack=place.stack)
             summed = replace(own, is_gradient_acc=own.is_gradient_acc or place.is_gradient_acc)
             rule = Mechanism.GRADIENT_SUM if place.is_gradient_acc else Mechanism.GRADIENT
-            lineages[node.name] = summed.by(rule) if place.stack else summed
+            lineages[node.name] = summed.by(rule)
     return lineages
 
 
