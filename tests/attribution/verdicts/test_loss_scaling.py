@@ -47,3 +47,33 @@ def test_what_stands_elsewhere_is_none_of_a_scaler_s() -> None:
         *[("forward",)] * 4,
         ("optimizer",),
     ]
+
+
+STEP = "Optimizer.step#SGD.step"
+
+
+@pytest.mark.parametrize(
+    ("ran", "phases"),
+    [
+        (f"{UNSCALE} item {STEP}", "optimizer optimizer"),
+        (f"{UNSCALE} {UNSCALE} item {STEP}", "optimizer optimizer optimizer"),  # of two devices
+        (f"{UNSCALE} item item {STEP}", "optimizer forward forward"),
+        (f"{UNSCALE} item", "optimizer forward"),
+        (f"{UNSCALE} item Optimizer.zero_grad#SGD.zero_grad", "optimizer forward"),
+        (f"{UNSCALE} mul item {STEP}", "optimizer forward forward"),
+        (f"{UPDATE} item {STEP}", "optimizer forward"),
+    ],
+)
+def test_what_asks_right_before_a_step_if_all_was_finite_is_the_optimizer_s(
+    ran: str, phases: str
+) -> None:
+    timeline = Timeline()
+    for name in ran.split():
+        if name.startswith("Optimizer"):
+            with timeline.range(name, "user_annotation"):
+                pass
+        else:
+            timeline.op(f"aten::{name}", "kernel", **{"Sequence number": 1})
+    analysis = attribute(timeline.recording())
+    assert_conserves(analysis)
+    assert [phase for (phase,) in rows(analysis, "phase")] == phases.split()
