@@ -16,39 +16,13 @@ from typing import IO, NamedTuple
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.file_text import CAN_READ_AGAIN, HELD_BYTES, FileText
 from profiler_ext.kineto.limits import Limit, unpacked_limit
+from profiler_ext.kineto.no_json import is_wide, kind_of
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_BLANK = re.compile(rb"\S")
 _PART_BYTES = _BEGINNING_BYTES = 1 << 20
 _EXPECTED = "expected the JSON that torch.profiler exports"
-_PFTRACE = (
-    "a Perfetto protobuf trace, which is for the Perfetto UI; of a session give its folder or the "
-    "session.pt.trace.json.gz beside it, and torch's Cuspy writes JSON when the path that is "
-    "exported to ends with .json"
-)
-_UNPACK = "{} data; unpack it, and give what is inside"
-_WIDE = re.compile(rb'\xff\xfe|\xfe\xff|\0\0\xfe\xff|[{\[\s]\0{1,3}["{\[\s]|\0{1,3}[{\[\s]\0')
-"""With a byte order mark or without; in UTF-8 no value begins with a NUL or has one next."""
-_KINDS = (
-    (b"\n", _PFTRACE),
-    (b"BZh", _UNPACK.format("bzip2")),
-    (b"\xfd7zXZ", _UNPACK.format("xz")),
-    (b"\x28\xb5\x2f\xfd", _UNPACK.format("Zstandard")),
-    (_GZIP_MAGIC, _UNPACK.format("gzip within gzip")),
-    (b"PK\x03\x04", "a zip archive, as torch.save writes; unpack it, and give the trace in it"),
-    (
-        b"SQLite format 3",
-        "a SQLite database, as Nsight Systems exports; record with torch.profiler",
-    ),
-    (b"NSYS", "a report of Nsight Systems and not JSON; record with torch.profiler"),
-    (
-        b"\x80",
-        "a pickle, as torch's memory snapshots are, and not read; record with torch.profiler",
-    ),
-)
-
-
 Text = bytes | FileText
 """A text: held, or in an open file."""
 
@@ -213,11 +187,5 @@ def _check_looks_like_json(path: Path, text: bytes) -> None:
     first = _NOT_BLANK.search(text)
     if first is None:
         raise TraceError(f"{shown(path)} is empty; {_EXPECTED}")
-    if first[0] not in b"{[" or _WIDE.match(text):
-        raise TraceError(f"{shown(path)} is {_kind_of(text)}; {_EXPECTED}")
-
-
-def _kind_of(text: bytes) -> str:
-    if _WIDE.match(text):
-        return "UTF-16 or UTF-32 text; save it as UTF-8"
-    return next((kind for magic, kind in _KINDS if text.startswith(magic)), "not JSON")
+    if first[0] not in b"{[" or is_wide(text):
+        raise TraceError(f"{shown(path)} is {kind_of(path, text)}; {_EXPECTED}")

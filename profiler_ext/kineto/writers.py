@@ -18,6 +18,11 @@ _BY_KEY = (
     ("$schema", b"speedscope", f"it is a profile for speedscope; {RECORD}"),
     ("format", b"profiler_ext.attribution", "it is our attribution for TensorBoard: give the "
      "session.pt.trace.json.gz that it was made from"),
+    ("answer", b"", "it is an answer of ours for programs: give the session that was asked"),
+    ("timeDeltas", b"", f"it is a CPU profile of V8's; {RECORD}"),
+    ("root_frame", b"", f"pyinstrument wrote it; {RECORD}"),
+    ("resourceSpans", b"", f"it is a trace of OpenTelemetry; {RECORD}"),
+    ("rocprofiler-sdk-tool", b"", f"AMD's rocprofv3 wrote it; {RECORD}"),
     ("nodes", b"", "it is an execution trace of torch, which has no times: give the trace that "
      "torch.profiler's export_chrome_trace wrote beside it"),
     ("metadata", b"DevTools", f"Chrome's DevTools wrote it; {RECORD}"),

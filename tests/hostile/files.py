@@ -140,7 +140,7 @@ DAMAGED = {
     "xz": Case(made(lambda: lzma.compress(text())), "xz"),
     "zstd": Case(content(b"\x28\xb5\x2f\xfd" + b"\1" * 100), "Zstandard"),
     "zip": Case(made(_zip), "zip"),
-    "tar in gzip": Case(made(_tar), "not JSON"),
+    "tar in gzip": Case(made(_tar), "tar data"),
     **{
         name: Case(made(lambda name=name: text().decode().encode(name)), "is UTF-16 or UTF-32 text")
         for name in ("UTF-16", "UTF-16-LE", "UTF-16-BE", "UTF-32", "UTF-32-LE", "UTF-32-BE")
@@ -151,7 +151,7 @@ DAMAGED = {
     "a NUL byte in a name": Case(made(lambda: text().replace(b"aten::mm", b"at\0n::mm")), "JSON"),
     "random bytes": Case(content(bytes(range(3, 256)) * 9), "not JSON"),
     "text": Case(content(b"hello, world\n"), "not JSON"),
-    "HTML": Case(content(b"<!DOCTYPE html><html></html>"), "not JSON"),
+    "HTML": Case(content(b"<!DOCTYPE html><html></html>"), "report.html"),
 }
 PLACES = {
     "a FIFO": Case(_fifo, "no regular file"),
@@ -171,7 +171,7 @@ WRITERS = {
     "our own Perfetto trace": Case(_perfetto, "Perfetto"),
     "our own attribution for TensorBoard": Case(_attribution, "attribution"),
     "a SQLite file of Nsight Systems": Case(_sqlite, "SQLite"),
-    "a report of Nsight Systems": Case(content(b"NSYS-REP" + b"\x01" * 99), "not JSON"),
+    "a report of Nsight Systems": Case(content(b"NSYS-REP" + b"\x01" * 99), "Nsight Systems"),
     "JSON lines of Nsight Systems": Case(
         content(b'{"Type":79,"NvtxEvent":{"Timestamp":"1"}}\n{"Type":80,"CudaEvent":{}}\n'),
         "Nsight",
@@ -206,6 +206,23 @@ WRITERS = {
         ),
         "speedscope",
     ),
+    "an answer for programs": Case(content(dumped({"answer": "report"})), "answer of ours"),
+    "a table of ours in CSV": Case(
+        content(b'rank,launch,name\n0,0,"void gemm<float, 1>"\n'), "CSV; of a session"
+    ),
+    "a table in Parquet": Case(content(b"PAR1" + b"\x15" * 99 + b"PAR1"), "Parquet; of a session"),
+    "a profile of XProf": Case(
+        content(b"\n\xe2\x93\xb1\x01\x08\x01\x12\x09/host:CPU" + b"\x1a" * 99), "XProf"
+    ),
+    "a tar archive": Case(content(b"trace.json".ljust(257, b"\0") + b"ustar\x0000"), "tar"),
+    "a recording of perf": Case(content(b"PERFILE2" + b"\0" * 99), "perf"),
+    "a recording of memray": Case(content(b"memray\0" + b"\x01" * 99), "memray"),
+    "a CPU profile of V8": Case(content(dumped({"nodes": [], "timeDeltas": []})), "V8"),
+    "a profile of pyinstrument": Case(
+        content(dumped({"session": {}, "root_frame": {}})), "pyinstrument"
+    ),
+    "a trace of OpenTelemetry": Case(content(dumped({"resourceSpans": []})), "OpenTelemetry"),
+    "a profile of rocprofv3": Case(content(dumped({"rocprofiler-sdk-tool": []})), "rocprofv3"),
     "a memory snapshot": Case(content(pickle.dumps({"segments": []})), "pickle"),
     "a checkpoint of torch": Case(made(_zip), "zip"),
     "HDF5": Case(content(b"\x89HDF\r\n\x1a\n" + b"\0" * 99), "not JSON"),
