@@ -14,15 +14,12 @@ import msgspec
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto import source
-from profiler_ext.kineto.checking import OverLimitError, check_amount
-from profiler_ext.kineto.limits import Limit
+from profiler_ext.kineto.checking import TOO_DEEP, OverLimitError, check_amount
 from profiler_ext.records.known_types import known
 
 SUFFIX = ".attribution.json.gz"
 FORMAT: Final = "profiler_ext.attribution"
 VERSION = 1
-
-_TOO_DEEP = "is nested too deep"
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -213,7 +210,7 @@ def read_checked(path: Path) -> bytes:
             f"{path.name} is no attribution of profiler-ext ({error}); export the session again"
         ) from error
     except (OverLimitError, RecursionError) as error:
-        told = error if isinstance(error, OverLimitError) else Limit.DEPTH.told(_TOO_DEEP)
+        told = error if isinstance(error, OverLimitError) else TOO_DEEP
         raise TraceError(f"{path.name} {told}") from error
     return text
 

@@ -30,6 +30,13 @@ def test_a_limit_is_raised_by_the_variable_in_its_error(tmp_path, monkeypatch, e
     assert len(read_trace(path).events) == 5
 
 
+def test_what_the_decoder_itself_cannot_nest_is_no_matter_of_the_limit(tmp_path, monkeypatch):
+    path = written(tmp_path, text_of([*EVENTS, NESTED.replace(b"[", b"[" * 50)]))
+    monkeypatch.setenv("PROFILER_EXT_MAX_DEPTH", "1000000")
+    with pytest.raises(TraceError, match="too deep for the decoder of JSON, whatever limit is set"):
+        read_trace(path)
+
+
 def test_a_file_unpacks_to_a_hundred_times_its_size_at_most(tmp_path, monkeypatch):
     text = text_of(head=b'"schemaVersion": 1,' + b" " * (80 << 20))
     path = tmp_path / "blank.json.gz"
