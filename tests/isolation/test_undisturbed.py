@@ -1,12 +1,19 @@
 """Work of ours amid the program: signals wait for its end, the program's settings are aside."""
 
+import collections
+import ctypes
+import itertools
 import signal
 import sys
+import threading
 import warnings
 from typing import Literal
 
 import pytest
+from pandas.errors import OutOfBoundsDatetime
 
+from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import disturbed, undisturbed
 
@@ -189,3 +196,50 @@ def test_what_a_handler_raises_is_known_as_the_program_s(handler) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not is_answer(ValueError())
+
+
+def raised_in(module: str, kind: type[Exception]) -> Exception:
+    """Return an exception out of a frame of a module."""
+    with pytest.raises(kind) as raised:
+        exec("raise kind", {"__name__": module, "kind": kind})
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "is_thrown"),
+    [
+        ("profiler_ext.kineto.reader", Late, True),
+        ("json.decoder", Late, True),  # that ours called
+        ("the_program", Late, False),  # ours called the program
+        ("profiler_ext.kineto.reader", ValueError, False),
+        ("pandas.core.frame", OutOfBoundsDatetime, False),
+    ],
+)
+def test_what_only_the_program_can_have_raised_was_thrown_in(module, kind, is_thrown) -> None:
+    assert is_answer(raised_in(module, kind)) is is_thrown
+
+
+def test_a_time_limit_thrown_into_the_thread_of_a_hook_ends_what_the_program_does() -> None:
+    """As func_timeout and stopit set one; ours that is under way is where it comes out."""
+    guard, begun, found = Guard(), threading.Event(), list[str]()
+
+    def worked() -> None:
+        begun.set()
+        collections.deque(map(failure_detail, itertools.repeat(raised_in("json", ValueError))), 0)
+
+    def trained() -> None:
+        try:
+            guard.run("a hook", worked)
+            found.append("went on")
+        except Late:
+            found.append("late")
+
+    thread = threading.Thread(target=trained)
+    thread.start()
+    begun.wait()
+    throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    while thread.is_alive():  # what comes to where an error is answered is lost, as anywhere
+        throw(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Late))
+        thread.join(0.1)
+    assert found == ["late"]
+    assert guard.failures == ()
