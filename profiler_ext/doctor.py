@@ -48,7 +48,10 @@ def _findings() -> Iterator[Finding]:
     except ImportError as error:
         yield Finding("torch", "missing", f"{error}; pip install torch", is_fatal=True)
         return
-    yield Finding("torch", "ok", str(torch.__version__))
+    from profiler_ext.torch_compat.behaviour import untried
+
+    said = untried()
+    yield Finding("torch", "missing" if said else "ok", said or str(torch.__version__))
     yield _device()
     yield from _capabilities()
     yield from _settings()

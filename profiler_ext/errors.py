@@ -121,6 +121,10 @@ class LateCaptureWarning(ProfilerExtWarning):
     """A model was compiled before capture was switched on."""
 
 
+class UntriedTorchWarning(ProfilerExtWarning):
+    """This torch is none that was tried; what is captured may be wrong."""
+
+
 class LinesUnavailableError(ProfilerExtError):
     """The lines that run cannot be watched.
 

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 
 import profiler_ext
 from profiler_ext import doctor
+from profiler_ext.errors import UntriedTorchWarning
 from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import behaviour, compiled_autograd, fx
 from profiler_ext.torch_compat.behaviour import (
@@ -192,6 +193,33 @@ def test_a_torch_that_differs_from_its_version_is_a_gap_and_the_doctor_tells(
     assert Gap(GapReason.TORCH_BEHAVIOUR, said) in capture().gaps
     found = {each.subject: each for each in doctor.examine()}[flag.name]
     assert (found.state, found.detail, found.is_fatal) == ("missing", said, False)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.parametrize("version", ["2.10.2", "2.12.1", "2.16.0", "2.16.0.dev20261120", "main"])
+def test_a_torch_that_was_not_tried_is_a_warning_a_gap_and_the_doctor_tells(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    said = (
+        f"torch {version} was not tried with this profiler-ext, 2.11, 2.13, 2.14, 2.15 were: "
+        "a line or a module may be wrong"
+    )
+    with pytest.warns(UntriedTorchWarning) as warned:
+        profiler_ext.enable()
+    profiler_ext.enable()
+    assert [str(each.message) for each in warned] == [said]
+    assert Gap(GapReason.TORCH_BEHAVIOUR, said) in capture().gaps
+    found = {each.subject: each for each in doctor.examine()}["torch"]
+    assert (found.state, found.detail, found.is_fatal) == ("missing", said, False)
+
+
+def test_the_torchs_that_were_tried_are_those_that_pip_lets_in() -> None:
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+    needed = (Requirement(each) for each in project["dependencies"])
+    (supported,) = (each.specifier for each in needed if each.name == "torch")
+    assert tuple((2, n) for n in range(40) if f"2.{n}.0" in supported) == behaviour.TRIED
+    assert behaviour.untried() is None
 
 
 @pytest.mark.parametrize("version", ["2.13.0a0+nv26.05", "2.12.0.dev20260301", "main"])

@@ -23,17 +23,24 @@ def problems() -> tuple[str, ...]:
 def gaps(*, is_compiling: bool = True) -> tuple[Gap, ...]:
     """Return a gap for each other name that this torch lacks, with what is lost without it.
 
-    And one for each behaviour in which it is not what its version says.
+    And one for each behaviour in which it is not what its version says, and where it was not tried.
 
     Args:
         is_compiling: the program has imported torch's compiler, and what is in it counts.
     """
     if not is_compiling:
-        return tuple(Gap(GapReason.PRIVATE_NAME, lack) for lack in names.lacks(is_loaded=True))
+        lacks = names.lacks(is_loaded=True)
+        return (*(Gap(GapReason.PRIVATE_NAME, lack) for lack in lacks), *_of_version())
     lost = (*names.lacks(), *_unseen())
     lacking = (Gap(GapReason.PRIVATE_NAME, lacks) for lacks in lost)
     differs = (Gap(GapReason.TORCH_BEHAVIOUR, text) for text in behaviour.contradictions())
-    return (*lacking, *differs)
+    return (*lacking, *differs, *_of_version())
+
+
+def _of_version() -> Iterator[Gap]:
+    """Say that this torch was not tried, if it was not."""
+    if (said := behaviour.untried()) is not None:
+        yield Gap(GapReason.TORCH_BEHAVIOUR, said)
 
 
 def _unseen() -> Iterator[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch.profiler
 
 from profiler_ext.capture.hooks.installing import Capture
+from profiler_ext.errors import UntriedTorchWarning
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.profiling.warmup import WarmupProfile, is_asked_for
+from profiler_ext.torch_compat import behaviour
 
 _lock = Lock()
 _capture: Capture | None = None
@@ -42,7 +45,7 @@ def enable(
     """
     global _capture
     with _lock.held():
-        if _capture is None:
+        if is_new := _capture is None:
             fresh = Capture(
                 cpu_events=_on_cpu() if cpu_events is None else cpu_events,
                 strict=strict,
@@ -54,6 +57,8 @@ def enable(
         _capture.learns = _capture.learns or learn or is_asked_for()
         if _capture.misfit is not None:
             raise _capture.misfit
+    if is_new and (said := behaviour.untried()) is not None:
+        warnings.warn(said, UntriedTorchWarning, stacklevel=2)
 
 
 def complete() -> None:

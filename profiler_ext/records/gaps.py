@@ -178,10 +178,10 @@ class GapReason(
     )
     TORCH_BEHAVIOUR = (
         "torch_behaviour",
-        "this torch does not do what its version says",
-        "were profiled under a torch that does not do what its version says, by the private names "
-        "that it has; these were followed",
-        "use a release of torch; `profiler-ext doctor` tells what differs",
+        "this torch was not tried, or is not its version",
+        "were profiled under a torch that was not tried, or that does not do what its version "
+        "says, by the private names that it has; these were followed",
+        "use a release of torch that was tried; `profiler-ext doctor` tells what differs",
     )
     COMPILES_INCOMPLETE = (
         "compiles_incomplete",

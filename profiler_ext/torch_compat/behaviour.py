@@ -216,6 +216,21 @@ TOLD_BY_DATA = (
 )
 
 
+TRIED: tuple[Version, ...] = ((2, 11), (2, 13), (2, 14), (2, 15))
+"""The versions that the tests were run on; on 2.12 a rewrite of softmax gives wrong lines."""
+
+
+def untried() -> str | None:
+    """Return what is to be said of this process's torch, where it is none that was tried."""
+    if build_of(torch.__version__).version in TRIED:
+        return None
+    tried = ", ".join(f"{major}.{minor}" for major, minor in TRIED)
+    return (
+        f"torch {torch.__version__} was not tried with this profiler-ext, {tried} were: "
+        "a line or a module may be wrong"
+    )
+
+
 def contradictions() -> Iterator[str]:
     """Return where the number of this process's torch and what it shows differ."""
     sentences = (each.contradiction() for each in ALL)
