@@ -66,6 +66,7 @@ class _Moment:
     def __init__(self) -> None:
         self._back = ExitStack()
         self._came: tuple[int, ...] = ()
+        self._is_work = False  # what a second Ctrl-C ends; else nobody would catch that end
 
     def __enter__(self) -> None:
         try:
@@ -75,7 +76,10 @@ class _Moment:
             raise
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        self.end()
+        try:
+            self.end()
+        except Interrupted:  # before it had begun to end
+            self.end()
         return kind is not None and issubclass(kind, Interrupted)
 
     def begin(self) -> None:
@@ -90,9 +94,11 @@ class _Moment:
             except Exception as error:
                 if is_answer(error):
                     raise
+        self._is_work = True
 
     def end(self) -> None:
         """Give everything back, and answer the signals that came."""
+        self._is_work = False
         try:
             self._back.close()
         finally:
@@ -112,7 +118,7 @@ class _Moment:
     def _came_in(self, number: int, _: FrameType | None) -> None:
         again = number == signal.SIGINT and number in self._came
         self._came = (*self._came, number)
-        if again:
+        if again and self._is_work:
             raise Interrupted
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError
 from profiler_ext.exporters.formats import SESSION, Format, in_run
 from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.sessions.session import Session
 
 REMEDY = "`profiler-ext export` writes the rest from it"
@@ -73,6 +74,8 @@ def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError
     except OutputError as error:
         return error
     except Exception as error:
+        if is_answer(error):
+            raise
         return OwnFaultError(f"{path.name} could not be made ({failure_detail(error)})")
     return None
 

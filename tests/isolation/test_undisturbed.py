@@ -7,11 +7,13 @@ import signal
 import sys
 import threading
 import warnings
+from contextlib import ExitStack
 from typing import Literal
 
 import pytest
 from pandas.errors import OutOfBoundsDatetime
 
+from profiler_ext.isolation import undisturbed as undisturbing
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.signal_answers import is_answer
@@ -61,6 +63,30 @@ def test_the_first_ctrl_c_waits_and_the_second_ends_the_work() -> None:
         done.append(2)
     assert done == [1]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("when", ["while it is set aside", "while it is given back"])
+def test_a_second_ctrl_c_beside_the_work_is_the_program_s_alone(when, monkeypatch) -> None:
+    """Its handler goes on; nothing of ours comes out, and all that was set aside is back."""
+    heard = list[int]()
+
+    def pressed() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    def set_aside(back: ExitStack) -> None:
+        pressed() if when == "while it is set aside" else back.callback(pressed)
+
+    monkeypatch.setattr(undisturbing, "_SETTINGS", (*undisturbing._SETTINGS, set_aside))
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    handler, limit = signal.getsignal(signal.SIGINT), sys.getrecursionlimit()
+    try:
+        with undisturbed():
+            pass
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (heard, sys.getrecursionlimit()) == ([signal.SIGINT], limit)
 
 
 def test_each_signal_is_answered_though_the_first_answer_is_an_exception(heard: list[str]) -> None:
