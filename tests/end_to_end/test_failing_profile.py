@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import profiler_ext
+from profiler_ext.capture.graphs.failed import OUT
 from profiler_ext.errors import CaptureWarning, CoverageError, OwnFaultError, TorchCapabilityError
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import CompileKind, GapReason
 from profiler_ext.run.recorder import _ProfilerOfRun
-from tests.compiling import fresh_torch, train_once
+from tests.compiling import capture, fresh_torch, train_once
 from tests.watched import other_gaps
 
 __all__ = ["fresh_torch"]
@@ -214,3 +215,20 @@ def test_what_the_programs_own_callback_raises_is_the_programs() -> None:
 
     with pytest.raises(CoverageError, match="expected 200"):
         looped(on_trace_ready=check)
+
+
+def test_capture_that_took_itself_out_says_so_and_tells_nothing_of_what_is_compiled_then() -> None:
+    profiler_ext.enable()
+    guard = capture().guard
+    with pytest.warns(CaptureWarning):
+        for number in range(16):
+            guard.run(f"hook {number}", fails)
+    assert guard.is_out
+    compiled = torch.compile(lambda x: x @ x)
+    compiled(torch.ones(3, 3))
+    with profiler_ext.profile() as prof:
+        compiled(torch.ones(3, 3))
+    assert OUT in other_gaps(prof.session)
+    assert any(OUT.detail in note for note in prof.session.analysis.notes)
+    launches = prof.launches()
+    assert launches[launches.name == "aten::mm"].gap.tolist() == [GapReason.GRAPH_NOT_CAPTURED]
