@@ -91,10 +91,12 @@ def run_program(start: Callable[[], object]) -> Ending:
     except SystemExit as stop:
         return Ending(_exit_code(stop.code))
     except BaseException as error:
-        _print_as_python_does(error)
-        interrupted = isinstance(error, KeyboardInterrupt)
-        return Ending(INTERRUPTED if interrupted else 1, interrupted)
-    return Ending(0)
+        raised = error
+    else:
+        return Ending(0)
+    _print_as_python_does(raised)  # to the program's hook no exception is being handled
+    interrupted = isinstance(raised, KeyboardInterrupt)
+    return Ending(INTERRUPTED if interrupted else 1, interrupted)
 
 
 def prepared(program: Program) -> Callable[[], object]:
@@ -179,15 +181,28 @@ def _print_as_python_does(error: BaseException) -> None:
     """Hand an exception to the program's ``sys.excepthook``, with its own frames only."""
     error.__traceback__ = _own_frames(error.__traceback__)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-    try:
-        sys.excepthook(type(error), error, error.__traceback__)
-    except Exception as failed:
+    if (failed := _failure_of_hook(error)) is not None:
         with contextlib.suppress(Exception):
             print("Error in sys.excepthook:", file=sys.stderr)
         sys.__excepthook__(type(failed), failed, failed.__traceback__)
         with contextlib.suppress(Exception):
             print("\nOriginal exception was:", file=sys.stderr)
         sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _failure_of_hook(error: BaseException) -> BaseException | None:
+    """Call ``sys.excepthook``; an exit in it is one of the program's.
+
+    Source: ``Python/pythonrun.c``, ``_PyErr_PrintEx``.
+    """
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:
+        raise
+    except BaseException as failed:
+        failed.__traceback__ = _own_frames(failed.__traceback__)
+        return failed
+    return None
 
 
 def _own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:

@@ -61,3 +61,23 @@ def test_a_program_has_its_arguments_whatever_ours_are(
     )
     assert plain.stdout == f"{words[len(program) :]}\n"
     assert (run.returncode, run.stdout) == (plain.returncode, plain.stdout)
+
+
+@pytest.mark.parametrize(
+    "does", ["raise RuntimeError('hook')", "raise KeyboardInterrupt", "sys.exit(5)", "return"]
+)
+def test_an_excepthook_of_the_program_is_called_as_python_calls_it(does, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys\ndef hook(*_):\n    print(sys.exc_info())\n    {does}\n"
+        "sys.excepthook = hook\nraise ValueError('program')\n"
+    )
+    ours = [sys.executable, "-m", "profiler_ext", "run", "-o", str(tmp_path / "out"), str(script)]
+    plain, run = (
+        subprocess.run(command, capture_output=True, text=True, check=False)
+        for command in ([sys.executable, str(script)], ours)
+    )
+    said = [line for line in run.stderr.splitlines() if not line.startswith("profiler-ext: ")]
+    assert plain.stdout == "(None, None, None)\n"
+    assert (run.returncode, run.stdout) == (plain.returncode, plain.stdout)
+    assert said == plain.stderr.splitlines()
