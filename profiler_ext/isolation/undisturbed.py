@@ -37,14 +37,14 @@ def undisturbed() -> AbstractContextManager[None]:
     Returns:
         A context manager for the work; what ends it by a second Ctrl-C goes no further.
     """
-    is_within = vars(_thread).get("moment") is not None
+    is_within = _thread.__dict__.get("moment") is not None
     return nullcontext() if is_within else _Moment()
 
 
 @contextmanager
 def disturbed() -> Iterator[None]:
     """Let the program in amid work of ours: a callback of its own."""
-    moment: _Moment | None = vars(_thread).get("moment")
+    moment: _Moment | None = _thread.__dict__.get("moment")
     if moment is None:
         yield
         return
@@ -84,8 +84,8 @@ class _Moment:
 
     def begin(self) -> None:
         """Set the program's own aside; only the main thread can hold signals back."""
-        vars(_thread)["moment"] = self
-        self._back.callback(vars(_thread).pop, "moment", None)
+        _thread.__dict__["moment"] = self
+        self._back.callback(_thread.__dict__.pop, "moment", None)
         is_main = threading.current_thread() is threading.main_thread()
         signals = (self._hold_signals, _survive_writes) if is_main else ()
         for set_aside in (*signals, *_SETTINGS):

@@ -96,6 +96,16 @@ def test_each_signal_is_answered_though_the_first_answer_is_an_exception(heard: 
     assert heard == ["answered"]
 
 
+def test_work_of_ours_is_done_though_the_program_took_builtins_away(monkeypatch) -> None:
+    done = []
+    with monkeypatch.context() as patched:
+        for name in ("vars", "sorted", "open", "print"):
+            patched.delattr(f"builtins.{name}")
+        with undisturbed():
+            done.append(1)
+    assert done == [1]
+
+
 def test_a_low_recursion_limit_is_the_program_s_own() -> None:
     def deep(left: int) -> int:
         return left and deep(left - 1)
