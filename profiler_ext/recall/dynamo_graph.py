@@ -32,11 +32,13 @@ class RegionCall:
         traced: where that other call stands.
         here: where this one stands.
         moved: the modules that it was traced on, to those that this call runs it on.
+        unlike: those of them in whose place this call has one of another class, so other code.
     """
 
     traced: Source
     here: Source
     moved: Mapping[str, str]
+    unlike: frozenset[str] = frozenset()
 
     def module(self, path: str) -> str | None:
         """Return the module that this call runs in place of one that the region was traced on.

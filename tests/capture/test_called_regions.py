@@ -27,6 +27,12 @@ class Squared(torch.nn.Module):
         return x @ x
 
 
+class Other(Inner):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = x @ self.weight
+        return z
+
+
 class Block(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -48,6 +54,7 @@ class Net(torch.nn.Module):
     def __init__(self, called: Callable[["Net", torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
         self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+        self.other = Other()
         self.squares = torch.nn.ModuleList(Squared() for _ in range(2))
         self.called = called
 
@@ -70,6 +77,11 @@ def crossed(net: Net, x: torch.Tensor) -> torch.Tensor:
 def without_parameters(net: Net, x: torch.Tensor) -> torch.Tensor:
     x = on_two(net.blocks[0].inner, net.squares[0], x)
     return on_two(net.blocks[1].inner, net.squares[1], x)
+
+
+def of_another_class(net: Net, x: torch.Tensor) -> torch.Tensor:
+    x = on_two(net.blocks[0].inner, net.squares[0], x)
+    return on_two(net.other, net.squares[0], x)
 
 
 INNER = "return x @ self.weight"
@@ -114,6 +126,13 @@ def test_of_a_module_without_parameters_another_call_has_those_around_it() -> No
     square = "return x @ x"
     first = [(INNER, "blocks.0.inner"), (square, "squares.0")]
     assert places(without_parameters) == [*first, (INNER, "blocks.1.inner"), (square, "")]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_of_a_module_of_another_class_torch_traced_no_line_and_the_call_stands() -> None:
+    square, call = "return x @ x", "return on_two(net.other, net.squares[0], x)"
+    first = [(INNER, "blocks.0.inner"), (square, "squares.0")]
+    assert places(of_another_class) == [*first, (call, ""), (square, "")]
 
 
 @pytest.mark.usefixtures("fresh_torch")

@@ -69,6 +69,9 @@ def module_of_call(stage: Stage) -> Lineages:
 
 
 def _of_call(own: Lineage, call: RegionCall) -> Lineage:
+    """Return where a node stands at a call; of other code than was traced, at the call itself."""
+    if any(module.path in call.unlike for module in own.modules):
+        return replace(own, stack=call.here.stack, modules=call.here.modules)
     traced, length = call.traced.stack, len(call.traced.stack)
     is_within = own.stack[:length] == traced
     stack = (*call.here.stack, *own.stack[length:]) if is_within else own.stack

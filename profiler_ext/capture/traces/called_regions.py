@@ -8,27 +8,30 @@ parameters in the same places. A parameter's placeholder is named after its sour
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 import torch.fx
 
 from profiler_ext.capture.traces.module_paths import within
 from profiler_ext.recall.dynamo_graph import RegionCall, Source
-from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat import fx, modules, process
 
 _OF_MODULE = re.compile(r"_(?:parameters|buffers)_")
 _Pair = tuple[torch.fx.Node, torch.fx.Node]
 
 
 def called_regions(
-    nodes: Sequence[torch.fx.Node], source_of: Callable[[torch.fx.Node], Source]
+    nodes: Sequence[torch.fx.Node],
+    source_of: Callable[[torch.fx.Node], Source],
+    models: Collection[torch.nn.Module],
 ) -> dict[tuple[str, ...], RegionCall]:
     """Return the calls of regions that were traced for an earlier call, by their source functions.
 
     Args:
         nodes: the nodes of a Dynamo graph and of those nested in it, in order.
         source_of: tells where a node was called.
+        models: the user's outermost modules.
     """
     first: dict[tuple[int, ...], torch.fx.Node] = {}
     calls: dict[tuple[str, ...], RegionCall] = {}
@@ -37,8 +40,35 @@ def called_regions(
         traced = first.setdefault(bodies, node) if bodies else node
         if traced is not node:
             moved = _moved(traced, node)
-            calls[fx.source_fns(node.meta)] = RegionCall(source_of(traced), source_of(node), moved)
+            unlike = frozenset(
+                there for there, here in moved.items() if _differ(there, here, models)
+            )
+            call = RegionCall(source_of(traced), source_of(node), moved, unlike)
+            calls[fx.source_fns(node.meta)] = call
     return calls
+
+
+def _differ(there: str, here: str, models: Collection[torch.nn.Module]) -> bool:
+    """Tell whether two modules have other code; where no model holds one of them, they may."""
+    codes = [{_code_of(held) for held in _held_at(path, models)} for path in (there, here)]
+    return len(codes[0]) != 1 or codes[0] != codes[1]
+
+
+def _held_at(path: str, models: Collection[torch.nn.Module]) -> Iterator[torch.nn.Module]:
+    for held in models:
+        for name in path.split("."):
+            inner = dict(modules.held_modules(held)).get(name)
+            if inner is None:
+                break
+            held = inner
+        else:
+            yield held
+
+
+def _code_of(module: torch.nn.Module) -> tuple[object, ...]:
+    """Return the name of a module's class, as a parametrized one has its own class, and code."""
+    kind = type(module)
+    return kind.__module__, kind.__qualname__, *process.methods_of(module, "forward")
 
 
 def _moved(traced: torch.fx.Node, call: torch.fx.Node) -> Mapping[str, str]:

@@ -53,7 +53,7 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         sources,
         places,
         tuple(arguments),
-        called_regions(nodes, source_of),
+        called_regions(nodes, source_of, models.values()),
         inlined,
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
         held=held,
