@@ -16,6 +16,7 @@ import pytest
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.chrome_trace import export_chrome_trace
 from profiler_ext.exporters.html.data import report_data
+from profiler_ext.exporters.html.links import link
 from profiler_ext.exporters.html.page import html_text
 from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto import export_perfetto
@@ -145,7 +146,8 @@ def test_the_page_holds_the_time_of_each_line(analysis: Analysis) -> None:
     assert time == time_by_line(analysis)
     page = html_text([analysis], SOURCE)
     assert "100.0% of eager device time is led to source lines." in page
-    assert f"launching at train.py:{line_of('loss.backward()')}  loss.backward()" in page
+    line = f"train.py:{line_of('loss.backward()')}"
+    assert f"launching at {link('line', line)}  loss.backward()" in page
 
 
 def test_perfetto_draws_lines_modules_and_waiting(analysis: Analysis, tmp_path: Path) -> None:
