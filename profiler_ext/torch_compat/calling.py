@@ -16,6 +16,7 @@ import torch
 
 from profiler_ext.isolation.identity import identity
 from profiler_ext.torch_compat.names import running_names
+from profiler_ext.torch_compat.passed import first_passed
 from profiler_ext.torch_compat.process import is_module, methods_of, resumed
 
 _MACHINERY = tuple(
@@ -160,6 +161,8 @@ class KnownCalls:
         if (frame and frame.f_code) is not known.code or known.artifact() is not artifact:
             return None
         module = _value(frame, known.variable) if frame is not None and known.variable else None
+        if type(module) is tuple:  # all that the frame was passed
+            module = module[0] if module else None
         named = known.names.get(identity(module))
         return named[1] if named is not None and named[0]() is module else None
 
@@ -203,7 +206,9 @@ def _nobody() -> None:
 def _variable_of(module: torch.nn.Module | None, frame: FrameType | None) -> str:
     if module is None or frame is None:
         return ""
-    return next(name for name, value in frame.f_locals.items() if value is module)
+    scope = frame.f_locals
+    passed = first_passed(frame.f_code, scope) or ("", None)
+    return next((name for name, value in scope.items() if value is module), passed[0])
 
 
 def runs_copies(code: CodeType) -> bool:
@@ -229,13 +234,15 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
     stack come before ``self``.
     """
     code, scope = frame.f_code, frame.f_locals
-    modules = [each for each in scope.values() if is_module(each)]
+    passed = first_passed(code, scope)
+    modules = [each for each in (*scope.values(), *(passed or ())) if is_module(each)]
     name = resumed(code.co_name) or code.co_name
     place = (code.co_filename, name) if modules else ("", "")
     for module in modules:
         for method in methods_of(module, place[1]):
             first = "".join(method.co_varnames[:1])
-            if (method.co_filename, method.co_name) == place and scope.get(first) is module:
+            is_first = scope.get(first) is module or (passed and passed[1] is module)
+            if (method.co_filename, method.co_name) == place and is_first:
                 found: torch.nn.Module = module
                 return found
     # A decorator that does not say what it wraps hides the method; its name for itself is left.

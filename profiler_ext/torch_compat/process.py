@@ -13,6 +13,7 @@ import torch
 
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import artifact_names, running_names
+from profiler_ext.torch_compat.passed import first_passed
 
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
@@ -87,15 +88,19 @@ def resumed(name: str) -> str | None:
     return None if match is None else match.group(1)
 
 
-def dynamo_self(output_graph: Any) -> str | None:
-    """Return the variable of the module whose own method is compiled, ``L['self']``."""
-    code = dynamo_code(output_graph)
-    if not code.co_varnames:
+def dynamo_self(output_graph: Any) -> tuple[str, torch.nn.Module] | None:
+    """Return the module whose own method is compiled, after how Dynamo spells it, ``L['self']``.
+
+    A decorator's wrapper may take it as the first of ``*args``: ``L['args'][0]``.
+    """
+    code, scope = dynamo_code(output_graph), dynamo_scope(output_graph)
+    first = "".join(code.co_varnames[:1])
+    spelt, module = f"L['{first}']", scope.get(first)
+    if passed := first_passed(code, scope):
+        spelt, module = f"L['{passed[0]}'][0]", passed[1]
+    if not is_module(module) or not _is_method_of(module, code):
         return None
-    first = dynamo_scope(output_graph).get(code.co_varnames[0])
-    if not is_module(first) or not _is_method_of(first, code):
-        return None
-    return f"L['{code.co_varnames[0]}']"
+    return spelt, module
 
 
 def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:

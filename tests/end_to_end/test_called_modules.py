@@ -1,6 +1,8 @@
 """A layer whose frame is compiled by itself keeps its own path, in forward and in backward."""
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -17,6 +19,7 @@ from profiler_ext.torch_compat.calling import (
     forget_known_calls,
     module_of,
 )
+from tests.compiling import capture
 
 
 class Layer(nn.Module):
@@ -211,3 +214,59 @@ def test_no_call_is_known_again_once_what_its_artifact_is_has_changed() -> None:
     assert [module(), module()] == [None, "kept"]
     torchs["ARTIFACT"] = nn.Module()
     assert [module(), module()] == [None, "kept"]
+
+
+def passing_all(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(function)
+    def passed(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return function(*args, **kwargs)
+
+    return passed
+
+
+class Decorated(Layer):
+    forward = passing_all(Layer.forward)  # type: ignore[assignment]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_a_forward_whose_decorator_takes_all_arguments_is_its_modules(fresh_torch: Path) -> None:
+    profiler_ext.enable()
+    torch._dynamo.reset()
+    model = nn.ModuleDict({"inner": nn.Sequential(Decorated(), Decorated()), "head": Decorated()})
+    for layer in (*model["inner"], model["head"]):
+        layer.compile()
+
+    def step(x: torch.Tensor) -> None:
+        model["head"](model["inner"](x)).sum().backward()
+
+    x = torch.ones(8, 8)
+    step(x)
+    with profiler_ext.profile() as prof:
+        for _ in range(2):
+            step(x)
+            prof.step()
+    rows = prof.session.attribution()
+    products = rows[rows.aten_op == "aten.mm.default"]
+    assert set(products.module) == {"inner.0", "inner.1", "head"}
+    assert set(products.phase) == {"forward", "backward"}
+
+
+def test_a_model_whose_decorator_takes_all_arguments_is_the_root_of_its_modules(
+    fresh_torch: Path,
+) -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.head = nn.Sequential(Layer()), Layer()
+
+        @passing_all
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.head(self.inner(x)))
+
+    profiler_ext.enable()
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(Whole())(torch.ones(8, 8))
+    [graph] = capture().graphs
+    paths = [[each.path for each in node.lineage.modules] for node in graph.nodes]
+    assert paths == [["inner", "inner.0"], ["head"], [""]]

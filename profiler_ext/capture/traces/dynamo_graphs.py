@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import torch.fx
@@ -32,11 +31,13 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     scope = process.dynamo_scope(output_graph)
     # Compiled autograd's own graph module is no module of the user's.
-    itself = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
+    found = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
+    itself, module = found or (None, None)
     paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
     outermost = paths | ({itself} if itself else set())
     models = root_modules(outermost, scope, process.dynamo_globals(output_graph))
-    roots, own = tuple(models), _own_module(itself, scope)
+    models |= dict([found] if found else [])
+    roots, own = tuple(models), _own_module(module)
     held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
     source_of = _Sources(roots, own, held)
     places = tuple([source_of(node) for node in nodes])
@@ -109,10 +110,8 @@ _TRACED_NAMES = {
 }
 
 
-def _own_module(variable: str | None, scope: Mapping[str, Any]) -> ModuleFrame | None:
-    if variable is None:
-        return None
-    return ModuleFrame("", type(scope[variable[3:-2]]).__name__)
+def _own_module(module: torch.nn.Module | None) -> ModuleFrame | None:
+    return None if module is None else ModuleFrame("", type(module).__name__)
 
 
 def _sources(
