@@ -1,12 +1,14 @@
-"""Owns the parts of rich that are used, and that they can be imported wherever the process is.
+"""Owns the parts of rich that are used, and that to import them costs the process nothing.
 
 While it is imported, rich asks for the working folder. It takes one that was removed, and none
-whose disk is gone: ``rich/__init__.py``, ``_IMPORT_CWD``.
+whose disk is gone: ``rich/__init__.py``, ``_IMPORT_CWD``. And it draws a number of Python's
+generator, whose next numbers are the program's: ``rich/style.py``, ``_id_generator``.
 """
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -33,7 +35,17 @@ def _was_removed() -> NoReturn:
     raise FileNotFoundError
 
 
-with _folder_as_removed():
+@contextmanager
+def _numbers_kept() -> Iterator[None]:
+    """Have the program draw the numbers that it would draw."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+with _folder_as_removed(), _numbers_kept():
     from rich.console import Console, Group, RenderableType
     from rich.padding import Padding
     from rich.table import Table

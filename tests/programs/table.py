@@ -226,7 +226,7 @@ FAST = frozenset(
         *("modes: trains (--every 4)", "modes: stopped interrupts (--stop)"),
         "modes: catches fails (--step-on forward)",
         *("monitors: within", "frames: recursion", "frames: kept"),
-        "settings: deleted_folder",
+        *("settings: deleted_folder", "settings: randomness"),
         *("disks: renames ESTALE", "handlers: raises", "replaced: profile"),
         "standard output full, silent script",
         "what a script sees",
