@@ -46,19 +46,19 @@ def enable(
     global _capture
     with _lock.held():
         if is_new := _capture is None:
-            fresh = Capture(
-                cpu_events=_on_cpu() if cpu_events is None else cpu_events,
-                strict=strict,
-                warmup=WarmupProfile,
-            )
-            fresh.install()
-            _capture = fresh
+            _capture = _installed(_on_cpu() if cpu_events is None else cpu_events, strict)
         _capture.recompile = _capture.recompile or recompile
         _capture.learns = _capture.learns or learn or is_asked_for()
         if _capture.misfit is not None:
             raise _capture.misfit
     if is_new and (said := behaviour.untried()) is not None:
         warnings.warn(said, UntriedTorchWarning, stacklevel=2)
+
+
+def _installed(cpu_events: bool, strict: bool) -> Capture:
+    fresh = Capture(cpu_events=cpu_events, strict=strict, warmup=WarmupProfile)
+    fresh.install()
+    return fresh
 
 
 def complete() -> None:
