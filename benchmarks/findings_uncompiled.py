@@ -1,8 +1,9 @@
-"""Tries the rule of steps that nothing compiles on models of transformers and torchvision.
+"""Tries the rules of steps that nothing compiles on models of transformers and torchvision.
 
     python -m benchmarks.findings_uncompiled [--models NAME ...] [--tiny] [--rounds 3] [--out DIR]
 
-Each is trained in bfloat16 at a size that fills the device, as it is and compiled with its loss.
+Each is trained in bfloat16, as it is and compiled with its loss: at a size that fills the device,
+and at one that does not, where CUDA graphs are what launches it.
 Prints a table in Markdown, and writes the sessions and what it measured into DIR.
 """
 
@@ -89,20 +90,20 @@ def _ids(sizes: Sizes, batch: int, length: int, words: int) -> torch.Tensor:
     return torch.randint(words, (batch, length), device=sizes.device)
 
 
-def uncompiled(sizes: Sizes, made: Made) -> Pair:
+def compiling(sizes: Sizes, made: Made, mode: str | None = None) -> Pair:
     """The model and its loss as they are; compiled."""
 
     def step(is_compiled: bool) -> Step:
         torch.manual_seed(0)
         model, given = made(sizes)
         model = model.to(sizes.device, torch.bfloat16)
-        run = torch.compile(model) if is_compiled else model
+        run = torch.compile(model, mode=mode) if is_compiled else model
         return training(model, *given, forward=run)
 
     return Pair(step(is_compiled=False), step(is_compiled=True))
 
 
-MODELS: dict[str, tuple[str, Made]] = {
+FILLING: dict[str, tuple[str, Made]] = {
     "gpt": ("GPT, 16 x 512 tokens", gpt),
     "llama": ("Llama, 16 x 512 tokens", partial(language, kind="llama", batch=16, length=512)),
     "bert": ("BERT, 32 x 256 tokens", partial(language, kind="bert", batch=32, length=256)),
@@ -118,21 +119,35 @@ MODELS: dict[str, tuple[str, Made]] = {
     ),
     "regnet": ("RegNetY-3.2GF, 256 images", partial(vision, name="regnet_y_3_2gf", count=256)),
 }
+WAITING: dict[str, tuple[str, Made]] = {
+    "phi": ("Phi, 8 x 256 tokens", partial(language, kind="phi", batch=8, length=256)),
+    "gpt_neox": (
+        "GPT-NeoX, 8 x 512 tokens",
+        partial(language, kind="gpt_neox", batch=8, length=512),
+    ),
+    "gemma": ("Gemma, 8 x 512 tokens", partial(language, kind="gemma", batch=8, length=512)),
+}
+_REPLAYED = "reduce-overhead"
 
 
 def main() -> int:
     """Try the models that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_options(parser, rounds=3)
-    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    names = [*FILLING, *WAITING]
+    parser.add_argument("--models", nargs="*", choices=names, default=names)
     options = parser.parse_args()
     enable()
-    chosen = (MODELS[name] for name in options.models)
-    cases = [
-        Case("uncompiled", f"{words}, eager; compiled", partial(uncompiled, made=made))
-        for words, made in chosen
-    ]
-    return tell(cases, options)
+    return tell([_case(name) for name in options.models], options)
+
+
+def _case(name: str) -> Case:
+    if name in FILLING:
+        words, made = FILLING[name]
+        return Case("uncompiled", f"{words}, eager; compiled", partial(compiling, made=made))
+    words, made = WAITING[name]
+    pair = partial(compiling, made=made, mode=_REPLAYED)
+    return Case("launch_bound", f"{words}, eager; `{_REPLAYED}`", pair)
 
 
 if __name__ == "__main__":

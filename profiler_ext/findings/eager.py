@@ -1,14 +1,17 @@
-"""Owns which launches are torch's own kernels of eager ops, that a compiler would fuse."""
+"""Owns which launches are torch's own kernels of eager ops, and what a compiler makes of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
 from profiler_ext.findings.facts import Facts
 from profiler_ext.records import Ints, Phase, Place, Scope
 
+FUSED_AWAY: Final = 0.6
+"""The part of their time that is gone once they are compiled, by the trials of ``uncompiled``."""
 _MUCH_COMPILED = 0.25
 """The part of a step in compiled graphs from which on the rest of it is beside them."""
 _NATIVE = "at::native::"

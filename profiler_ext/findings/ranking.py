@@ -110,13 +110,14 @@ def _order(finding: Finding) -> tuple[int, int]:
 
 def _possible(candidate: Candidate, facts: Facts) -> Candidate:
     """Let no more idle time be saved than a step has in training, where that is known."""
-    is_idle = len(candidate.idle) and not len(candidate.launches)
+    is_idle = len(candidate.idle) and (candidate.busy_ns or not len(candidate.launches))
     if not facts.training.is_known or candidate.stake is not Stake.STEP or not is_idle:
         return candidate
-    if candidate.at_stake_ns <= facts.idle_ns:
+    most_ns = facts.idle_ns + candidate.busy_ns
+    if candidate.at_stake_ns <= most_ns:
         return candidate
     most = Figure("no more than a step idles in training", facts.idle_ns, FigureUnit.NS)
-    return replace(candidate, at_stake_ns=facts.idle_ns, why=(*candidate.why, most))
+    return replace(candidate, at_stake_ns=most_ns, why=(*candidate.why, most))
 
 
 def _is_worth_saying(candidate: Candidate, facts: Facts) -> bool:

@@ -21,6 +21,7 @@ class Candidate:
     Attributes:
         what, where, sureness, why, remedy, stake: as a ``Finding`` has them.
         at_stake_ns: time at stake.
+        busy_ns: of that what the launches run, where the rest is idle time.
         of_ns: the whole that it is part of; ``None`` for the wall time of the usual step.
         launches: rows of the launches whose time it counts.
         idle: rows of ``Analysis.idle``, the idle time that it counts.
@@ -34,6 +35,7 @@ class Candidate:
     why: tuple[Figure, ...] = ()
     stake: Stake = Stake.STEP
     of_ns: int | None = None
+    busy_ns: int = 0
     launches: Ints = field(default_factory=lambda: NO_ROWS)
     idle: Ints = field(default_factory=lambda: NO_ROWS)
 

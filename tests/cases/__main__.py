@@ -86,7 +86,8 @@ def row(name, case, session) -> dict[str, object]:
     codes = set(parts.code.dropna())
     missing = [text for text in case.lines if not any(text in code for code in codes)]
     missing += [phase for phase in case.phases if not phases.get(phase, 0)]
-    unasked = (*WHY_NONE, GapReason.COMPILES_INCOMPLETE)
+    # A thread that pins memory launches nothing; what another one launches is not led to a line.
+    unasked = (*WHY_NONE, GapReason.COMPILES_INCOMPLETE, GapReason.THREAD_NOT_RECORDED)
     missing += [g.detail for g in session.recording.gaps if g.reason not in unasked]
     missing += broken(facts_of(name), session)
     gaps = parts[parts.gap.notna()].groupby("gap").duration_ns.agg(["count", "sum"])

@@ -90,6 +90,19 @@ class Script:
         return attribute(Recording(made, graphs, Settings(torch_version="2.11.0")))
 
 
+def steps(
+    kernel_ns: int, count: int = 50, kernel: str = "vectorized_elementwise_kernel", **words: object
+) -> Script:
+    """Three steps of many short kernels, each followed by a wait."""
+    script = Script()
+    for _ in range(3):
+        for _ in range(count):
+            script.launch(kernel, kernel_ns, **words)
+        script.wait()
+        script.end_step()
+    return script
+
+
 def trained(analysis: Analysis, *before_ns: int) -> Analysis:
     """Return an analysis whose steps took so long before they were recorded."""
     recording = analysis.recording

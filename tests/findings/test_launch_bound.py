@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+import profiler_ext
 from profiler_ext.findings import FigureUnit, Sureness
 from profiler_ext.findings.rules.launch_bound import RULE
+from profiler_ext.records import Phase
 from tests.analyses import cpu_step
-from tests.findings.stepping import MS, US, Script, is_silent, judged, only, trained
+from tests.findings.stepping import MS, US, Script, is_silent, judged, only, placed, steps, trained
+
+SESSIONS = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"
 
 
-def steps(kernel_ns: int, count: int = 50, **words: object) -> Script:
-    script = Script()
-    for _ in range(3):
-        for _ in range(count):
-            script.launch("vectorized_elementwise_kernel", kernel_ns, **words)
-        script.wait()
-        script.end_step()
-    return script
+OF_TORCH = "void at::native::vectorized_elementwise_kernel<4>"
+AT_A_LINE = {"file": "/m.py", "line": 3, "phase": Phase.FORWARD}
 
 
 def test_short_kernels_leave_the_device_waiting():
@@ -29,6 +31,20 @@ def test_short_kernels_leave_the_device_waiting():
     assert figures["launches a step"] == (50, FigureUnit.COUNT)
     assert figures["median launch"] == (2 * US, FigureUnit.NS)
     assert "compile what runs eagerly" in found.remedy
+
+
+def test_what_compiling_fuses_is_added_to_what_the_device_waits():
+    idle_ns = only(RULE, steps(2 * US).analysis()).at_stake_ns
+    found = only(RULE, placed(steps(2 * US, kernel=OF_TORCH).analysis(), mul=AT_A_LINE))
+    assert found.at_stake_ns == idle_ns + 60 * US
+    assert {each.name: each.value for each in found.why}["kernels of eager ops"] == 100 * US
+
+
+@pytest.mark.parametrize("case", ["cond", "while_loop"])
+def test_what_chooses_its_way_or_loops_is_not_told_to_be_replayed(case):
+    (session,) = SESSIONS.glob(f"{case}.session.*")
+    found = only(RULE, profiler_ext.load(session).analysis)
+    assert found.remedy.startswith("a larger batch; torch replays no graph that calls torch.cond")
 
 
 def test_what_the_steps_before_took_tells_what_the_recording_added():

@@ -13,6 +13,7 @@ from profiler_ext.findings.ranking import judge, of_ranks
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.records import Recording
 from tests.analyses import gpu_step
+from tests.findings.stepping import US, steps, trained
 from tests.handmade import trace
 
 
@@ -46,6 +47,18 @@ def test_below_the_floor_nothing_is_said():
     few = rule("few", candidate(19_999), candidate(9_999))
     told = judge(gpu_step(), (few,))
     assert (told.found, told.judged) == ((), 1)
+
+
+def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches_run_beside():
+    before = trained(steps(2 * US).analysis(), 180 * US, 180 * US, 180 * US)
+    idle, launches = np.array([0]), np.array([0])
+    rules = (
+        rule("idle", candidate(300_000, idle=idle)),
+        rule("both", candidate(300_000, idle=idle, launches=launches, busy_ns=30_000)),
+        rule("launches", candidate(300_000, idle=idle, launches=launches)),
+    )
+    told = {each.rule: each.at_stake_ns for each in judge(before, rules).found}
+    assert told == {"idle": 80 * US, "both": 110 * US, "launches": 300 * US}
 
 
 def test_a_rule_that_lacks_something_says_what():

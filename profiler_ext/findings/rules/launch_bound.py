@@ -7,11 +7,12 @@ from statistics import median_low
 
 import numpy as np
 
+from profiler_ext.findings.eager import FUSED_AWAY, eager_kernels
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import IdleCause, Ints, Scope
+from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
+from profiler_ext.records import CallSite, IdleCause, Ints, Scope
 
 _LEAST_IDLE = 0.1
 _LEAST_LAUNCHES = 5
@@ -36,6 +37,11 @@ _EAGER = (
 _COMPILED = (
     "replay the compiled graphs as CUDA graphs: torch.compile(model, mode='reduce-overhead'); or a "
     "larger batch"
+)
+_CONTROLLED = (
+    "a larger batch; torch replays no graph that calls torch.cond, nor what is in the loop of a "
+    "while_loop: what can do both ways and take one by torch.where can be replayed "
+    "(mode='reduce-overhead')"
 )
 _REPLAYED = (
     "a larger batch; or take into the CUDA graphs what is still launched one by one: the loss, "
@@ -62,37 +68,64 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     slower_ns = max(facts.training.adds_ns - facts.profiler_ns, 0)
     at_stake_ns = of_usual_step(facts, rows) - slower_ns
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
-    count = facts.count_in_usual_step(launches)
-    if count < _LEAST_LAUNCHES or at_stake_ns < _LEAST_IDLE * of_ns:
+    is_stream = facts.count_in_usual_step(launches) >= _LEAST_LAUNCHES
+    if not is_stream or at_stake_ns < _LEAST_IDLE * of_ns:
         return ()
-    return (_candidate(facts, rows, (at_stake_ns, of_ns), launches, count),)
+    return (_candidate(facts, rows, (at_stake_ns, of_ns), launches),)
 
 
-def _candidate(
-    facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints, count: int
-) -> Candidate:
-    durations = facts.launches.duration_ns[launches]
-    idle_ns, (python, python_ns) = of_usual_step(facts, idle), _long_python(facts)
-    is_python = python_ns > _MOST * idle_ns
-    compiled = facts.launches.scope.where(Scope.COMPILED)[launches]
-    replayed = float(facts.pace.replayed[launches].mean())
+def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
+    python, python_ns = _long_python(facts)
+    is_python = python_ns > _MOST * of_usual_step(facts, idle)
+    remedy = _PYTHON if is_python else _remedy(facts, launches)
+    fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
+    eager_ns = facts.of_usual_step(fused, facts.launches.duration_ns[fused])
+    fused_ns = int(FUSED_AWAY * eager_ns)
     return Candidate(
         what=f"the device waits while the CPU {_ELSEWHERE if is_python else 'launches'}",
-        at_stake_ns=times_ns[0],
+        at_stake_ns=times_ns[0] + fused_ns,
+        busy_ns=fused_ns,
         sureness=Sureness.ESTIMATED,
-        remedy=_PYTHON if is_python else _remedy(facts, replayed, float(compiled.mean())),
+        remedy=remedy,
         where=_where(facts, python if is_python else idle),
         why=(
-            Figure("launches a step", count),
-            Figure("idle in the recorded step", idle_ns, FigureUnit.NS),
-            *([Figure("of it in such Python", python_ns, FigureUnit.NS)] if is_python else []),
-            Figure(_step_name(facts), times_ns[1], FigureUnit.NS),
-            Figure("median launch", float(median_low(durations.tolist())), FigureUnit.NS),
-            Figure("compiled", float(compiled.mean()), FigureUnit.FRACTION),
-            Figure("replayed by CUDA graphs", replayed, FigureUnit.FRACTION),
+            *_of_idle(facts, idle, launches),
+            *_if_any("of it in such Python", python_ns if is_python else 0),
+            *_if_any("kernels of eager ops", eager_ns),
+            *_of_step(facts, times_ns[1], launches),
         ),
+        launches=fused,
         idle=idle,
     )
+
+
+def _of_idle(facts: Facts, idle: Ints, launches: Ints) -> tuple[Figure, ...]:
+    return (
+        Figure("launches a step", facts.count_in_usual_step(launches)),
+        Figure("idle in the recorded step", of_usual_step(facts, idle), FigureUnit.NS),
+    )
+
+
+def _if_any(name: str, time_ns: int) -> tuple[Figure, ...]:
+    return (Figure(name, time_ns, FigureUnit.NS),) if time_ns else ()
+
+
+def _of_step(facts: Facts, of_ns: int, launches: Ints) -> tuple[Figure, ...]:
+    durations = facts.launches.duration_ns[launches]
+    return (
+        Figure(_step_name(facts), of_ns, FigureUnit.NS),
+        Figure("median launch", float(median_low(durations.tolist())), FigureUnit.NS),
+        Figure("compiled", _compiled(facts, launches), FigureUnit.FRACTION),
+        Figure("replayed by CUDA graphs", _replayed(facts, launches), FigureUnit.FRACTION),
+    )
+
+
+def _compiled(facts: Facts, launches: Ints) -> float:
+    return float(facts.launches.scope.where(Scope.COMPILED)[launches].mean())
+
+
+def _replayed(facts: Facts, launches: Ints) -> float:
+    return float(facts.pace.replayed[launches].mean())
 
 
 def _long_python(facts: Facts) -> tuple[Ints, int]:
@@ -107,12 +140,40 @@ def _step_name(facts: Facts) -> str:
     return known if facts.training.is_known else "the step without recording, estimated"
 
 
-def _remedy(facts: Facts, replayed: float, compiled: float) -> str:
-    if replayed > _MOST:
+def _remedy(facts: Facts, launches: Ints) -> str:
+    if _replayed(facts, launches) > _MOST:
         return _REPLAYED
     if len(facts.analysis.communication):
         return _RANKS
-    return _COMPILED if compiled > _MOST else _EAGER
+    if _compiled(facts, launches) <= _MOST:
+        return _EAGER
+    return _CONTROLLED if _is_controlled(facts, launches) else _COMPILED
+
+
+def _is_controlled(facts: Facts, launches: Ints) -> bool:
+    """Tell whether most compiled launches are in loops, or in graphs that choose between branches.
+
+    Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
+    its own (``config.graph_partition``).
+    """
+    graphs = facts.analysis.recording.graphs
+    has_branches = [any(map(_is_of_branch, graph.call_sites)) for graph in graphs]
+    called = launches[~np.ma.getmaskarray(facts.launches.graph)[launches]]
+    columns = facts.launches.graph[called], facts.launches.call_site[called]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    found = [
+        has_branches[graph] or (site is not None and _is_of_loop(graphs[graph].call_sites[site]))
+        for graph, site in rows
+    ]
+    return bool(sum(found) > _MOST * len(found))
+
+
+def _is_of_branch(site: CallSite) -> bool:
+    return bool(site.within) and site.within[0].part.startswith("branch")
+
+
+def _is_of_loop(site: CallSite) -> bool:
+    return bool(site.within) and site.within[0].part in ("condition", "body")
 
 
 def _where(facts: Facts, idle: Ints) -> Where:
@@ -140,6 +201,8 @@ RULE = Rule(
     "engine, launch latency or the end of the step (see the causes of idle time), less what "
     "recording adds to it. The steps before it tell how much that is, beyond the profiler's own "
     "idle time; where they do not, the CPU is taken to need 1.45 times as long for the rest of a "
-    "recorded step. Measured were 1.1 to 2.0. CUDA graphs leave some of it.",
+    "recorded step. Measured were 1.1 to 2.0. CUDA graphs leave some of it. Where the remedy is to "
+    "compile, three fifths of what torch's own kernels of eager ops run are added, as `uncompiled` "
+    "says of a step that does not wait: compiling fuses them.",
     judge=_judge,
 )

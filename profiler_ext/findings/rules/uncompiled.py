@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.eager import by_line, eager_kernels, is_much_compiled
+from profiler_ext.findings.eager import FUSED_AWAY, by_line, eager_kernels, is_much_compiled
 from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.figures import count_and_time
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
@@ -12,7 +12,6 @@ from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
 _LEAST_OF_STEP = 0.1
-_FUSED_AWAY = 0.6
 _FILLED = 0.9
 """A step whose device idles for more is that of the rule of launch-bound ones."""
 
@@ -40,7 +39,7 @@ def _paced_ns(facts: Facts, launches: Ints) -> int:
 def _candidate(facts: Facts, launches: Ints, paced_ns: int) -> Candidate:
     return Candidate(
         what="eager ops run kernel by kernel, and nothing fuses them",
-        at_stake_ns=int(_FUSED_AWAY * paced_ns),
+        at_stake_ns=int(FUSED_AWAY * paced_ns),
         sureness=Sureness.ESTIMATED,
         remedy="torch.compile(model), with the loss in it: what lies between its products becomes "
         "one kernel each",
