@@ -90,10 +90,10 @@ class Ours:
                 vars(sys)["monitoring"].register_callback(tool, event, callback)
         self.is_recording = is_on
 
-    def mark(self) -> None:
+    def end_step(self) -> None:
         """Do what ``prof.step`` does at the end of a step."""
         if self.is_recording:
-            self._lines.mark()
+            self._lines.end_step()
 
 
 def _taken_callbacks() -> list[tuple[int, int, Any]]:
@@ -120,7 +120,7 @@ def taken(step: Step, ours: Ours) -> Times:
     """
     began_ns = time.perf_counter_ns()
     step()
-    ours.mark()
+    ours.end_step()
     issued_ns = time.perf_counter_ns()
     synchronize()
     done_ns = time.perf_counter_ns()

@@ -16,7 +16,7 @@ from profiler_ext.isolation.stack_room import StackRoom
 from profiler_ext.kineto.names import clock_mark
 from profiler_ext.python_lines.laying_out import PathsOf, TorchCode, laid_out
 from profiler_ext.python_lines.program_code import ProgramCode, has_columns
-from profiler_ext.python_lines.watch import MOST_ENTRIES, LineWatch
+from profiler_ext.python_lines.watch import MOST_ENTRIES, LineWatch, clock_ns
 from profiler_ext.records import Gap, GapReason, ModuleFrame, PythonLines
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.code_lines import lines_meant
@@ -29,6 +29,8 @@ _OWN = absolute(str(Path(__file__).parents[1]))
 """This package: by ``python -m`` its module has the name of the program's."""
 _MARKS = 4
 """So many moments are marked at each end: what one is disturbed by the next is not."""
+_MARKED_EVERY_NS = 100_000_000
+"""Between marks both clocks run alike; one for each short step would be a part of what it takes."""
 NOTHING_KEPT = Gap(GapReason.LINES_FAILED, "nothing was kept")
 
 
@@ -81,9 +83,17 @@ class RecordedLines:
             self.prepare()
         if self._watch is not None:
             self._watch.keep()
-            self.mark(_MARKS)
+            self._mark(_MARKS)
 
-    def mark(self, times: int = 1) -> None:
+    def end_step(self) -> None:
+        """Mark a moment where the last one is long ago."""
+        watch = self._watch
+        if watch is None or not watch.clock:
+            return
+        if clock_ns() - watch.clock[-1].after_ns > _MARKED_EVERY_NS:
+            self._mark()
+
+    def _mark(self, times: int = 1) -> None:
         """Mark moments on the clocks of the watch and of the profiler."""
         if self._watch is not None:
             for _ in range(times):
@@ -93,7 +103,7 @@ class RecordedLines:
         """End the watch."""
         if self._watch is not None:
             try:
-                self.mark(_MARKS)
+                self._mark(_MARKS)
             finally:
                 self.leave()
 

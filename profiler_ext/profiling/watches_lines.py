@@ -50,7 +50,7 @@ class WatchesLines(TakesTurns):
     def step(self) -> None:
         """End a step."""
         self._has_stepped = True
-        self._guard.run(HOOK, self.lines.mark)
+        self._guard.run(HOOK, self.lines.end_step)
         super().step()
 
     def stop_trace(self) -> None:
