@@ -9,49 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from profiler_ext.records import Frame, Lineage, ModuleFrame
+from profiler_ext.recall.places import Source
+from profiler_ext.recall.region_calls import RegionRuns
+from profiler_ext.records import Lineage, ModuleFrame
 
 CopySources = Mapping[str, Lineage]
 """Where the nodes of compiled autograd's graph come from: of a copy, what it copies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a source function was called."""
-
-    stack: tuple[Frame, ...]
-    modules: tuple[ModuleFrame, ...]
-    annotation: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RegionCall:
-    """A call of a region that was traced for another call.
-
-    Attributes:
-        traced: where that other call stands.
-        here: where this one stands.
-        moved: the modules that it was traced on, to those that this call runs it on.
-        unlike: those of them in whose place this call has one of another class, so other code.
-    """
-
-    traced: Source
-    here: Source
-    moved: Mapping[str, str]
-    unlike: frozenset[str] = frozenset()
-
-    def module(self, path: str) -> str | None:
-        """Return the module that this call runs in place of one that the region was traced on.
-
-        Args:
-            path: the latter's; what nothing tells of this call is ``None``.
-        """
-        if path in self.moved:
-            return self.moved[path]
-        held = (each for each in self.moved if path.startswith(each + "."))
-        there = max(held, key=len, default="")
-        here = self.moved.get(there, there)
-        return None if here == there else here + path[len(there) :]
 
 
 Inlined = tuple[tuple[str, ...], tuple[Source, ...]]
@@ -66,10 +29,12 @@ class DynamoGraph:
         digest: of its source functions in order, and of its edges.
         roots: variables that hold the user's model (``capture/traces/module_paths.py``).
         own: the module whose own method was compiled, if it was one.
-        sources: source-function names to where they were called; only names that are unique.
-        places: where each of its nodes was called, in order.
+        sources: source-function names to where they were called; only names that are unique, and
+            called once.
+        places: where each of its nodes was called, in order; then those of the calls of regions
+            that were traced for another call.
         arguments: for each of its inputs the name in ``sources`` that stands for it.
-        called_again: by source function, the calls of regions that were traced for another call.
+        runs: the runs of regions that run more often than they were traced.
         inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
             for each the names of its operators, and where they were called.
         copy_sources: what compiled autograd copied its nodes from; of its graphs only.
@@ -83,7 +48,7 @@ class DynamoGraph:
     sources: Mapping[tuple[str, ...], Source]
     places: tuple[Source, ...] = ()
     arguments: tuple[tuple[str, ...], ...] = ()
-    called_again: Mapping[tuple[str, ...], RegionCall] = field(default_factory=dict)
+    runs: RegionRuns = field(default_factory=RegionRuns)
     inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
     copy_sources: CopySources = field(default_factory=dict)
     takes_gradient: bool = False

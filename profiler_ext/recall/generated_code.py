@@ -16,9 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.library_calls import library_nodes
 from profiler_ext.recall.lines import from_record, known_by, with_lineage
+from profiler_ext.recall.places import Source
 from profiler_ext.recall.printed_graphs import PrintedGraph, PrintedNode, read_graph
 from profiler_ext.recall.wrapper_calls import (
     WrapperCall,
@@ -176,7 +177,7 @@ def _places_of(told: Frame, dynamo: DynamoGraph) -> list[Source]:
     exact = [place for place in ending if place.stack[-1] == told]
     text = (told.function, told.code)
     moved = [p for p in ending if told.code and (p.stack[-1].function, p.stack[-1].code) == text]
-    return exact or moved
+    return [each for place in exact or moved for each in dynamo.runs.places_of(place)]
 
 
 def _common_end(stacks: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:

@@ -177,6 +177,14 @@ DYNAMO_GRAPH = Point(
     "fresh source lines on an AOTAutograd cache hit",
     "Dynamo's graph and the frame that it is of, before AOTAutograd has it",
 )
+# No wheel of 2.15 was at hand: its table has this as 2.11 to 2.14 have it.
+REGION_COMPARED = Point(
+    "torch._dynamo.variables.higher_order_ops",
+    "are_same_graph_modules",
+    ("a_mod", "b_mod"),
+    "the lines of a repeated region that is passed another function",
+    "the trace of a call of a repeated region beside one that Dynamo has, and whether it drops it",
+)
 MODULE_LOAD = Point(
     "torch._inductor.codecache",
     "PyCodeCache.load_by_key_path",

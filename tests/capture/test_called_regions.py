@@ -1,14 +1,18 @@
 """A region that is traced once stands, at each call, where that call is and on its modules."""
 
+import functools
 import linecache
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import profiler_ext
-from profiler_ext.records import FxNode
+from profiler_ext.records import CacheState, FxNode
 from tests.compiling import capture
+
+Function = Callable[[torch.Tensor], torch.Tensor]
 
 # Matrix products are library calls, which need no C++ compiler.
 
@@ -55,6 +59,8 @@ class Net(torch.nn.Module):
         super().__init__()
         self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
         self.other = Other()
+        functions = (product, same_product, same_product, product)
+        self.acting = torch.nn.ModuleList(map(Acting, functions))
         self.squares = torch.nn.ModuleList(Squared() for _ in range(2))
         self.called = called
 
@@ -84,7 +90,93 @@ def of_another_class(net: Net, x: torch.Tensor) -> torch.Tensor:
     return on_two(net.other, net.squares[0], x)
 
 
+def product(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+def same_product(x: torch.Tensor) -> torch.Tensor:
+    z = x @ x
+    return z
+
+
+def first_of(pair: tuple[Function, int], x: torch.Tensor) -> torch.Tensor:
+    return pair[0](x)
+
+
+@torch.compiler.nested_compile_region
+def twice(function: Function, x: torch.Tensor) -> torch.Tensor:
+    y = function(x)
+    return function(y)
+
+
+@torch.compiler.nested_compile_region
+def within(function: Function, x: torch.Tensor) -> torch.Tensor:
+    y = twice(function, x)
+    return y @ y
+
+
+@torch.compiler.nested_compile_region
+def also_within(x: torch.Tensor) -> torch.Tensor:
+    x = twice(product, x) + 1
+    return twice(product, x)
+
+
+class Acting(torch.nn.Module):
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = torch.nn.Parameter(torch.eye(8))
+
+    @torch.compiler.nested_compile_region
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.function(x + self.weight)
+        return y @ self.weight
+
+
+def of_functions(net: Net, x: torch.Tensor) -> torch.Tensor:
+    x = twice(product, x)
+    x = twice(same_product, x)
+    return twice(product, x)
+
+
+def of_swapped_functions(net: Net, x: torch.Tensor) -> torch.Tensor:
+    x = twice(same_product, x)
+    x = twice(product, x)
+    return twice(same_product, x)
+
+
+def of_partial_functions(net: Net, x: torch.Tensor) -> torch.Tensor:
+    x = twice(functools.partial(first_of, (product, 0)), x)
+    x = twice(functools.partial(first_of, (same_product, 0)), x)
+    return twice(lambda x: x @ x, x)
+
+
+def held_functions(net: Net, x: torch.Tensor) -> torch.Tensor:
+    for each in net.acting:
+        x = each(x)
+    return x
+
+
+def regions_in_regions(net: Net, x: torch.Tensor) -> torch.Tensor:
+    x = within(product, x)
+    x = within(same_product, x)
+    return also_within(x)
+
+
+def checkpointed(net: Net, x: torch.Tensor) -> torch.Tensor:
+    for block in net.blocks:
+        x = checkpoint(block, x, use_reentrant=False)
+    return x
+
+
+def never_used(net: Net, x: torch.Tensor) -> torch.Tensor:
+    twice(product, x)
+    return twice(same_product, x)
+
+
 INNER = "return x @ self.weight"
+OWN = "return x @ x"
+OTHER = "z = x @ x"
 
 
 def places(called: Callable[[Net, torch.Tensor], torch.Tensor]) -> list[tuple[str, ...]]:
@@ -155,3 +247,73 @@ def test_a_graph_that_only_calls_regions_is_captured() -> None:
     profiler_ext.enable(strict=True)
     torch.compile(Net(all_blocks), fullgraph=True)(torch.ones(8, 8, requires_grad=True))
     assert [graph.gaps for graph in capture().graphs] == [()]
+
+
+def lines(called: Callable[[Net, torch.Tensor], torch.Tensor]) -> list[str]:
+    """Return the innermost line of each product of the forward, in order."""
+    return [line(node, -1) for node in trained(called)[0]]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_region_that_is_passed_another_function_has_the_lines_of_that_function() -> None:
+    assert lines(of_functions) == [OWN, OWN, OTHER, OTHER, OWN, OWN]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_partial_functions_and_lambdas_have_their_own_lines() -> None:
+    a_lambda = "return twice(lambda x: x @ x, x)"
+    assert lines(of_partial_functions) == [OWN, OWN, OTHER, OTHER, a_lambda, a_lambda]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_call_that_may_be_alike_to_two_others_stands_as_far_as_they_agree() -> None:
+    after, both = "return y @ self.weight", "y = self.function(x + self.weight)"
+    told = [place[0] for place in places(held_functions)]
+    assert told == [OWN, after, OTHER, after, both, after, both, after]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_regions_in_regions_have_the_lines_of_the_calls_around_them() -> None:
+    forward = trained(regions_in_regions)[0]
+    assert [line(node, 1) for node in forward] == [
+        *["x = within(product, x)"] * 3,
+        *["x = within(same_product, x)"] * 3,
+        *["return also_within(x)"] * 4,
+    ]
+    after = "return y @ y"
+    assert [line(node, -1) for node in forward] == [
+        OWN,
+        OWN,
+        after,
+        OTHER,
+        OTHER,
+        after,
+        *[OWN] * 4,
+    ]
+    twice_each = ["x = twice(product, x) + 1"] * 2 + ["return twice(product, x)"] * 2
+    assert [line(node, 2) for node in forward[-4:]] == twice_each
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_checkpointed_region_runs_on_the_module_of_each_call() -> None:
+    told = [modules[0] for _, *modules in places(checkpointed)]
+    assert told == ["blocks.0", "blocks.0", "blocks.1", "blocks.1", "blocks.2", "blocks.2"]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_region_whose_first_call_is_used_by_none_has_the_lines_of_the_second() -> None:
+    assert lines(never_used) == [OTHER, OTHER]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_from_a_cache_each_call_has_its_own_lines_also_where_functions_were_swapped() -> None:
+    told = [lines(of_functions)]
+    for again in (of_functions, of_swapped_functions):
+        torch.compiler.reset()
+        seen = len(capture().graphs)
+        trained(again)
+        forward = capture().graphs[seen].nodes
+        told.append([line(n, -1) for n in forward if n.target == "aten.mm.default"])
+        assert capture().graphs[seen].cache_state is not CacheState.MISS
+    one, other = [OWN, OWN, OTHER, OTHER, OWN, OWN], [OTHER, OTHER, OWN, OWN, OTHER, OTHER]
+    assert told == [one, one, other]

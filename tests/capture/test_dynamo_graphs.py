@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import Frame, ModuleFrame
@@ -34,7 +35,7 @@ def tripled(lines: tuple[int, int], detach_first: bool = False) -> DynamoGraph:
         y = graph.call(torch.mul, [x, 3], **source("mul", lines[0]))
         detached = graph.call(torch.detach, [x], **source("detach", lines[1]))
         z = graph.call(torch.mul, [detached, 3], **source("mul_1", lines[1]))
-    return describe_dynamo_graph(scope(), graph.module(y, z))
+    return describe_dynamo_graph(scope(), graph.module(y, z), DroppedTraces())
 
 
 def test_the_same_code_on_other_lines_has_the_same_digest() -> None:
@@ -51,7 +52,7 @@ def test_other_edges_between_the_same_functions_have_another_digest() -> None:
         x = graph.given("x", 4)
         a = graph.call(torch.sin, [x], **source("sin", 1))
         b = graph.call(torch.cos, [a if first else x], **source("cos", 2))
-        return describe_dynamo_graph(scope(), graph.module(a, b))
+        return describe_dynamo_graph(scope(), graph.module(a, b), DroppedTraces())
 
     assert chain(first=True).digest != chain(first=False).digest
 
@@ -68,7 +69,9 @@ def test_a_name_that_two_nodes_carry_leads_nowhere() -> None:
     a = graph.call(torch.sin, [x], **source("sin", 1))
     b = graph.call(torch.sin, [a], **source("sin", 2))
     c = graph.call(torch.cos, [b], **source("cos", 3))
-    assert set(describe_dynamo_graph(scope(), graph.module(c)).sources) == {("cos",)}
+    assert set(describe_dynamo_graph(scope(), graph.module(c), DroppedTraces()).sources) == {
+        ("cos",)
+    }
 
 
 def test_the_model_in_the_frame_is_the_root_of_module_paths() -> None:
@@ -76,7 +79,9 @@ def test_the_model_in_the_frame_is_the_root_of_module_paths() -> None:
     stack = {"1": ("L['model']", "m.GPT"), "2": ("L['model'].blocks[0]", "m.Block")}
     x = graph.given("x", 4)
     y = graph.call(torch.sin, [x], **source("sin", 1, nn_module_stack=stack))
-    found = describe_dynamo_graph(scope(model=torch.nn.Linear(1, 1)), graph.module(y))
+    found = describe_dynamo_graph(
+        scope(model=torch.nn.Linear(1, 1)), graph.module(y), DroppedTraces()
+    )
     assert found.roots == ("L['model']",)
     assert found.sources["sin",].modules == (
         ModuleFrame("", "GPT"),

@@ -18,6 +18,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
+from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 
 
@@ -45,7 +46,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     original = OutputGraph.call_user_compiler
 
     def note(self: Any, gm: Any, *rest: Any, **named: Any) -> Any:
-        dynamo.append(describe_dynamo_graph(self, gm))
+        dynamo.append(describe_dynamo_graph(self, gm, DroppedTraces()))
         return original(self, gm, *rest, **named)
 
     def read(gm: torch.fx.GraphModule, _: Any) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from textwrap import dedent
 
 from profiler_ext.files.paths import absolute, shorten
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.generated_code import GeneratedCode, told_graph
 from profiler_ext.recall.library_calls import library_nodes
+from profiler_ext.recall.places import Source
 from profiler_ext.recall.printed_graphs import PrintedGraph, read_graph
 from profiler_ext.recall.wrapper_calls import wrapper_calls
 from profiler_ext.records import Frame, Lineage, LineEvidence, SiteKind

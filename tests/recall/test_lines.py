@@ -4,7 +4,8 @@ import dataclasses
 from pathlib import Path
 
 from profiler_ext.recall import lines
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
+from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.places import Source
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
 from tests.fx_nodes import changed, fx_node
 

@@ -16,6 +16,7 @@ from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.lineage.stage import Fingerprint, Lineages, fingerprint_of
 from profiler_ext.capture.traces.creations import CreationHooks
+from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.traces.metadata import Replaced, forget_lineages
 from profiler_ext.capture.traces.replacements import Watch
@@ -49,6 +50,7 @@ class GraphHooks:
         self._compiles = compiles
         self._backwards = backwards
         self._tensorified: WeakKeyDictionary[torch.fx.Graph, Replaced] = WeakKeyDictionary()
+        self._dropped = DroppedTraces()
         self.creations = CreationHooks()
 
     def observations(self) -> list[Hook]:
@@ -56,6 +58,7 @@ class GraphHooks:
         return [
             *self.creations.observations(),
             (points.DYNAMO_GRAPH, self._dynamo_graph),
+            (points.REGION_COMPARED, self._region_compared),
             (points.NODE_REPLACED, _node_replaced),
             (points.TENSORIFY, self._tensorify),
             (points.JOINT_PASSES, self._joint_passes),
@@ -67,9 +70,15 @@ class GraphHooks:
 
     def _dynamo_graph(self, call: Observed) -> Observation:
         self._before_trace()
-        described = describe_dynamo_graph(call["self"], call["gm"])
+        described = describe_dynamo_graph(call["self"], call["gm"], self._dropped)
+        self._dropped.forget(call["gm"])
         self._compiles.keep_dynamo(self._backwards.lead(described, call["gm"]))
         yield
+
+    def _region_compared(self, call: Observed) -> Observation:
+        yield
+        if call.result:
+            self._dropped.keep(call["a_mod"], call["b_mod"])
 
     def _tensorify(self, call: Observed) -> Observation:
         gm = call["module"]

@@ -1,21 +1,18 @@
-"""Owns the nodes of graphs that a call carries: a ``score_mod``'s, a repeated region's.
+"""Owns the nodes of graphs that a call carries, as those of a ``score_mod``.
 
-Retracing left the nodes of a ``score_mod`` its caller's line; and a region that is called often is
-traced once, on one of its modules. Dynamo's graph tells what each was.
+Retracing left them their caller's line; Dynamo's graph tells what each was.
 """
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
-from itertools import takewhile
 
 import torch.fx
 
-from profiler_ext.capture.lineage.nested_calls import calls_on_way
 from profiler_ext.capture.lineage.stage import Lineages, Stage
-from profiler_ext.recall.dynamo_graph import DynamoGraph, RegionCall, Source
-from profiler_ext.records import Lineage, Mechanism, ModuleFrame
+from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.places import Source
+from profiler_ext.records import Lineage, Mechanism
 from profiler_ext.torch_compat import fx
 
 _NOWHERE = Source((), ())
@@ -53,37 +50,3 @@ def _source(
     is_mask = len(graphs) > 1 and node.graph is graphs[-1]
     same = dynamo.inlined_source(call, ops, inner.index(node))
     return same or dynamo.only_source(call, int(is_mask)) or _NOWHERE
-
-
-def module_of_call(stage: Stage) -> Lineages:
-    """Lead the nodes of a region that was traced for one call to the modules of this call."""
-    dynamo, caller = stage.dynamo, stage.caller
-    again = dynamo.called_again if dynamo else {}
-    if not again or caller is None:
-        return {}
-    way = [call for call, _ in calls_on_way(stage.prefix, caller) if call is not None]
-    named = [fx.source_fns(call.meta) for call in reversed(way)]
-    calls = [again[name] for name in named if name in again]
-    lineages = {node.name: stage.lineages[node.name] for node in stage.nodes if calls}
-    return {name: functools.reduce(_of_call, calls, own) for name, own in lineages.items()}
-
-
-def _of_call(own: Lineage, call: RegionCall) -> Lineage:
-    """Return where a node stands at a call; of other code than was traced, at the call itself."""
-    if any(module.path in call.unlike for module in own.modules):
-        return replace(own, stack=call.here.stack, modules=call.here.modules)
-    traced, length = call.traced.stack, len(call.traced.stack)
-    is_within = own.stack[:length] == traced
-    stack = (*call.here.stack, *own.stack[length:]) if is_within else own.stack
-    return replace(own, stack=stack, modules=_of_modules(own.modules, call))
-
-
-def _of_modules(modules: tuple[ModuleFrame, ...], call: RegionCall) -> tuple[ModuleFrame, ...]:
-    """Return the modules on the way as far as this call tells them."""
-    around = tuple(module for module in call.traced.modules if module.path)
-    inner = modules[len(around) :] if modules[: len(around)] == around else modules
-    led = [(call.module(module.path), module.class_name) for module in inner]
-    known = takewhile(lambda each: each[0] is not None, led)
-    moved = tuple(ModuleFrame(path, name) for path, name in known if path is not None)
-    here = tuple(module for module in call.here.modules if module.path)
-    return (*here, *moved) or call.here.modules

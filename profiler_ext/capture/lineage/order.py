@@ -16,7 +16,7 @@ from profiler_ext.capture.lineage.autograd_hook import line_of_hook
 from profiler_ext.capture.lineage.autograd_sum import sum_of_copies
 from profiler_ext.capture.lineage.bodies import body_of_call
 from profiler_ext.capture.lineage.bucket import member_of_bucket
-from profiler_ext.capture.lineage.carried import graph_of_call, module_of_call
+from profiler_ext.capture.lineage.carried import graph_of_call
 from profiler_ext.capture.lineage.compiled_autograd import copied_by_autograd
 from profiler_ext.capture.lineage.gradient_hooks import hook_on_gradient
 from profiler_ext.capture.lineage.gradients import gradient_of, sum_of_gradients
@@ -29,6 +29,7 @@ from profiler_ext.capture.lineage.overwritten import overwritten_by_pass
 from profiler_ext.capture.lineage.own import modules_of_the_user, own_metadata
 from profiler_ext.capture.lineage.random_op import random_op
 from profiler_ext.capture.lineage.region import region_of_graph
+from profiler_ext.capture.lineage.repeated import place_of_run
 from profiler_ext.capture.lineage.replaced import replaced_by_pattern
 from profiler_ext.capture.lineage.stage import Compilation, Lineages, Stage
 
@@ -79,7 +80,7 @@ ORDER: tuple[Rule, ...] = (
     # Retraced, a `score_mod` stands on the line of `flex_attention`: Dynamo's graph knows better.
     graph_of_call,
     # A repeated region was traced on `layers.0`; this call of it is on `layers.3`.
-    module_of_call,
+    place_of_run,
 )
 """All rules; those of one node's line, and those of its place in the model and the joint graph."""
 

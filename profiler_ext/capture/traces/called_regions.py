@@ -1,108 +1,157 @@
-"""Owns which calls run a region that was traced for another call, and on which modules each does.
+"""Owns where the nodes of a region stand at each call that runs it.
 
-Dynamo traces a repeated region once, on the modules of its first call; another call passes other
-parameters in the same places. A parameter's placeholder is named after its source,
-``l_self_modules_blocks_modules_3_modules_norm_parameters_weight_``.
+Dynamo traces a repeated region once. Of another call it has a trace that it dropped, as it found
+the graph to be one that it had; or none, where what an earlier trace had looked at is the same.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch.fx
 
-from profiler_ext.capture.traces.module_paths import within
-from profiler_ext.recall.dynamo_graph import RegionCall, Source
-from profiler_ext.torch_compat import fx, modules, process
+from profiler_ext.capture.traces.dropped_traces import DroppedTraces
+from profiler_ext.capture.traces.moved_modules import moved_modules, unlike_modules
+from profiler_ext.recall.correspondence import agreed
+from profiler_ext.recall.places import Source
+from profiler_ext.recall.region_calls import Again, RegionCall, TracedAgain, common_place
+from profiler_ext.records import Frame
+from profiler_ext.torch_compat import fx
 
-_OF_MODULE = re.compile(r"_(?:parameters|buffers)_")
-_Pair = tuple[torch.fx.Node, torch.fx.Node]
+SourceOf = Callable[[torch.fx.Node], Source]
+_Named = tuple[tuple[str, ...], tuple[Frame, ...]]
 
 
-def called_regions(
-    nodes: Sequence[torch.fx.Node],
-    source_of: Callable[[torch.fx.Node], Source],
-    models: Collection[torch.nn.Module],
-) -> dict[tuple[str, ...], RegionCall]:
-    """Return the calls of regions that were traced for an earlier call, by their source functions.
+class CalledRegions:
+    """The calls of regions in one Dynamo graph, and in the traces that were dropped for it."""
+
+    def __init__(
+        self,
+        nodes: Sequence[torch.fx.Node],
+        source_of: SourceOf,
+        models: Collection[torch.nn.Module],
+        dropped: DroppedTraces,
+    ) -> None:
+        """Find them.
+
+        Args:
+            nodes: the nodes of the graph and of those nested in it, in order.
+            source_of: tells where a node was called.
+            models: the user's outermost modules.
+            dropped: the traces that torch made of calls and dropped.
+        """
+        self._source_of, self._models, self._dropped = source_of, models, dropped
+        self._again: dict[torch.fx.Node, Again] = {}
+        self._at: dict[torch.fx.Node, list[Source]] = {}
+        self._own: dict[torch.fx.Node, torch.fx.GraphModule] = {}
+        self._calls: dict[torch.fx.GraphModule, list[torch.fx.Node]] = {}
+        self._found: set[torch.fx.GraphModule] = set()
+        self._gather(nodes)
+
+    def again(self, call: torch.fx.Node) -> Again | None:
+        """Return what is known of a call whose region was traced for another call.
+
+        Args:
+            call: a node of the Dynamo graph or of one nested in it.
+        """
+        for _, body in fx.nested(call):
+            if body not in self._found:
+                self._found.add(body)
+                self._find(body, self._calls[body])
+        return self._again.get(call)
+
+    def places_at(self, call: torch.fx.Node) -> list[Source]:
+        """Return where the nodes of the graphs that a node calls stand at it.
+
+        Args:
+            call: a node of the Dynamo graph or of one nested in it.
+        """
+        if call not in self._at:
+            self._at[call] = list(self._nodes_at(call))
+        return self._at[call]
+
+    def _nodes_at(self, call: torch.fx.Node) -> Iterator[Source]:
+        again = self.again(call)
+        own = self._own.get(call)
+        bodies = [own] if own else [body for _, body in fx.nested(call)]
+        for body in bodies:
+            for place in self._of_graph(body.graph):
+                yield again.place(place) if again and own is None else place
+
+    def _of_graph(self, graph: torch.fx.Graph) -> Iterator[Source]:
+        for node in calls_in(graph):
+            yield self._source_of(node)
+            yield from self.places_at(node)
+
+    def _gather(self, nodes: Sequence[torch.fx.Node]) -> None:
+        """Note the calls of each graph, also those in traces that were dropped."""
+        for node in nodes:
+            for _, body in fx.nested(node):
+                is_new = body not in self._calls
+                self._calls.setdefault(body, []).append(node)
+                for trace in self._dropped.of(body) if is_new else ():
+                    self._gather([n for g in fx.graph_modules(trace) for n in calls_in(g.graph)])
+
+    def _find(self, body: torch.fx.GraphModule, calls: Sequence[torch.fx.Node]) -> None:
+        """Find those calls of a graph that it was not traced for.
+
+        A call of which torch made no trace is alike to one of those that it did trace.
+        """
+        own = {call: trace for call in calls if (trace := self._dropped.of_call(call, body))}
+        self._own.update(own)
+        for call in own:
+            self._again[call] = self._table(call, body.graph, self.places_at(call))
+        rest = [call for call in calls if call not in own]
+        first = next((call for call in rest if self._is_traced_for(call, body.graph)), None)
+        is_all = first is not None and len(own) == len(self._dropped.of(body))
+        known = [first, *own] if first and is_all else []
+        for call in rest:
+            if call is not first:
+                self._again[call] = self._alike(call, body.graph, known)
+
+    def _is_traced_for(self, call: torch.fx.Node, body: torch.fx.Graph) -> bool:
+        """Tell whether a graph was traced for a call, by whether its nodes stand within it."""
+        stack = self._source_of(call).stack
+        return any(self._source_of(n).stack[: len(stack)] == stack for n in calls_in(body))
+
+    def _alike(
+        self, call: torch.fx.Node, body: torch.fx.Graph, known: Sequence[torch.fx.Node]
+    ) -> Again:
+        """Return what is known of a call that is alike to one of several that were traced."""
+        moved = {there: self._moved(there, call) for there in known}
+        alike = [there for there in known if not moved[there].unlike] or known
+        if len(alike) == 1 and alike[0] not in self._own:
+            return moved[alike[0]]
+        rows = [[moved[there].place(at) for at in self.places_at(there)] for there in alike]
+        places = [common_place(each) for each in zip(*rows, strict=True)]
+        return self._table(call, body, places)
+
+    def _moved(self, traced: torch.fx.Node, call: torch.fx.Node) -> RegionCall:
+        moved = moved_modules(traced, call)
+        unlike = unlike_modules(moved, self._models)
+        return RegionCall(self._source_of(traced), self._source_of(call), moved, unlike)
+
+    def _table(
+        self, call: torch.fx.Node, kept: torch.fx.Graph, places: Sequence[Source]
+    ) -> TracedAgain:
+        """Return where the nodes of a graph stand at a call, given in their order."""
+        rows = list(zip(self._named(kept), places, strict=True)) if places else []
+        by_name = agreed((names, place) for (names, _), place in rows if names)
+        by_stack = agreed((stack, place) for (_, stack), place in rows)
+        return TracedAgain(self._source_of(call), by_name, by_stack)
+
+    def _named(self, graph: torch.fx.Graph) -> Iterator[_Named]:
+        """Yield the source functions, of the graph's own nodes alone, and the stack of each."""
+        for node in calls_in(graph):
+            yield fx.source_fns(node.meta), self._source_of(node).stack
+            for place in self.places_at(node):
+                yield (), place.stack
+
+
+def calls_in(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """Return the calls among a graph's nodes.
 
     Args:
-        nodes: the nodes of a Dynamo graph and of those nested in it, in order.
-        source_of: tells where a node was called.
-        models: the user's outermost modules.
+        graph: the graph.
     """
-    first: dict[tuple[int, ...], torch.fx.Node] = {}
-    calls: dict[tuple[str, ...], RegionCall] = {}
-    for node in nodes:
-        bodies = tuple(id(module) for _, module in fx.nested(node))
-        traced = first.setdefault(bodies, node) if bodies else node
-        if traced is not node:
-            moved = _moved(traced, node)
-            unlike = frozenset(
-                there for there, here in moved.items() if _differ(there, here, models)
-            )
-            call = RegionCall(source_of(traced), source_of(node), moved, unlike)
-            calls[fx.source_fns(node.meta)] = call
-    return calls
-
-
-def _differ(there: str, here: str, models: Collection[torch.nn.Module]) -> bool:
-    """Tell whether two modules have other code; where no model holds one of them, they may."""
-    codes = [{_code_of(held) for held in _held_at(path, models)} for path in (there, here)]
-    return len(codes[0]) != 1 or codes[0] != codes[1]
-
-
-def _held_at(path: str, models: Collection[torch.nn.Module]) -> Iterator[torch.nn.Module]:
-    for held in models:
-        for name in path.split("."):
-            inner = dict(modules.held_modules(held)).get(name)
-            if inner is None:
-                break
-            held = inner
-        else:
-            yield held
-
-
-def _code_of(module: torch.nn.Module) -> tuple[object, ...]:
-    """Return the name of a module's class, as a parametrized one has its own class, and code."""
-    kind = type(module)
-    return kind.__module__, kind.__qualname__, *process.methods_of(module, "forward")
-
-
-def _moved(traced: torch.fx.Node, call: torch.fx.Node) -> Mapping[str, str]:
-    """Lead the modules of one call to those of another; what leads to two is led to none."""
-    pairs = [*zip(traced.all_input_nodes, call.all_input_nodes, strict=False)]
-    led: dict[str, set[str]] = {}
-    for there, here in filter(None, map(_modules_of, pairs)):
-        led.setdefault(there, set()).add(here)
-    moved = {there: here.pop() for there, here in led.items() if len(here) == 1}
-    kept = {path for there, here in pairs if there is here for path in _ways_to(there)}
-    return moved | {path: path for path in kept if not any(within(path, each) for each in led)}
-
-
-def _modules_of(pair: _Pair) -> tuple[str, str] | None:
-    """Return the modules that hold two parameters, without the names that both end in."""
-    there, here = (_module_of(node.name) for node in pair)
-    if not there or not here or there == here:
-        return None
-    same = sum(1 for _ in takewhile(lambda names: names[0] == names[1], _from_the_end(there, here)))
-    return ".".join(there[: len(there) - same]), ".".join(here[: len(here) - same])
-
-
-def _ways_to(parameter: torch.fx.Node) -> list[str]:
-    """Return the modules that hold a parameter which both calls are passed."""
-    names = _module_of(parameter.name)
-    return [".".join(names[:length]) for length in range(1, len(names) + 1)]
-
-
-def _from_the_end(there: list[str], here: list[str]) -> Iterator[tuple[str, str]]:
-    """Pair names from the last one on; the first of each is kept, for it names a module."""
-    return zip(reversed(there[1:]), reversed(here[1:]), strict=False)
-
-
-def _module_of(placeholder: str) -> list[str]:
-    """Return the names on the way to a parameter's module; none where that can be read twice."""
-    parts = _OF_MODULE.split(placeholder)
-    return parts[0].split("_modules_")[1:] if len(parts) == 2 else []
+    return [node for node in graph.nodes if node.op.startswith("call_")]

@@ -8,24 +8,30 @@ from typing import Any
 
 import torch.fx
 
-from profiler_ext.capture.traces.called_regions import called_regions
+from profiler_ext.capture.traces.called_regions import CalledRegions
+from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.equal_code import note_equal
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
+from profiler_ext.capture.traces.region_runs import RunsOfGraph
 from profiler_ext.capture.traces.resumed_lines import note_resumed
 from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined, Source
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined
+from profiler_ext.recall.places import Source
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import fx, inputs, modules, process
 from profiler_ext.torch_compat.names import fx_names
 
 
-def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> DynamoGraph:
+def describe_dynamo_graph(
+    output_graph: Any, gm: torch.fx.GraphModule, dropped: DroppedTraces
+) -> DynamoGraph:
     """Describe the graph that Dynamo hands to the backend.
 
     Args:
         output_graph: Dynamo's ``OutputGraph``.
         gm: the graph.
+        dropped: the traces of regions that Dynamo made for it and dropped.
     """
     _note_code(output_graph)
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
@@ -45,16 +51,20 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
     arguments = {_argument(v): inputs.is_passed_in(v) for v in inputs.all_inputs(gm)}
     passed = {name: defined for name, is_passed in arguments.items() if is_passed}
-    sources = {**_sources(named, places), **passed}
+    regions = CalledRegions(nodes, source_of, models.values(), dropped)
+    runs = RunsOfGraph(gm.graph, regions, source_of)
+    once = [() if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)]
+    sources = {**_sources(once, places), **passed}
+    again = [place for node in nodes if regions.again(node) for place in regions.places_at(node)]
     inlined = _inlined(nodes, source_of)
     return DynamoGraph(
         _digest(nodes, named),
         roots,
         own,
         sources,
-        places,
+        (*places, *again),
         tuple(arguments),
-        called_regions(nodes, source_of, models.values()),
+        runs.records(),
         inlined,
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
         held=held,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tests.truth.models.making import Made, leaf
+
+Function = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Block(nn.Module):
@@ -63,6 +66,34 @@ class Regions(Blocks):
         return x
 
 
+def waved(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    return y.exp()
+
+
+def also_waved(x: torch.Tensor) -> torch.Tensor:
+    return x.sin().exp()
+
+
+@torch.compiler.nested_compile_region
+def around(function: Function, x: torch.Tensor) -> torch.Tensor:
+    return function(x.tanh())
+
+
+class RegionsOfFunctions(Blocks):
+    """Regions that are passed functions, and regions in checkpoints."""
+
+    def __init__(self) -> None:
+        super().__init__(Region)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for function in (waved, also_waved, waved):
+            x = around(function, x)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
 class Within(Blocks):
     """Checkpoints in a checkpoint."""
 
@@ -99,6 +130,10 @@ def regions() -> Made:
     return Regions(), (leaf(4, 6),)
 
 
+def regions_of_functions() -> Made:
+    return RegionsOfFunctions(), (leaf(4, 6),)
+
+
 def checkpoints_within() -> Made:
     return Within(), (leaf(4, 6),)
 
@@ -107,4 +142,4 @@ def loop() -> Made:
     return Loop(), (leaf(4, 6),)
 
 
-MODELS = (branches, regions, checkpoints_within, loop)
+MODELS = (branches, regions, regions_of_functions, checkpoints_within, loop)
