@@ -8,7 +8,8 @@ History: format 1 could hold paths relative to the working folder of the process
 which name another file elsewhere; such a record is told to be older and is not read. From format
 2 on each path starts at a root token or at ``/``. In format 2 the lines of code with which Dynamo
 goes on after a graph break could be off, and nothing in the record tells which: one that has such
-code is older, too, any other is read.
+code is older, too, any other is read. Until format 3 so could the lines and modules of a nested
+region (``nested_compile_region``) at other calls than its first: so is one that has a region.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from profiler_ext.records import (
 from profiler_ext.version import VERSION
 
 MAGIC = b"PXPR"
-FORMAT = 3
-_FORMAT_WITH_RESUMED_LINES_OFF = 2
+FORMAT = 4
 _RESUMED_CODE = "torch_dynamo_resume_in_"
+_REGION = "invoke_subgraph"
+_WITH_LINES_OFF = {2: (_RESUMED_CODE, _REGION), 3: (_REGION,)}
+"""Formats that are read, but for records with one of these texts."""
 INFLATED_LIMIT_BYTES = 256 << 20
 _INFLATED_TIMES = 200
 _INFLATED_LEAST_BYTES = 1 << 20
@@ -179,15 +182,15 @@ def is_current(data: bytes) -> bool:
     Args:
         data: the bytes.
     """
-    return data[:6] == _header(FORMAT) or (
-        data[:6] == _header(_FORMAT_WITH_RESUMED_LINES_OFF) and not _is_older(data)
-    )
+    is_known = any(data[:6] == _header(version) for version in (FORMAT, *_WITH_LINES_OFF))
+    return is_known and not _is_older(data)
 
 
 def _is_older(data: bytes) -> bool:
     """Tell whether a record is of a format that is not read, or whose lines may be off."""
-    if data[:6] == _header(_FORMAT_WITH_RESUMED_LINES_OFF):
-        return has_text(data, _RESUMED_CODE)
+    for version, texts in _WITH_LINES_OFF.items():
+        if data[:6] == _header(version):
+            return any(has_text(data, text) for text in texts)
     return len(data) >= 6 and _header(0) <= data[:6] < _header(FORMAT)
 
 

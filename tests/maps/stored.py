@@ -72,7 +72,8 @@ _KEPT = (
         "profiler_ext/store/encoding.py",
         encoding.FORMAT,
         "a newer one is not read, nor one of format 1, nor of format 2 where code goes on after a "
-        "graph break; `profiler-ext cache list` names them",
+        "graph break, nor of 2 or 3 where a nested region is called; "
+        "`profiler-ext cache list` names them",
     ),
     (
         "kernels of library calls: JSON",

@@ -79,7 +79,7 @@ def test_bytes_of_something_else_are_refused() -> None:
 
 def test_a_newer_format_is_refused() -> None:
     newer = to_bytes(WHOLE)[:4] + (encoding.FORMAT + 1).to_bytes(2, "big") + to_bytes(WHOLE)[6:]
-    with pytest.raises(StoreError, match="found provenance format 4, expected 3: a newer"):
+    with pytest.raises(StoreError, match="found provenance format 5, expected 4: a newer"):
         from_bytes(newer)
 
 
@@ -144,7 +144,7 @@ def test_kernels_of_a_newer_version_are_told_to_be_newer() -> None:
 
 def test_format_1_which_may_hold_relative_paths_is_refused_as_older() -> None:
     older = to_bytes(WHOLE)[:4] + b"\x00\x01" + to_bytes(WHOLE)[6:]
-    with pytest.raises(StoreError, match="found provenance format 1, expected 3: an older"):
+    with pytest.raises(StoreError, match="found provenance format 1, expected 4: an older"):
         from_bytes(older)
 
 
@@ -155,11 +155,26 @@ def test_format_2_is_read_unless_code_goes_on_after_a_graph_break_whose_lines_ma
     )
     before = [_in_format(2, each) for each in (WHOLE, resumed)]
     assert from_bytes(before[0]) == WHOLE
-    with pytest.raises(StoreError, match="found provenance format 2, expected 3: an older"):
+    with pytest.raises(StoreError, match="found provenance format 2, expected 4: an older"):
         from_bytes(before[1])
     assert [encoding.state_of(each) for each in before] == [EntryState.OK, EntryState.OLDER]
     assert [encoding.is_current(each) for each in before] == [True, False]
     assert from_bytes(to_bytes(resumed)) == resumed
+
+
+def test_formats_2_and_3_are_read_unless_they_have_a_region() -> None:
+    node = fx_node("invoke_subgraph_1/mul", "aten.mul.Tensor")
+    region = with_digest(dataclasses.replace(WHOLE, nodes=(node,)))
+    for number in (2, 3):
+        before = [_in_format(number, each) for each in (WHOLE, region)]
+        assert from_bytes(before[0]) == WHOLE
+        with pytest.raises(
+            StoreError, match=f"found provenance format {number}, expected 4: an older"
+        ):
+            from_bytes(before[1])
+        assert [encoding.state_of(each) for each in before] == [EntryState.OK, EntryState.OLDER]
+        assert [encoding.is_current(each) for each in before] == [True, False]
+    assert from_bytes(to_bytes(region)) == region
 
 
 def _in_format(number: int, provenance: Provenance) -> bytes:
@@ -181,14 +196,14 @@ def test_a_flipped_byte_is_refused() -> None:
 
 
 def test_json_of_another_shape_is_refused() -> None:
-    other = encoding.MAGIC + b"\x00\x03" + zlib.compress(msgspec.json.encode({"digest": 3}))
+    other = encoding.MAGIC + b"\x00\x04" + zlib.compress(msgspec.json.encode({"digest": 3}))
     with pytest.raises(StoreError, match="damaged"):
         from_bytes(other)
 
 
 def test_a_bomb_is_refused_before_it_is_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "INFLATED_LIMIT_BYTES", 1000)
-    bomb = encoding.MAGIC + b"\x00\x03" + zlib.compress(b" " * 1_000_000)
+    bomb = encoding.MAGIC + b"\x00\x04" + zlib.compress(b" " * 1_000_000)
     with pytest.raises(StoreError, match="over 1000 bytes"):
         from_bytes(bomb)
 

@@ -141,6 +141,6 @@ def test_an_entry_is_read_or_named_with_what_is_wrong(
             store.read(path)
 
 
-def test_the_format_is_the_third(tmp_path: Path) -> None:
-    assert (encoding.FORMAT, to_bytes(record())[4:6]) == (3, b"\x00\x03")
+def test_the_format_is_the_fourth(tmp_path: Path) -> None:
+    assert (encoding.FORMAT, to_bytes(record())[4:6]) == (4, b"\x00\x04")
     assert from_bytes(to_bytes(record())) == record()
