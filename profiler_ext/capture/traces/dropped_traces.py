@@ -59,8 +59,9 @@ class DroppedTraces:
             call: the node that calls a region.
             kept: the graph that it calls.
         """
-        yielded = _values([call])
-        return next((each for each in self.of(kept) if yielded and _yields(each) == yielded), None)
+        traces = self.of(kept)
+        yielded = _values([call]) if traces else []
+        return next((each for each in traces if yielded and _yields(each) == yielded), None)
 
 
 def _yields(trace: torch.fx.GraphModule) -> list[int]:
