@@ -38,7 +38,8 @@ ALLOWED = {
     "comparison": "attribution errors kineto recall records",
     "gate": "comparison errors records",
     "exporters": "comparison errors files findings gate kineto printable records rooflines",
-    "sessions": "attribution comparison errors exporters findings gate isolation kineto records",
+    "sessions": "attribution comparison errors exporters files findings gate isolation kineto "
+    "records",
     "cluster": "attribution errors exporters files findings kineto printable records sessions "
     "version",
     "serving": "comparison errors exporters isolation records sessions version",

@@ -154,12 +154,26 @@ def test_where_only_the_rest_cannot_be_written_the_session_is_there(
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
-def test_no_temporary_folder_is_told(
+def test_without_a_temporary_folder_it_is_kept_in_the_working_folder(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "out").write_text("in the way")
+    (tmp_path / "working").mkdir()
+    monkeypatch.chdir(tmp_path / "working")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(OutputError, match="no temporary folder either, so what was recorded is l"):
+    with pytest.raises(OutputError, match=f"recorded is in {tmp_path}/working/.* instead$"):
+        output.write_all(session, tmp_path / "out")
+    (folder,) = (tmp_path / "working").iterdir()
+    assert len(load(folder).launches()) == len(session.launches())
+
+
+def test_where_nothing_can_be_written_at_all_the_error_says_so(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").write_text("in the way")
+    monkeypatch.chdir("/proc")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(OutputError, match=r"no temporary folder .* either, so .* is lost$"):
         output.write_all(session, tmp_path / "out")
     with pytest.raises(OutputError, match=r"choose another place$"):
         output.write_all(session, tmp_path / "out", keep=False)

@@ -6,7 +6,6 @@ Nothing in here needs Dask: a function is called with a file and returns records
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,6 +30,7 @@ from profiler_ext.cluster.tables.summing import summed
 from profiler_ext.errors import ProfilerExtError, TraceError
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.files.passing import folder_for_a_while
 from profiler_ext.kineto.limits import Limit
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.records import Analysis, Place, Settings
@@ -142,14 +142,15 @@ def local_copy(file: RankFile) -> Iterator[Path]:
     Raises:
         TraceError: It is too large, or cannot be read.
         MissingExtraError: A package for such URLs is not installed here.
+        OutputError: There is no folder for it on this machine.
     """
     if not is_remote(file.url):
         yield Path(file.url)
         return
     if file.size_bytes > Limit.BYTES.count:
         raise TraceError(f"{file.url} {Limit.BYTES.told('has too many bytes')}")
-    with tempfile.TemporaryDirectory(prefix="profiler_ext_") as folder:
-        path = Path(folder) / PurePosixPath(file.url).name
+    with folder_for_a_while(f"{file.url} cannot be read") as folder:
+        path = folder / PurePosixPath(file.url).name
         with opened_file(file.url, "rb") as remote, path.open("wb") as local:
             while chunk := remote.read(_CHUNK_BYTES):
                 local.write(chunk)

@@ -7,12 +7,12 @@ behind only where it was killed as that one was written or read.
 from __future__ import annotations
 
 import gzip
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from profiler_ext.errors import OutputError
+from profiler_ext.files.passing import folder_for_a_while
 from profiler_ext.kineto.source import Text, read_text
 
 _PART_BYTES = 1 << 20
@@ -22,6 +22,14 @@ class RawTrace:
     """The trace of the last cycle."""
 
     _text: Text | None = None
+
+    def __init__(self, *others: Path) -> None:
+        """Take where to have torch write, if not into the temporary folder.
+
+        Args:
+            *others: folders, before the working folder.
+        """
+        self._others = others
 
     @contextmanager
     def written(self, write: Callable[[str], object]) -> Iterator[Path]:
@@ -34,12 +42,11 @@ class RawTrace:
             The file.
 
         Raises:
-            OutputError: Torch cannot write into the temporary folder.
+            OutputError: Torch can write into no folder for a while.
             TraceError: What it wrote cannot be read.
         """
         self._text = None
-        with _temporary_folder() as folder:
-            _check_name(folder)
+        with folder_for_a_while("what was recorded is lost", *self._others) as folder:
             path = folder / "trace.json"
             write(str(path))
             _check_written(path)
@@ -55,33 +62,6 @@ class RawTrace:
             for begin in range(0, len(text), _PART_BYTES):
                 target.write(text[begin : begin + _PART_BYTES])
         return True
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    try:
-        made = tempfile.TemporaryDirectory(prefix="profiler_ext-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise OutputError(
-            f"no temporary folder can be made ({error.strerror or error}), so what was recorded is "
-            "lost; set TMPDIR to a folder that can be written"
-        ) from error
-    try:
-        with made as folder:
-            yield Path(folder)
-    finally:
-        with suppress(OSError):  # to list it takes a file that can be opened, and this takes none
-            Path(made.name).rmdir()
-
-
-def _check_name(folder: Path) -> None:
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError:
-        raise OutputError(
-            f"torch cannot write its trace into {folder.parent}, whose name is not UTF-8, so what "
-            "was recorded is lost; set TMPDIR to another folder"
-        ) from None
 
 
 def _check_written(path: Path) -> None:

@@ -9,12 +9,11 @@ https://github.com/pytorch/pytorch/issues/144455.
 from __future__ import annotations
 
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch.profiler
 
+from profiler_ext.files.passing import folder_for_a_while
 from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.profiler_use import USE
@@ -67,14 +66,15 @@ class WarmupProfile:
             Pairs of call site and the names of its device events, in order.
 
         Raises:
+            OutputError: There is no folder for what was profiled.
             TraceError: What was profiled of the call cannot be read.
         """
         # Few processes replay a graph: the others shall not load what reads a trace.
         from profiler_ext.attribution.alignment.learning import library_kernels
         from profiler_ext.kineto.reader import read_trace
 
-        with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
-            path = Path(folder) / "warmup.json"
+        with folder_for_a_while("what library calls run is not learnt") as folder:
+            path = folder / "warmup.json"
             self.recording.export_chrome_trace(str(path))
             events = read_trace(path).events
         return library_kernels(events, graph.call_sites)

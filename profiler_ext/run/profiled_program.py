@@ -125,7 +125,9 @@ class _Run:
         if (capture := switch.current()) is None:
             raise UsageError("capture was switched off while it was starting; run it again")
         roots = _user_roots(self._request.program)
-        recorder = Recorder(capture, self._request, self._write, self._step_ended, roots)
+        recorder = Recorder(
+            capture, self._request, self._write, self._step_ended, roots, self._kept.folder
+        )
         recorder.start()
         self._recorder = recorder
         self._watch_signals()
@@ -169,7 +171,7 @@ class _Run:
 
     def _keep_trace(self, recorder: Recorder) -> None:
         if not self._kept.is_saved:
-            recorder.keep_trace(self._kept.folder)
+            recorder.keep_trace()
 
     def _step_ended(self) -> None:
         self._watch_signals()

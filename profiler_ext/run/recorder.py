@@ -18,6 +18,7 @@ from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling.lines import HOOK
 from profiler_ext.profiling.profiler import RECORDING, profile
 from profiler_ext.profiling.putting_together import GRAPHS
+from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.run.pace import Missed, Pace
 from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds
@@ -39,6 +40,7 @@ class Recorder:
         session: what was kept last.
         failure: what went wrong in recording or keeping.
         trace: torch's own trace of what no session was made of, where it is kept.
+        folder: where the session will be.
         ends: what ends the program's steps.
         window: the steps to record.
         passed: recordings that were not kept, as no step of them was slow.
@@ -54,6 +56,7 @@ class Recorder:
         keep: Callable[[Session, int], None],
         on_step: Callable[[], None],
         user_roots: tuple[str, ...],
+        folder: Path,
     ) -> None:
         """Prepare.
 
@@ -63,6 +66,7 @@ class Recorder:
             keep: writes a session that begins with a step.
             on_step: called when a step has ended.
             user_roots: folders whose files are the user's own.
+            folder: where the session will be.
         """
         self.session: Session | None = None
         self.failure: Exception | None = None
@@ -80,6 +84,7 @@ class Recorder:
         self._on_step = on_step
         self._part: Session | None = None
         self._process = os.getpid()
+        self.folder = folder
         self._profiler = _ProfilerOfRun(
             self, schedule=self.window, user_roots=user_roots, **_what_of_steps(request)
         )
@@ -123,16 +128,12 @@ class Recorder:
             with undisturbed():
                 self.take(part)
 
-    def keep_trace(self, folder: Path) -> None:
-        """Keep torch's own trace where something of ours failed, and there is no session of it.
-
-        Args:
-            folder: where the session would be.
-        """
+    def keep_trace(self) -> None:
+        """Keep torch's own trace where something of ours failed, and there is no session of it."""
         is_told = isinstance(self.failure, ProfilerExtError)
         has_failed = self.failure is not None or self.lost is not None
         if has_failed and not is_told and self.has_recorded:
-            self.trace = self._profiler.kept_trace(folder)
+            self.trace = self._profiler.kept_trace()
 
     def let_go(self) -> None:
         """Leave nothing in the process that it would wait for at its end."""
@@ -225,6 +226,7 @@ class _ProfilerOfRun(profile):
     def __init__(self, recorder: Recorder, **options: Any) -> None:
         self._recorder = recorder
         super().__init__(**options)
+        self._raw = RawTrace(recorder.folder)
         self._guard.run("steps", self._mark_steps, 0)
 
     def step(self) -> None:
@@ -262,11 +264,12 @@ class _ProfilerOfRun(profile):
     def deliver(self) -> None:
         self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())
 
-    def kept_trace(self, folder: Path) -> Path | None:
+    def kept_trace(self) -> Path | None:
         """Write torch's own trace of the last cycle; return where, if there is one."""
-        return self._guard.run(RECORDING, self._keep_trace, folder)
+        return self._guard.run(RECORDING, self._keep_trace)
 
-    def _keep_trace(self, folder: Path) -> Path:
+    def _keep_trace(self) -> Path:
+        folder = self._recorder.folder
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / TRACE_NAME
         self.export_chrome_trace(str(path))

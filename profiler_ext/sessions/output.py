@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError
 from profiler_ext.exporters.formats import SESSION, Format, in_run
+from profiler_ext.files.passing import places
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.sessions.session import Session
@@ -21,7 +23,8 @@ def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
     Args:
         session: what to write.
         folder: where.
-        keep: where the session cannot be written there, keep it in the temporary folder.
+        keep: where the session cannot be written there, keep it in the temporary
+            folder, or else in the working folder.
 
     Raises:
         OutputError: Something cannot be written; the message says where the session is.
@@ -37,7 +40,8 @@ def save(session: Session, folder: Path, *, keep: bool = True) -> None:
     Args:
         session: what was recorded.
         folder: where to.
-        keep: where it cannot be written there, keep it in the temporary folder.
+        keep: where it cannot be written there, keep it in the temporary
+            folder, or else in the working folder.
 
     Raises:
         OutputError: It cannot be written; the message says where it is kept.
@@ -81,14 +85,18 @@ def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError
 
 
 def _kept(session: Session) -> str:
-    """Write a session that nobody can record again into the temporary folder."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="profiler_ext-session-"))
-    except OSError:
-        return "there is no temporary folder either, so what was recorded is lost"
+    """Write a session that nobody can record again into the temporary or the working folder."""
+    for place in places():
+        with suppress(OSError, OutputError):
+            return f"what was recorded is in {_kept_in(place, session)} instead"
+    return "no temporary folder can be written either, so what was recorded is lost"
+
+
+def _kept_in(place: Path, session: Session) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="profiler_ext-session-", dir=place))
     try:
         session.save(folder)
     except OutputError:
         shutil.rmtree(folder, ignore_errors=True)
-        return "the temporary folder cannot be written either, so what was recorded is lost"
-    return f"what was recorded is in {folder} instead"
+        raise
+    return folder

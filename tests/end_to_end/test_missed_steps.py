@@ -28,8 +28,10 @@ def recorded(batches: int) -> tuple[list[Any], Recorder]:
     switch.enable()
     capture = switch.current()
     assert capture is not None
-    request = Request(Program(__file__), Path("out"), Amount(1), Amount(2), lines=False)
-    recorder = Recorder(capture, request, lambda each, _: sessions.append(each), lambda: None, ())
+    out = Path("out")
+    request = Request(Program(__file__), out, Amount(1), Amount(2), lines=False)
+    keep = lambda each, _: sessions.append(each)  # noqa: E731
+    recorder = Recorder(capture, request, keep, lambda: None, (), out)
     recorder.start()
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import resource
 import tempfile
 from pathlib import Path
@@ -77,22 +76,20 @@ def test_where_no_file_can_be_opened_the_error_says_so_and_nothing_is_left(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_no_temporary_folder_can_be_made_the_error_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
-    refused = pytest.raises(OutputError, match=r"\(No such file .*\), so .* set TMPDIR to")
-    with refused, RawTrace().written(written):
-        pass
-
-
-def test_a_temporary_folder_that_is_not_utf_8_is_one_clear_error(
+def test_where_no_temporary_folder_can_be_made_torch_writes_into_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    folder = tmp_path / os.fsdecode(b"of\xff")
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    refused = pytest.raises(OutputError, match=r"is not UTF-8.* set TMPDIR to")
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+    raw = RawTrace(tmp_path / "out")
+    with raw.written(written) as path:
+        assert path.parents[1] == tmp_path
+    assert list(tmp_path.iterdir()) == []
+    assert raw.copy_to(str(tmp_path / "a.json"))
+
+
+def test_where_none_can_be_made_at_all_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+    monkeypatch.chdir("/proc")
+    refused = pytest.raises(OutputError, match=r"recorded is lost; set TMPDIR to")
     with refused, RawTrace().written(written):
         pass
-    assert list(folder.iterdir()) == []
