@@ -34,7 +34,7 @@ ALLOWED = {
     "torch_compat": "errors isolation",
     "capture": "errors files isolation kineto recall records store torch_compat",
     "rooflines": "kineto records",
-    "findings": "kineto records rooflines",
+    "findings": "isolation kineto records rooflines",
     "comparison": "attribution errors kineto recall records",
     "gate": "comparison errors records",
     "exporters": "comparison errors files findings gate kineto printable records rooflines",

@@ -20,6 +20,7 @@ from profiler_ext.findings.finding import (
     Where,
 )
 from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.records import Analysis, Ints
 
 LEAST_FRACTION: Final = 0.01
@@ -67,6 +68,8 @@ def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | Lacking:
         verdict = rule.judge(facts)
         return verdict if isinstance(verdict, Lacking) else list(verdict)
     except Exception as error:
+        if is_answer(error):
+            raise
         return Lacking(f"it failed ({type(error).__name__}: {error}); please report it")
 
 

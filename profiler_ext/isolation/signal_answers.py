@@ -10,7 +10,8 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from types import CodeType, FrameType, TracebackType
+from opcode import opmap
+from types import CodeType, TracebackType
 from typing import Any
 
 _RAISES_HERE = {
@@ -18,25 +19,45 @@ _RAISES_HERE = {
     *("torch", "numpy", "pandas", "msgspec", "perfetto", "google", "rich"),
 }
 """With Python's own modules, all whose classes of exceptions our work can raise by itself."""
+_RAISES = frozenset(opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
+_WITHOUT_WORDS = (
+    *(MemoryError, StopIteration, StopAsyncIteration, EOFError, LookupError),
+    *(AttributeError, AssertionError, NotImplementedError),
+)
+"""What code in C raises so."""
+_STAND_IN_BYTES = 6
+"""The length of the code of a frame that stands for a function in C, as Cython's do.
+
+Source: ``Objects/codeobject.c``, ``PyCode_NewEmpty``.
+"""
 
 
 def is_answer(error: BaseException) -> bool:
     """Tell whether an exception came out of a signal handler or another thread of the program's."""
     try:
         codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
-        frames = list(_frames(error.__traceback__))
-        return any(each.f_code in codes for each in frames) or _is_thrown(error, frames)
+        entries = list(_entries(error.__traceback__))
+        is_handled = any(each.tb_frame.f_code in codes for each in entries)
+        return is_handled or _is_thrown(error, entries[-1])
     except Exception:  # no memory or stack is left; then it was no handler
         return False
 
 
-def _is_thrown(error: BaseException, frames: list[FrameType]) -> bool:
-    """Tell whether no code that ran can have raised it: its class is the program's, no frame is."""
-    return (
-        bool(frames)
-        and not _is_of_our_work(type(error).__module__)
-        and _is_of_our_work(frames[-1].f_globals.get("__name__"))
-    )
+def _is_thrown(error: BaseException, last: TracebackType) -> bool:
+    """Tell whether no code that ran can have raised it."""
+    if not _is_of_our_work(last.tb_frame.f_globals.get("__name__")):
+        return False
+    module = type(error).__module__
+    is_python_s = module == "builtins" and _is_raised_by_nothing(error, last)
+    return is_python_s or not _is_of_our_work(module)
+
+
+def _is_raised_by_nothing(error: BaseException, last: TracebackType) -> bool:
+    """Tell whether one of Python's own was thrown in: as a class, and at no ``raise``."""
+    is_bare = not error.args and not isinstance(error, _WITHOUT_WORDS)
+    code = last.tb_frame.f_code.co_code
+    is_python = len(code) > _STAND_IN_BYTES
+    return is_bare and is_python and code[last.tb_lasti] not in _RAISES
 
 
 def _is_of_our_work(module: object) -> bool:
@@ -44,9 +65,9 @@ def _is_of_our_work(module: object) -> bool:
     return name in _RAISES_HERE or (name in sys.stdlib_module_names and name != "__main__")
 
 
-def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
+def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
-        yield trace.tb_frame
+        yield trace
         trace = trace.tb_next
 
 

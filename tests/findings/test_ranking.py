@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from profiler_ext.findings import RULES, Figure, FigureUnit, Rule, Stake, Sureness, find
 from profiler_ext.findings.facts import Facts, Lacking
@@ -76,6 +79,26 @@ def test_a_rule_that_fails_costs_what_it_would_have_said_alone():
     why = "it failed (RuntimeError: there is no moon); please report it"
     assert [(each.rule, each.why) for each in told.unjudged] == [("failing", why)]
     assert [each.rule for each in told.found] == ["sound"]
+
+
+class Late(Exception):
+    """A time limit of the program's."""
+
+
+THROWING = """
+def judging(facts):
+    throw(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(kind))
+    return sorted(facts.analysis.steps, key=id)
+"""
+
+
+@pytest.mark.parametrize("kind", [Late, TimeoutError])
+def test_what_is_thrown_in_while_a_rule_judges_is_the_program_s_and_no_failure(kind):
+    throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    names = {"ctypes": ctypes, "threading": threading, "throw": throw, "kind": kind}
+    exec(THROWING, names | {"__name__": "profiler_ext.findings.rules.slow"}, found := {})
+    with pytest.raises(kind):
+        judge(gpu_step(), (Rule("slow", "", "", "", "", "", found["judging"]),))
 
 
 def test_the_smaller_of_two_that_count_the_same_time_says_so():
