@@ -226,8 +226,13 @@ def errors(stderr: str) -> str:
         "WARNING:",
         "  warnings.warn",
         "  self = ",
+        "  check(",
     )
-    once = ("TensorFloat32 tensor cores", "Profiler clears events")  # torch says it once, or not
+    once = (  # torch says it once, or not; some of it only where no cache answers
+        "TensorFloat32 tensor cores",
+        "Profiler clears events",
+        "`torch._prims_common.check` is deprecated",
+    )
     said = (line for line in stderr.splitlines() if not line.startswith(noise))
     lines = [line for line in said if not any(text in line for text in once)]
     text = "\n".join(lines)
