@@ -120,6 +120,7 @@ FILLING: dict[str, tuple[str, Made]] = {
     "regnet": ("RegNetY-3.2GF, 256 images", partial(vision, name="regnet_y_3_2gf", count=256)),
 }
 WAITING: dict[str, tuple[str, Made]] = {
+    "bert_small": ("BERT, 8 x 256 tokens", partial(language, kind="bert", batch=8, length=256)),
     "phi": ("Phi, 8 x 256 tokens", partial(language, kind="phi", batch=8, length=256)),
     "gpt_neox": (
         "GPT-NeoX, 8 x 512 tokens",
