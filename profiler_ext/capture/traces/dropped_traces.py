@@ -60,15 +60,16 @@ class DroppedTraces:
             kept: the graph that it calls.
         """
         traces = self.of(kept)
-        yielded = _values([call]) if traces else []
-        return next((each for each in traces if yielded and _yields(each) == yielded), None)
+        yielded = _values([call]) if traces else set()
+        return next((each for each in traces if yielded and yielded <= _yields(each)), None)
 
 
-def _yields(trace: torch.fx.GraphModule) -> list[int]:
+def _yields(trace: torch.fx.GraphModule) -> set[int]:
+    """Return what a trace puts out; torch 2.11 puts out more than a call of it yields."""
     output = next(node for node in reversed(trace.graph.nodes) if node.op == "output")
     return _values(output.all_input_nodes)
 
 
-def _values(nodes: Sequence[torch.fx.Node]) -> list[int]:
-    """Return which tensors nodes yield, each once: one that is put out twice is one input."""
-    return list(dict.fromkeys(id(value) for node in nodes for value in fx.tensors(node.meta)))
+def _values(nodes: Sequence[torch.fx.Node]) -> set[int]:
+    """Return which tensors nodes yield."""
+    return {id(value) for node in nodes for value in fx.tensors(node.meta)}
