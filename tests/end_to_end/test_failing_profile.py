@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,9 +139,11 @@ def test_where_attribution_fails_the_recording_is_saved_and_attributed_by_who_re
     assert any("attribution_failed: RuntimeError" in note for note in plain.notes)
 
 
-def of_run(kept: list[Any]) -> Any:
-    """Profile two steps of a loop as ``run`` does."""
-    recorder = SimpleNamespace(is_wanted=lambda: True, take=kept.append, refuse=fails)
+def of_run(kept: list[Any], folder: Path) -> Any:
+    """Profile two steps of a loop as ``run`` does whose session will be in a folder."""
+    recorder = SimpleNamespace(
+        is_wanted=lambda: True, take=kept.append, refuse=fails, folder=folder
+    )
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
     prof = _ProfilerOfRun(recorder, schedule=schedule)
     prof.start()
@@ -152,11 +155,11 @@ def of_run(kept: list[Any]) -> Any:
 
 
 @pytest.mark.usefixtures("shown")
-def test_a_step_of_run_counts_where_its_mark_fails(monkeypatch) -> None:
+def test_a_step_of_run_counts_where_its_mark_fails(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("profiler_ext.run.recorder.profilers.mark_steps", fails)
     kept: list[Any] = []
     with pytest.warns(CaptureWarning, match="of ours"):
-        prof = of_run(kept)
+        prof = of_run(kept, tmp_path)
     [session] = kept
     assert prof.step_num == 2
     assert {gap.reason for gap in other_gaps(session)} == {GapReason.CAPTURE_FAILED}
@@ -167,8 +170,8 @@ def test_where_run_makes_no_session_of_a_trace_it_keeps_torchs(monkeypatch, tmp_
     monkeypatch.setattr("profiler_ext.profiling.profiler.read_trace", fails)
     kept: list[Any] = []
     with pytest.warns(CaptureWarning, match="of ours"):
-        prof = of_run(kept)
-    path = prof.kept_trace(tmp_path / "out")
+        prof = of_run(kept, tmp_path / "out")
+    path = prof.kept_trace()
     assert (kept, path) == ([], tmp_path / "out" / "torch.pt.trace.json.gz")
     assert "aten::sum" in read_trace(path).events.name.strings
 
