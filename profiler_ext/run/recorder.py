@@ -80,11 +80,9 @@ class Recorder:
         self._pace, self.missed = Pace(), Missed()
         self._slow = request.repeats.slow if request.repeats is not None else None
         self._since_s = time.perf_counter()
-        self._keep = keep
-        self._on_step = on_step
+        self._keep, self._on_step, self.folder = keep, on_step, folder
         self._part: Session | None = None
         self._process = os.getpid()
-        self.folder = folder
         self._profiler = _ProfilerOfRun(
             self, schedule=self.window, user_roots=user_roots, **_what_of_steps(request)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch.fx
@@ -35,28 +36,23 @@ def describe_dynamo_graph(
     """
     _note_code(output_graph)
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
-    scope = process.dynamo_scope(output_graph)
     # Compiled autograd's own graph module is no module of the user's.
     found = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
     itself, module = found or (None, None)
-    paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
-    outermost = paths | ({itself} if itself else set())
-    models = root_modules(outermost, scope, process.dynamo_globals(output_graph))
-    models |= dict([found] if found else [])
+    models = _outermost_modules(output_graph, nodes, itself) | dict([found] if found else [])
     roots, own = tuple(models), _own_module(module)
     held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
     source_of = _Sources(roots, own, held)
     places = tuple([source_of(node) for node in nodes])
     named = [fx.source_fns(node.meta) for node in nodes]
-    defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
     arguments = {_argument(v): inputs.is_passed_in(v) for v in inputs.all_inputs(gm)}
-    passed = {name: defined for name, is_passed in arguments.items() if is_passed}
+    passed = (name for name, is_passed in arguments.items() if is_passed)
+    defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
     regions = CalledRegions(nodes, source_of, models.values(), dropped)
     runs = RunsOfGraph(gm.graph, regions, source_of)
     once = [() if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)]
-    sources = {**_sources(once, places), **passed}
+    sources = {**_sources(once, places), **dict.fromkeys(passed, defined)}
     again = [place for node in nodes if regions.again(node) for place in regions.places_at(node)]
-    inlined = _inlined(nodes, source_of)
     return DynamoGraph(
         _digest(nodes, named),
         roots,
@@ -65,10 +61,19 @@ def describe_dynamo_graph(
         (*places, *again),
         tuple(arguments),
         runs.records(),
-        inlined,
+        _inlined(nodes, source_of),
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
         held=held,
     )
+
+
+def _outermost_modules(
+    output_graph: Any, nodes: Sequence[torch.fx.Node], itself: str | None
+) -> dict[str, torch.nn.Module]:
+    """Return the user's outermost modules by how the graph spells them."""
+    scope, names = process.dynamo_scope(output_graph), process.dynamo_globals(output_graph)
+    paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
+    return root_modules(paths | ({itself} if itself else set()), scope, names)
 
 
 def _note_code(output_graph: Any) -> None:
