@@ -86,6 +86,13 @@ def mix_order(device):
     return Case(training(norm, x, compiled=torch.compile(lambda x: F.gelu(norm(x)).sum())))
 
 
+def padded(device):
+    torch._inductor.config.force_shape_pad = True  # else a benchmark at compile time decides
+    model = MLP(63).to(device)
+    x = torch.randn(33, 63, device=device, requires_grad=True)
+    return Case(training(model, x, compiled=torch.compile(lambda x: model(x).square().mean())))
+
+
 @functools.cache
 def _triton_kernels():
     import triton
@@ -167,6 +174,7 @@ CASES = (
     split_k,
     combo_kernels,
     mix_order,
+    padded,
     user_triton,
     fp8,
     cpp_wrapper,

@@ -11,7 +11,7 @@ import torch.fx
 from profiler_ext.capture.lineage.bodies import is_traced_again
 from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.gradients import find_gradients
-from profiler_ext.capture.lineage.links import find_links
+from profiler_ext.capture.lineage.links import find_links, led_on
 from profiler_ext.capture.lineage.made_anew import find_views_made_anew
 from profiler_ext.capture.lineage.stage import (
     JointFindings,
@@ -74,7 +74,9 @@ def _findings(
     links = {} if is_traced_again(creations) else find_links(nodes, snapshots)
     links = _without_neighbours(links, snapshots, creations, gradients.made)
     return JointFindings(
-        links={**links, **_by_autograd(links, gradients.made), **gradients.links},
+        links=led_on(
+            {**links, **_by_autograd(links, gradients.made), **gradients.links}, nodes, replaced
+        ),
         replaced=replaced,
         overwritten=lineages,
         made_anew=anew,

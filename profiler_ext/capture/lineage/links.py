@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch.fx
 
 from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
-from profiler_ext.capture.traces.metadata import NodeSnapshot, main_of
+from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, main_of
 from profiler_ext.records import ForwardEvidence, Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
@@ -109,6 +109,29 @@ def find_links(
     return {name: link for name, link in links.items() if link is not None}
 
 
+def led_on(
+    links: Mapping[str, Link], nodes: Iterable[torch.fx.Node], replaced: Replaced
+) -> dict[str, Link]:
+    """Return links, those to a node that a pattern replaced led on to what stands for it.
+
+    Args:
+        links: the forward node of each node, as it was before the passes.
+        nodes: the call nodes of a joint graph after its passes, in graph order.
+        replaced: what each of them that a pattern made replaced.
+    """
+    there = {node.name: fx.target_name(node.target) for node in nodes}
+    left: dict[str, str] = {}
+    for name in there:
+        main = main_of(replaced.get(name, ()))
+        if main is not None and main.name not in there:
+            is_found = there.get(left.get(main.name, "")) == main.lineage.original_aten
+            left[main.name] = left[main.name] if is_found else name
+    return {
+        name: replace(link, forward_node=left.get(link.forward_node, link.forward_node))
+        for name, link in links.items()
+    }
+
+
 def differentiates(node: torch.fx.Node, lineage: Lineage) -> bool:
     """Tell whether a node of a joint graph differentiates a forward node.
 
@@ -131,6 +154,7 @@ class _Forward:
 
     def __init__(self, nodes: list[torch.fx.Node], snapshots: Mapping[str, NodeSnapshot]) -> None:
         self._snapshots = {node.name: snapshots[node.name] for node in nodes}
+        self._ops = {node.name: fx.target_name(node.target) for node in nodes}
         self._by_number: dict[int, list[str]] = defaultdict(list)
         self._by_stack: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
@@ -163,10 +187,20 @@ class _Forward:
         for same in (_same_source, _same_modules, _same_stack):
             kept = [name for name in told_apart if same(snapshot, self._snapshots[name])]
             told_apart = kept or told_apart
-        # One op decomposes into several nodes with its number; the last one yields its value.
         is_one = len(told_apart) == 1
         rule = ForwardEvidence.SEQ_NR_SOURCE if is_one else ForwardEvidence.SEQ_NR_DECOMPOSED
-        return Link(told_apart[-1], rule)
+        return Link(self._yielding(told_apart), rule)
+
+    def _yielding(self, names: Sequence[str]) -> str:
+        """Return which of one op's nodes yields its value: the last one, but for a padded product.
+
+        There the product is still the op itself, and what follows cuts the padding off.
+        Source: ``torch/_inductor/fx_passes/pad_mm.py``, ``pad_mm``.
+        """
+        op = self._snapshots[names[-1]].lineage.original_aten
+        same = (name for name in names if self._snapshots[name].lineage.original_aten == op)
+        whole = [name for name in same if self._ops[name] == op]
+        return (whole or names)[-1]
 
     def _of_line(self, snapshot: NodeSnapshot) -> Link | None:
         """A view that autograd makes anew has a number of its own, and the mutation's line.

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_NUMBER = re.compile(r"_\d+$")
+_NUMBER = re.compile(r"(_default|_tensor)?(_\d+)?$")
+"""What a node's name has after its operator's; a pattern adds the overload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,8 @@ class Fact:
         phase: the phase.
         code: for each line a text that stands in it; none means that the operator has no time.
         modules: paths of the modules; not checked where empty.
-        forward: names of the forward nodes that it differentiates, without their numbers and the
-            region they are in; not checked where empty.
+        forward: names of the forward nodes that it differentiates, without numbers, overloads and
+            the region they are in; not checked where empty.
     """
 
     op: str

@@ -88,6 +88,13 @@ MECHANISMS: dict[str, Facts] = {
         Fact("aten.sub.Tensor", "forward", ("weight.sub_(gradient * 0.125)",)),
         Fact("aten.copy_.default", "forward", ("weight.sub_(gradient * 0.125)",)),
     ),
+    "padded": (
+        Fact("aten.addmm.default", "forward", (GELU,), ("down", "up")),
+        Fact("aten.mm.default", "backward", (GELU,), ("down", "up"), ("addmm",)),
+        Order("aten.mm.default", "backward", ("down", "up")),
+        Fact("aten.constant_pad_nd.default", "forward", (GELU,), ("down", "up")),
+        Fact("aten.constant_pad_nd.default", "backward", (GELU,), ("down", "up"), ("addmm",)),
+    ),
     "partitioned": (
         Fact("aten.addmm.default", "forward", ("layer(x).relu() * 1.25",)),
         Fact("aten.relu.default", "forward", ("layer(x).relu() * 1.25",)),
