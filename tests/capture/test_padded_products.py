@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch._inductor.fx_passes import pad_mm
 
 import profiler_ext
 from profiler_ext.records import GraphInstance
 from tests.compiling import capture
 from tests.oracle.stubs import stubbed
+from tests.truth.settings import padded
 
 
 class Model(nn.Module):
@@ -27,11 +27,8 @@ class Model(nn.Module):
 
 
 @pytest.fixture
-def padding(monkeypatch: pytest.MonkeyPatch, fresh_torch: Path) -> Iterator[None]:
-    """Have Inductor pad products on the CPU, too: else it does so on a GPU alone."""
-    monkeypatch.setattr(pad_mm, "check_device", lambda *_: True)
-    monkeypatch.setattr(pad_mm, "has_triton", lambda: True)
-    with stubbed("cpu"), torch._inductor.config.patch(force_shape_pad=True):
+def padding(fresh_torch: Path) -> Iterator[None]:
+    with stubbed("cpu"), padded():
         yield
 
 

@@ -6,12 +6,14 @@ import argparse
 import sys
 import time
 import warnings
+from contextlib import nullcontext
 
 import torch
 
 from tests.truth.judging import Score, judge
 from tests.truth.models import BY_HAND, PUBLISHED
 from tests.truth.models.making import Make
+from tests.truth.settings import SETTINGS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     score, started = Score(), time.monotonic()
     for name in options.models or models:
         before = len(score.wrong), len(score.failed)
-        _judge(score, name, models[name], options.seed)
+        with SETTINGS[options.settings]() if options.settings else nullcontext():
+            _judge(score, name, models[name], options.seed)
         print(f"{name}: {score.summary()}", file=sys.stderr, flush=True)
         for exception in (*score.wrong[before[0] :], *score.failed[before[1] :]):
             print(exception, flush=True)
@@ -39,6 +42,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.truth", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(names))
     parser.add_argument("--by-hand", action="store_true", help="none of transformers")
+    parser.add_argument("--settings", choices=SETTINGS, help="torch's, other than its defaults")
     parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
     options = parser.parse_args(arguments)
     if unknown := set(options.models) - set(names):

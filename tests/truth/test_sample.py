@@ -12,6 +12,7 @@ import torch
 
 from tests.truth.judging import Score, judge
 from tests.truth.models import BY_HAND
+from tests.truth.settings import SETTINGS
 
 JUDGED = {
     "mutating_layers": (155, 77),
@@ -40,3 +41,17 @@ def test_a_node_has_the_line_and_the_module_at_which_its_op_ran_eagerly(
     judge(score, name, *BY_HAND[name]())
     assert (score.wrong, score.failed) == ([], [])
     assert (score.right, score.linked) == JUDGED[name]
+
+
+PADDED = {"attention": (194, 337), "regions": (174, 138), "tied_head": (59, 43)}
+"""The same where Inductor pads products, as it does on a GPU."""
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_so_it_has_where_products_are_padded(name: str, fresh_torch: Path) -> None:
+    score = Score()
+    torch.manual_seed(0)
+    with SETTINGS["padded"]():
+        judge(score, name, *BY_HAND[name]())
+    assert (score.wrong, score.failed) == ([], [])
+    assert (score.right, score.linked) == PADDED[name]

@@ -63,8 +63,9 @@ def module_of(
 def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
     """Give each sum of gradients of a value that no op made the modules that hold all it sums.
 
-    Torch keeps none, so that a sum has only the module that was compiled: a tensor is used more
-    than once in the innermost module around its uses. Where an op made it, the sum has the op's.
+    Torch keeps none, so that a sum has only the module that was compiled, and in a repeated region
+    that of the call: a tensor is used more than once in the innermost module around its uses.
+    Where an op made it, the sum has the op's.
 
     Args:
         nodes: the nodes of a graph, in graph order.
@@ -74,14 +75,11 @@ def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
     """
     known: dict[str, tuple[ModuleFrame, ...]] = {}
     for node in nodes:
-        if (
-            node.lineage.is_gradient_acc
-            and node.lineage.forward_node is None
-            and len(node.lineage.modules) <= 1
-        ):
+        own = node.lineage.modules
+        if node.lineage.is_gradient_acc and node.lineage.forward_node is None:
             enclosing = _common([known.get(name, ()) for name in node.inputs])
-            lineage = replace(node.lineage, modules=enclosing or node.lineage.modules)
-            node = replace(node, lineage=lineage)
+            if enclosing and (len(own) <= 1 or enclosing[: len(own)] == own):
+                node = replace(node, lineage=replace(node.lineage, modules=enclosing))
         known[node.name] = node.lineage.modules
         yield node
 

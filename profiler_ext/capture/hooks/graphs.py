@@ -11,6 +11,7 @@ import torch.fx
 
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.capture.lineage.bodies import find_bodies
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
@@ -118,7 +119,9 @@ class GraphHooks:
         if (inner := self._compiles.inner) is None:
             return
         gm = call["gm"]
-        watch, carried = Watch(gm), carried_graphs(gm)
+        joint = compilation_of(self._compiles, inner.gm).joint_of(gm.graph)
+        watch = Watch(gm, at_joint=joint.findings.replaced if joint else {})
+        carried = carried_graphs(gm)
         with watching_replacements(gm, self._noted(points.POST_GRAD_PASSES.path, watch)):
             yield
         replaced = watch.replaced()

@@ -99,6 +99,7 @@ class JointGraph:
         is_inference: no gradient was asked for, so it is the forward alone.
         findings: what mechanisms found in it.
         region: of a region that is compiled by itself; ``None`` of any other graph.
+        made: nodes that passes made after it was cut, which it has not itself.
     """
 
     id: str
@@ -107,11 +108,12 @@ class JointGraph:
     is_inference: bool = False
     findings: JointFindings = JointFindings()
     region: TracedFrom | None = None
+    made: frozenset[str] = frozenset()
 
     def joint_name(self, name: str) -> str | None:
-        """Return the name that a node of this graph has in the joint graph."""
+        """Return the name that a node of this graph has in the joint graph, if it has one."""
         if self.region is None:
-            return name
+            return None if name in self.made else name
         name_there = self.region.names.get(name)
         return name_there if name_there in self.region.whole else None
 
@@ -129,10 +131,14 @@ class JointGraph:
         )
 
     def holds(self, fingerprint: Fingerprint) -> bool:
-        """Tell whether a graph is a part of this one, by numbers that torch did not wipe."""
-        return fingerprint < self.fingerprint and all(
-            number is not None for _, number in fingerprint
-        )
+        """Tell whether a graph is a part of this one, by numbers that torch did not wipe.
+
+        What a pass made has none, neither here nor there.
+        """
+        made = self.findings.replaced
+        wiped = any(number is None and name not in made for name, number in fingerprint)
+        numbered = any(number is not None for _, number in fingerprint)
+        return fingerprint < self.fingerprint and numbered and not wiped
 
     def part(self, joint: JointGraph) -> JointGraph:
         """Return a part of this graph with what only the whole tells.
@@ -141,10 +147,12 @@ class JointGraph:
         once more (``torch/_functorch/_aot_autograd/graph_compile.py``,
         ``run_joint_graph_passes_on_hops``). The whole knows better what is differentiated.
         """
-        links = {name: link for name, link in self.findings.links.items() if name in joint.names}
+        made = joint.findings.replaced
+        known = joint.names.union(*({row.name for row in rows} for rows in made.values()))
+        links = {name: link for name, link in self.findings.links.items() if name in known}
         own = replace(joint.findings, links={**joint.findings.links, **links})
         whole = replace(self.findings, links={}, bodies={}, outputs={})
-        return replace(joint, id=self.id, findings=own.over(whole))
+        return replace(joint, id=self.id, findings=own.over(whole), made=frozenset(made))
 
     def shared(self, fingerprint: Fingerprint) -> int:
         """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""

@@ -48,10 +48,12 @@ class Watch:
     Attributes:
         gm: the graph.
         known: what earlier passes' new nodes replaced.
+        at_joint: the same of the joint graph's passes, where they are over; it is told apart.
     """
 
     gm: torch.fx.GraphModule
     known: Replaced = field(default_factory=dict)
+    at_joint: Replaced = field(default_factory=dict)
     _before: dict[str, _Before] = field(default_factory=dict)
     _old_of: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _snapshots: dict[str, NodeSnapshot] = field(default_factory=dict)
@@ -75,7 +77,8 @@ class Watch:
     def _snapshot_before(self, name: str) -> NodeSnapshot:
         if name not in self._snapshots:
             own = snapshot_with_outputs(name, self._before[name].meta)
-            self._snapshots[name] = own.filled_by(self.known.get(name, ()))
+            earlier = self.known.get(name, ()) or self.at_joint.get(name, ())
+            self._snapshots[name] = own.filled_by(earlier)
         return self._snapshots[name]
 
     def note(self, old: Any, new: Any, user: Any) -> None:

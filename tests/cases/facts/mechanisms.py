@@ -92,8 +92,6 @@ MECHANISMS: dict[str, Facts] = {
         Fact("aten.addmm.default", "forward", (GELU,), ("down", "up")),
         Fact("aten.mm.default", "backward", (GELU,), ("down", "up"), ("addmm",)),
         Order("aten.mm.default", "backward", ("down", "up")),
-        Fact("aten.constant_pad_nd.default", "forward", (GELU,), ("down", "up")),
-        Fact("aten.constant_pad_nd.default", "backward", (GELU,), ("down", "up"), ("addmm",)),
     ),
     "partitioned": (
         Fact("aten.addmm.default", "forward", ("layer(x).relu() * 1.25",)),
