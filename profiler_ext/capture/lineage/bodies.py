@@ -16,6 +16,7 @@ import torch.fx
 
 from profiler_ext.capture.lineage.autograd_nodes import MadeWith, made_by
 from profiler_ext.capture.lineage.links import HAND_ON
+from profiler_ext.capture.lineage.nested_calls import innermost_call
 from profiler_ext.capture.lineage.own import user_modules
 from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
 from profiler_ext.capture.lineage.sums import summed_values
@@ -30,32 +31,31 @@ Graph = tuple[str, torch.fx.GraphModule]
 
 def body_of_call(stage: Stage) -> Lineages:
     """Say of a backward body's node that it stands where the forward body's does."""
-    known = _bodies_of(stage)
+    call, around = innermost_call(stage)
+    joint = stage.compilation.joint_of(call.graph) if call is not None else None
+    known = joint.findings.bodies if joint else {}
+    prefix = stage.prefix[stage.prefix.rindex(call.name) :] if call is not None and known else ""
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes if known else ():
         main = main_of(stage.compilation.stands_for(node))
-        body = known.get(f"{stage.prefix}/{main.name if main else node.name}")
+        body = known.get(f"{prefix}/{main.name if main else node.name}")
         if body is not None:
-            lineages[node.name] = _standing(stage, stage.lineages[node.name], body)
+            lineages[node.name] = _standing(stage, stage.lineages[node.name], body, around)
     return lineages
 
 
-def _bodies_of(stage: Stage) -> Lineages:
-    joint = stage.compilation.joint_of(stage.caller.graph) if stage.caller else None
-    return joint.findings.bodies if joint else {}
-
-
-def _standing(stage: Stage, own: Lineage, body: Lineage) -> Lineage:
+def _standing(stage: Stage, own: Lineage, body: Lineage, around: str | None) -> Lineage:
     led = replace(
         own,
         stack=body.stack,
         source_fns=body.source_fns,
         modules=user_modules(body.modules, stage.dynamo),
-        forward_node=body.forward_node,
-        forward_evidence=body.forward_evidence,
         is_gradient_acc=own.is_gradient_acc or body.is_gradient_acc,
-    )
-    return led.by(Mechanism.BODY)
+    ).by(Mechanism.BODY)
+    if around is None:
+        return led
+    forward = None if body.forward_node is None else around + body.forward_node
+    return replace(led, forward_node=forward, forward_evidence=body.forward_evidence)
 
 
 def inner_prefix(outer: str, attribute: str, graphs: int) -> str:

@@ -55,18 +55,37 @@ def _linked(node: torch.fx.Node, own: Lineage, stage: Stage, path: str | None) -
     return replace(own, forward_node=forward, forward_evidence=evidence)
 
 
+def innermost_call(stage: Stage) -> tuple[torch.fx.Node | None, str | None]:
+    """Return the call of a nested graph, and the names in the forward of the calls around it.
+
+    Args:
+        stage: a nested graph's nodes.
+
+    Returns:
+        The call, ``None`` where it is not found, and the names, each with a slash behind it;
+        ``None`` where one of the calls has none.
+    """
+    if stage.caller is None:
+        return None, None
+    *around, (call, _) = calls_on_way(stage.prefix, stage.caller)
+    path = _path(_names(around, lambda node: forward_name(node, stage.compilation)))
+    return call, f"{path}/" if path else path
+
+
 def _path_of(stage: Stage, named: Named) -> str | None:
     """Return the names of the calls on the way to a graph; ``None`` where one has none there."""
     if stage.caller is None:
         return None
-    return _path(_calls(stage.prefix, stage.caller, lambda node: named(node, stage.compilation)))
+    way = calls_on_way(stage.prefix, stage.caller)
+    return _path(_names(way, lambda node: named(node, stage.compilation)))
 
 
-def _calls(
-    prefix: str, outermost: torch.fx.Node, named: Callable[[torch.fx.Node], str | None]
+def _names(
+    way: Iterable[tuple[torch.fx.Node | None, str | None]],
+    named: Callable[[torch.fx.Node], str | None],
 ) -> Iterator[str | None]:
     """Yield the names of the calls, and which of its graphs each calls where it has several."""
-    for node, which in calls_on_way(prefix, outermost):
+    for node, which in way:
         yield named(node) if node else None
         if which is not None:
             yield which

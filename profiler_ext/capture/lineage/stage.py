@@ -150,7 +150,12 @@ class JointGraph:
         made = joint.findings.replaced
         known = joint.names.union(*({row.name for row in rows} for rows in made.values()))
         links = {name: link for name, link in self.findings.links.items() if name in known}
-        own = replace(joint.findings, links={**joint.findings.links, **links})
+        bodies = {n: led for n, led in self.findings.bodies.items() if _call_of(n) in known}
+        own = replace(
+            joint.findings,
+            links={**joint.findings.links, **links},
+            bodies={**joint.findings.bodies, **bodies},
+        )
         whole = replace(self.findings, links={}, bodies={}, outputs={})
         return replace(joint, id=self.id, findings=own.over(whole), made=frozenset(made))
 
@@ -159,6 +164,11 @@ class JointGraph:
         if any(number is not None for _, number in fingerprint):
             return len(self.fingerprint & fingerprint)
         return sum(name in self.names for name, _ in fingerprint)
+
+
+def _call_of(qualified: str) -> str:
+    """Return the call of a nested graph's node."""
+    return qualified.partition("/")[0]
 
 
 def fingerprint_of(graph: torch.fx.Graph) -> Fingerprint:
