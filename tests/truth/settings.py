@@ -15,6 +15,10 @@ inductor, dynamo = torch._inductor.config, torch._dynamo.config
 functorch = torch._functorch.config
 
 
+_BEFORE = ("linear", "linear_lhs", "layernorm", "tanh", "relu", "sigmoid")
+_AFTER = ("linear_post_grad", "aten_add", "aten_mul", "aten_sub", "aten_tanh", "aten_sigmoid")
+
+
 @contextmanager
 def padded() -> Iterator[None]:
     """Have Inductor pad products on the CPU, too: else it does so on a GPU, where it is faster."""
@@ -28,12 +32,15 @@ def padded() -> Iterator[None]:
 
 SETTINGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "padded": padded,
-    "little_memory": lambda: functorch.patch(activation_memory_budget=0.4),
-    "modules_as_attributes": lambda: dynamo.patch(inline_inbuilt_nn_modules=False),
-    "graphs_deduplicated": lambda: dynamo.patch(use_graph_deduplication=True),
-    "all_recomputed": lambda: functorch.patch(aggressive_recomputation=True),
-    "random_numbers_as_functions": lambda: functorch.patch(functionalize_rng_ops=True),
-    "without_patterns": lambda: inductor.patch(pattern_matcher=False),
     "all_sizes_dynamic": lambda: dynamo.patch(assume_static_by_default=False),
+    "little_memory": lambda: functorch.patch(activation_memory_budget=0.0),
+    "all_recomputed": lambda: functorch.patch(aggressive_recomputation=True),
+    "nothing_shared": lambda: functorch.patch(cse=False),
+    "modules_as_attributes": lambda: dynamo.patch(inline_inbuilt_nn_modules=False),
+    "without_patterns": lambda: inductor.patch(pattern_matcher=False),
+    "batched": lambda: inductor.patch(
+        pre_grad_fusion_options={f"batch_{op}": {} for op in _BEFORE},
+        post_grad_fusion_options={f"batch_{op}": {} for op in _AFTER},
+    ),
 }
 """By names for the command line; each is in force while one is entered."""

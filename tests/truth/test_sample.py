@@ -43,15 +43,20 @@ def test_a_node_has_the_line_and_the_module_at_which_its_op_ran_eagerly(
     assert (score.right, score.linked) == JUDGED[name]
 
 
-PADDED = {"attention": (194, 337), "regions": (174, 138), "tied_head": (59, 43)}
-"""The same where Inductor pads products, as it does on a GPU."""
+UNDER = {
+    ("padded", "attention"): (194, 337),
+    ("padded", "regions"): (174, 138),
+    ("padded", "tied_head"): (59, 43),
+    ("all_sizes_dynamic", "read_later"): (8, 37),
+}
+"""The same under settings that people train with."""
 
 
-@pytest.mark.parametrize("name", PADDED)
-def test_so_it_has_where_products_are_padded(name: str, fresh_torch: Path) -> None:
+@pytest.mark.parametrize(("settings", "name"), UNDER)
+def test_so_it_has_under_other_settings(settings: str, name: str, fresh_torch: Path) -> None:
     score = Score()
     torch.manual_seed(0)
-    with SETTINGS["padded"]():
+    with SETTINGS[settings]():
         judge(score, name, *BY_HAND[name]())
     assert (score.wrong, score.failed) == ([], [])
-    assert (score.right, score.linked) == PADDED[name]
+    assert (score.right, score.linked) == UNDER[settings, name]

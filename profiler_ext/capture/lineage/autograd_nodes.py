@@ -6,10 +6,12 @@ too, and an op may leave no node: the node must bear the autograd node's name as
 
 from __future__ import annotations
 
+import math
+import operator
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_ext.capture.lineage.links import HAND_ON
@@ -21,6 +23,8 @@ from profiler_ext.torch_compat.autograd import COPY_SLICES, AutogradNode
 _BUILTIN = re.compile(r"(?P<op>\w+)Backward\d+")
 _ASKS_OF_TANGENT = ("aten.is_same_size.default", "aten._has_same_storage_numel.default")
 """Of ``torch/csrc/autograd/autograd_meta.cpp``, ``AutogradMeta::set_fw_grad``."""
+_ON_NUMBERS = frozenset((*vars(math), *vars(operator))).difference(HAND_ON)
+"""What a graph calls on sizes, as Python names it."""
 _LEAST_PREFIX = 4
 _MOST_RUNS = 32
 """More than an op has views of views to make anew before it runs."""
@@ -32,16 +36,25 @@ class MadeWith:
     def __init__(self, creations: Creations) -> None:
         self.creations = creations
         self._ops: dict[str, str] = {}
-        self._runs: dict[int, list[_Run]] = defaultdict(list)
-        for name, creation in creations.items():
-            runs = self._runs[creation.thread]
-            before = runs[-1].names[-1] if runs else None
-            is_same = (
-                before is not None and creations[before].autograd_node == creation.autograd_node
-            )
-            if creation.until > creation.since or not is_same:
+        self._runs: Mapping[int, Sequence[_Run]] = self._all_runs()
+
+    def _all_runs(self) -> dict[int, list[_Run]]:
+        """Return the runs of each thread."""
+        each: dict[int, list[_Run]] = defaultdict(list)
+        last: dict[int, str] = {}
+        for name, creation in self.creations.items():
+            runs, before = each[creation.thread], last.get(creation.thread)
+            if before is None or self._is_apart(before, creation):
                 runs.append(_Run(creation.since, creation.until, before, []))
-            runs[-1].names.append(name)
+            if not _is_of_size(creation.target):
+                runs[-1].names.append(name)
+            last[creation.thread] = name
+        return {thread: [run for run in runs if run.names] for thread, runs in each.items()}
+
+    def _is_apart(self, before: str, creation: Creation) -> bool:
+        """Tell whether an autograd node was made, or ran, between two nodes."""
+        is_same = self.creations[before].autograd_node == creation.autograd_node
+        return creation.until > creation.since or not is_same
 
     def of(self, name: str) -> str | None:
         """Return the node with which the autograd node was made that ran when a node was made."""
@@ -156,6 +169,11 @@ class _Run:
     until: int
     before: str | None
     names: list[str]
+
+
+def _is_of_size(target: str) -> bool:
+    """Tell whether a node only computes a size that is not known yet: no autograd node is its."""
+    return target.startswith(("aten.sym_", "sym_")) or target in _ON_NUMBERS
 
 
 def _runs_from(number: int, runs: Sequence[_Run]) -> Sequence[_Run]:
