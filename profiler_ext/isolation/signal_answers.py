@@ -7,11 +7,12 @@ ours; and so does what is thrown into a thread from another (a time limit by
 
 from __future__ import annotations
 
+import inspect
 import signal
 import sys
 from collections.abc import Iterator
 from opcode import opmap
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 _RAISES_HERE = {
@@ -37,10 +38,26 @@ def is_answer(error: BaseException) -> bool:
     try:
         codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
         entries = list(_entries(error.__traceback__))
-        is_handled = any(each.tb_frame.f_code in codes for each in entries)
+        frames = [each.tb_frame for each in entries]
+        is_handled = any(each.f_code in codes or _is_handler(each) for each in frames)
         return is_handled or _is_thrown(error, entries[-1])
     except Exception:  # no memory or stack is left; then it was no handler
         return False
+
+
+def _is_handler(frame: FrameType) -> bool:
+    """Tell whether it was passed a signal and the frame that it came out of, as Python alone does.
+
+    By now the program may have set another handler, or this one be within a ``partial``.
+    """
+    code, before = frame.f_code, frame.f_back
+    if before is None or _is_of_our_work(frame.f_globals.get("__name__")):
+        return False
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    given = [frame.f_locals.get(name) for name in code.co_varnames[:count]]
+    passed = [*given, *(each for value in given if type(value) is tuple for each in value)]
+    is_told = any(type(each) is signal.Signals or type(each) is int for each in passed)
+    return is_told and any(each is before for each in passed)
 
 
 def _is_thrown(error: BaseException, last: TracebackType) -> bool:

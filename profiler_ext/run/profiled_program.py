@@ -22,6 +22,7 @@ from profiler_ext.errors import OutputError, UsageError
 from profiler_ext.files.paths import folder_of
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.own_modules import own_modules
+from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.run import remarks
 from profiler_ext.run.ending_signals import EndingSignals
@@ -155,8 +156,9 @@ class _Run:
         recorder = self._recorder
         try:
             if recorder is not None:
-                recorder.stop()
-                self._keep_trace(recorder)
+                with _past_answers():
+                    recorder.stop()
+                    self._keep_trace(recorder)
         except KeyboardInterrupt:  # the script was over; only the writing may have ended by it
             if recorder is not None and recorder.session is None:
                 ending = Ending(INTERRUPTED, was_interrupted=True)
@@ -164,7 +166,8 @@ class _Run:
             self._signals.leave()
             self._progress.done()
         outcome = outcome_of(ending, self._request, recorder, self._kept, self._refused)
-        self._tell(outcome)
+        with _past_answers():
+            self._tell(outcome)
         if recorder is not None:
             recorder.let_go()
         return outcome.ending
@@ -212,6 +215,17 @@ class _Run:
         else:
             self._kept.series.keep(step)
         self._progress.done()
+
+
+@contextmanager
+def _past_answers() -> Iterator[None]:
+    """Work that what the script answers to a signal does not end: it is over itself."""
+    try:
+        with undisturbed():
+            yield
+    except Exception as error:
+        if not is_answer(error):
+            raise
 
 
 def output_folder(request: Request) -> Path:

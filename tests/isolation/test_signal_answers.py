@@ -2,8 +2,10 @@
 
 import collections
 import ctypes
+import functools
 import itertools
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -32,16 +34,47 @@ def function(number, frame):
     raise Late
 
 
-@pytest.mark.parametrize("handler", [function, Handler(), Handler().method])
+def once(number, frame):
+    signal.signal(number, signal.SIG_DFL)
+    raise TimeoutError("too late")
+
+
+def of_any(*passed):
+    signal.signal(passed[0], signal.SIG_IGN)
+    raise TimeoutError("too late")
+
+
+def with_words(name, number, frame):
+    raise TimeoutError(name)
+
+
+HANDLERS = [
+    *(function, Handler(), Handler().method),
+    *(
+        once,
+        of_any,
+        functools.partial(with_words, "late"),
+        lambda number, frame: once(number, frame),
+    ),
+]
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
 def test_what_a_handler_raises_is_known_as_the_program_s(handler) -> None:
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with pytest.raises(Late) as raised:
+        with pytest.raises((Late, TimeoutError)) as raised:
             signal.raise_signal(signal.SIGUSR1)
         assert is_answer(raised.value)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not is_answer(ValueError())
+
+
+def test_a_function_that_is_passed_a_number_and_some_frame_is_no_handler() -> None:
+    with pytest.raises(TimeoutError) as raised:
+        with_words("late", 14, sys._getframe(1))
+    assert not is_answer(raised.value)
 
 
 def raised_in(module: str, kind: type[Exception]) -> Exception:
@@ -65,7 +98,7 @@ def test_what_only_the_program_can_have_raised_was_thrown_in(module, kind, is_th
     assert is_answer(raised_in(module, kind)) is is_thrown
 
 
-def named(module: str, source: str) -> Callable[[], Any]:
+def told(module: str, source: str) -> Callable[[], Any]:
     """Return the function ``worked`` of a module's source."""
     names: dict[str, Any] = {"__name__": module}
     exec(source, names)
@@ -74,8 +107,8 @@ def named(module: str, source: str) -> Callable[[], Any]:
 
 OF_OURS = "profiler_ext.kineto.reader"
 WORK = {
-    "in Python alone": named(OF_OURS, "def worked():\n    at = 0\n    while True: at += 1"),
-    "in C": named(OF_OURS, "def worked():\n    while True: sorted(range(9999))"),
+    "in Python alone": told(OF_OURS, "def worked():\n    at = 0\n    while True: at += 1"),
+    "in C": told(OF_OURS, "def worked():\n    while True: sorted(range(9999))"),
 }
 
 
@@ -125,21 +158,21 @@ def test_a_class_of_python_s_own_that_was_thrown_in_is_known_too(
 )
 def test_what_a_statement_raises_is_no_such(statement: str) -> None:
     with pytest.raises(Exception) as raised:
-        named(OF_OURS, f"def worked():\n    {statement}")()
+        told(OF_OURS, f"def worked():\n    {statement}")()
     assert not is_answer(raised.value)
 
 
 def test_what_is_raised_again_is_no_such() -> None:
     again = "def worked():\n    try: raise TimeoutError\n    except OSError: raise"
     with pytest.raises(TimeoutError) as raised:
-        named(OF_OURS, again)()
+        told(OF_OURS, again)()
     assert not is_answer(raised.value)
 
 
 def test_what_code_in_c_raises_without_words_is_no_such() -> None:
     """Cython has a frame of its own stand for its function."""
     with pytest.raises(ValueError, match="must be") as raised:
-        named(OF_OURS, "def worked(): import numpy; numpy.random.RandomState().choice(-1)")()
+        told(OF_OURS, "def worked(): import numpy; numpy.random.RandomState().choice(-1)")()
     raised.value.args = ()
     assert not is_answer(raised.value)
 

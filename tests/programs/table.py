@@ -48,6 +48,7 @@ SIGNALS = [
         *(f"compiling {name}" for name in ("SIGINT", "SIGTERM")),
         "finishing SIGINT 0.2",
         "finishing SIGTERM 0.2",
+        *(f"late {delay}" for delay in (0.001, 0.01, 0.2)),
         session=PART,
     ),
     *programs_of("signals", "recording SIGQUIT", "recording SIGKILL", "twice", session=ANY),

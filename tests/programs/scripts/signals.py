@@ -55,6 +55,26 @@ def until_interrupted(seconds):
         return
 
 
+def late(delay):
+    """The script is over before its time limit, whose handler is no longer there by then."""
+    train(2)
+    signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, float(delay))
+    atexit.register(until_late, float(delay) + 0.5)
+
+
+def too_late(number, frame):
+    signal.signal(number, signal.SIG_IGN)
+    raise TimeoutError("too late")
+
+
+def until_late(seconds):
+    try:
+        time.sleep(seconds)
+    except TimeoutError:
+        return
+
+
 def caught(delay):
     """The script catches Ctrl-C and goes on."""
     train(RECORDED - 1)
