@@ -1,11 +1,13 @@
 """Owns where a file is put that nobody asked for: the temporary folder, or what stands in for it.
 
-A program may have no temporary folder that takes anything: its ``TMPDIR`` was removed or may not
-be written, or it set :data:`tempfile.tempdir` to one that is not there.
+A program may have no temporary folder that takes anything: its ``TMPDIR`` was removed, is full or
+may not be written, or it set :data:`tempfile.tempdir` to one that is not there.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -39,12 +41,14 @@ def _nearest(folder: Path) -> Path:
 
 
 @contextmanager
-def folder_for_a_while(cost: str, *others: Path) -> Iterator[Path]:
+def folder_for_a_while(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
     """Make an empty folder, which is gone after the block.
 
     Args:
         cost: what it costs where none can be made, for the error.
         *others: where, if not in the temporary folder.
+        room_bytes: so much it may come to hold; where no disk has that free, it is on the one
+            that has most.
 
     Yields:
         The folder; its name is of UTF-8, as torch needs it.
@@ -52,7 +56,7 @@ def folder_for_a_while(cost: str, *others: Path) -> Iterator[Path]:
     Raises:
         OutputError: None can be made anywhere.
     """
-    made = _made(cost, others)
+    made = _made(cost, _with_room(places(*others), room_bytes))
     try:
         with made as folder:
             yield Path(folder)
@@ -61,9 +65,22 @@ def folder_for_a_while(cost: str, *others: Path) -> Iterator[Path]:
             Path(made.name).rmdir()
 
 
-def _made(cost: str, others: Iterable[Path]) -> TemporaryDirectory[str]:
+def _with_room(best_first: Iterable[Path], room_bytes: int) -> list[Path]:
+    """Put folders on disks without room last; one that cannot be asked is as good as any."""
+    free_bytes = {place: min(_free_bytes(place), room_bytes) for place in best_first}
+    return sorted(free_bytes, key=lambda place: -free_bytes[place])
+
+
+def _free_bytes(place: Path) -> int:
+    try:
+        return shutil.disk_usage(place).free
+    except OSError:
+        return sys.maxsize
+
+
+def _made(cost: str, places: Iterable[Path]) -> TemporaryDirectory[str]:
     refused: list[str] = []
-    for place in places(*others):
+    for place in places:
         try:
             return _made_in(place)
         except (OSError, UnicodeEncodeError) as error:

@@ -16,6 +16,9 @@ from profiler_ext.files.passing import folder_for_a_while
 from profiler_ext.kineto.source import Text, read_text
 
 _PART_BYTES = 1 << 20
+_ROOM_BYTES = 1 << 30
+"""A trace of two million events is as large; torch says not before how large one will be."""
+_END = b"}"
 
 
 class RawTrace:
@@ -46,7 +49,8 @@ class RawTrace:
             TraceError: What it wrote cannot be read.
         """
         self._text = None
-        with folder_for_a_while("what was recorded is lost", *self._others) as folder:
+        cost = "what was recorded is lost"
+        with folder_for_a_while(cost, *self._others, room_bytes=_ROOM_BYTES) as folder:
             path = folder / "trace.json"
             write(str(path))
             _check_written(path)
@@ -66,14 +70,22 @@ class RawTrace:
 
 def _check_written(path: Path) -> None:
     """Torch says on standard error alone that it could not write, and not why."""
-    if path.exists():
+    if path.exists() and _is_whole(path):
         return
+    what = "the whole of its trace" if path.exists() else "its trace"
     reason = ""
     try:
-        path.touch()
+        (path.parent / "room").write_bytes(bytes(_PART_BYTES))
     except OSError as error:
         reason = f" ({error.strerror})"
     raise OutputError(
-        f"torch could not write its trace into {path.parents[1]}{reason}, so what was recorded is "
+        f"torch could not write {what} into {path.parents[1]}{reason}, so what was recorded is "
         "lost; make room there, or set TMPDIR to another folder"
     )
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether a file ends as a trace does."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _PART_BYTES, 0))
+        return file.read().rstrip().endswith(_END)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,3 +82,18 @@ def test_a_working_folder_that_was_removed_is_none(working: Path, tmp_path: Path
     working.rmdir()
     assert list(places(tmp_path, Path("of it"))) == [tmp_path / "nowhere", tmp_path]
     os.chdir(tmp_path)  # what comes after needs one
+
+
+def test_it_is_on_the_first_disk_with_room_else_on_the_one_with_most(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, working: Path
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    free = {tmp_path / "temporary": 100, tmp_path / "out": 2_000, working: 5_000}
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free[place]))
+    found = []
+    for room_bytes in (0, 100, 1_000, 3_000, 9_000):
+        with folder_for_a_while("none", tmp_path / "out", room_bytes=room_bytes) as folder:
+            found.append(folder.parent.name)
+    assert found == ["temporary", "temporary", "out", "working", "working"]

@@ -25,6 +25,10 @@ def written(path: str) -> None:
     Path(path).write_text("{}")
 
 
+def half_written(path: str) -> None:
+    Path(path).write_text('{"traceEvents": [{')
+
+
 def interrupted(path: str) -> NoReturn:
     written(path)
     raise KeyboardInterrupt
@@ -61,6 +65,12 @@ def test_what_cannot_be_made_a_session_can_be_exported(tmp_path: Path) -> None:
 def test_where_torch_could_not_write_the_error_says_so(tmp_path: Path) -> None:
     refused = pytest.raises(OutputError, match=f"could not write its trace into {tmp_path}, so")
     with refused, RawTrace().written(lambda _: None):
+        pass
+
+
+def test_where_a_disk_takes_a_part_only_the_error_says_so(tmp_path: Path) -> None:
+    told = f"could not write the whole of its trace into {tmp_path}, so"
+    with pytest.raises(OutputError, match=told), RawTrace().written(half_written):
         pass
 
 
