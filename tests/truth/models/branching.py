@@ -94,6 +94,45 @@ class RegionsOfFunctions(Blocks):
         return x
 
 
+class Inner(nn.Module):
+    """A region with a value that is used several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(6, 6))
+
+    @torch.compiler.nested_compile_region
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        z = y.exp()
+        return (y @ self.scale) * z + y
+
+
+class Outer(nn.Module):
+    """A region with two calls of another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Inner(), Inner()
+
+    @torch.compiler.nested_compile_region
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = x.tanh()
+        u = self.first(h)
+        v = self.second(u)
+        return h * v + u.cos()
+
+
+class RegionsWithin(Blocks):
+    def __init__(self) -> None:
+        super().__init__(Outer)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x.sigmoid()
+
+
 class Within(Blocks):
     """Checkpoints in a checkpoint."""
 
@@ -134,6 +173,10 @@ def regions_of_functions() -> Made:
     return RegionsOfFunctions(), (leaf(4, 6),)
 
 
+def regions_within() -> Made:
+    return RegionsWithin(), (leaf(4, 6),)
+
+
 def checkpoints_within() -> Made:
     return Within(), (leaf(4, 6),)
 
@@ -142,4 +185,4 @@ def loop() -> Made:
     return Loop(), (leaf(4, 6),)
 
 
-MODELS = (branches, regions, regions_of_functions, checkpoints_within, loop)
+MODELS = (branches, regions, regions_of_functions, regions_within, checkpoints_within, loop)
