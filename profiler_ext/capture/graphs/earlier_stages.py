@@ -92,6 +92,10 @@ class EarlierStages:
         if (now := self._now_or_new()) is not None:
             now.halves.append(half)
 
+    def seen_before(self, fingerprint: Fingerprint) -> JointGraph | None:
+        """Return a graph of this compile on which passes ran before, as it was after them."""
+        return next((j for j in self._joints() if j.fingerprint == fingerprint), None)
+
     def whole_of(self, fingerprint: Fingerprint) -> JointGraph | None:
         """Return the joint graph of this compile that a graph is a part of."""
         return next((joint for joint in self._joints() if joint.holds(fingerprint)), None)

@@ -92,8 +92,9 @@ class GraphHooks:
         gm, region = call["gm"], self._compiles.region
         if process.in_compiled_autograd():
             compiled_autograd.name_copy_sources(gm)
-        watch = Watch(gm, self._tensorified.get(gm.graph, {}))
-        mutated, fingerprint = find_mutations(gm, watch.before), fingerprint_of(gm.graph)
+        fingerprint = fingerprint_of(gm.graph)
+        watch = Watch(gm, {**self._made_before(fingerprint), **self._tensorified.get(gm.graph, {})})
+        mutated = find_mutations(gm, watch.before)
         traced_from = region.traced_from(gm) if region else None
         with watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
             yield
@@ -101,6 +102,14 @@ class GraphHooks:
             self._keep_joint(gm, watch, mutated, fingerprint)
         elif traced_from is not None:
             region.keep(gm, traced_from, watch.replaced())
+
+    def _made_before(self, fingerprint: Fingerprint) -> Replaced:
+        """Return what nodes replaced which passes made that ran on the very same graph before.
+
+        Of regions within regions torch has the bodies of the inner ones go through them twice.
+        """
+        before = self._compiles.seen_before(fingerprint)
+        return before.findings.replaced if before else {}
 
     def _noted(self, hook: str, watch: Watch) -> Callable[..., None]:
         return self._guard.callback(hook, watch.note)
