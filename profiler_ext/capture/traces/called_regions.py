@@ -6,6 +6,7 @@ the graph to be one that it had; or none, where what an earlier trace had looked
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch.fx
@@ -151,7 +152,16 @@ class CalledRegions:
 def calls_in(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     """Return the calls among a graph's nodes.
 
+    What takes a part of what a region yields is none: it stands where that is called, and torch
+    2.11 drops most of them, of the graph alone that it keeps.
+
     Args:
         graph: the graph.
     """
-    return [node for node in graph.nodes if node.op.startswith("call_")]
+    calls = (node for node in graph.nodes if node.op.startswith("call_"))
+    return [node for node in calls if not _takes_part(node)]
+
+
+def _takes_part(node: torch.fx.Node) -> bool:
+    whole = node.args[0] if node.target is operator.getitem else None
+    return isinstance(whole, torch.fx.Node) and any(fx.nested(whole))
