@@ -25,10 +25,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     models = {**BY_HAND, **({} if options.by_hand else PUBLISHED)}
     score, started = Score(), time.monotonic()
+    if options.device != "cpu":
+        torch.set_default_device(options.device)
     for name in options.models or models:
         before = len(score.wrong), len(score.failed)
         with SETTINGS[options.settings]() if options.settings else nullcontext():
-            _judge(score, name, models[name], options.seed)
+            _judge(score, name, models[name], options)
         print(f"{name}: {score.summary()}", file=sys.stderr, flush=True)
         for exception in (*score.wrong[before[0] :], *score.failed[before[1] :]):
             print(exception, flush=True)
@@ -43,6 +45,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(names))
     parser.add_argument("--by-hand", action="store_true", help="none of transformers")
     parser.add_argument("--settings", choices=SETTINGS, help="torch's, other than its defaults")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
     options = parser.parse_args(arguments)
     if unknown := set(options.models) - set(names):
@@ -50,12 +53,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _judge(score: Score, name: str, make: Make, seed: int) -> None:
-    torch.manual_seed(seed)
+def _judge(score: Score, name: str, make: Make, options: argparse.Namespace) -> None:
+    torch.manual_seed(options.seed)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what models that are published warn of
-            judge(score, name, *make())
+            judge(score, name, *make(), options.device)
     except Exception as error:  # one bad model must not cost the others' figures
         score.failed.append(f"{name}: {error!r}"[:500])
 

@@ -76,17 +76,18 @@ class Claims:
     is_broken: bool
 
 
-def claim(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Claims:
+def claim(model: Callable[..., Any], inputs: tuple[Any, ...], device: str = "cpu") -> Claims:
     """Compile a model and run it forward and backward, with capture on.
 
     Args:
         model: the model.
         inputs: what it is called on.
+        device: where both are; on the CPU no code is compiled.
     """
     torch._dynamo.reset()
     counters.clear()
     profiler_ext.disable()
-    with stubbed("cpu"), by_graphs(), torch._dynamo.config.patch(allow_rnn=True):
+    with stubbed(device), by_graphs(), torch._dynamo.config.patch(allow_rnn=True):
         try:
             profiler_ext.enable(cpu_events=False)
             differentiate(differentiable(torch.compile(model)(*inputs)))

@@ -65,7 +65,13 @@ class Score:
         )
 
 
-def judge(score: Score, name: str, model: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+def judge(
+    score: Score,
+    name: str,
+    model: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    device: str = "cpu",
+) -> None:
     """Add to a score what comes of a model.
 
     Args:
@@ -73,9 +79,10 @@ def judge(score: Score, name: str, model: Callable[..., Any], inputs: tuple[Any,
         name: the model's name.
         model: the model, ready to train.
         inputs: what it is called on.
+        device: where both are.
     """
     run = run_eagerly(model, inputs)
-    claims = claim(model, inputs)
+    claims = claim(model, inputs, device)
     score.models += 1
     score.failed += [f"{name}: {gap.reason}: {gap.detail}" for gap in claims.gaps]
     if not claims.is_whole:
