@@ -119,6 +119,7 @@ def run_eagerly(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Run:
     watching = Watching(standing, making)
     with (
         _as_traced(),
+        torch.autograd.set_multithreading_enabled(False),  # a GPU's backward, too, runs here
         higher_order.run_eagerly() as not_taken,
         standing.followed(),
         making.of_functions_too(),
