@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,9 @@ from tests.truth.standing import first_names
 
 InJoint = tuple[str | None, str | None, str | None]
 """The compile, its joint graph, and a node's name there."""
+
+_BY_PATTERN = re.compile(r"_(default|tensor)(_\d+)?$")
+"""Patterns name what they make by the overload too."""
 
 _ROOTS = SourceRoots(Settings(library_roots=library_roots()))
 
@@ -144,7 +148,7 @@ def _of_graph(
             yield Claim(
                 node=node,
                 op=_op(node, names),
-                is_of_a_pass=_is_of_a_pass(node),
+                is_of_a_pass=_is_of_a_pass(node, is_unique),
                 is_unique=is_unique,
                 writes_back=node.lineage.mechanism is Mechanism.MUTATED,
                 is_of_input=node.lineage.is_gradient_acc and node.lineage.forward_node is None,
@@ -176,8 +180,10 @@ def _is_again(node: FxNode) -> bool:
     return node.lineage.forward_evidence == ForwardEvidence.RECOMPUTED
 
 
-def _is_of_a_pass(node: FxNode) -> bool:
-    return node.entry_name is None or node.lineage.mechanism is Mechanism.REPLACED
+def _is_of_a_pass(node: FxNode, is_unique: bool) -> bool:
+    """Tell so; a region that is run again has been through the passes of its forward."""
+    is_made = not is_unique and _BY_PATTERN.search(node.name) is not None
+    return is_made or node.entry_name is None or node.lineage.mechanism is Mechanism.REPLACED
 
 
 def _plain(dtype: str) -> str:

@@ -34,7 +34,7 @@ def called_graph(stage: Stage) -> Lineages:
 def _named(node: torch.fx.Node, stage: Stage, path: str | None) -> Lineage:
     joint = stage.compilation.joint_of(node.graph)
     is_made = node.name in stage.compilation.replaced.get(node.graph, {}) or (
-        joint is not None and node.name in joint.made
+        joint is not None and (node.name in joint.made or not joint.is_of_it(node))
     )
     name = None if path is None or is_made else f"{path}/{node.name}"
     return replace(stage.lineages[node.name], joint_name=name)

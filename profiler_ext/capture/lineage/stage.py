@@ -130,6 +130,19 @@ class JointGraph:
             name in self.findings.overwritten or name in self.findings.gradients or name in traced
         )
 
+    def replaced_by(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
+        """Return what its passes had a node of this name take the place of."""
+        return tuple(self.findings.replaced.get(node.name, ()))
+
+    def is_of_it(self, node: torch.fx.Node) -> bool:
+        """Tell whether a node that passes made is the one that its own passes made.
+
+        A region that a checkpoint runs again has been through another compile's passes by then,
+        which use the names of others. What a pattern makes has the stack of what it replaced.
+        """
+        told = {row.stack_text for row in self.replaced_by(node)}
+        return not told or fx.text(node.meta, fx_names.STACK_TRACE) in {None, *told}
+
     def holds(self, fingerprint: Fingerprint) -> bool:
         """Tell whether a graph is a part of this one, by numbers that torch did not wipe.
 
@@ -217,8 +230,8 @@ class Compilation:
     def replaced_by(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return what a node replaced, in the post-grad passes or in the joint graph's."""
         joint = self.joint_of(node.graph)
-        at_joint = joint.findings.replaced.get(node.name, ()) if joint else ()
-        return self.made_from(node) or tuple(at_joint)
+        at_joint = joint.replaced_by(node) if joint and joint.is_of_it(node) else ()
+        return self.made_from(node) or at_joint
 
     def wrapped_by(self, node: torch.fx.Node) -> NodeSnapshot | None:
         """Return the random call that a node wraps, if it does."""
@@ -237,7 +250,8 @@ class Compilation:
         """Return a node's name in the traced graph; a later pass may use one of its names anew."""
         joint = self.joint_of(node.graph)
         is_made_later = node.name in self.replaced.get(node.graph, {})
-        return node.name if joint and node.name in joint.names and not is_made_later else None
+        is_known = joint is not None and node.name in joint.names and joint.is_of_it(node)
+        return node.name if is_known and not is_made_later else None
 
     def traced_name(self, node: torch.fx.Node) -> str | None:
         """Return the name of the traced node that a node is, or mainly stands for."""
