@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from profiler_ext import torch_import
 from profiler_ext.errors import OutputError, UsageError
@@ -156,7 +156,7 @@ class _Run:
         recorder = self._recorder
         try:
             if recorder is not None:
-                with _past_answers():
+                with _PastAnswers():
                     recorder.stop()
                     self._keep_trace(recorder)
         except KeyboardInterrupt:  # the script was over; only the writing may have ended by it
@@ -166,7 +166,7 @@ class _Run:
             self._signals.leave()
             self._progress.done()
         outcome = outcome_of(ending, self._request, recorder, self._kept, self._refused)
-        with _past_answers():
+        with _PastAnswers():
             self._tell(outcome)
         if recorder is not None:
             recorder.let_go()
@@ -217,15 +217,29 @@ class _Run:
         self._progress.done()
 
 
-@contextmanager
-def _past_answers() -> Iterator[None]:
-    """Work that what the script answers to a signal does not end: it is over itself."""
-    try:
-        with undisturbed():
-            yield
-    except Exception as error:
-        if not is_answer(error):
-            raise
+class _PastAnswers:
+    """Work that what the script answers to a signal does not end: it is over itself.
+
+    As within :func:`undisturbed`, no generator makes it.
+    """
+
+    def __init__(self) -> None:
+        self._moment = undisturbed()
+
+    def __enter__(self) -> None:
+        self._moment.__enter__()
+
+    def __exit__(self, *raised: Any) -> bool:
+        try:
+            return bool(self._moment.__exit__(*raised)) or _is_answer(raised[1])
+        except Exception as answered:
+            if not is_answer(answered):
+                raise
+            return _is_answer(raised[1])
+
+
+def _is_answer(error: BaseException | None) -> bool:
+    return isinstance(error, Exception) and is_answer(error)
 
 
 def output_folder(request: Request) -> Path:
