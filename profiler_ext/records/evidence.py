@@ -117,7 +117,8 @@ class ForwardEvidence(
     SEQ_NR_DECOMPOSED = (
         "seq_nr_of_decomposed_op",
         "autograd's number, of a decomposed op",
-        "is the last of the nodes that one op was decomposed into: the one that yields its value",
+        "is the last of the nodes that one op was decomposed into: the one that yields its value; "
+        "of a padded product the product",
     )
     OF_CALL = (
         "link_of_call",

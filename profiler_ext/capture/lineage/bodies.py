@@ -31,16 +31,17 @@ Graph = tuple[str, torch.fx.GraphModule]
 
 def body_of_call(stage: Stage) -> Lineages:
     """Say of a backward body's node that it stands where the forward body's does."""
-    call, around = innermost_call(stage)
-    joint = stage.compilation.joint_of(call.graph) if call is not None else None
-    known = joint.findings.bodies if joint else {}
-    prefix = stage.prefix[stage.prefix.rindex(call.name) :] if call is not None and known else ""
+    nested = innermost_call(stage)
+    joint = stage.compilation.joint_of(nested.call.graph) if nested else None
+    if nested is None or joint is None:
+        return {}
     lineages: dict[str, Lineage] = {}
-    for node in stage.nodes if known else ():
+    for node in stage.nodes if joint.findings.bodies else ():
         main = main_of(stage.compilation.stands_for(node))
-        body = known.get(f"{prefix}/{main.name if main else node.name}")
+        body = joint.findings.bodies.get(nested.inside + (main.name if main else node.name))
         if body is not None:
-            lineages[node.name] = _standing(stage, stage.lineages[node.name], body, around)
+            own = stage.lineages[node.name]
+            lineages[node.name] = _standing(stage, own, body, nested.around)
     return lineages
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch.fx
 
@@ -55,21 +56,35 @@ def _linked(node: torch.fx.Node, own: Lineage, stage: Stage, path: str | None) -
     return replace(own, forward_node=forward, forward_evidence=evidence)
 
 
-def innermost_call(stage: Stage) -> tuple[torch.fx.Node | None, str | None]:
-    """Return the call of a nested graph, and the names in the forward of the calls around it.
+class Innermost(NamedTuple):
+    """The call of a nested graph.
+
+    Attributes:
+        call: the node that calls it.
+        inside: what its nodes' names begin with in the graph that calls it.
+        around: what the names in the joint graph begin with of the forward of the graph that calls
+            it, empty of an outermost one; ``None`` where a call around it has none.
+    """
+
+    call: torch.fx.Node
+    inside: str
+    around: str | None
+
+
+def innermost_call(stage: Stage) -> Innermost | None:
+    """Return the call of the graph that nodes are in; ``None`` where it is not found.
 
     Args:
         stage: a nested graph's nodes.
-
-    Returns:
-        The call, ``None`` where it is not found, and the names, each with a slash behind it;
-        ``None`` where one of the calls has none.
     """
     if stage.caller is None:
-        return None, None
-    *around, (call, _) = calls_on_way(stage.prefix, stage.caller)
-    path = _path(_names(around, lambda node: forward_name(node, stage.compilation)))
-    return call, f"{path}/" if path else path
+        return None
+    *outer, (call, which) = calls_on_way(stage.prefix, stage.caller)
+    path = _path(_names(outer, lambda node: forward_name(node, stage.compilation)))
+    if call is None:
+        return None
+    inside = f"{call.name}/" if which is None else f"{call.name}/{which}/"
+    return Innermost(call, inside, f"{path}/" if path else path)
 
 
 def _path_of(stage: Stage, named: Named) -> str | None:
