@@ -9,7 +9,7 @@ from unittest.mock import patch
 import torch._dynamo
 import torch._functorch.config
 import torch._inductor.config
-from torch._inductor.fx_passes import pad_mm
+from torch._inductor.fx_passes import pad_mm, post_grad
 
 inductor, dynamo = torch._inductor.config, torch._dynamo.config
 functorch = torch._functorch.config
@@ -30,8 +30,16 @@ def padded() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """Have products padded, and those apart from their bias whose sum goes on into other ops."""
+    with padded(), patch.object(post_grad, "is_gpu", lambda _: True):
+        yield
+
+
 SETTINGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "padded": padded,
+    "as_on_a_gpu": as_on_a_gpu,
     "all_sizes_dynamic": lambda: dynamo.patch(assume_static_by_default=False),
     "little_memory": lambda: functorch.patch(activation_memory_budget=0.0),
     "all_recomputed": lambda: functorch.patch(aggressive_recomputation=True),

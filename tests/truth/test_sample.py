@@ -49,6 +49,7 @@ UNDER = {
     ("padded", "regions"): (174, 138),
     ("padded", "regions_within"): (130, 96),
     ("padded", "tied_head"): (59, 43),
+    ("as_on_a_gpu", "regions_of_functions"): (252, 135),
     ("all_sizes_dynamic", "read_later"): (8, 37),
 }
 """The same under settings that people train with."""
