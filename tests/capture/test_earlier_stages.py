@@ -8,7 +8,7 @@ import pytest
 
 from profiler_ext.capture.graphs import earlier_stages
 from profiler_ext.capture.graphs.earlier_stages import EarlierStages
-from profiler_ext.capture.lineage.stage import JointGraph
+from profiler_ext.capture.lineage.joint_graph import JointGraph
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 
 

@@ -14,15 +14,15 @@ import torch.fx
 
 from profiler_ext.capture.lineage import order
 from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
-from profiler_ext.capture.lineage.order import COPIES, ORDER, TRACED, find_lineages
-from profiler_ext.capture.lineage.stage import (
-    Compilation,
+from profiler_ext.capture.lineage.joint_graph import (
     JointFindings,
     JointGraph,
     Link,
     TracedFrom,
     op_call,
 )
+from profiler_ext.capture.lineage.order import COPIES, ORDER, TRACED, find_lineages
+from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import (

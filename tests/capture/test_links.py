@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiler_ext.capture.lineage.joint_graph import Link
 from profiler_ext.capture.lineage.links import find_links
-from profiler_ext.capture.lineage.stage import Link
 from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import ForwardEvidence, Lineage, ModuleFrame
 from tests.capture.fx_graphs import Graph, aten

@@ -18,8 +18,9 @@ import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.registry import Registry
+from profiler_ext.capture.lineage.joint_graph import JointGraph, fingerprint_of
 from profiler_ext.capture.lineage.order import COPIES, find_lineages
-from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
+from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.files.paths import shorten
 from profiler_ext.isolation.guard import Guard

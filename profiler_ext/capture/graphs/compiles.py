@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch.fx
 
 from profiler_ext.capture.graphs.earlier_stages import EarlierStages
-from profiler_ext.capture.lineage.stage import Fingerprint, fingerprint_of
+from profiler_ext.capture.lineage.joint_graph import Fingerprint, fingerprint_of
 from profiler_ext.capture.nodes.regions import OuterGraph, Region, fingerprint_of_outer_graph
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.traces.metadata import Replaced

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler_ext.capture.lineage.stage import Fingerprint, JointGraph
+from profiler_ext.capture.lineage.joint_graph import Fingerprint, JointGraph
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.torch_compat import process

@@ -9,7 +9,8 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
+from profiler_ext.capture.lineage.joint_graph import JointGraph, fingerprint_of
+from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.buckets import open_buckets
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.nodes.inputs import describe_inputs

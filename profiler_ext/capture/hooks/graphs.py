@@ -14,8 +14,8 @@ from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.capture.lineage.bodies import find_bodies
 from profiler_ext.capture.lineage.joint import describe_joint
+from profiler_ext.capture.lineage.joint_graph import Fingerprint, Lineages, fingerprint_of
 from profiler_ext.capture.lineage.mutated import find_mutations
-from profiler_ext.capture.lineage.stage import Fingerprint, Lineages, fingerprint_of
 from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph

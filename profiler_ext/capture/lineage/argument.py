@@ -5,7 +5,8 @@ A CUDA graph copies such an input before each replay.
 
 from __future__ import annotations
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.places import Source
 from profiler_ext.records import Lineage, Mechanism

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import torch.fx
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.records import Lineage, LineEvidence, Mechanism
 from profiler_ext.torch_compat import compiled_autograd, fx

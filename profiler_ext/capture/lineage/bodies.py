@@ -15,10 +15,11 @@ from itertools import takewhile
 import torch.fx
 
 from profiler_ext.capture.lineage.autograd_nodes import MadeWith, made_by
+from profiler_ext.capture.lineage.joint_graph import Lineages, Link
 from profiler_ext.capture.lineage.links import HAND_ON
 from profiler_ext.capture.lineage.nested_calls import innermost_call
 from profiler_ext.capture.lineage.own import user_modules
-from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.lineage.sums import summed_values
 from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import lineage_of, main_of

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch.fx
 
-from profiler_ext.capture.lineage.stage import Compilation, Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Compilation, Stage
 from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import Mechanism
 from profiler_ext.torch_compat import fx

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.recall.dynamo_graph import CopySources
 from profiler_ext.records import FxNode, Lineage, LineEvidence

@@ -14,7 +14,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from profiler_ext.capture.lineage.complex_sums import parts_of_sums
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.traces.creations import Creation, Creations
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.records import Lineage, Mechanism

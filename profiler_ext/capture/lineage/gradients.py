@@ -15,7 +15,8 @@ from itertools import groupby
 from profiler_ext.capture.lineage.autograd_nodes import MadeWith
 from profiler_ext.capture.lineage.complex_sums import parts_of_sums
 from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
-from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages, Link
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.lineage.sums import CallOf, summed_values
 from profiler_ext.capture.traces.creations import Creation, Creations, as_made
 from profiler_ext.records import ForwardEvidence, Lineage, Mechanism

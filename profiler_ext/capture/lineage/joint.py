@@ -11,9 +11,7 @@ import torch.fx
 from profiler_ext.capture.lineage.bodies import is_traced_again
 from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.gradients import find_gradients
-from profiler_ext.capture.lineage.links import find_links, led_on
-from profiler_ext.capture.lineage.made_anew import find_views_made_anew
-from profiler_ext.capture.lineage.stage import (
+from profiler_ext.capture.lineage.joint_graph import (
     JointFindings,
     JointGraph,
     Lineages,
@@ -22,6 +20,8 @@ from profiler_ext.capture.lineage.stage import (
     fingerprint_of,
     op_call,
 )
+from profiler_ext.capture.lineage.links import find_links, led_on
+from profiler_ext.capture.lineage.made_anew import find_views_made_anew
 from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
 from profiler_ext.records import ForwardEvidence

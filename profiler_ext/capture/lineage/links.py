@@ -16,7 +16,8 @@ from dataclasses import replace
 
 import torch.fx
 
-from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages, Link
+from profiler_ext.capture.lineage.stage import Compilation, Stage
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, main_of
 from profiler_ext.records import ForwardEvidence, Lineage
 from profiler_ext.torch_compat import fx

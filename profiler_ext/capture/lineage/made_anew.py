@@ -7,7 +7,8 @@ view is made anew with both; the chain of those that are replayed is that of the
 
 from __future__ import annotations
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.recall.views import is_view_op
 from profiler_ext.records import Lineage

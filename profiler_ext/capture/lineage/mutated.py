@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import torch.fx
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.records import Lineage, Mechanism
 from profiler_ext.torch_compat import fx

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import torch.fx
 
+from profiler_ext.capture.lineage.joint_graph import Lineages
 from profiler_ext.capture.lineage.links import differentiates, forward_name, joint_name, link_of
-from profiler_ext.capture.lineage.stage import Compilation, Lineages, Stage
+from profiler_ext.capture.lineage.stage import Compilation, Stage
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.records import ForwardEvidence, Lineage
 from profiler_ext.torch_compat import fx

@@ -20,6 +20,7 @@ from profiler_ext.capture.lineage.carried import graph_of_call
 from profiler_ext.capture.lineage.compiled_autograd import copied_by_autograd
 from profiler_ext.capture.lineage.gradient_hooks import hook_on_gradient
 from profiler_ext.capture.lineage.gradients import gradient_of, sum_of_gradients
+from profiler_ext.capture.lineage.joint_graph import Lineages
 from profiler_ext.capture.lineage.links import joint_graph
 from profiler_ext.capture.lineage.made_anew import view_made_anew
 from profiler_ext.capture.lineage.mutated import mutated_input
@@ -31,7 +32,7 @@ from profiler_ext.capture.lineage.random_op import random_op
 from profiler_ext.capture.lineage.region import region_of_graph
 from profiler_ext.capture.lineage.repeated import place_of_run
 from profiler_ext.capture.lineage.replaced import replaced_by_pattern
-from profiler_ext.capture.lineage.stage import Compilation, Lineages, Stage
+from profiler_ext.capture.lineage.stage import Compilation, Stage
 
 Rule = Callable[[Stage], Lineages]
 

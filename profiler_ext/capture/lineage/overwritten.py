@@ -6,7 +6,8 @@ Where a no-op is removed beside a node, FX copies all that the no-op said onto i
 
 from __future__ import annotations
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.records import Lineage, Mechanism
 
 

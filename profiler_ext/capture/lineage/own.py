@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.capture.traces.module_paths import module_frames
 from profiler_ext.recall.dynamo_graph import DynamoGraph

@@ -5,7 +5,8 @@ Source: ``torch/_functorch/partitioners.py``, ``functionalize_rng_ops``, which c
 
 from __future__ import annotations
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.joint_graph import Lineages
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.records import Lineage, Mechanism
 
 

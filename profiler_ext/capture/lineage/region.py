@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import torch.fx
 
-from profiler_ext.capture.lineage.stage import Lineages, Stage, TracedFrom
+from profiler_ext.capture.lineage.joint_graph import Lineages, TracedFrom
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.records import Lineage, Mechanism
 
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import torch.fx
 
+from profiler_ext.capture.lineage.joint_graph import Lineages
 from profiler_ext.capture.lineage.nested_calls import calls_on_way
 from profiler_ext.capture.lineage.own import user_modules
-from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.places import Source

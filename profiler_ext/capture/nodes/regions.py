@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 import torch.fx
 
-from profiler_ext.capture.lineage.links import link_of
-from profiler_ext.capture.lineage.order import TRACED, find_lineages
-from profiler_ext.capture.lineage.stage import (
-    Compilation,
+from profiler_ext.capture.lineage.joint_graph import (
     Fingerprint,
     JointFindings,
     JointGraph,
@@ -19,6 +16,9 @@ from profiler_ext.capture.lineage.stage import (
     TracedFrom,
     fingerprint_of,
 )
+from profiler_ext.capture.lineage.links import link_of
+from profiler_ext.capture.lineage.order import TRACED, find_lineages
+from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.recall.dynamo_graph import DynamoGraph
