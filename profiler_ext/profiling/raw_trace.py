@@ -53,8 +53,10 @@ class RawTrace:
         with folder_for_a_while(cost, *self._others, room_bytes=_ROOM_BYTES) as folder:
             path = folder / "trace.json"
             write(str(path))
-            _check_written(path)
-            self._text = read_text(path)
+            text = read_text(path) if path.exists() and path.stat().st_size else b""
+            if not _is_whole(text):
+                raise _not_written(path)
+            self._text = text
             yield path
 
     def copy_to(self, path: str) -> bool:
@@ -68,24 +70,20 @@ class RawTrace:
         return True
 
 
-def _check_written(path: Path) -> None:
+def _is_whole(text: Text) -> bool:
+    """Tell whether a text ends as a trace does."""
+    return bytes(text[-_PART_BYTES:]).rstrip().endswith(_END)
+
+
+def _not_written(path: Path) -> OutputError:
     """Torch says on standard error alone that it could not write, and not why."""
-    if path.exists() and _is_whole(path):
-        return
     what = "the whole of its trace" if path.exists() else "its trace"
     reason = ""
     try:
         (path.parent / "room").write_bytes(bytes(_PART_BYTES))
     except OSError as error:
         reason = f" ({error.strerror})"
-    raise OutputError(
+    return OutputError(
         f"torch could not write {what} into {path.parents[1]}{reason}, so what was recorded is "
         "lost; make room there, or set TMPDIR to another folder"
     )
-
-
-def _is_whole(path: Path) -> bool:
-    """Tell whether a file ends as a trace does."""
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - _PART_BYTES, 0))
-        return file.read().rstrip().endswith(_END)

@@ -25,10 +25,6 @@ def written(path: str) -> None:
     Path(path).write_text("{}")
 
 
-def half_written(path: str) -> None:
-    Path(path).write_text('{"traceEvents": [{')
-
-
 def interrupted(path: str) -> NoReturn:
     written(path)
     raise KeyboardInterrupt
@@ -68,9 +64,13 @@ def test_where_torch_could_not_write_the_error_says_so(tmp_path: Path) -> None:
         pass
 
 
-def test_where_a_disk_takes_a_part_only_the_error_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["", '{"traceEvents": [{'])
+def test_where_a_disk_takes_a_part_only_the_error_says_so(tmp_path: Path, part: str) -> None:
     told = f"could not write the whole of its trace into {tmp_path}, so"
-    with pytest.raises(OutputError, match=told), RawTrace().written(half_written):
+    with (
+        pytest.raises(OutputError, match=told),
+        RawTrace().written(lambda to: Path(to).write_text(part)),
+    ):
         pass
 
 
