@@ -160,7 +160,7 @@ class _Forward:
         self._by_stack: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
             # What only hands a value on has the number of the node that computes it.
-            if fx.target_name(node.target) not in HAND_ON and not _is_epilogue(node):
+            if self._ops[node.name] not in HAND_ON and not _is_epilogue(node):
                 self._add(snapshots[node.name])
 
     def _add(self, snapshot: NodeSnapshot) -> None:

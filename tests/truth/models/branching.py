@@ -57,8 +57,8 @@ class Branches(Blocks):
 
 
 class Regions(Blocks):
-    def __init__(self) -> None:
-        super().__init__(Region)
+    def __init__(self, kind: type[nn.Module] = Region) -> None:
+        super().__init__(kind)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
@@ -123,16 +123,6 @@ class Outer(nn.Module):
         return h * v + u.cos()
 
 
-class RegionsWithin(Blocks):
-    def __init__(self) -> None:
-        super().__init__(Outer)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
-            x = block(x)
-        return x.sigmoid()
-
-
 class Within(Blocks):
     """Checkpoints in a checkpoint."""
 
@@ -174,7 +164,7 @@ def regions_of_functions() -> Made:
 
 
 def regions_within() -> Made:
-    return RegionsWithin(), (leaf(4, 6),)
+    return Regions(Outer), (leaf(4, 6),)
 
 
 def checkpoints_within() -> Made:
