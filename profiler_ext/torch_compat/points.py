@@ -177,7 +177,6 @@ DYNAMO_GRAPH = Point(
     "fresh source lines on an AOTAutograd cache hit",
     "Dynamo's graph and the frame that it is of, before AOTAutograd has it",
 )
-# No wheel of 2.15 was at hand: its table has this as 2.11 to 2.14 have it.
 REGION_COMPARED = Point(
     "torch._dynamo.variables.higher_order_ops",
     "are_same_graph_modules",
