@@ -18,7 +18,7 @@ from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.joint_graph import Lineages, Link
 from profiler_ext.capture.lineage.stage import Stage
 from profiler_ext.capture.lineage.sums import CallOf, summed_values
-from profiler_ext.capture.traces.creations import Creation, Creations, as_made
+from profiler_ext.capture.traces.creations import Creation, Creations
 from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
@@ -39,19 +39,17 @@ class Gradients:
     made: Callable[[str], str | None]
 
 
-def find_gradients(traced: Creations, overwritten: Lineages | None = None) -> Gradients:
+def find_gradients(creations: Creations) -> Gradients:
     """Lead the nodes of gradients to what they differentiate.
 
     Args:
-        traced: how the nodes of a graph were made, in order.
-        overwritten: what nodes said of their origin before a pass overwrote it, by name.
+        creations: how the nodes of a graph were made, in order.
 
     Returns:
         Their links and places.
     """
-    if all(creation.autograd_node is None for creation in traced.values()):
+    if all(creation.autograd_node is None for creation in creations.values()):
         return Gradients({}, {}, lambda _: None)
-    creations = as_made(traced, overwritten or {})
     made, rule = MadeWith(creations), ForwardEvidence.AUTOGRAD_NODE
     # A backward that torch tags has torch's links, and no other is led to it.
     is_tagged = not any(map(_is_traced, creations.values()))

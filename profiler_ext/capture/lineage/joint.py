@@ -22,7 +22,7 @@ from profiler_ext.capture.lineage.joint_graph import (
 )
 from profiler_ext.capture.lineage.links import find_links, led_on
 from profiler_ext.capture.lineage.made_anew import find_views_made_anew
-from profiler_ext.capture.traces.creations import Creations
+from profiler_ext.capture.traces.creations import Creations, as_made
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
 from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx, inputs, plausible, random_calls
@@ -66,11 +66,12 @@ def _findings(
     overwritten: Mapping[str, NodeSnapshot],
 ) -> JointFindings:
     lineages = {name: before.lineage for name, before in overwritten.items()}
-    anew = find_views_made_anew(creations, lineages)
+    creations = as_made(creations, lineages)
+    anew = find_views_made_anew(creations)
     snapshots = {
         n.name: _snapshot(n, overwritten, anew).filled_by(replaced.get(n.name, ())) for n in nodes
     }
-    gradients = find_gradients(creations, lineages)
+    gradients = find_gradients(creations)
     links = {} if is_traced_again(creations) else find_links(nodes, snapshots)
     links = _without_neighbours(links, snapshots, creations, gradients.made)
     return JointFindings(

@@ -14,18 +14,17 @@ from profiler_ext.recall.views import is_view_op
 from profiler_ext.records import Lineage
 
 
-def find_views_made_anew(creations: Creations, overwritten: Lineages) -> Lineages:
+def find_views_made_anew(creations: Creations) -> Lineages:
     """Return where views were made that functionalization made anew, by the names of the new ones.
 
     Args:
         creations: how the nodes of a graph were made, in order.
-        overwritten: what nodes said of their origin before a pass overwrote it, by name.
     """
     replayed = [n for n, creation in creations.items() if creation.replays in creations]
     first = _first_ones(creations, [n for n in replayed if is_view_op(creations[n].target)])
     places: dict[str, Lineage] = {}
     for name, was in first.items():  # what is made anew may be made anew once more
-        places[name] = places.get(was) or overwritten.get(was) or creations[was].lineage
+        places[name] = places.get(was) or creations[was].lineage
     return places
 
 

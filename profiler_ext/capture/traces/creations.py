@@ -87,10 +87,9 @@ def as_made(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creatio
         creations: how the nodes of a graph were made.
         overwritten: what the nodes said of their origin before, by name.
     """
-    return {
-        name: dataclasses.replace(creation, overwritten=overwritten.get(name))
-        for name, creation in creations.items()
-    }
+    known = overwritten.keys() & creations.keys()
+    was = {n: dataclasses.replace(creations[n], overwritten=overwritten[n]) for n in known}
+    return {**creations, **was}
 
 
 class _PerThread(threading.local):

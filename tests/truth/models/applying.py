@@ -84,6 +84,20 @@ class Complex(nn.Module):
         return torch.view_as_real(pair).sum(-1) * size + torch.polar(size, angle).real
 
 
+class Rounded(nn.Module):
+    """Adds gradients that are zero: what is left of such a sum is the other gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        smooth = y.sin()
+        steps = y.sign() * y.round()
+        return smooth + steps * smooth.floor()
+
+
 class TurnedWaves(nn.Module):
     """Views of a value whose gradient is mutated: its own views are made anew, in a chain."""
 
@@ -164,6 +178,10 @@ def complex_numbers() -> Made:
     return Complex(), (leaf(4, 8),)
 
 
+def rounded() -> Made:
+    return Rounded(), (leaf(2, 8),)
+
+
 def turned_waves() -> Made:
     return TurnedWaves(), (leaf(2, 8, 6),)
 
@@ -189,6 +207,7 @@ MODELS = (
     hooked,
     asking,
     complex_numbers,
+    rounded,
     turned_waves,
     products,
     images,
