@@ -43,6 +43,7 @@ def _standing(creation: Creation) -> Lineage:
 
 def _of_hooks(creations: Creations, names: Sequence[str]) -> Iterator[str]:
     """Find them among the nodes that were made while one autograd node ran: before its own."""
+    names = [name for name in names if creations[name].replays is None]  # a view is made anew late
     marked = [creations[name].lineage.is_gradient_acc for name in names]
     own = max((at for at, is_marked in enumerate(marked) if not is_marked), default=-1)
     parts = parts_of_sums(creations, names[own + 1 :])

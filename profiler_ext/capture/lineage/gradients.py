@@ -139,9 +139,10 @@ def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
 
 def _sums(creations: Creations, hooks: Collection[str]) -> Iterator[str]:
     """Find the sums of gradients of one value: autograd makes them when a node has run."""
-    yield from (
-        n for n, made in creations.items() if made.lineage.is_gradient_acc and n not in hooks
-    )
+    for name, made in creations.items():
+        # A view is made anew when the sum reads it, and has the mark with it.
+        if made.lineage.is_gradient_acc and made.replays is None and name not in hooks:
+            yield name
     for autograd_node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
         if autograd_node is None:
             continue
