@@ -242,17 +242,20 @@ class EagerJudge:
     def _no_op(self, launch: int) -> GapReason:
         """Say why no operator launched it.
 
-        The Python wrapper gives each launch of a generated kernel an event of its name; only a
-        wrapper in C++ leaves it out, which outside every graph call is AOTInductor's.
+        The Python wrapper gives each launch of a generated kernel an event of its name; a replay of
+        a CUDA graph that the program recorded has one call for all, and only a wrapper in C++ none,
+        which outside every graph call is AOTInductor's.
         """
-        if self._enqueued.call[launch] == NO_ROW:
+        call = int(self._enqueued.call[launch])
+        if call == NO_ROW:
             return GapReason.NO_LAUNCH_CALL
         if self._unheard[launch]:
             return GapReason.THREAD_NOT_RECORDED
         events, cpu = self._enclosing.events, int(self._enqueued.cpu[launch])
         name = events.name[int(self._enqueued.event[launch])]
         launched_by_wrapper = cpu != NO_ROW and events.name[cpu] == name
-        if classify.is_generated_kernel(name) and not launched_by_wrapper:
+        is_replayed = names.is_graph_launch(events.name[call])
+        if classify.is_generated_kernel(name) and not launched_by_wrapper and not is_replayed:
             return GapReason.AOT_INDUCTOR
         return GapReason.NO_LAUNCHING_OP
 

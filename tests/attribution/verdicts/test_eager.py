@@ -61,6 +61,15 @@ def _forward_op(timeline: Timeline, name: str, sequence: int) -> None:
         timeline.op(f"{name}_inner", "kernel", **{"Sequence number": sequence})
 
 
+def test_what_a_cuda_graph_of_the_programs_own_replays_is_not_aotinductors():
+    timeline = Timeline()
+    timeline.replay("triton_poi_fused_gelu_0", "cublas")
+    assert rows(attribute(timeline.recording()), "kind", "level", "gap") == [
+        ("triton", "none", "no_launching_op"),
+        ("eager", "none", "no_launching_op"),
+    ]
+
+
 def test_what_a_thread_launched_that_was_not_recorded_says_so():
     timeline = Timeline()
     timeline.op("aten::relu", "kernel")
