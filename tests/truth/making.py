@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 from tests.truth.ops import Place
 from tests.truth.standing import Standing
 
-Handed = Callable[[list[torch.Tensor], Place], None]
-"""What is told of the gradients that the engine hands to a node, and of where it was made."""
+Handed = Callable[[torch.Tensor, Place], None]
+"""What is told of a gradient that the engine hands to a node, and of where its value was made."""
 
 _LEAF = "AccumulateGrad"
 
@@ -30,7 +30,7 @@ class Making(TorchFunctionMode):
     Attributes:
         running: the node that the engine runs.
         own_backward: the lines of the backward functions of the user's own functions.
-        handed: what is told of the gradients that a node is handed.
+        handed: what is told of each gradient that a node is handed.
     """
 
     def __init__(self, standing: Standing) -> None:
@@ -38,9 +38,11 @@ class Making(TorchFunctionMode):
         self.running: Node | None = None
         self.own_backward: set[tuple[str, int]] = set()
         self._hooked: Place | None = None
-        self.handed: Handed = lambda gradients, place: None
+        self.handed: Handed = lambda gradient, place: None
         self._standing = standing
         self._places: dict[Node, Place | None] = {}
+        self._in_function: dict[int, Place | None] | None = None
+        self._of_outputs: dict[tuple[Node, int], Place | None] = {}
         self._ran: set[Node] = set()
 
     def place_of_running(self) -> Place | None:
@@ -59,6 +61,8 @@ class Making(TorchFunctionMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         self._add((out, args), self._standing.place)
+        if self._in_function is not None:
+            self._in_function |= dict.fromkeys(map(id, _tensors(out)), self._standing.place())
         return out
 
     @contextlib.contextmanager
@@ -68,8 +72,13 @@ class Making(TorchFunctionMode):
 
         def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
             self.own_backward |= _lines(cls.backward)
+            around, self._in_function = self._in_function, {}
             out = apply.__get__(None, cls)(*args, **kwargs)
+            made, self._in_function = self._in_function, around
             self._add(out, self._standing.place)
+            for each in _tensors(out):
+                if each.grad_fn is not None and id(each) in made:
+                    self._of_outputs[each.grad_fn, each.output_nr] = made[id(each)]
             return out
 
         register = torch.Tensor.register_hook
@@ -97,8 +106,7 @@ class Making(TorchFunctionMode):
         return standing
 
     def _add(self, values: Any, place_of: Callable[[], Place | None]) -> None:
-        tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
-        todo = [level.grad_fn for each in tensors for level in _levels(each)]
+        todo = [level.grad_fn for each in _tensors(values) for level in _levels(each)]
         if not any(node is not None and node not in self._places for node in todo):
             return
         place = place_of()
@@ -115,8 +123,10 @@ class Making(TorchFunctionMode):
         def begins(gradients: Any) -> None:
             self.running, place = node, self._places[_past_aliases(node)]
             self._ran.add(node)
-            if place is not None and _LEAF not in node.name():
-                self.handed([each for each in gradients if each is not None], place)
+            for at, gradient in enumerate(gradients if _LEAF not in node.name() else ()):
+                made = self._of_outputs.get((node, at), place)
+                if gradient is not None and made is not None:
+                    self.handed(gradient, made)
 
         def ends(gradients: Any, _: Any) -> None:
             self._add(gradients, lambda: self._places[node])  # what differentiates them in turn
@@ -124,6 +134,10 @@ class Making(TorchFunctionMode):
 
         node.register_prehook(begins)
         node.register_hook(ends)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
 def _lines(function: Any) -> set[tuple[str, int]]:

@@ -101,10 +101,9 @@ class Watching(TorchDispatchMode):
         self._sums[id(out)] = [*earlier, len(self.ops) - 1]
         self._kept.append(out)
 
-    def _sum_is_handed(self, gradients: list[torch.Tensor], place: Place) -> None:
-        for gradient in gradients:
-            for at in self._sums.pop(id(gradient), []):
-                self.ops[at] = replace(self.ops[at], place=place)
+    def _sum_is_handed(self, gradient: torch.Tensor, place: Place) -> None:
+        for at in self._sums.pop(id(gradient), []):
+            self.ops[at] = replace(self.ops[at], place=place)
 
 
 def run_eagerly(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Run:

@@ -20,7 +20,10 @@ from profiler_ext.recall.views import is_view_op
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import COPY_SLICES, AutogradNode
 
-_BUILTIN = re.compile(r"(?P<op>\w+)Backward\d+")
+_BUILTIN = re.compile(r"(?:torch::autograd::)?(?P<op>\w+)Backward(?:\d+|s)")
+"""``MulBackward0``, and ``torch::autograd::CopyBackwards`` of ``aten::copy_``."""
+_OF_FUNCTION = ("autograd.function",)
+"""What a graph calls for an ``autograd.Function``: ``DynamoAutogradFunctionTraceHelper``."""
 _ASKS_OF_TANGENT = ("aten.is_same_size.default", "aten._has_same_storage_numel.default")
 """Of ``torch/csrc/autograd/autograd_meta.cpp``, ``AutogradMeta::set_fw_grad``."""
 _ON_NUMBERS = frozenset((*vars(math), *vars(operator))).difference(HAND_ON)
@@ -132,9 +135,12 @@ class MadeWith:
         return []
 
     def _of_function(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> list[str]:
-        """The forward of an ``autograd.Function``, in whose call its backward stands too."""
-        named = creation.lineage.source_fns
-        call, asks = named[:1], fx.asks_for_gradient(named)
+        """The forward of an ``autograd.Function``, in whose call its backward stands too.
+
+        A sum of gradients stands in none: of a value that it yields, the forward is called there.
+        """
+        is_sum, named = creation.lineage.is_gradient_acc, creation.lineage.source_fns
+        call, asks = (_OF_FUNCTION if is_sum else named[:1]), fx.asks_for_gradient(named)
         if _BUILTIN.fullmatch(autograd_node.name) or not call or asks:
             return []
         is_called = self._source(run.names[0])[:1] == call

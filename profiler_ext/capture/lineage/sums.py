@@ -8,6 +8,7 @@ hands on are added up that others handed on before: every node with a higher num
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -18,6 +19,7 @@ from profiler_ext.torch_compat.autograd import ANY_INPUT, COPY_SLICES, AutogradN
 
 _ALIAS = "AliasBackward"
 CallOf = Callable[[Creation], tuple[str, ...]]
+Readers = Mapping[str, set[str]]
 FirstTo = Mapping[Edge, int]
 """By edge, the number of the node that hands a gradient along it before all others: the highest."""
 
@@ -35,19 +37,22 @@ def summed_values(
         sums: the sums of gradients among them.
         call_of: the nodes of the op with which the autograd node was made that ran at a creation.
     """
-    first_to = _first_to_hand(creations)
+    first_to, readers = _first_to_hand(creations), _readers(creations)
     for (autograd_node, _), group in groupby(
         creations, key=lambda n: (creations[n].autograd_node, creations[n].thread)
     ):
         own = [name for name in group if autograd_node is not None and name in sums]
         if own:
-            yield from _of_one(creations, own, call_of, first_to)
+            for name, values, edge in _of_one(creations, own, call_of, first_to):
+                value = _value(creations, values, edge, _shape(creations[name], 0), readers)
+                if value is not None:
+                    yield name, value
 
 
 def _of_one(
     creations: Creations, sums: list[str], call_of: CallOf, first_to: FirstTo
-) -> Iterator[tuple[str, str]]:
-    """Pair the sums that were made when one node had run, in the order of its edges.
+) -> Iterator[tuple[str, tuple[str, ...], Edge]]:
+    """Pair the sums that were made when one node had run with nodes of ops, and their edges.
 
     They must be as many as the edges that were handed a gradient before, or as all that fit; of an
     input that nobody asks for, none is summed.
@@ -65,7 +70,7 @@ def _of_one(
     chosen = next((each for each in (again, fitting, asked) if len(each) == len(sums)), [])
     for name, at in zip(sums, chosen, strict=False):
         if values[at]:
-            yield name, _of_shape(creations, values[at], edges[at], _shape(creations[name], 0))
+            yield name, values[at], edges[at]
 
 
 def _values(creation: Creation, edge: Edge, call_of: CallOf) -> tuple[str, ...]:
@@ -87,15 +92,32 @@ def _given(
     return set() if is_view else {_shape(creations[name], edge.input) for name in values}
 
 
-def _of_shape(
-    creations: Creations, values: tuple[str, ...], edge: Edge, shape: tuple[str, ...] | None
-) -> str:
-    """Return the last node that has a sum's shape: an op may yield more after its value.
+def _value(
+    creations: Creations,
+    values: tuple[str, ...],
+    edge: Edge,
+    shape: tuple[str, ...] | None,
+    readers: Readers,
+) -> str | None:
+    """Return the last node that has a sum's shape and that others read than those of its op.
 
     ``native_group_norm`` decomposes into nodes of which the last ones are its mean and deviation.
+    Of an ``autograd.Function`` that yields several such values, it is not known which one it is.
     """
-    same = (n for n in reversed(values) if _shape(creations[n], edge.input) == shape)
-    return next(same, values[-1])
+    same = [n for n in values if _shape(creations[n], edge.input) == shape]
+    yielded = [n for n in same if not readers.get(n) or readers[n].difference(values)]
+    found = yielded or same or list(values[-1:])
+    stacks = {creations[name].lineage.stack for name in found}
+    return found[-1] if len(stacks) == 1 else None
+
+
+def _readers(creations: Creations) -> Readers:
+    """Return the nodes outside of a backward that read each node."""
+    readers: dict[str, set[str]] = defaultdict(set)
+    for name, creation in creations.items():
+        for value in creation.inputs if creation.autograd_node is None else ():
+            readers[value].add(name)
+    return readers
 
 
 def _first_to_hand(creations: Creations) -> FirstTo:
