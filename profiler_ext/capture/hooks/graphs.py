@@ -117,7 +117,8 @@ class GraphHooks:
     def _keep_joint(
         self, gm: Any, watch: Watch, mutated: Lineages, fingerprint: Fingerprint
     ) -> None:
-        creations, overwritten = self.creations.of(gm.graph), watch.overwritten()
+        creations = self.creations.of(gm.graph)
+        overwritten = watch.overwritten(creations)
         joint = describe_joint(gm, watch.replaced(), mutated, creations, overwritten)
         bodies = find_bodies(gm, joint.findings.links, self.creations.of, self.creations.traced)
         whole = self._compiles.whole_of(fingerprint)

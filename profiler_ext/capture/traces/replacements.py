@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch.fx
 
+from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import (
     NodeSnapshot,
     Replaced,
@@ -163,14 +164,21 @@ class Watch:
         same = [each for each in gone if len(gone[each]) == len(new[each])]
         return {n: (row,) for each in same for n, row in zip(new[each], gone[each], strict=True)}
 
-    def overwritten(self) -> Mapping[str, NodeSnapshot]:
+    def overwritten(self, creations: Creations) -> Mapping[str, NodeSnapshot]:
         """Return what nodes said of their origin that took that of a no-op removed beside them.
 
         Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
+
+        Args:
+            creations: how the nodes were made, those included that are gone.
         """
-        noted = self._before.keys() - self.known.keys()
-        nodes = {n.name: n for n in self.gm.graph.nodes if n.name in noted}
-        changed = (n for n, node in nodes.items() if _is_overwritten(self._before[n].meta, node))
+        metas = {name: creation.meta for name, creation in creations.items()}
+        metas |= {node.name: node.meta for node in self.gm.graph.nodes}
+        changed = (
+            name
+            for name, before in self._before.items()
+            if name not in self.known and _is_overwritten(before.meta, metas.get(name, before.meta))
+        )
         return {name: self._snapshot_before(name) for name in changed}
 
     def _rows(
@@ -227,11 +235,11 @@ class Watch:
         return erased & set(self._before)
 
 
-def _is_overwritten(before: fx.Meta, node: torch.fx.Node) -> bool:
+def _is_overwritten(before: fx.Meta, after: fx.Meta) -> bool:
     """Tell whether a node says that it was traced from elsewhere than it said before."""
-    if says_the_same(before, node.meta):
+    if says_the_same(before, after):
         return False
-    was, now = lineage_of(before), lineage_of(node.meta)
+    was, now = lineage_of(before), lineage_of(after)
     return now is not was and now.traced_from(was) != now
 
 
