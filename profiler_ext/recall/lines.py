@@ -178,9 +178,13 @@ def stale(nodes: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
 def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     names = (*((node.entry_name,) if node.entry_name else ()), *reversed(node.replaced))
     candidates = [fresh[name] for name in names if name in fresh]
-    # A product merged with a sum of gradients stands for the product, as when it was compiled.
-    work = (other for other in candidates if not other.lineage.is_gradient_acc)
-    return next(work, candidates[0] if candidates else None)
+    # A product merged with an addition stands for the product, as when it was compiled.
+    own_op = node.lineage.original_aten
+    return min(
+        candidates,
+        key=lambda other: (other.lineage.original_aten != own_op, other.lineage.is_gradient_acc),
+        default=None,
+    )
 
 
 def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> FxNode:

@@ -14,7 +14,12 @@ from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.capture.lineage.bodies import find_bodies
 from profiler_ext.capture.lineage.joint import describe_joint
-from profiler_ext.capture.lineage.joint_graph import Fingerprint, Lineages, fingerprint_of
+from profiler_ext.capture.lineage.joint_graph import (
+    Fingerprint,
+    JointFindings,
+    Lineages,
+    fingerprint_of,
+)
 from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
@@ -118,7 +123,7 @@ class GraphHooks:
         self, gm: Any, watch: Watch, mutated: Lineages, fingerprint: Fingerprint
     ) -> None:
         creations = self.creations.of(gm.graph)
-        overwritten = watch.overwritten(creations)
+        overwritten = watch.were_overwritten(creations)
         joint = describe_joint(gm, watch.replaced(), mutated, creations, overwritten)
         bodies = find_bodies(gm, joint.findings.links, self.creations.of, self.creations.traced)
         whole = self._compiles.whole_of(fingerprint)
@@ -130,7 +135,8 @@ class GraphHooks:
             return
         gm = call["gm"]
         joint = compilation_of(self._compiles, inner.gm).joint_of(gm.graph)
-        watch = Watch(gm, at_joint=joint.findings.replaced if joint else {})
+        found = joint.findings if joint else JointFindings()
+        watch = Watch(gm, at_joint=found.replaced, overwritten=found.overwritten)
         carried = carried_graphs(gm)
         with watching_replacements(gm, self._noted(points.POST_GRAD_PASSES.path, watch)):
             yield

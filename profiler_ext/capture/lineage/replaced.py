@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from profiler_ext.capture.lineage.joint_graph import Lineages
 from profiler_ext.capture.lineage.stage import Stage
-from profiler_ext.capture.traces.metadata import NodeSnapshot, main_of
+from profiler_ext.capture.traces.metadata import ADD, NodeSnapshot, main_of
 from profiler_ext.records import Lineage, Mechanism
 
 
@@ -23,17 +23,20 @@ def replaced_by_pattern(stage: Stage) -> Lineages:
         rows = stage.compilation.replaced_by(node)
         main = main_of(rows)
         if main is not None:
-            own = _without_sum(stage.lineages[node.name], main.lineage, rows)
+            own = _without_addition(stage.lineages[node.name], main.lineage, rows)
             filled = own.filled_by(main.lineage)
             lineages[node.name] = filled if own.stack else filled.by(Mechanism.REPLACED)
     return lineages
 
 
-def _without_sum(own: Lineage, main: Lineage, rows: Iterable[NodeSnapshot]) -> Lineage:
-    """Return what a node says of itself, but for what a pattern copied from a sum beside its work.
+def _without_addition(own: Lineage, main: Lineage, rows: Iterable[NodeSnapshot]) -> Lineage:
+    """Return what a node says of itself, but for what a pattern copied from an addition to it.
 
-    The gradient of a tied weight is ``addmm``, of a product and of the sum with the other use's.
+    ``x + self.last(y)`` is ``addmm``, and so is the gradient of a tied weight: of a product, and of
+    the sum with the other use's.
     """
-    sums = [row.lineage.stack for row in rows if row.lineage.is_gradient_acc]
-    is_of_sum = own.seq_nr is None and own.stack in sums and not main.is_gradient_acc
-    return replace(own, stack=(), original_aten=None) if is_of_sum else own
+    added = {row.lineage.stack for row in rows if row.lineage.original_aten == ADD}
+    if main.original_aten == ADD or own.stack not in added:
+        return own
+    own = replace(own, original_aten=None, seq_nr=None, is_gradient_acc=False)
+    return replace(own, stack=(), modules=(), source_fns=())

@@ -137,16 +137,23 @@ def snapshot_with_outputs(name: str, meta: fx.Meta) -> NodeSnapshot:
     return NodeSnapshot(name, lineage_of(meta), text, tensor_specs(meta))
 
 
+ADD = "aten.add.Tensor"
+_PRODUCTS = ({"aten.mm.default"}, {"aten.bmm.default"})
+"""What is ``addmm`` and ``baddbmm`` with an addition."""
+
+
 def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
     """Return the replaced node that a new node stands for: the last one with a source.
 
-    A product that a pattern merged with a sum of gradients stands for the product, and so does
-    an op of a gradient that it merged with what the same graph does with that gradient.
+    A product that a pattern merged with an addition or a sum of gradients stands for the product,
+    and so does an op of a gradient that it merged with what the same graph does with that gradient.
     """
     rows = [row for row in replaced if row.lineage.is_known]
     if not rows:
         return None
     work = [row for row in rows if not row.lineage.is_gradient_acc]
+    if {row.lineage.original_aten for row in work} - {ADD} in _PRODUCTS:
+        work = [row for row in work if row.lineage.original_aten != ADD]
     gradient = [row for row in work if fx.asks_for_gradient(row.lineage.source_fns)]
     return next(reversed(gradient or work or rows), None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch.fx
@@ -50,11 +50,13 @@ class Watch:
         gm: the graph.
         known: what earlier passes' new nodes replaced.
         at_joint: the same of the joint graph's passes, where they are over; it is told apart.
+        overwritten: what nodes said of their origin before those overwrote it.
     """
 
     gm: torch.fx.GraphModule
     known: Replaced = field(default_factory=dict)
     at_joint: Replaced = field(default_factory=dict)
+    overwritten: Mapping[str, Lineage] = field(default_factory=dict)
     _before: dict[str, _Before] = field(default_factory=dict)
     _old_of: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _snapshots: dict[str, NodeSnapshot] = field(default_factory=dict)
@@ -78,6 +80,8 @@ class Watch:
     def _snapshot_before(self, name: str) -> NodeSnapshot:
         if name not in self._snapshots:
             own = snapshot_with_outputs(name, self._before[name].meta)
+            if (was := self.overwritten.get(name)) is not None:
+                own = replace(own, lineage=own.lineage.traced_from(was))
             earlier = self.known.get(name, ()) or self.at_joint.get(name, ())
             self._snapshots[name] = own.filled_by(earlier)
         return self._snapshots[name]
@@ -164,7 +168,7 @@ class Watch:
         same = [each for each in gone if len(gone[each]) == len(new[each])]
         return {n: (row,) for each in same for n, row in zip(new[each], gone[each], strict=True)}
 
-    def overwritten(self, creations: Creations) -> Mapping[str, NodeSnapshot]:
+    def were_overwritten(self, creations: Creations) -> Mapping[str, NodeSnapshot]:
         """Return what nodes said of their origin that took that of a no-op removed beside them.
 
         Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
