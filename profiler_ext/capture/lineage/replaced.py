@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from profiler_ext.capture.lineage.joint_graph import Lineages
 from profiler_ext.capture.lineage.stage import Stage
-from profiler_ext.capture.traces.metadata import ADD, NodeSnapshot, main_of
+from profiler_ext.capture.traces.metadata import ADD, PRODUCTS, NodeSnapshot, main_of
 from profiler_ext.records import Lineage, Mechanism
 
 
@@ -35,8 +35,8 @@ def _without_addition(own: Lineage, main: Lineage, rows: Iterable[NodeSnapshot])
     ``x + self.last(y)`` is ``addmm``, and so is the gradient of a tied weight: of a product, and of
     the sum with the other use's.
     """
-    added = {row.lineage.stack for row in rows if row.lineage.original_aten == ADD}
-    if main.original_aten == ADD or own.stack not in added:
+    ops = {row.lineage.original_aten for row in rows}
+    if main.original_aten not in PRODUCTS or ADD not in ops:
         return own
     own = replace(own, original_aten=None, seq_nr=None, is_gradient_acc=False)
     return replace(own, stack=(), modules=(), source_fns=())

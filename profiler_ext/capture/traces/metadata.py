@@ -138,7 +138,7 @@ def snapshot_with_outputs(name: str, meta: fx.Meta) -> NodeSnapshot:
 
 
 ADD = "aten.add.Tensor"
-_PRODUCTS = ({"aten.mm.default"}, {"aten.bmm.default"})
+PRODUCTS = frozenset({"aten.mm.default", "aten.bmm.default"})
 """What is ``addmm`` and ``baddbmm`` with an addition."""
 
 
@@ -152,7 +152,8 @@ def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
     if not rows:
         return None
     work = [row for row in rows if not row.lineage.is_gradient_acc]
-    if {row.lineage.original_aten for row in work} - {ADD} in _PRODUCTS:
+    ops = {row.lineage.original_aten for row in work} - {ADD}
+    if len(ops) == 1 and ops <= PRODUCTS:
         work = [row for row in work if row.lineage.original_aten != ADD]
     gradient = [row for row in work if fx.asks_for_gradient(row.lineage.source_fns)]
     return next(reversed(gradient or work or rows), None)
