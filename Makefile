@@ -20,7 +20,8 @@
 # make truth [TRUTH="cells Mixtral --seed 1"]    run models eagerly, and compare where each ATen op ran,
 #              forward and backward, with the line and module that capture claims for each node of their
 #              graphs; no claim may be contradicted. Models made by hand, and those of transformers;
-#              --settings names settings of torch's other than its defaults, --device cuda a GPU
+#              --random 200 judges random programs instead, --settings names settings of torch's
+#              other than its defaults, --device cuda a GPU
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour

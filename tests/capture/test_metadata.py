@@ -6,7 +6,14 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.capture.traces.metadata import forget_lineages, lineage_of, says_the_same
+from profiler_ext.capture.traces.metadata import (
+    NodeSnapshot,
+    forget_lineages,
+    lineage_of,
+    main_of,
+    says_the_same,
+)
+from profiler_ext.records import Frame, Lineage
 from profiler_ext.torch_compat import behaviour, process
 
 FRAME = '  File "model.py", line {}, in forward\n    return x.sin()\n'
@@ -95,3 +102,24 @@ def test_what_is_known_is_let_go_once_the_last_graph_of_a_function_is_compiled(
     if is_training:
         y.backward()
     assert let_go == ["0/0"]
+
+
+ADDED = "aten.add.Tensor"
+
+
+@pytest.mark.parametrize(
+    ("ops", "main"),
+    [
+        (("aten.mm.default", ADDED), 0),  # addmm
+        (("aten.mm.default", "aten._to_copy.default", ADDED), 0),
+        (("aten.mm.default", "aten.mm.default", ADDED), 2),  # both products, and their sum
+        (("aten.mm.default", "aten.relu.default"), 1),
+        (("aten.mul.Tensor", ADDED), 1),
+    ],
+)
+def test_a_product_merged_with_an_addition_stands_for_the_product(
+    ops: tuple[str, ...], main: int
+) -> None:
+    stack = (Frame("/src/model.py", 1, "forward", "x + y @ z"),)
+    rows = [NodeSnapshot(op, Lineage(original_aten=op, stack=stack)) for op in ops]
+    assert main_of(rows) == rows[main]

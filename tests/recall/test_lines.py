@@ -69,6 +69,17 @@ def test_on_an_fx_hit_a_product_merged_with_a_sum_of_gradients_stands_for_the_pr
     )
 
 
+def test_on_an_fx_hit_a_node_stands_for_the_op_that_it_stood_for_when_it_was_compiled() -> None:
+    product = {"original_aten": "aten.mm.default"}
+    recorded = fx_node("addmm_7", "aten.addmm.default", replaced=("mm", "add"), **product)
+    fresh = (
+        fx_node("mm", "aten.mm.default", stack=OLD, seq_nr=1, **product),
+        fx_node("add", "aten.add.Tensor", stack=NEW, seq_nr=2, original_aten="aten.add.Tensor"),
+    )
+    [node] = lines.from_fresh_graph((recorded,), fresh)
+    assert (node.lineage.seq_nr, node.lineage.stack) == (1, OLD)
+
+
 def test_on_an_fx_hit_a_node_that_a_pass_made_takes_the_line_of_the_last_node_it_replaced() -> None:
     recorded = fx_node("addmm_7", "aten.addmm.default", stack=OLD, replaced=("mm", "add"))
     fresh = (

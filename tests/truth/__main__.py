@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 import warnings
 from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 
 from tests.truth.judging import Score, judge
 from tests.truth.models import BY_HAND, PUBLISHED
 from tests.truth.models.making import Make
+from tests.truth.random_programs import running
 from tests.truth.settings import SETTINGS
 
 
@@ -23,20 +26,27 @@ def main(arguments: list[str] | None = None) -> int:
         0 when no node is wrong and every model ran, else 1.
     """
     options = _options(arguments)
-    models = {**BY_HAND, **({} if options.by_hand else PUBLISHED)}
     score, started = Score(), time.monotonic()
     if options.device != "cpu":
         torch.set_default_device(options.device)
-    for name in options.models or models:
-        before = len(score.wrong), len(score.failed)
-        with SETTINGS[options.settings]() if options.settings else nullcontext():
-            _judge(score, name, models[name], options)
-        print(f"{name}: {score.summary()}", file=sys.stderr, flush=True)
-        for exception in (*score.wrong[before[0] :], *score.failed[before[1] :]):
-            print(exception, flush=True)
+    with tempfile.TemporaryDirectory(prefix="truth-") as folder:
+        for name, make in _models(options, Path(folder)).items():
+            before = len(score.wrong), len(score.failed)
+            with SETTINGS[options.settings]() if options.settings else nullcontext():
+                _judge(score, name, make, options)
+            print(f"{name}: {score.summary()}", file=sys.stderr, flush=True)
+            for exception in (*score.wrong[before[0] :], *score.failed[before[1] :]):
+                print(exception, flush=True)
     taken = f"torch {torch.__version__}, {time.monotonic() - started:.0f} s"
     print(f"truth: {score.summary()}; {taken}")
     return int(bool(score.wrong or score.failed))
+
+
+def _models(options: argparse.Namespace, folder: Path) -> dict[str, Make]:
+    if options.random:
+        return running(range(options.seed, options.seed + options.random), folder)
+    models = {**BY_HAND, **({} if options.by_hand else PUBLISHED)}
+    return {name: models[name] for name in options.models or models}
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -44,9 +54,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.truth", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(names))
     parser.add_argument("--by-hand", action="store_true", help="none of transformers")
+    parser.add_argument("--random", type=int, metavar="N", help="so many random programs instead")
     parser.add_argument("--settings", choices=SETTINGS, help="torch's, other than its defaults")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
+    parser.add_argument("--seed", type=int, default=0, help="of weights, inputs and programs")
     options = parser.parse_args(arguments)
     if unknown := set(options.models) - set(names):
         parser.error(f"no such model: {', '.join(sorted(unknown))}; there are {', '.join(names)}")

@@ -12,6 +12,7 @@ import torch
 
 from tests.truth.judging import Score, judge
 from tests.truth.models import BY_HAND
+from tests.truth.random_programs import running
 from tests.truth.settings import SETTINGS
 
 JUDGED = {
@@ -19,6 +20,8 @@ JUDGED = {
     "mutated_views": (61, 35),
     "cells": (218, 180),
     "tied_head": (60, 39),
+    "yielded": (45, 26),
+    "rounded": (13, 8),
     "summed_gradients": (63, 31),
     "own_backward": (23, 10),
     "asking": (7, 4),
@@ -42,6 +45,16 @@ def test_a_node_has_the_line_and_the_module_at_which_its_op_ran_eagerly(
     judge(score, name, *BY_HAND[name]())
     assert (score.wrong, score.failed) == ([], [])
     assert (score.right, score.linked) == JUDGED[name]
+
+
+def test_random_programs_claim_nothing_that_what_ran_contradicts(
+    tmp_path: Path, fresh_torch: Path
+) -> None:
+    score = Score()
+    for name, make in running(range(12), tmp_path).items():
+        judge(score, name, *make())
+    assert (score.models, score.wrong, score.failed, score.without) == (12, [], [], 0)
+    assert score.right > 300
 
 
 UNDER = {

@@ -151,10 +151,10 @@ def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
     rows = [row for row in replaced if row.lineage.is_known]
     if not rows:
         return None
+    products = [row for row in rows if row.lineage.original_aten in PRODUCTS]
+    if len(products) == 1 and any(row.lineage.original_aten == ADD for row in rows):
+        return products[0]
     work = [row for row in rows if not row.lineage.is_gradient_acc]
-    ops = {row.lineage.original_aten for row in work} - {ADD}
-    if len(ops) == 1 and ops <= PRODUCTS:
-        work = [row for row in work if row.lineage.original_aten != ADD]
     gradient = [row for row in work if fx.asks_for_gradient(row.lineage.source_fns)]
     return next(reversed(gradient or work or rows), None)
 

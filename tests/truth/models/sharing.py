@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -125,6 +127,41 @@ class Experts(nn.Module):
         return out.sum(1)
 
 
+class Halves(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.save_for_backward(x)
+        half = x * 0.5
+        return half.sin(), half + y.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        (x,) = ctx.saved_tensors
+        first, second = gradients
+        return first * x.tanh() + second, second.sum().expand(4, 8)
+
+
+class Yielded(nn.Module):
+    """Uses more than once what a function yields, what is copied over, and what is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8, bias=False)
+        self.last = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.last(self.first(x).relu())
+        one, other = Halves.apply(y, x)
+        copied = other * 0.9
+        copied.copy_(one.tanh())
+        looked_at = one.as_strided((4, 8), (8, 1))
+        return torch.lerp(copied, looked_at, 0.3) + copied.cumsum(0) * other.exp() + one
+
+
+def yielded() -> Made:
+    return Yielded(), (leaf(4, 8),)
+
+
 def tied_head() -> Made:
     return TiedHead(), (torch.randint(1, 17, (3, 4)),)
 
@@ -153,4 +190,13 @@ def experts() -> Made:
     return Experts(), (leaf(4, 6),)
 
 
-MODELS = (tied_head, used_thrice, summed_gradients, blended, attention, parametrized, experts)
+MODELS = (
+    tied_head,
+    yielded,
+    used_thrice,
+    summed_gradients,
+    blended,
+    attention,
+    parametrized,
+    experts,
+)
