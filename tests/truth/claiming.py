@@ -183,7 +183,9 @@ def _is_again(node: FxNode) -> bool:
 def _is_of_a_pass(node: FxNode, is_unique: bool) -> bool:
     """Tell so; a region that is run again has been through the passes of its forward."""
     is_made = not is_unique and _BY_PATTERN.search(node.name) is not None
-    return is_made or node.entry_name is None or node.lineage.mechanism is Mechanism.REPLACED
+    # A softmax of a product has other ops than the softmax that ran.
+    is_other = bool(node.replaced) and node.lineage.original_aten not in (None, node.target)
+    return is_made or is_other or node.entry_name is None or node.lineage.mechanism is Mechanism.REPLACED
 
 
 def _plain(dtype: str) -> str:
