@@ -185,7 +185,12 @@ def _is_of_a_pass(node: FxNode, is_unique: bool) -> bool:
     is_made = not is_unique and _BY_PATTERN.search(node.name) is not None
     # A softmax of a product has other ops than the softmax that ran.
     is_other = bool(node.replaced) and node.lineage.original_aten not in (None, node.target)
-    return is_made or is_other or node.entry_name is None or node.lineage.mechanism is Mechanism.REPLACED
+    return (
+        is_made
+        or is_other
+        or node.entry_name is None
+        or node.lineage.mechanism is Mechanism.REPLACED
+    )
 
 
 def _plain(dtype: str) -> str:
