@@ -52,7 +52,7 @@ F.normalize({a}, dim=-1)
 F.logsigmoid({a})
 F.dropout({a}, 1e-9)
 F.pad({a}, (1, 1))[:, 1:9]
-F.conv1d({a}[:, None], torch.ones(1, 1, 1))[:, 0]
+F.conv1d({a}[:, None], torch.ones(1, 1, 1, device=x.device))[:, 0]
 F.glu(torch.cat([{a}, {a}], -1))
 Double.apply({a})
 checkpoint(torch.sin, {a}, use_reentrant=False)
@@ -60,8 +60,8 @@ checkpoint(torch.sin, {a}, use_reentrant=False)
 {a}.round()
 ({a} - {a}.detach()) + {a}.detach().round()
 {a}.detach() + {a}
-{a} * torch.ones(4, 8)
-{a} + torch.zeros(4, 8)
+{a} * torch.ones(4, 8, device=x.device)
+{a} + torch.zeros(4, 8, device=x.device)
 {a} * 1
 {a} + 0
 {a}.clone()
@@ -85,9 +85,9 @@ torch.stack([{a}, {a}.cos()]).sum(0)
 {a}.tril()
 {a}.sort(-1)[0]
 {a}.topk(8, -1)[0]
-{a}.gather(1, torch.arange(8).flip(0).expand(4, 8))
-{a}.index_select(0, torch.tensor([3, 2, 1, 0]))
-{a}.index_add(0, torch.tensor([0, 1]), {a}[2:])
+{a}.gather(1, torch.arange(8, device=x.device).flip(0).expand(4, 8))
+{a}.index_select(0, torch.tensor([3, 2, 1, 0], device=x.device))
+{a}.index_add(0, torch.tensor([0, 1], device=x.device), {a}[2:])
 {a}.masked_fill({a} > 0.5, 0.0)
 torch.where({a} > 0, {a}, {a}.exp())
 {a}.mean(-1, keepdim=True) + {a}
@@ -140,7 +140,7 @@ MUTATING = """\
 {a}[0] = {b}[1]
 {a}[1:3] = 0.0
 {a}.masked_fill_({b} > 0, 0.1)
-{a}.index_add_(0, torch.tensor([0, 2]), {b}[:2])
+{a}.index_add_(0, torch.tensor([0, 2], device=x.device), {b}[:2])
 """.splitlines()
 
 _MOST_VALUES = 5
