@@ -23,7 +23,7 @@ from profiler_ext.torch_compat.autograd import COPY_SLICES, AutogradNode
 _BUILTIN = re.compile(r"(?:torch::autograd::)?(?P<op>\w+)Backward(?:\d+|s)")
 """``MulBackward0``, and ``torch::autograd::CopyBackwards`` of ``aten::copy_``."""
 _OF_FUNCTION = ("autograd.function",)
-"""Of ``torch/_dynamo/variables/higher_order_ops.py``, ``AutogradFunctionApplyVariable._HOP_NAME``."""
+"""Of ``torch/_dynamo/variables/higher_order_ops.py``, ``AutogradFunctionApplyVariable``."""
 _ASKS_OF_TANGENT = ("aten.is_same_size.default", "aten._has_same_storage_numel.default")
 """Of ``torch/csrc/autograd/autograd_meta.cpp``, ``AutogradMeta::set_fw_grad``."""
 _ON_NUMBERS = frozenset((*vars(math), *vars(operator))).difference(HAND_ON)
