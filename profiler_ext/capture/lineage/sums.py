@@ -20,6 +20,7 @@ from profiler_ext.torch_compat.autograd import ANY_INPUT, COPY_SLICES, AutogradN
 _ALIAS = "AliasBackward"
 CallOf = Callable[[Creation], tuple[str, ...]]
 Readers = Mapping[str, set[str]]
+"""By node, those that read it outside of a backward."""
 FirstTo = Mapping[Edge, int]
 """By edge, the number of the node that hands a gradient along it before all others: the highest."""
 

@@ -138,6 +138,7 @@ def snapshot_with_outputs(name: str, meta: fx.Meta) -> NodeSnapshot:
 
 
 ADD = "aten.add.Tensor"
+"""The op of a sum, of gradients too."""
 PRODUCTS = frozenset({"aten.mm.default", "aten.bmm.default"})
 """What is ``addmm`` and ``baddbmm`` with an addition."""
 
