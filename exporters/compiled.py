@@ -56,7 +56,7 @@ def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None)
         compiled: a row of the table.
         step: the step's number; ``None`` for all.
     """
-    spans = [(s.start_ns, s.end_ns) for s in analysis.steps if step in (None, s.number)]
+    spans = [(s.cpu_start_ns, s.cpu_end_ns) for s in analysis.steps if step in (None, s.number)]
     return sum(
         max(min(end, each.started_ns + each.duration_ns) - max(start, each.started_ns), 0)
         for each in compiled.every

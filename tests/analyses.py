@@ -151,7 +151,7 @@ def gpu_step() -> Analysis:
                 step_source="prof.step",
             ),
         ),
-        steps=(Step(3, 0, 1_000_000),),
+        steps=(Step.on_cpu(3, 0, 1_000_000),),
         launches=launches(GPU_MARKS, GPU_ROWS),
         places=GPU_PLACES,
         shares=shares(GPU_ROWS),
@@ -223,7 +223,7 @@ def cpu_step() -> Analysis:
     """Return a step on the CPU: its launches are CPU events, and have no stream."""
     return Analysis(
         recording=Recording(trace=trace(CPU_MARKS), graphs=GPU_GRAPHS[:1]),
-        steps=(Step(0, 0, 500_000),),
+        steps=(Step.on_cpu(0, 0, 500_000),),
         launches=launches(CPU_MARKS, CPU_ROWS),
         places=GPU_PLACES,
         shares=shares(CPU_ROWS),

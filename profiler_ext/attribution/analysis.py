@@ -17,7 +17,7 @@ from profiler_ext.attribution.cpu_places import CpuPlaces
 from profiler_ext.attribution.idle.idle_time import find_idle
 from profiler_ext.attribution.idle.wait_lines import find_wait_lines
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
-from profiler_ext.attribution.notes import ahead_of, notes_on
+from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places.modules import modules_of_joints
 from profiler_ext.attribution.places.nested_calls import with_callers
 from profiler_ext.attribution.places.places import PlaceTable
@@ -75,7 +75,7 @@ def attribute(recording: Recording) -> Analysis:
         communication=find_communication(recording.trace, launches, busy),
         idle=find_idle(events, nesting, enqueued, cpu_places, wait_lines, busy, steps),
         ledger=keep_ledger(launches, led.corrected, busy, steps),
-        notes=(*notes_on(recording, launches), *ahead_of(busy, launches, steps)),
+        notes=notes_on(recording, launches),
         library_kernels=led.library_kernels,
     )
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from profiler_ext.attribution.ledger import BusySpans
 from profiler_ext.attribution.places.phases import differentiates, is_leaked
 from profiler_ext.attribution.trace.lookups import flag_rows
-from profiler_ext.records import CacheState, GapReason, Launches, Recording, Settings, Step
+from profiler_ext.records import CacheState, GapReason, Launches, Recording, Settings
 
 # Usual in a step that is led back as far as can be; the ledger's words are enough.
 _UNNOTED = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
@@ -18,8 +15,6 @@ _UNNOTED = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOUR
 _SAID = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
 
 
-_MUCH = 0.1
-"""What of the steps' wall time is worth a word."""
 _AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
 _RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
 _LEFT = {
@@ -46,41 +41,6 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
     notes += [_clamped_note(recording)]
     return (*(note for note in notes if note), *failures)
-
-
-def ahead_of(
-    busy: Sequence[BusySpans], launches: Launches, steps: Sequence[Step]
-) -> tuple[str, ...]:
-    """Say where the steps that were recorded are over long before the device is done with them.
-
-    Args:
-        busy: when each device was busy.
-        launches: the launches.
-        steps: the steps.
-
-    Returns:
-        A note, or none.
-    """
-    if not steps or np.ma.getmaskarray(launches.stream).all():
-        return ()
-    wall_ns, end_ns = sum(step.wall_ns for step in steps), steps[-1].end_ns
-    later_ns = max(_busy_ns(each, launches, end_ns) for each in busy)
-    if later_ns <= _MUCH * wall_ns:
-        return ()
-    whole_ns = max(_busy_ns(each, launches, steps[0].start_ns) for each in busy)
-    return (
-        f"the CPU runs ahead of the device, which ran {later_ns / 1e6:.1f} ms of the steps' "
-        f"{whole_ns / 1e6:.1f} ms of work when the last of them had ended: their wall time is the "
-        f"CPU's, and a step takes {whole_ns / len(steps) / 1e6:.2f} ms at least. Record more steps "
-        "(--steps), or have the program wait for the device in each.",
-    )
-
-
-def _busy_ns(busy: BusySpans, launches: Launches, since_ns: int) -> int:
-    """Return for how long a device ran what the steps enqueued, from some moment on."""
-    own = ~np.ma.getmaskarray(launches.step)[busy.launch]
-    starts = np.maximum(busy.start_ns[own], since_ns)
-    return int(np.maximum(busy.end_ns[own] - starts, 0).sum())
 
 
 def _clamped_note(recording: Recording) -> str | None:

@@ -71,7 +71,8 @@ def _events_of(analysis: Analysis, step: Step, chosen: Flags) -> Flags:
     events, launches = analysis.recording.trace.events, analysis.launches
     start, end = _device_window(launches, step, chosen)
     on_device = flag_rows(events.category, _is_on_device)
-    begin, over = np.where(on_device, start, step.start_ns), np.where(on_device, end, step.end_ns)
+    begin = np.where(on_device, start, step.cpu_start_ns)
+    over = np.where(on_device, end, step.cpu_end_ns)
     kept: Flags = (events.start_ns < over) & (events.end_ns > begin)
     kept &= ~flag_rows(events.name, lambda name: names.step_number(name) not in (None, step.number))
     kept[launches.event] = chosen

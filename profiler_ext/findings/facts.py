@@ -20,6 +20,8 @@ from profiler_ext.records import Analysis, Compilation, IdleCause, Ints, Launche
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
 Rows = npt.NDArray[np.bool_]
+_UNLIKE = 2
+"""A step that takes more than so many times the median is unlike the others: it compiled, say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,12 @@ class Facts:
 
     @cached_property
     def step_ns(self) -> int:
-        """Time of the usual step: the lower median, as a first step may be unlike others.
-
-        It is the CPU's span of a step, or what a device ran for it where that is longer: where the
-        CPU runs ahead, its first steps are short, and the device is at them for longer.
-        """
+        """Time of a recorded step: the mean, as in the ledger; of unlike steps the median."""
         walls = [step.wall_ns for step in self.analysis.steps]
-        return max(median_low(walls), self.busy_ns) if walls else 0
+        if not walls:
+            return 0
+        usual_ns = median_low(walls)
+        return usual_ns if max(walls) > _UNLIKE * usual_ns else sum(walls) // len(walls)
 
     @cached_property
     def busy_ns(self) -> int:
@@ -66,13 +67,14 @@ class Facts:
 
     @cached_property
     def cpu_ns(self) -> int:
-        """How long the CPU works in the usual step: its wall time without waits for a device."""
+        """How long the CPU works in the usual step: between its marks, but for waits."""
         events = self.analysis.recording.trace.events
         rows = np.flatnonzero(is_wait(events.name))
         begins, ends = events.start_ns[rows], events.end_ns[rows]
         steps = self.analysis.steps
-        waited = within([(step.start_ns, step.end_ns) for step in steps], begins, ends)
-        worked = [step.wall_ns - own for step, own in zip(steps, waited, strict=True)]
+        spans = [(step.cpu_start_ns, step.cpu_end_ns) for step in steps]
+        waited = within(spans, begins, ends)
+        worked = [end - start - own for (start, end), own in zip(spans, waited, strict=True)]
         return max(median_low(worked), 0) if worked else 0
 
     @cached_property
@@ -119,7 +121,13 @@ class Facts:
     def training(self) -> Training:
         """The usual step where nobody records."""
         recorded = Recorded(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
-        return training_of(recorded, self.analysis.recording.settings.steps_before_ns, self.replay)
+        settings = self.analysis.recording.settings
+        return training_of(
+            recorded,
+            settings.steps_before_ns,
+            self.replay,
+            on_device=settings.steps_before_on_device,
+        )
 
     @cached_property
     def idle_ns(self) -> int:

@@ -59,7 +59,7 @@ class Replay:
             device: the device.
         """
         start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
-        self._begin_ns = analysis.steps[0].start_ns
+        self._begin_ns = analysis.steps[0].cpu_start_ns
         is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
         rows = np.flatnonzero(is_own)
         copies = _awaited_copies(analysis, pace)
@@ -72,7 +72,7 @@ class Replay:
         self._late_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
         self._work_ns, self._waited = self._worked_ns(self._start_ns), self._number(self._start_ns)
-        self._steps = np.array([(each.start_ns, each.end_ns) for each in analysis.steps]).T
+        self._steps = np.array([(each.cpu_start_ns, each.cpu_end_ns) for each in analysis.steps]).T
         self._of_steps = np.searchsorted(self._start_ns, self._steps[1], side="right")
         through_ns = (analysis.launches.start_ns + analysis.launches.duration_ns)[rows]
         self.recorded_ns = self._usual(np.maximum.accumulate(through_ns) - self._begin_ns)
@@ -205,7 +205,7 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     ends_ns = launches.start_ns + launches.duration_ns
     begun = np.append(events.start_ns[rows], start_ns[copies])
     over = np.append(events.end_of(rows), ends_ns[copies])
-    order = _one_by_one(begun, over, analysis.steps[0].start_ns, analysis.steps[-1].end_ns)
+    order = _one_by_one(begun, over, analysis.steps[0].cpu_start_ns, analysis.steps[-1].cpu_end_ns)
     begun, over = begun[order], over[order]
     through = np.append(0, np.sort(ends_ns))[np.searchsorted(np.sort(ends_ns), over, side="right")]
     in_order = np.argsort(start_ns, kind="stable")

@@ -68,15 +68,18 @@ class Training:
     cpu_ns: int
 
 
-def training_of(recorded: Recorded, before_ns: tuple[int, ...], replay: Replay | None) -> Training:
+def training_of(
+    recorded: Recorded, before_ns: tuple[int, ...], replay: Replay | None, *, on_device: bool
+) -> Training:
     """Tell how long the usual step takes in training.
 
     Args:
         recorded: the step as it was recorded.
         before_ns: how long the steps before it took, in which no profiler was on.
         replay: the recorded steps, to be laid out in time anew.
+        on_device: the times before are those of the device.
     """
-    step_ns = _step_ns(recorded, before_ns)
+    step_ns = _step_ns(recorded, before_ns, on_device=on_device)
     slowed = None if step_ns is None or replay is None else _slowed(replay, step_ns)
     fills = step_ns is not None and step_ns <= _NEAR * recorded.busy_ns
     if fills:  # which says no more than that the CPU is quick enough
@@ -86,7 +89,8 @@ def training_of(recorded: Recorded, before_ns: tuple[int, ...], replay: Replay |
         adds_ns = recorded.cpu_ns - cpu_ns
         least_ns = recorded.step_ns
         return Training(False, False, RECORDING_SLOWS, least_ns, least_ns, adds_ns, cpu_ns)
-    cpu_ns, adds_ns = int(replay.worked_ns / slowed), recorded.step_ns - step_ns
+    cpu_ns = int(replay.worked_ns / slowed)
+    adds_ns = max(recorded.step_ns - step_ns, 0)
     most_ns = max(step_ns, _mean_ns(before_ns))
     return Training(True, fills, slowed, step_ns, most_ns, adds_ns, cpu_ns)
 
@@ -103,15 +107,19 @@ def _slowed(replay: Replay, step_ns: int) -> float | None:
     return slowed
 
 
-def _step_ns(recorded: Recorded, before_ns: tuple[int, ...]) -> int | None:
-    """Return what the steps before tell; ``None`` where they are few, or were unlike these.
+def _step_ns(recorded: Recorded, before_ns: tuple[int, ...], *, on_device: bool) -> int | None:
+    """Return how long the steps before took; ``None`` where they are few, or were unlike these.
 
-    Where the CPU runs ahead, the program is at a step for less time than a device is.
+    By the program's clock a step is shorter than on the device where the CPU runs ahead.
     """
     if len(before_ns) < ENOUGH:
         return None
     took_ns = median_low(before_ns)
-    if not recorded.cpu_ns / _MOST_SLOWED <= took_ns <= _NEAR * recorded.step_ns:
+    if took_ns > _NEAR * recorded.step_ns:
+        return None
+    if on_device:
+        return took_ns
+    if took_ns < recorded.cpu_ns / _MOST_SLOWED:
         return None
     return min(max(took_ns, recorded.busy_ns), recorded.step_ns)
 

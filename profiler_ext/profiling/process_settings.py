@@ -18,6 +18,7 @@ def settings_of_process(
     called_modules: tuple[tuple[int, ModuleFrame], ...],
     asked: tuple[str, ...] = (),
     steps_before_ns: tuple[int, ...] = (),
+    steps_before_on_device: bool = False,
 ) -> Settings:
     """Return the settings of what is recorded in this process.
 
@@ -27,6 +28,7 @@ def settings_of_process(
         called_modules: modules that were compiled by themselves, by the number in their mark.
         asked: what was asked of the profiler.
         steps_before_ns: how long each of the last steps took, in which no profiler was on.
+        steps_before_on_device: by the device's clock.
     """
     world_size = _number("WORLD_SIZE", 1)
     return Settings(
@@ -41,6 +43,7 @@ def settings_of_process(
         asked=asked,
         host=platform.node() if world_size > 1 else "",
         steps_before_ns=steps_before_ns,
+        steps_before_on_device=steps_before_on_device,
     )
 
 

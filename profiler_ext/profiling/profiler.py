@@ -38,7 +38,7 @@ from profiler_ext.profiling.putting_together import (
 from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.turns import TURNS
-from profiler_ext.profiling.unrecorded_steps import UnrecordedSteps
+from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
 from profiler_ext.profiling.watches_lines import WatchesLines
 from profiler_ext.records import ModuleFrame, Settings
 from profiler_ext.sessions.session import Session
@@ -262,8 +262,11 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
     def _settings(self, held: HeldModules) -> Settings:
         called = self._guard.run("called modules", self._paths, held) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
-        before_ns = () if self._unrecorded is None else self._unrecorded.took_ns
-        return settings_of_process(own, self.step_source, called, self._asked(), before_ns)
+        before = self._guard.run("steps", self._times_before) or StepTimes()
+        return settings_of_process(own, self.step_source, called, self._asked(), *before)
+
+    def _times_before(self) -> StepTimes | None:
+        return None if self._unrecorded is None else self._unrecorded.times
 
     def _asked(self) -> tuple[str, ...]:
         """What was asked for, so that nobody is advised to ask for it."""

@@ -1,7 +1,9 @@
-"""Owns how long the steps before a recording took, in which no profiler was on.
+"""Times the steps before a recording, in which no profiler was on.
 
-A recording slows the CPU, so it does not tell by itself whether a device waits for the CPU in
-training too. The steps before it do, by the program's clock.
+A recording slows the CPU, so it does not say by itself how long a step takes in training. The
+steps before it do, on the device's clock: a program that does not wait for the device is through
+with its own part of a step sooner or later than the device. Without a device the program's clock
+counts.
 """
 
 from __future__ import annotations
@@ -9,10 +11,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
+from typing import Any, NamedTuple
 
+from profiler_ext.torch_compat.device_marks import between_ns, device_mark
 from profiler_ext.torch_compat.profiler_use import USE
 
 _MOST = 50
+
+
+class StepTimes(NamedTuple):
+    """How long steps took.
+
+    Attributes:
+        took_ns: each of them.
+        on_device: by the device's clock, and not by the program's.
+    """
+
+    took_ns: tuple[int, ...] = ()
+    on_device: bool = False
+
+
+class _Mark(NamedTuple):
+    time_ns: int
+    device: Any | None
 
 
 class UnrecordedSteps:
@@ -25,20 +46,28 @@ class UnrecordedSteps:
             is_recorded: tells whether a profiler is on.
         """
         self._is_recorded = is_recorded
-        self._took_ns: deque[int] = deque(maxlen=_MOST)
-        self._since_ns: int | None = None
+        self._steps: deque[tuple[_Mark, _Mark]] = deque(maxlen=_MOST)
+        self._begun: _Mark | None = None
 
     def begin(self) -> None:
         """Begin a step."""
-        self._since_ns = None if self._is_recorded() else perf_counter_ns()
+        self._begun = None if self._is_recorded() else _mark()
 
     def end(self) -> None:
         """End a step; it counts where no profiler was on at either end."""
-        if self._since_ns is not None and not self._is_recorded():
-            self._took_ns.append(perf_counter_ns() - self._since_ns)
-        self._since_ns = None
+        if self._begun is not None and not self._is_recorded():
+            self._steps.append((self._begun, _mark()))
+        self._begun = None
 
     @property
-    def took_ns(self) -> tuple[int, ...]:
-        """How long each of the last ones took."""
-        return tuple(self._took_ns)
+    def times(self) -> StepTimes:
+        """How long the last ones took, as far as the device is through with them."""
+        marks = [(begun.device, ended.device) for begun, ended in self._steps]
+        if not any(begun is not None for begun, _ in marks):
+            return StepTimes(tuple(ended.time_ns - begun.time_ns for begun, ended in self._steps))
+        took = (between_ns(*each) for each in marks if None not in each)
+        return StepTimes(tuple(each for each in took if each is not None), on_device=True)
+
+
+def _mark() -> _Mark:
+    return _Mark(perf_counter_ns(), device_mark())

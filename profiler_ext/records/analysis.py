@@ -26,11 +26,29 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One profiled step on the CPU's clock; it owns the launches enqueued within it."""
+    """One profiled step; the launches that the CPU enqueued between its two marks are its own.
+
+    A CPU that does not wait for the device is done with a step long before the device is, so the
+    marks do not bound what the device does for it: see ``attribution/trace/steps.py``.
+
+    Attributes:
+        number: as the trace has it.
+        start_ns: when the devices were done with what was enqueued before the step.
+        end_ns: when they were done with what was enqueued in it.
+        cpu_start_ns: when the program began the step; on the CPU alone the same as its start.
+        cpu_end_ns: when the program ended it.
+    """
 
     number: int
     start_ns: int
     end_ns: int
+    cpu_start_ns: int
+    cpu_end_ns: int
+
+    @classmethod
+    def on_cpu(cls, number: int, start_ns: int, end_ns: int) -> Step:
+        """Return a step whose marks bound it."""
+        return cls(number, start_ns, end_ns, start_ns, end_ns)
 
     @property
     def wall_ns(self) -> int:

@@ -32,8 +32,10 @@ class Settings:
             the trace: each with its path from the user's model.
         host: the name of the machine, of one rank among several; ``""`` without ranks, and in
             recordings of before it was kept.
-        steps_before_ns: how long each of the last steps before the recording took, by the program's
-            clock, in which no profiler was on; at most 50, none where there were none.
+        steps_before_ns: how long each of the last steps before the recording took, in which no
+            profiler was on; at most 50, none where there were none.
+        steps_before_on_device: these are times between events on the device's stream; else, as
+            without a device and in recordings of before they were kept, the program's own.
     """
 
     user_roots: tuple[str, ...] = ()
@@ -47,6 +49,7 @@ class Settings:
     asked: tuple[str, ...] = ()
     host: str = ""
     steps_before_ns: tuple[int, ...] = ()
+    steps_before_on_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)

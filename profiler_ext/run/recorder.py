@@ -27,6 +27,7 @@ from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.cupti import let_cupti_go
 from profiler_ext.torch_compat.default_store import agreed_to_end
+from profiler_ext.torch_compat.device_marks import uses_device
 from profiler_ext.torch_compat.open_regions import OpenRegions
 
 TRACE_NAME = "torch.pt.trace.json.gz"
@@ -73,7 +74,11 @@ class Recorder:
         self.trace: Path | None = None
         self._regions = OpenRegions(lambda: self._profiler.is_recording)
         self.window = Window(
-            request.skip, request.steps, request.repeats, lambda: self._regions.are_any
+            request.skip,
+            request.steps,
+            request.repeats,
+            is_held=lambda: self._regions.are_any,
+            on_device=uses_device,
         )
         self.passed = self.first = 0
         self.went_on = self._is_to_end = False
@@ -157,6 +162,8 @@ class Recorder:
         """Tell whether what was recorded is to be kept; the next recording is looked at anew."""
         worst = self._pace.worst
         self._pace.begin()
+        if not self.window.has_begun(self._profiler.step_num):
+            return False
         is_wanted = self._slow is None or worst > self._slow
         self.passed += not is_wanted
         return is_wanted
@@ -183,9 +190,9 @@ class Recorder:
 
     def _look_at_pace(self, slow: float) -> None:
         self._pace.step(time.perf_counter() - self._since_s)
-        if self._profiler.is_recording:
-            return
         step = self._profiler.step_num
+        if self._profiler.is_recording and self.window.has_begun(step):
+            return
         if self.window.has_begun(step) and self._pace.worst > slow:
             self.missed.add(step, self._regions.are_any)
         self._pace.begin()
@@ -233,7 +240,8 @@ class _ProfilerOfRun(profile):
 
     def _mark_steps(self, step: int) -> None:
         """Mark recorded steps only: a profiler of the program's would see the others' marks."""
-        profilers.mark_steps(self, self.schedule(step) is not ProfilerAction.NONE)
+        is_chosen = self.schedule(step) is not ProfilerAction.NONE
+        profilers.mark_steps(self, is_chosen and self._recorder.window.is_marked(step))
 
     def _asked(self) -> tuple[str, ...]:
         return ("run", *super()._asked())
@@ -245,7 +253,7 @@ class _ProfilerOfRun(profile):
     def start_trace(self) -> None:
         super().start_trace()
         if self.is_recording:
-            self._recorder.first = self.step_num
+            self._recorder.first = self._recorder.window.first or self.step_num
 
     def step_aside(self) -> None:
         if self.is_prepared:

@@ -18,6 +18,10 @@ class Window:
     instead. What is asked for as a time is decided at the end of a step, once for each: the last
     recorded step is the one in which, as long as the one before it, the time is over.
 
+    On a device the step before the first one is recorded too, without a mark. The profiler's own
+    start drains the device's queue and slows the CPU for a step, so the first step that it records
+    is longer than those after it; this one leads in, and is not counted.
+
     Attributes:
         was_moved: they are later ones than were asked for.
         first: the first recorded step; ``None`` while that is not known.
@@ -30,6 +34,7 @@ class Window:
         repeats: Repeats | None = None,
         is_held: Callable[[], bool] = lambda: False,
         now: Callable[[], float] = time.monotonic,
+        on_device: Callable[[], bool] = lambda: False,
     ) -> None:
         """Record ``steps`` after ``skip``.
 
@@ -39,10 +44,11 @@ class Window:
             repeats: what is recorded again.
             is_held: tells whether no recording may begin yet.
             now: tells the time in seconds.
+            on_device: tells whether the program uses an accelerator.
         """
         self.was_moved = False
         self._steps, self._repeats, self._now = steps, repeats, now
-        self._is_held = is_held
+        self._is_held, self._on_device = is_held, on_device
         self._skip_s = skip.seconds
         self._began_s = self._settled_s = now()
         self._settled = -1
@@ -63,8 +69,16 @@ class Window:
             self.move_behind(step)
             return ProfilerAction.NONE
         if step < self.first:
-            return ProfilerAction.WARMUP
+            return ProfilerAction.RECORD if self._leads_in(step) else ProfilerAction.WARMUP
         return ProfilerAction.RECORD_AND_SAVE if step == self._last else ProfilerAction.RECORD
+
+    def _leads_in(self, step: int) -> bool:
+        """Tell whether the step before the first is recorded; the very first one compiles."""
+        return step > 0 and self._on_device()
+
+    def is_marked(self, step: int) -> bool:
+        """Whether a step is one of those that were asked for."""
+        return self.first is not None and step >= self.first and not self.is_over(step)
 
     def move_behind(self, step: int) -> None:
         """Record the asked number of steps after this one and one that warms up."""

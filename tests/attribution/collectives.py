@@ -17,25 +17,37 @@ def step(start_ns: int, end_ns: int) -> Mark:
     return Mark("ProfilerStep#1", "user_annotation", MAIN, start_ns, end_ns - start_ns)
 
 
-def ran(name: str, start_ns: int, end_ns: int, number: int, stream: int = 7) -> list[Mark]:
-    """Return a kernel on the first device, and the call that launched it at the very beginning."""
+def ran(
+    name: str,
+    start_ns: int,
+    end_ns: int,
+    number: int,
+    stream: int = 7,
+    called_ns: int | None = None,
+) -> list[Mark]:
+    """Return a kernel on the first device, and the call that launched it: at the very beginning."""
     called = {"correlation": number, "External id": number}
     on_device = called | {"device": 0, "stream": stream}
     return [
-        Mark("cudaLaunchKernel", "cuda_runtime", MAIN, number, 1, called),
+        Mark("cudaLaunchKernel", "cuda_runtime", MAIN, called_ns or number, 1, called),
         Mark(name, "kernel", Thread(0, stream), start_ns, end_ns - start_ns, on_device),
     ]
 
 
 def collective(
-    start_ns: int, end_ns: int, number: int, ranks: int | None = 2, name: str = "allreduce"
+    start_ns: int,
+    end_ns: int,
+    number: int,
+    ranks: int | None = 2,
+    name: str = "allreduce",
+    called_ns: int | None = None,
 ) -> list[Mark]:
     """Return a collective with the op that tells of it."""
     told = {"Process Group Name": "dp", "Seq": number, "Collective name": name}
     size = {} if ranks is None else {"Group size": ranks}
     args = {"External id": number} | told | size
-    op = Mark("record_param_comms", "cpu_op", MAIN, number, 1, args)
-    return [op, *ran(ALL_REDUCE, start_ns, end_ns, number, 20)]
+    op = Mark("record_param_comms", "cpu_op", MAIN, called_ns or number, 1, args)
+    return [op, *ran(ALL_REDUCE, start_ns, end_ns, number, 20, called_ns)]
 
 
 def analysed(*marks: Mark, rank: int = 0) -> Analysis:

@@ -44,8 +44,7 @@ def test_a_step_that_begins_in_a_latency_does_not_change_it() -> None:
     assert causes(*marks) == [
         ("python", 900, 910),
         ("launching", 910, 930),
-        ("launch_latency", 930, 1000),
-        ("launch_latency", 1000, 1100),
+        ("launch_latency", 930, 1100),
     ]
 
 

@@ -92,6 +92,7 @@ def test_an_idle_span_is_cut_where_the_thread_of_the_steps_went_on() -> None:
     marks = [
         step(1, 0, 100),
         kernel(30, 10),
+        kernel(99, 10),
         Mark("cudaStreamSynchronize", "cuda_runtime", MAIN, 60, 35, {"correlation": 9}),
         Mark("aten::item", "cpu_op", MAIN, 55, 42, {}),
     ]
@@ -102,7 +103,6 @@ def test_an_idle_span_is_cut_where_the_thread_of_the_steps_went_on() -> None:
         (1, 0, 3, 3, "h.0", None, 2),
         (1, 0, 7, 3, "h.0", None, 18),
         (1, 0, 4, 4, None, None, 47),
-        (1, 0, None, None, None, "lines_ended", 1),
     ]
 
 
@@ -110,6 +110,7 @@ def test_a_call_in_which_the_recording_ends_launches_no_more() -> None:
     marks = [
         step(1, 0, 100),
         kernel(10, 30),
+        kernel(0, 110, 1),
         Mark("Torch-Compiled Region: 1/0", "cpu_op", MAIN, 20, 79, {}),
     ]
     analysis = analysed(marks, lines(60, main=[(-5, LOSS)]))
@@ -118,12 +119,20 @@ def test_a_call_in_which_the_recording_ends_launches_no_more() -> None:
 
 
 def test_each_step_and_each_device_has_its_own() -> None:
-    marks = [step(1, 0, 50), step(2, 50, 50), kernel(0, 40), kernel(60, 20), kernel(0, 95, 1)]
+    marks = [
+        step(1, 0, 50),
+        step(2, 50, 50),
+        kernel(0, 40),
+        kernel(60, 35),
+        kernel(0, 95, 1),
+        kernel(99, 5, 1),
+    ]
     analysis = analysed(marks, lines(200, main=[(-5, LOSS), (50, ITEM)]))
     assert times(analysis) == [
         (1, 0, 3, 3, None, None, 10),
-        (2, 0, 4, 4, None, None, 30),
-        (2, 1, 4, 4, None, None, 5),
+        (1, 0, 4, 4, None, None, 10),
+        (2, 0, 4, 4, None, None, 9),
+        (2, 1, 4, 4, None, None, 4),
     ]
 
 
@@ -154,7 +163,7 @@ def test_before_the_first_line_and_in_unknown_ones_there_is_a_gap() -> None:
 
 
 def test_after_too_many_lines_the_gap_says_so() -> None:
-    marks = [step(1, 0, 40), kernel(0, 10)]
+    marks = [step(1, 0, 50), kernel(0, 10), kernel(40, 5)]
     analysis = analysed(marks, lines(30, main=[(-5, LOSS)]), GapReason.LINES_FULL)
     assert times(analysis) == [
         (1, 0, 3, 3, None, None, 20),
@@ -173,12 +182,13 @@ def test_after_too_many_lines_the_gap_says_so() -> None:
 def test_without_lines_the_reason_is_that_of_the_recording(
     gaps: tuple[GapReason, ...], told: str
 ) -> None:
-    marks = [step(1, 0, 100), kernel(30, 10), Mark("aten::item", "cpu_op", MAIN, 45, 50, {})]
+    item = Mark("aten::item", "cpu_op", MAIN, 45, 50, {})
+    marks = [step(1, 0, 101), kernel(30, 10), item, kernel(100, 1)]
     assert times(analysed(marks, None, *gaps)) == [(1, 0, None, None, None, told, 90)]
 
 
 def test_where_the_clocks_cannot_be_tied_no_line_is_told() -> None:
-    marks = [step(1, 0, 100), kernel(30, 10)]
+    marks = [step(1, 0, 101), kernel(30, 10), kernel(100, 1)]
     analysis = analysed(marks, lines(99, main=[(-5, LOSS)]), marked=False)
     assert times(analysis) == [(1, 0, None, None, None, "lines_failed", 90)]
 
@@ -202,7 +212,7 @@ def test_after_a_wait_the_cause_is_at_the_line_that_waited() -> None:
 
 
 def test_when_the_lines_have_ended_python_is_the_end_of_the_recording() -> None:
-    marks = [step(1, 0, 100), *launched(1, 0, 2, 50)]
+    marks = [step(1, 0, 100), *launched(1, 0, 2, 50), kernel(0, 100, 1)]
     analysis = analysed(marks, lines(80, main=[(-5, LOSS)]))
     assert [(p.cause, p.start_ns, p.duration_ns) for p in pieces(analysis)] == [
         ("launching", 0, 2),

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.attribution import attribute
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.records import Analysis, GapReason, Interned, Recording, Thread
+from profiler_ext.records import Analysis, GapReason, Interned, Thread
 from tests.analyses import gpu_step
-from tests.handmade import Mark, trace
+from tests.handmade import Mark
 
 
 def noted(analysis: Analysis, reason: GapReason, *asked: str) -> str:
@@ -51,26 +50,3 @@ def queued(start_us: int, end_us: int, number: int) -> list[Mark]:
         Mark("cudaLaunchKernel", "cuda_runtime", main, number, 1, called),
         Mark("gemm", "kernel", stream, 1000 * start_us, length_ns, on_device),
     ]
-
-
-@pytest.mark.parametrize(
-    ("until_us", "noted"),
-    [
-        (1090, []),
-        (
-            3000,
-            [
-                "the CPU runs ahead of the device, which ran 2.0 ms of the steps' 2.9 ms of work "
-                "when the last of them had ended: their wall time is the CPU's, and a step takes "
-                "2.90 ms at least. Record more steps (--steps), or have the program wait for the "
-                "device in each."
-            ],
-        ),
-    ],
-)
-def test_of_work_that_the_device_did_when_the_steps_were_over(
-    until_us: int, noted: list[str]
-) -> None:
-    step = Mark("ProfilerStep#1", "user_annotation", Thread(100, 100), 0, 1_000_000)
-    analysis = attribute(Recording(trace([step, *queued(100, until_us, 1)])))
-    assert [note for note in analysis.notes if "ahead" in note] == noted

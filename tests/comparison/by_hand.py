@@ -111,7 +111,7 @@ def analysis(
             marks.append(Mark(each.kernel, "kernel", GPU, now, each.duration_ns, on_device))
             now += each.duration_ns
             rows.append(_row(len(marks) - 1, each, number, places))
-        spans.append(Step(number, begin, now))
+        spans.append(Step.on_cpu(number, begin, now))
     made = launches(marks, rows)
     return Analysis(
         recording=Recording(

@@ -34,7 +34,7 @@ SHAPES = ["grid", "block", "registers_per_thread", "shared_memory_bytes", "est_o
 OF_LAUNCHES = [*SHAPES, *ESTIMATES, "unit", "unit_evidence", *BOUNDS]
 EVERY_TABLE = [*SUMMING, tables.launches, tables.attribution, tables.graphs, tables.coverage]
 EVERY_TABLE += [tables.compiles, tables.utilisation]
-ONE_STEP = (Step(3, 0, 1_000_000),)
+ONE_STEP = (Step.on_cpu(3, 0, 1_000_000),)
 
 
 def dtypes(table):
@@ -68,7 +68,7 @@ def two_steps():
     """The last launch is of a second step, and the one before of none."""
     *first, memset, update = GPU_ROWS
     changed = (*first, replace(memset, step=None), replace(update, step=4))
-    return of_rows(*changed, steps=(Step(3, 0, 600_000), Step(4, 600_000, 1_000_000)))
+    return of_rows(*changed, steps=(Step.on_cpu(3, 0, 600_000), Step.on_cpu(4, 600_000, 1_000_000)))
 
 
 def one_place(**change):

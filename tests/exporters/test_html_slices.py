@@ -100,7 +100,7 @@ def many_steps(count):
     walls = [2_000_000] * count
     walls[0], walls[-2] = 1_000_000, 9_000_000
     ends = np.cumsum([0, *walls]).tolist()
-    steps = tuple(Step(at, ends[at], ends[at + 1]) for at in range(count))
+    steps = tuple(Step.on_cpu(at, ends[at], ends[at + 1]) for at in range(count))
     rows = [replace(GPU_ROWS[2], step=at) for at in range(count)]
     ledger = tuple(
         line

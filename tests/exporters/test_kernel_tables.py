@@ -59,7 +59,7 @@ def launched(*marks_and_rows):
     return replace(
         step,
         recording=replace(step.recording, trace=trace(marks)),
-        steps=(Step(3, 0, 1_000_000),),
+        steps=(Step.on_cpu(3, 0, 1_000_000),),
         launches=launches(marks, made),
         shares=shares(made),
     )

@@ -69,7 +69,7 @@ def _pairs(*ran: Place, steps: tuple[int, ...] | None = None) -> dict[int, int]:
     ]  # fmt: skip
     analysis = Analysis(
         recording=Recording(trace(marks), GRAPHS),
-        steps=(Step(0, 0, 1_000), Step(1, 1_000, 2_000)),
+        steps=(Step.on_cpu(0, 0, 1_000), Step.on_cpu(1, 1_000, 2_000)),
         launches=launches(marks, rows),
         places=ran,
         shares=shares(rows),

@@ -159,7 +159,8 @@ def test_a_terminal_without_unicode_gets_plain_bars():
 
 def test_several_steps_are_listed_with_their_busy_part():
     steps = tuple(
-        Step(number, number * 100, number * 100 + 100 + 4 * (number == 9)) for number in range(10)
+        Step.on_cpu(number, number * 100, number * 100 + 100 + 4 * (number == 9))
+        for number in range(10)
     )
     ledger = (LedgerLine(0, 0, "eager", "op", "op", 25), LedgerLine(0, 0, "idle", None, "idle", 75))
     text = report(replace(gpu_step(), steps=steps, ledger=ledger), width=80)

@@ -48,7 +48,9 @@ def compiled(index: int, begun_ms: int, took_ms: int, *failed: Recompilation) ->
 
 def having(*compiles: Compilation, steps: int = 4, wall_ms: int = 100) -> Analysis:
     made = gpu_step()
-    spans = tuple(Step(at, at * wall_ms * MS, (at + 1) * wall_ms * MS) for at in range(steps))
+    spans = tuple(
+        Step.on_cpu(at, at * wall_ms * MS, (at + 1) * wall_ms * MS) for at in range(steps)
+    )
     return replace(made, steps=spans, recording=replace(made.recording, compiles=compiles))
 
 

@@ -15,7 +15,7 @@ from tests.findings.test_compiles import compiled as function
 def steps(*walls_ms: int) -> Analysis:
     ends = [sum(walls_ms[: at + 1]) * MS for at in range(len(walls_ms))]
     made = tuple(
-        Step(at, end - wall * MS, end)
+        Step.on_cpu(at, end - wall * MS, end)
         for at, (wall, end) in enumerate(zip(walls_ms, ends, strict=True))
     )
     return replace(gpu_step(), steps=made)

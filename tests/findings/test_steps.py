@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiler_ext.findings.steps import sums_of_steps, within
 from profiler_ext.records import Step
 
-STEPS = (Step(4, 100, 200), Step(2, 200, 260), Step(4, 300, 400))
+STEPS = (Step.on_cpu(4, 100, 200), Step.on_cpu(2, 200, 260), Step.on_cpu(4, 300, 400))
 SPANS = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 200)), max_size=20)
 
 

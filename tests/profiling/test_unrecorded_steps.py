@@ -24,7 +24,7 @@ def timed(
     for now[0] in times_ns:
         steps.end()
         steps.begin()
-    return steps.took_ns
+    return steps.times.took_ns
 
 
 def test_a_step_takes_from_the_end_of_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,8 +88,10 @@ class _Finder:
     def pieces(self, busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdlePieces:
         """Return the pieces of all devices in order of time."""
         idle = idle_spans(busy, steps)
-        ends = np.array([step.end_ns for step in steps], dtype=np.int64)
-        pieces, moments = self._with_waits(self._cutter.pieces(idle, ends), idle, busy)
+        marks = [(step.cpu_start_ns, step.cpu_end_ns) for step in steps]
+        begun_ns, ended_ns = np.array(marks, dtype=np.int64).T
+        cut = self._cutter.pieces(idle, (begun_ns, ended_ns))
+        pieces, moments = self._with_waits(cut, idle, busy)
         numbers = np.array([step.number for step in steps], dtype=np.int64)
         return self._placed(idle, numbers[idle.step], pieces, moments)
 

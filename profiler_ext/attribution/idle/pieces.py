@@ -17,6 +17,7 @@ from profiler_ext.records import Events, IdleCause, Ints
 
 _SPANS_AT_ONCE = 1 << 16
 """What is made of them on the way to their pieces is then small beside the trace."""
+_END_OF_STEP = code(IdleCause.END_OF_STEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +86,24 @@ class Cutter:
         """
         return take(self._of_launch, idle.ended_by[spans], MAIN)
 
-    def pieces(self, idle: IdleSpans, step_ends: Ints) -> Pieces:
+    def pieces(self, idle: IdleSpans, marks: tuple[Ints, Ints]) -> Pieces:
         """Return the pieces of idle spans.
 
         Args:
             idle: the idle spans.
-            step_ends: the end of each step.
+            marks: when the CPU began and ended each step.
         """
         firsts = range(0, max(len(idle), 1), _SPANS_AT_ONCE)
-        return one_after_the_other([self._of_some(idle, at, step_ends) for at in firsts])
+        return one_after_the_other([self._of_some(idle, at, marks) for at in firsts])
 
-    def _of_some(self, every: IdleSpans, first: int, step_ends: Ints) -> Pieces:
+    def _of_some(self, every: IdleSpans, first: int, marks: tuple[Ints, Ints]) -> Pieces:
         """Return the pieces of some of the spans."""
         idle = every.at(slice(first, first + _SPANS_AT_ONCE))
         called = np.where(idle.ended_by == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by])
         known = self._is_known[idle.ended_by]
         until = np.where(known, np.clip(called, idle.start_ns, idle.end_ns), idle.start_ns)
         pieces = _joined([self._on_way(idle, until), _after(idle, until, called, known)])
-        pieces = self._with_ends(_without_repeats(pieces), idle, step_ends)
+        pieces = self._with_ends(_without_repeats(pieces), idle, marks)
         return replace(pieces, span=pieces.span + first)
 
     def _on_way(self, idle: IdleSpans, until: Ints) -> Pieces:
@@ -113,12 +114,28 @@ class Cutter:
         cuts, cause = self._overhead.name(self.tracks, control[cuts.span], cuts)
         return Pieces(rows[cuts.span], cuts.start_ns, cuts.duration_ns, cause)
 
-    def _with_ends(self, pieces: Pieces, idle: IdleSpans, step_ends: Ints) -> Pieces:
-        """Give Python after the last launch of a step its name."""
-        is_late = self._enqueued_ns[idle.ended_by] >= step_ends[idle.step]
-        is_end = is_of(pieces.cause, [IdleCause.PYTHON]) & is_late[pieces.span]
-        cause = np.where(is_end, code(IdleCause.END_OF_STEP), pieces.cause)
-        return Pieces(pieces.span, pieces.start_ns, pieces.duration_ns, cause)
+    def _with_ends(self, pieces: Pieces, idle: IdleSpans, marks: tuple[Ints, Ints]) -> Pieces:
+        """Give Python between the last launch of a step and the step's mark its name.
+
+        On a device that is time of the next step, which begins when the device is done with this.
+        """
+        begun_ns, ended_ns = (each[idle.step] for each in marks)
+        is_late = self._enqueued_ns[idle.ended_by] >= ended_ns
+        is_python = is_of(pieces.cause, [IdleCause.PYTHON])
+        begun_ns, ends_ns = begun_ns[pieces.span], pieces.start_ns + pieces.duration_ns
+        is_before = is_python & (pieces.start_ns < begun_ns)
+        cause = np.where(is_before | (is_python & is_late[pieces.span]), _END_OF_STEP, pieces.cause)
+        rest = np.flatnonzero(is_before & (ends_ns > begun_ns))
+        duration_ns = np.minimum(
+            pieces.duration_ns, np.where(is_before, begun_ns, ends_ns) - pieces.start_ns
+        )
+        own = Pieces(pieces.span, pieces.start_ns, duration_ns, cause)
+        if not len(rest):
+            return own
+        left_ns = (ends_ns - begun_ns)[rest]
+        return _joined(
+            [own, Pieces(pieces.span[rest], begun_ns[rest], left_ns, pieces.cause[rest])]
+        )
 
 
 def _after(idle: IdleSpans, until: Ints, called: Ints, known: Flags) -> Pieces:

@@ -68,10 +68,33 @@ def find_launches(events: Events, nesting: Nesting) -> EnqueuedLaunches:
         return _on_cpu(events, nesting)
     rows = device_rows[np.lexsort((device_rows, events.start_ns[device_rows]))]
     call = _launching_calls(events, rows)
-    start_ns = events.start_ns[rows]
-    enqueue_ns = np.where(call == NO_ROW, start_ns, take(events.start_ns, call, 0))
-    cpu = _cpu_events(events, nesting, rows, call)
-    return EnqueuedLaunches(rows, call, cpu, enqueue_ns, _queues(events, rows), on_cpu=False)
+    queue, cpu = _queues(events, rows), _cpu_events(events, nesting, rows, call)
+    enqueue_ns = _enqueue_ns(events, rows, call, queue)
+    return EnqueuedLaunches(rows, call, cpu, enqueue_ns, queue, on_cpu=False)
+
+
+def _enqueue_ns(events: Events, rows: Ints, call: Ints, queue: Ints) -> Ints:
+    """Return when the CPU enqueued each launch; at its start at the latest.
+
+    A queue runs in order what it gets. So a launch whose call is not in the trace, and which ran
+    before one that was waiting meanwhile, had been enqueued before that one. Where it is the first
+    of its queue, its call was made before the recording began.
+    """
+    enqueue_ns = np.where(call == NO_ROW, events.start_ns[rows], take(events.start_ns, call, 0))
+    unknown = np.flatnonzero(call == NO_ROW)
+    if not len(unknown) or len(unknown) == len(rows):
+        return enqueue_ns
+    before_ns = int(events.start_ns.min()) - 1
+    for each in np.unique(queue[unknown]).tolist():
+        own = np.flatnonzero(queue == each)
+        known = call[own] != NO_ROW
+        next_ns = np.where(known, enqueue_ns[own], np.iinfo(np.int64).max)
+        next_ns = np.minimum.accumulate(next_ns[::-1])[::-1]
+        waited = ~known & (next_ns < enqueue_ns[own])
+        enqueue_ns[own[waited]] = next_ns[waited]
+        first_waited = np.flatnonzero(waited & (np.cumsum(known) == 0))
+        enqueue_ns[own[: first_waited.max(initial=-1) + 1]] = before_ns
+    return enqueue_ns
 
 
 def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:

@@ -1,17 +1,44 @@
-"""Owns the profiled steps and the step that each launch belongs to."""
+"""Finds the profiled steps, what bounds them, and the step that each launch belongs to.
+
+A training loop that does not wait for the device marks a step when it has enqueued the step's work,
+and the device is at that work later: the time between two marks says how busy the CPU was, and not
+how long the step took. So a step is bounded where it runs. It ends when the devices are done with
+all that was enqueued between its marks, and begins where the step before it ended::
+
+    marks      |0     |1     |2     |3                         the CPU enqueues three steps
+    device         [ 0          ][ 1           ][ 2           ]
+    steps      |-- 0 -----------|-- 1 ---------|-- 2 ---------|
+
+- The first step begins at its mark, or when the devices are done with earlier work, if that is
+  later; so does a step that does not follow the one before it.
+- Of several streams the one that computes longest bounds the steps, together with collectives. What
+  else runs on a stream of its own, as the copies of a checkpoint that is written meanwhile, is of
+  the step that enqueued it but does not hold up the next one: where it goes on during that, the
+  ledger has it there. Of several devices the last one to be done counts.
+- A pipeline stage has what it enqueued, received messages too: that it waits for other stages is
+  idle time, or time of the collective that waits.
+- A step that enqueued nothing ends at the CPU's mark, or with the step before it.
+- A launch whose call is not in the trace was enqueued before the recording, if it ran ahead of work
+  that was waiting in its queue already.
+
+On the CPU alone the marks bound a step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, Ints, Step
+from profiler_ext.records import Events, Ints, Step, first_rows
+
+_NEVER = np.iinfo(np.int64).min
 
 
 def find_steps(events: Events, nesting: Nesting, enqueued: EnqueuedLaunches) -> tuple[Step, ...]:
@@ -27,9 +54,11 @@ def find_steps(events: Events, nesting: Nesting, enqueued: EnqueuedLaunches) -> 
     is_cpu = nesting.depth != NO_ROW
     rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)
     steps = [_step(events, int(row)) for row in rows[np.argsort(events.start_ns[rows])]]
-    if len(steps) > 1 and not _is_inside(enqueued, steps[-1]).any():
+    if len(steps) > 1 and not (_owner(enqueued, steps) == len(steps) - 1).any():
         steps.pop()
-    return tuple(steps) or _spanning_step(events, np.flatnonzero(is_cpu), enqueued.event)
+    if not steps:
+        return _spanning_step(events, np.flatnonzero(is_cpu), enqueued.event)
+    return tuple(steps) if enqueued.on_cpu else _on_device(events, enqueued, steps)
 
 
 def steps_of(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
@@ -42,27 +71,85 @@ def steps_of(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
     Returns:
         As many as there are launches.
     """
-    starts, ends, numbers = (
+    numbers = np.array([step.number for step in steps], dtype=np.int64)
+    return take(numbers, _owner(enqueued, steps), NO_ROW)
+
+
+def _owner(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Rows:
+    """Return the index of the step in which each launch was enqueued, or ``NO_ROW``."""
+    starts_ns, ends_ns = (
         np.array([getattr(step, name) for step in steps], dtype=np.int64)
-        for name in ("start_ns", "end_ns", "number")
+        for name in ("cpu_start_ns", "cpu_end_ns")
     )
-    return take(numbers, timeline(starts, ends).at(enqueued.enqueue_ns), NO_ROW)
+    return timeline(starts_ns, ends_ns).at(enqueued.enqueue_ns)
 
 
-def _is_inside(enqueued: EnqueuedLaunches, step: Step) -> Flags:
-    inside: Flags = (enqueued.enqueue_ns >= step.start_ns) & (enqueued.enqueue_ns < step.end_ns)
-    return inside
+def _on_device(
+    events: Events, enqueued: EnqueuedLaunches, steps: Sequence[Step]
+) -> tuple[Step, ...]:
+    """Bound steps by what the devices ran for them."""
+    owner, computes = _owner(enqueued, steps), _computing(events, enqueued)
+    ends_ns = events.end_of(enqueued.event)
+    earlier_ns = _done_before(enqueued.enqueue_ns[computes], ends_ns[computes], steps)
+    own = owner != NO_ROW
+    done_ns = _last_of(owner[own & computes], ends_ns[own & computes], len(steps))
+    done_ns = np.where(done_ns == _NEVER, _last_of(owner[own], ends_ns[own], len(steps)), done_ns)
+    between_ns = np.sort(enqueued.enqueue_ns[~own])
+    bounded: list[Step] = []
+    for at, step in enumerate(steps):
+        start_ns = max(step.cpu_start_ns, int(earlier_ns[at]))
+        if bounded and _follows(bounded[-1], step, between_ns):
+            start_ns = bounded[-1].end_ns
+        end_ns = step.cpu_end_ns if done_ns[at] == _NEVER else int(done_ns[at])
+        bounded.append(replace(step, start_ns=start_ns, end_ns=max(start_ns, end_ns)))
+    return tuple(bounded)
+
+
+def _computing(events: Events, enqueued: EnqueuedLaunches) -> Flags:
+    """Flag the launches of the queue of each device that computes longest, and collectives."""
+    rows = enqueued.event
+    is_collective = flag_rows(events.name, names.is_communication)[rows]
+    computes = flag_rows(events.category, classify.is_kernel)[rows] & ~is_collective
+    queues, number = np.unique(enqueued.queue, return_inverse=True)
+    took_ns = np.bincount(number, events.duration_ns[rows] * computes, len(queues))
+    device_of = events.device[rows].filled(0)[first_rows(number)]
+    order = np.lexsort((-took_ns, device_of))
+    _, firsts = np.unique(device_of[order], return_index=True)
+    flags: Flags = np.isin(number, order[firsts]) | is_collective
+    return flags
+
+
+def _done_before(enqueue_ns: Ints, ends_ns: Ints, steps: Sequence[Step]) -> Ints:
+    """Return for each step when what was enqueued before its mark was done."""
+    order = np.argsort(enqueue_ns, kind="stable")
+    marks_ns = np.array([step.cpu_start_ns for step in steps], dtype=np.int64)
+    count = np.searchsorted(enqueue_ns[order], marks_ns)
+    done_ns: Ints = np.append(_NEVER, np.maximum.accumulate(ends_ns[order]))[count]
+    return done_ns
+
+
+def _last_of(owner: Rows, ends_ns: Ints, steps: int) -> Ints:
+    """Return for each step when the last of its launches ended, ``_NEVER`` without one."""
+    last_ns = np.full(steps, _NEVER, dtype=np.int64)
+    np.maximum.at(last_ns, owner, ends_ns)
+    return last_ns
+
+
+def _follows(before: Step, step: Step, between_ns: Ints) -> bool:
+    """Tell whether nothing was enqueued, and no step left out, between two steps."""
+    first, last = np.searchsorted(between_ns, (before.cpu_end_ns, step.cpu_start_ns))
+    return step.number == before.number + 1 and first >= last
 
 
 def _step(events: Events, row: int) -> Step:
     number = names.step_number(events.name[row])
     assert number is not None
     start_ns = int(events.start_ns[row])
-    return Step(number, start_ns, start_ns + int(events.duration_ns[row]))
+    return Step.on_cpu(number, start_ns, start_ns + int(events.duration_ns[row]))
 
 
 def _spanning_step(events: Events, cpu: Ints, launches: Ints) -> tuple[Step, ...]:
     rows = np.concatenate([cpu, launches])
     if not len(rows):
         return ()
-    return (Step(0, int(events.start_ns[rows].min()), int(events.end_of(rows).max())),)
+    return (Step.on_cpu(0, int(events.start_ns[rows].min()), int(events.end_of(rows).max())),)

@@ -52,10 +52,10 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 
 def _within(compiles: list[Compilation], step: Step) -> int:
     """Return how long of a step something was compiled; what lies in another counts once."""
-    spent, reached = 0, step.start_ns
+    spent, reached = 0, step.cpu_start_ns
     for each in sorted(compiles, key=lambda one: one.started_ns):
         begun = max(each.started_ns, reached)
-        ended = min(each.started_ns + each.duration_ns, step.end_ns)
+        ended = min(each.started_ns + each.duration_ns, step.cpu_end_ns)
         spent += max(ended - begun, 0)
         reached = max(reached, ended)
     return spent
@@ -63,7 +63,7 @@ def _within(compiles: list[Compilation], step: Step) -> int:
 
 def _overlap(compiled: Compilation, step: Step) -> bool:
     ended = compiled.started_ns + compiled.duration_ns
-    return compiled.started_ns < step.end_ns and ended > step.start_ns
+    return compiled.started_ns < step.cpu_end_ns and ended > step.cpu_start_ns
 
 
 def _mean_ns(steps: tuple[Step, ...]) -> int:

@@ -55,7 +55,7 @@ def _candidate(
     """Return a break where the device waits on the way to the next graph."""
     steps = facts.analysis.steps
     idle_ns = median_low(
-        sum(idle_of[each] for each in calls if step.start_ns <= each[0] < step.end_ns)
+        sum(idle_of[each] for each in calls if step.cpu_start_ns <= each[0] < step.cpu_end_ns)
         for step in steps
     )
     if idle_ns < _LEAST * facts.step_ns:
