@@ -71,7 +71,9 @@ class ChangeFacts(Part, frozen=True, kw_only=True):
     base_launches: int
     head_launches: int
     interval: Annotated[IntervalFacts | None, about("null for too few steps, or no difference")]
-    verdict: Annotated[str, about("equal, slower, faster, new, gone, noise or too_few: words.md")]
+    verdict: Annotated[
+        str, about("equal, slower, faster, new, gone, noise, too_few or not_comparable: words.md")
+    ]
 
 
 class Named(Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,7 +134,12 @@ class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
 
     base: SideFacts
     head: SideFacts
-    total: Annotated[ChangeFacts, about("wall time of a step, on all devices of a rank")]
+    step: Annotated[ChangeFacts, about("time of a step; in training the median of a side's steps")]
+    step_basis: Annotated[
+        str,
+        about("training: steps in which no profiler was on; recorded: those that were recorded"),
+    ]
+    total: Annotated[ChangeFacts, about("wall time of a recorded step, on all devices of a rank")]
     device: Annotated[ChangeFacts, about("device time of what a step enqueued")]
     ledger: Annotated[list[ComparedRow], about("adds up to total")]
     by: str
@@ -173,6 +180,8 @@ def comparison_answer(
         ],
         base=side_facts(comparison.base),
         head=side_facts(comparison.head),
+        step=change_facts(comparison.step.change),
+        step_basis=comparison.step.basis.value,
         total=change_facts(comparison.total),
         device=change_facts(comparison.device),
         ledger=[row_facts(row) for row in comparison.table("ledger").rows],

@@ -19,6 +19,7 @@ from profiler_ext.exporters.comparison_texts import (
     row_texts,
     shown_rows,
     side_text,
+    step_text,
     total_texts,
 )
 from profiler_ext.exporters.tables.files import markdown_row, markdown_words
@@ -41,7 +42,7 @@ def comparison_markdown(comparison: Comparison, by: str = "line", top: int | Non
 
 
 def _lines(comparison: Comparison, table: Table, top: int | None) -> Iterator[str]:
-    yield f"### A step: {markdown_words(change_text(comparison.total))}"
+    yield f"### {markdown_words(step_text(comparison).capitalize())}"
     yield ""
     for line in (*total_texts(comparison),)[1:]:
         yield markdown_words(line)

@@ -11,6 +11,7 @@ from profiler_ext.comparison.matching.names import op_name
 from profiler_ext.comparison.notes import devices_differ
 from profiler_ext.comparison.records import Change, FusedKernel, Row, Run, Table
 from profiler_ext.comparison.sides import Side
+from profiler_ext.comparison.step_time import Basis
 from profiler_ext.comparison.words import Account, Match, Verdict
 from profiler_ext.exporters.comparison_names import name_text, names_text, own_name
 from profiler_ext.exporters.display_text import short_phase, time_text
@@ -19,9 +20,10 @@ from profiler_ext.records import Phase
 
 SHOWN_OPS = 8
 _KERNEL = 40
+_STEPS = {Basis.TRAINING: "step in training", Basis.RECORDED: "step as recorded"}
 _ORDER = (
     *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
-    *(Verdict.TOO_FEW, Verdict.NOISE, Verdict.EQUAL),
+    *(Verdict.TOO_FEW, Verdict.NOT_COMPARABLE, Verdict.NOISE, Verdict.EQUAL),
 )
 
 
@@ -70,16 +72,25 @@ def side_text(side: Side) -> str:
 
 
 def total_texts(comparison: Comparison) -> Iterator[str]:
-    """Yield what changed overall: the wall time of a step, and its device time.
+    """Yield what changed overall: the time of a step, and its device time.
 
     Args:
         comparison: the comparison.
     """
-    yield f"a step: {change_text(comparison.total)}"
-    yield f"its device time: {change_text(comparison.device)}"
+    yield step_text(comparison)
+    yield f"device time of a recorded step: {change_text(comparison.device)}"
     rows = [row for row in comparison.table("phase").rows if row.subject.phase]
     if len(rows) > 1 and comparison.device.verdict is not Verdict.EQUAL:
         yield ", ".join(_phase_text(row) for row in rows)
+
+
+def step_text(comparison: Comparison) -> str:
+    """Return the change of a step's time, and which steps it is of.
+
+    Args:
+        comparison: the comparison.
+    """
+    return f"{_STEPS[comparison.step.basis]}: {change_text(comparison.step.change)}"
 
 
 def _phase_text(row: Row) -> str:

@@ -41,7 +41,11 @@ def workflow_commands(
     untold = [
         _command(each_level, {"title": _title(result)}, _why(result))
         for result in gate.results
-        for outcome, each_level in ((Outcome.TOO_FEW, level), (Outcome.UNCLEAR, "warning"))
+        for outcome, each_level in (
+            (Outcome.TOO_FEW, level),
+            (Outcome.NOT_COMPARABLE, level),
+            (Outcome.UNCLEAR, "warning"),
+        )
         if result.outcome is outcome
     ]
     yield from untold

@@ -66,7 +66,7 @@ def _add_case(suite: ElementTree.Element, result: Result, is_too_few_allowed: bo
 def _tag(outcome: Outcome, is_too_few_allowed: bool) -> str | None:
     if outcome is Outcome.FAILED:
         return "failure"
-    if outcome is Outcome.TOO_FEW:
+    if outcome in (Outcome.TOO_FEW, Outcome.NOT_COMPARABLE):
         return "skipped" if is_too_few_allowed else "failure"
     return None
 

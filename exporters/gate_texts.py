@@ -22,6 +22,7 @@ _STYLES = {
     Outcome.PASSED: "green",
     Outcome.UNCLEAR: "yellow",
     Outcome.TOO_FEW: "bold yellow",
+    Outcome.NOT_COMPARABLE: "bold yellow",
     Outcome.FAILED: "bold red",
 }
 _WIDTH = max(len(outcome.words) for outcome in Outcome)
@@ -65,7 +66,7 @@ def result_lines(result: Result) -> Iterator[str]:
             yield f"  {line_text(line)}  {signed(line.delta_ns)}"
     if left := len(result.judged) - len(shown):
         yield f"and {left} more: {_counts(result.judged[len(shown) :])}"
-    if result.outcome in (Outcome.UNCLEAR, Outcome.TOO_FEW):
+    if result.outcome in (Outcome.UNCLEAR, Outcome.TOO_FEW, Outcome.NOT_COMPARABLE):
         yield f"try: {result.outcome.remedy}"
 
 

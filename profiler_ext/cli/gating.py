@@ -131,4 +131,5 @@ def _status(gate: Gate, is_allowed: bool) -> int:
     outcomes = {result.outcome for result in gate.results}
     if Outcome.FAILED in outcomes:
         return FOUND
-    return TOO_FEW if Outcome.TOO_FEW in outcomes and not is_allowed else 0
+    undecided = {Outcome.TOO_FEW, Outcome.NOT_COMPARABLE} & set(outcomes)
+    return TOO_FEW if undecided and not is_allowed else 0

@@ -14,6 +14,7 @@ from profiler_ext.comparison.kinds import TABLES, ComparedTable
 from profiler_ext.comparison.matched import Matched
 from profiler_ext.comparison.records import Change, FusionChange, PhaseTimes, Row, Subject, Table
 from profiler_ext.comparison.sides import RunOfRanks, Side, side
+from profiler_ext.comparison.step_time import StepTime, step_time
 from profiler_ext.comparison.summing import PHASES, Summed, main_modules, rows_of, summed
 from profiler_ext.comparison.uncertainty import Sample
 from profiler_ext.comparison.words import Account, Match
@@ -47,8 +48,13 @@ class Comparison:
 
     @cached_property
     def total(self) -> Change:
-        """The whole wall time of a step, on all devices of a rank."""
+        """The whole wall time of a recorded step, on all devices of a rank."""
         return self.table("ledger").total
+
+    @cached_property
+    def step(self) -> StepTime:
+        """The time of a step: in training where both sides know it, else as recorded."""
+        return step_time(self.base, self.head, self.total)
 
     @cached_property
     def device(self) -> Change:

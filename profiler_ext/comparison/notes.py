@@ -24,8 +24,6 @@ _OF_COMPILES = (
 )
 _UNLIKE = 0.1
 """A step that differs from the usual one by more, and three times as much as others, is told."""
-_AHEAD = 0.1
-"""Where more than this part of a step's time ran in other spans, the spans are the CPU's."""
 
 
 def notes(comparison: Comparison, by: str | None = None) -> tuple[str, ...]:
@@ -36,7 +34,7 @@ def notes(comparison: Comparison, by: str | None = None) -> tuple[str, ...]:
         by: the table that is shown, if one is.
     """
     own = (_OF_COMPILES,) if by == "compile" and _has_too_few(comparison.table(by)) else ()
-    found = (_differing, _versions, _uncertain, _unlike_steps, _displaced, _without_lines)
+    found = (_differing, _versions, _uncertain, _unlike_steps, _without_lines)
     return (*own, *(sentence for each in found for sentence in each(comparison)))
 
 
@@ -110,19 +108,6 @@ def _unlike_steps(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def _displaced(comparison: Comparison) -> Iterator[str]:
-    ahead = [
-        name
-        for name, side in _named(comparison)
-        if -_time(side, Account.DISPLACED) > _AHEAD * _time(side, Account.DEVICE)
-    ]
-    if ahead:
-        yield (
-            f"in the {' and the '.join(ahead)} the CPU runs ahead of the device: the wall time of "
-            "the recorded steps is the CPU's, so judge the device time"
-        )
-
-
 def _without_lines(comparison: Comparison) -> Iterator[str]:
     known = [_fraction_with_line(side) for side in comparison.matched.sides]
     if max(known) < 0.5:
@@ -150,10 +135,6 @@ def _named(comparison: Comparison) -> Iterator[tuple[str, Side]]:
 
 def _is_work(subject: Subject) -> bool:
     return subject.account == Account.DEVICE and subject.kind != LaunchKind.COMMUNICATION
-
-
-def _time(side: Side, account: Account) -> int:
-    return _sum(side, lambda subject: subject.account == account)
 
 
 def _sum(side: Side, is_such: Callable[[Subject], bool]) -> int:

@@ -50,6 +50,7 @@ class Side:
             knows the cells that ran before it, too.
         on_cpu: no launch ran on a device of its own.
         shapes: how each kernel was launched, where its launches are alike.
+        analyses_of_runs: for each run what attribution found, one for each rank.
     """
 
     runs: tuple[Run, ...]
@@ -64,6 +65,12 @@ class Side:
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_cpu: bool = False
     shapes: Mapping[Kernel, Shape] = field(default_factory=dict)
+    analyses_of_runs: tuple[tuple[Analysis, ...], ...] = ()
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """What attribution found, of all runs and ranks."""
+        return tuple(analysis for run in self.analyses_of_runs for analysis in run)
 
     @property
     def steps(self) -> int:
@@ -106,6 +113,7 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         cells={cell.name: cell.lines for cell in cells if cell.name in timed},
         on_cpu=all(map(_is_on_cpu, analyses)),
         shapes=shapes_of(analyses),
+        analyses_of_runs=tuple(run.analyses for run in runs),
     )
 
 

@@ -85,6 +85,13 @@ class Verdict(Term, page="words.md", title="verdict", columns=()):
         "cannot be told from noise, as there are too few steps",
         "record at least five steps of each side, or several runs",
     )
+    NOT_COMPARABLE = (
+        "not_comparable",
+        "not comparable",
+        "is of steps that were recorded, which a recording makes longer on one side than on the "
+        "other, and no steps before the recording tell what they take in training",
+        "record with three or more steps before the recording, as `profiler-ext run` does",
+    )
 
 
 CHANGED = (Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE)

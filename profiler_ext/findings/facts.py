@@ -15,7 +15,7 @@ from profiler_ext.findings.finding import Where
 from profiler_ext.findings.pace import Pace, find_pace, is_wait
 from profiler_ext.findings.replay import Replay
 from profiler_ext.findings.steps import sums_of_steps, within
-from profiler_ext.findings.training import Recorded, Training, training_of
+from profiler_ext.findings.training import Recorded, Training, steps_in_training, training_of
 from profiler_ext.records import Analysis, Compilation, IdleCause, Ints, Launches, Place, Scope
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
@@ -120,13 +120,24 @@ class Facts:
     @cached_property
     def training(self) -> Training:
         """The usual step where nobody records."""
-        recorded = Recorded(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
+        on_device = self.analysis.recording.settings.steps_before_on_device
+        return training_of(self._recorded, self._before_ns, self.replay, on_device=on_device)
+
+    @property
+    def training_steps_ns(self) -> tuple[int, ...]:
+        """How long each step before the recording took; none where that is not known."""
+        on_device = self.analysis.recording.settings.steps_before_on_device
+        return self._before_ns if on_device or self.training.is_known else ()
+
+    @cached_property
+    def _recorded(self) -> Recorded:
+        return Recorded(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
+
+    @cached_property
+    def _before_ns(self) -> tuple[int, ...]:
         settings = self.analysis.recording.settings
-        return training_of(
-            recorded,
-            settings.steps_before_ns,
-            self.replay,
-            on_device=settings.steps_before_on_device,
+        return steps_in_training(
+            self._recorded, settings.steps_before_ns, on_device=settings.steps_before_on_device
         )
 
     @cached_property
@@ -293,6 +304,15 @@ class Facts:
         if graph is np.ma.masked:
             return None
         return self.analysis.recording.graphs[int(graph)].compile_id
+
+
+def facts_of(analysis: Analysis) -> Facts:
+    """Return the facts of an analysis; they are found once.
+
+    Args:
+        analysis: what attribution found.
+    """
+    return analysis.derived.once("facts", lambda: Facts(analysis))
 
 
 def where_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Where:

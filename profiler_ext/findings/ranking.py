@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.facts import Facts, Lacking, facts_of
 from profiler_ext.findings.finding import (
     ON_RANKS,
     Figure,
@@ -45,7 +45,7 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
     Returns:
         What they found, what has most at stake first, and which of them could not be judged.
     """
-    facts, rank = Facts(analysis), analysis.recording.settings.rank
+    facts, rank = facts_of(analysis), analysis.recording.settings.rank
     said: list[_Said] = []
     unjudged: list[Unjudged] = []
     judged = 0

@@ -69,30 +69,69 @@ class Training:
 
 
 def training_of(
-    recorded: Recorded, before_ns: tuple[int, ...], replay: Replay | None, *, on_device: bool
+    recorded: Recorded, steps_ns: tuple[int, ...], replay: Replay | None, *, on_device: bool
 ) -> Training:
     """Tell how long the usual step takes in training.
 
     Args:
         recorded: the step as it was recorded.
-        before_ns: how long the steps before it took, in which no profiler was on.
+        steps_ns: how long steps took before it, as :func:`steps_in_training` has them.
         replay: the recorded steps, to be laid out in time anew.
-        on_device: the times before are those of the device.
+        on_device: these are times of the device; those of the program are believed only where a
+            quicker CPU would bring the replay there.
     """
-    step_ns = _step_ns(recorded, before_ns, on_device=on_device)
+    step_ns = median_low(steps_ns) if steps_ns else None
     slowed = None if step_ns is None or replay is None else _slowed(replay, step_ns)
-    fills = step_ns is not None and step_ns <= _NEAR * recorded.busy_ns
+    is_known = step_ns is not None and (on_device or slowed is not None)
+    cpu_ns = int((recorded.cpu_ns - recorded.profiler_ns) / RECORDING_SLOWS)
+    if step_ns is None or not is_known:
+        least_ns = recorded.step_ns
+        adds_ns = recorded.cpu_ns - cpu_ns
+        return Training(False, False, RECORDING_SLOWS, least_ns, least_ns, adds_ns, cpu_ns)
+    fills = step_ns <= _NEAR * recorded.busy_ns
     if fills:  # which says no more than that the CPU is quick enough
         slowed = max(slowed or RECORDING_SLOWS, RECORDING_SLOWS)
-    if step_ns is None or replay is None or slowed is None:
-        cpu_ns = int((recorded.cpu_ns - recorded.profiler_ns) / RECORDING_SLOWS)
-        adds_ns = recorded.cpu_ns - cpu_ns
-        least_ns = recorded.step_ns
-        return Training(False, False, RECORDING_SLOWS, least_ns, least_ns, adds_ns, cpu_ns)
-    cpu_ns = int(replay.worked_ns / slowed)
-    adds_ns = max(recorded.step_ns - step_ns, 0)
-    most_ns = max(step_ns, _mean_ns(before_ns))
-    return Training(True, fills, slowed, step_ns, most_ns, adds_ns, cpu_ns)
+    if replay is not None and slowed is not None:
+        cpu_ns = int(replay.worked_ns / slowed)
+    return Training(
+        is_known=True,
+        fills_device=fills,
+        slowed=slowed or RECORDING_SLOWS,
+        step_ns=step_ns,
+        most_ns=max(step_ns, sum(steps_ns) // len(steps_ns)),
+        adds_ns=max(recorded.step_ns - step_ns, 0),
+        cpu_ns=cpu_ns,
+    )
+
+
+def steps_in_training(
+    recorded: Recorded, before_ns: tuple[int, ...], *, on_device: bool
+) -> tuple[int, ...]:
+    """Return how long each of the steps before took, where they tell of the recorded ones.
+
+    What takes over twice the median is left out: something else, as a compile, was in it. By the
+    program's clock a step is shorter than on the device where the CPU runs ahead, so it is bounded
+    by what the device ran.
+
+    Args:
+        recorded: the step as it was recorded.
+        before_ns: how long the steps before it took, in which no profiler was on.
+        on_device: by the device's clock.
+
+    Returns:
+        The times; none where they are few, or unlike the recorded step.
+    """
+    if len(before_ns) < ENOUGH:
+        return ()
+    usual_ns = median_low(before_ns)
+    alike_ns = [each for each in before_ns if each <= _UNLIKE * usual_ns]
+    usual_ns = median_low(alike_ns)
+    least_ns = 0 if on_device else recorded.cpu_ns / _MOST_SLOWED
+    if not least_ns <= usual_ns <= _NEAR * recorded.step_ns:
+        return ()
+    if on_device:
+        return tuple(alike_ns)
+    return tuple(min(max(each, recorded.busy_ns), recorded.step_ns) for each in alike_ns)
 
 
 def _slowed(replay: Replay, step_ns: int) -> float | None:
@@ -105,27 +144,3 @@ def _slowed(replay: Replay, step_ns: int) -> float | None:
     if slowed is None and replay.step_ns(_MOST_SLOWED) <= (1 + MOST_OFF) * step_ns:
         return RECORDING_SLOWS
     return slowed
-
-
-def _step_ns(recorded: Recorded, before_ns: tuple[int, ...], *, on_device: bool) -> int | None:
-    """Return how long the steps before took; ``None`` where they are few, or were unlike these.
-
-    By the program's clock a step is shorter than on the device where the CPU runs ahead.
-    """
-    if len(before_ns) < ENOUGH:
-        return None
-    took_ns = median_low(before_ns)
-    if took_ns > _NEAR * recorded.step_ns:
-        return None
-    if on_device:
-        return took_ns
-    if took_ns < recorded.cpu_ns / _MOST_SLOWED:
-        return None
-    return min(max(took_ns, recorded.busy_ns), recorded.step_ns)
-
-
-def _mean_ns(before_ns: tuple[int, ...]) -> int:
-    """Return the mean but for those so long that something else, as a compile, was in them."""
-    most_ns = _UNLIKE * median_low(before_ns)
-    alike_ns = [each for each in before_ns if each <= most_ns]
-    return sum(alike_ns) // len(alike_ns)

@@ -97,7 +97,7 @@ def changes_of(comparison: Comparison, of: Chosen) -> list[Change]:
         of: its parts.
     """
     if of.account is None:
-        return [comparison.total]
+        return [comparison.step.change]
     base, head = (
         _sample(side, group, len(of.names))
         for side, group in zip(comparison.matched.sides, (of.base, of.head), strict=True)

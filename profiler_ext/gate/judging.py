@@ -80,6 +80,8 @@ def _judged(condition: Condition, name: str, change: Change) -> Judged:
 def _outcome(limits: Sequence[Limit], base: float, change: Change) -> Outcome:
     if change.verdict is Verdict.TOO_FEW:
         return Outcome.TOO_FEW
+    if change.verdict is Verdict.NOT_COMPARABLE:
+        return Outcome.NOT_COMPARABLE
     if change.verdict in CHANGED:
         return _failed_if(_is_beyond(limits, base, change.delta_ns))
     if change.interval is None:

@@ -21,6 +21,13 @@ class Outcome(Term, page="words.md", title="outcome", columns=()):
         "cannot be told from noise, as there are too few steps or runs",
         "record at least five steps of each side, or several runs of each; compile time needs runs",
     )
+    NOT_COMPARABLE = (
+        "not_comparable",
+        "not comparable",
+        "is of steps that only the recording knows, which slows those of one side more than those "
+        "of the other",
+        "record with three or more steps before the recording, as `profiler-ext run` does",
+    )
     FAILED = (
         "failed",
         "failed",

@@ -140,7 +140,7 @@ class ComparedSessions:
 
     def __repr__(self) -> str:
         """Return what changed overall."""
-        total = self.comparison.total
+        total = self.comparison.step.change
         return (
             f"<comparison of {len(self.comparison.base.runs)} and "
             f"{len(self.comparison.head.runs)} runs: a step {total.base_per_step_ns:,.0f} ns -> "

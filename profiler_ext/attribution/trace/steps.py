@@ -32,7 +32,7 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.kineto import classify, names
@@ -75,7 +75,7 @@ def steps_of(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
     return take(numbers, _owner(enqueued, steps), NO_ROW)
 
 
-def _owner(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Rows:
+def _owner(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
     """Return the index of the step in which each launch was enqueued, or ``NO_ROW``."""
     starts_ns, ends_ns = (
         np.array([getattr(step, name) for step in steps], dtype=np.int64)
@@ -128,7 +128,7 @@ def _done_before(enqueue_ns: Ints, ends_ns: Ints, steps: Sequence[Step]) -> Ints
     return done_ns
 
 
-def _last_of(owner: Rows, ends_ns: Ints, steps: int) -> Ints:
+def _last_of(owner: Ints, ends_ns: Ints, steps: int) -> Ints:
     """Return for each step when the last of its launches ended, ``_NEVER`` without one."""
     last_ns = np.full(steps, _NEVER, dtype=np.int64)
     np.maximum.at(last_ns, owner, ends_ns)
