@@ -78,7 +78,7 @@ def total_texts(comparison: Comparison) -> Iterator[str]:
         comparison: the comparison.
     """
     yield step_text(comparison)
-    yield f"device time of a recorded step: {change_text(comparison.device)}"
+    yield f"device time, as recorded: {change_text(comparison.device)}"
     rows = [row for row in comparison.table("phase").rows if row.subject.phase]
     if len(rows) > 1 and comparison.device.verdict is not Verdict.EQUAL:
         yield ", ".join(_phase_text(row) for row in rows)

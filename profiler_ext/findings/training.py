@@ -124,13 +124,13 @@ def steps_in_training(
     if len(before_ns) < ENOUGH:
         return ()
     usual_ns = median_low(before_ns)
-    alike_ns = [each for each in before_ns if each <= _UNLIKE * usual_ns]
+    alike_ns = tuple(each for each in before_ns if each <= _UNLIKE * usual_ns)
     usual_ns = median_low(alike_ns)
     least_ns = 0 if on_device else recorded.cpu_ns / _MOST_SLOWED
     if not least_ns <= usual_ns <= _NEAR * recorded.step_ns:
         return ()
     if on_device:
-        return tuple(alike_ns)
+        return alike_ns
     return tuple(min(max(each, recorded.busy_ns), recorded.step_ns) for each in alike_ns)
 
 

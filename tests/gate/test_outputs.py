@@ -134,7 +134,7 @@ def test_what_steers_a_workflow_command_is_escaped() -> None:
     [
         (["--fail-if", "device > +5%"], 0, "gate: 1 passed"),
         (["--fail-if", "device < -5%"], 4, "gate: 1 failed"),
-        (["--fail-if", "device > +5%", "--fail-if", "total > +5%"], 0, "1 unclear, 1 passed of 2"),
+        (["--fail-if", "device > +5%", "--fail-if", "idle > +5%"], 0, "1 unclear, 1 passed of 2"),
         (["--fail-if", "session_size > +50%"], 0, "191.5 KB -> 193.2 KB, +1.638 KB (+0.9%)"),
         (["--fail-if", "device -5%"], 2, "not understood at '-5%' (character 8)"),
         (["--fail-if", "module foo > +5%"], 2, "is of nothing"),
@@ -158,7 +158,7 @@ def test_all_that_was_asked_for_is_written(tmp_path: Path, capsys, monkeypatch) 
     (command,) = (line for line in printed.splitlines() if line.startswith("::"))
     assert read_back(command)[1]["line"] == "103"
     assert summary.read_text().startswith("before\n## Gate: 1 failed\n")
-    assert "### A step:" in summary.read_text()
+    assert "### Step as recorded:" in summary.read_text()
     assert junitparser.JUnitXml.fromfile(str(xml)).failures == 1
 
 
