@@ -130,4 +130,5 @@ def test_a_step_that_does_not_follow_the_last_one_begins_by_itself() -> None:
     left_out = analysed(step(0, 0, 30), step(4, 60, 90), *kernels)
     assert spans(left_out) == [(0, 0, 21), (4, 60, 81)]
     between = analysed(step(0, 0, 30), step(1, 60, 90), *kernels, *ran(40, 41, 61))
-    assert spans(between) == [(0, 0, 21), (1, 61, 81)]
+    assert spans(between) == [(0, 0, 21), (1, 21, 81)]
+    assert rows(between, "step") == [(0,), (None,), (1,)]

@@ -10,7 +10,7 @@ all that was enqueued between its marks, and begins where the step before it end
     steps      |-- 0 -----------|-- 1 ---------|-- 2 ---------|
 
 - The first step begins at its mark, or when the devices are done with earlier work, if that is
-  later; so does a step that does not follow the one before it.
+  later; so does a step whose number does not follow that of the one before it.
 - Of several streams the one that computes longest bounds the steps, together with collectives. What
   else runs on a stream of its own, as the copies of a checkpoint that is written meanwhile, is of
   the step that enqueued it but does not hold up the next one: where it goes on during that, the
@@ -94,11 +94,10 @@ def _on_device(
     own = owner != NO_ROW
     done_ns = _last_of(owner[own & computes], ends_ns[own & computes], len(steps))
     done_ns = np.where(done_ns == _NEVER, _last_of(owner[own], ends_ns[own], len(steps)), done_ns)
-    between_ns = np.sort(enqueued.enqueue_ns[~own])
     bounded: list[Step] = []
     for at, step in enumerate(steps):
         start_ns = max(step.cpu_start_ns, int(earlier_ns[at]))
-        if bounded and _follows(bounded[-1], step, between_ns):
+        if bounded and step.number == bounded[-1].number + 1:
             start_ns = bounded[-1].end_ns
         end_ns = step.cpu_end_ns if done_ns[at] == _NEVER else int(done_ns[at])
         bounded.append(replace(step, start_ns=start_ns, end_ns=max(start_ns, end_ns)))
@@ -133,12 +132,6 @@ def _last_of(owner: Ints, ends_ns: Ints, steps: int) -> Ints:
     last_ns = np.full(steps, _NEVER, dtype=np.int64)
     np.maximum.at(last_ns, owner, ends_ns)
     return last_ns
-
-
-def _follows(before: Step, step: Step, between_ns: Ints) -> bool:
-    """Tell whether nothing was enqueued, and no step left out, between two steps."""
-    first, last = np.searchsorted(between_ns, (before.cpu_end_ns, step.cpu_start_ns))
-    return step.number == before.number + 1 and first >= last
 
 
 def _step(events: Events, row: int) -> Step:

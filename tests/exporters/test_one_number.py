@@ -1,0 +1,93 @@
+"""A quantity that stands in several places is the same number in all of them, of each recording."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from profiler_ext.comparison.comparison import compare
+from profiler_ext.comparison.sides import RunOfRanks
+from profiler_ext.exporters.display_text import time_text
+from profiler_ext.exporters.html.steps import columns_of
+from profiler_ext.exporters.tensorboard_plugin.writing import document_of
+from profiler_ext.records import Analysis, Scope
+from profiler_ext.sessions.session import Session, load
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+RECORDED = sorted(FIXTURES.rglob("*session.pt.trace.json.gz"))
+_MEAN = re.compile(r"^total +([\d.]+ \w+)", re.MULTILINE)
+_TITLE = re.compile(
+    r"of a step of (?:[\d.]+ \w+ \()?([\d.]+ \w+)(?: as recorded\))?$", re.MULTILINE
+)
+_STEP = re.compile(r"^step (\d+): ([\d.]+ \w+), device busy ([\d.]+)%", re.MULTILINE)
+
+
+def by_step(analysis: Analysis) -> dict[int, dict[str, int]]:
+    """Return of each step the wall and the busy time of all devices, by the ledger."""
+    sums: dict[int, dict[str, int]] = defaultdict(lambda: {"wall": 0, "busy": 0})
+    for line in analysis.ledger:
+        sums[line.step]["wall"] += line.duration_ns
+        sums[line.step]["busy"] += line.duration_ns * (line.scope != Scope.IDLE)
+    return dict(sums)
+
+
+def devices_of(analysis: Analysis) -> int:
+    return len({line.device for line in analysis.ledger})
+
+
+@pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name.split(".session")[0])
+def session(request: pytest.FixtureRequest) -> Session:
+    return load(request.param)
+
+
+def test_steps_add_up_to_the_window_and_the_ledger_to_the_steps(session: Session) -> None:
+    steps, devices = session.analysis.steps, devices_of(session.analysis)
+    assert [after.start_ns for after in steps[1:]] == [before.end_ns for before in steps[:-1]]
+    walls = {number: times["wall"] for number, times in by_step(session.analysis).items()}
+    assert walls == {step.number: devices * step.wall_ns for step in steps}
+
+
+def test_idle_time_is_where_the_device_ran_nothing(session: Session) -> None:
+    idle = session.analysis.idle
+    pieces: dict[int, int] = defaultdict(int)
+    for step, duration_ns in zip(idle.step.tolist(), idle.duration_ns.tolist(), strict=True):
+        pieces[step] += duration_ns
+    for number, times in by_step(session.analysis).items():
+        assert pieces[number] == times["wall"] - times["busy"]
+
+
+def test_every_surface_has_the_same_steps(session: Session) -> None:
+    analysis, ledger = session.analysis, by_step(session.analysis)
+    told = json.loads(session.report(format="json", top=1))
+    assert [
+        (each["step"], each["wall_ns"], each["busy_ns"]) for each in told["session"]["steps"]
+    ] == [(step.number, step.wall_ns, ledger[step.number]["busy"]) for step in analysis.steps]
+    page = [(c.first, c.walls_ns, c.busy_ns) for c in columns_of(analysis)]
+    assert page == [(n, (t["wall"],), t["busy"]) for n, t in ledger.items()]
+    board = sum(account.duration_ns for account in document_of(analysis).ledger)
+    whole = sum(times["wall"] for times in ledger.values())
+    assert board == sum(row["duration_ns"] for row in told["whole"]["ledger"]) == whole
+    side = [RunOfRanks("one", (analysis,))]
+    assert compare(side, side).total.base_ns == whole
+
+
+def test_the_first_screen_s_title_total_and_steps_agree(session: Session) -> None:
+    analysis, text = session.analysis, session.report(width=160)
+    mean_ns = sum(step.wall_ns for step in analysis.steps) / len(analysis.steps)
+    devices = devices_of(analysis)
+    (total,) = _MEAN.findall(text)
+    assert total == time_text(devices * mean_ns)
+    assert all(title == time_text(session.found.step_ns) for title in _TITLE.findall(text))
+    longest = max(step.wall_ns for step in analysis.steps)
+    if longest <= 2 * min(step.wall_ns for step in analysis.steps):
+        assert session.found.step_ns == int(mean_ns)
+    shown = {int(number): (wall, busy) for number, wall, busy in _STEP.findall(text)}
+    ledger = by_step(analysis)
+    for number, (wall, busy) in shown.items():
+        assert wall == time_text(ledger[number]["wall"] / devices)
+        assert busy == f"{100 * ledger[number]['busy'] / ledger[number]['wall']:.1f}"
+    assert len(shown) == (0 if len(analysis.steps) == 1 else min(len(analysis.steps), 8))
