@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from profiler_ext.comparison.comparison import compare
@@ -46,7 +47,8 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 def test_steps_add_up_to_the_window_and_the_ledger_to_the_steps(session: Session) -> None:
     steps, devices = session.analysis.steps, devices_of(session.analysis)
-    assert [after.start_ns for after in steps[1:]] == [before.end_ns for before in steps[:-1]]
+    if not np.ma.getmaskarray(session.analysis.launches.stream).all():  # the CPU's marks have gaps
+        assert [after.start_ns for after in steps[1:]] == [before.end_ns for before in steps[:-1]]
     walls = {number: times["wall"] for number, times in by_step(session.analysis).items()}
     assert walls == {step.number: devices * step.wall_ns for step in steps}
 
