@@ -60,7 +60,7 @@ def attribute(recording: Recording) -> Analysis:
     events = recording.trace.events
     nesting = nest(events)
     enqueued = find_launches(events, nesting)
-    steps = find_steps(events, nesting, enqueued)
+    steps = find_steps(events, nesting, enqueued, recording.settings.first_step_ns)
     led = _led_back(recording, nesting, enqueued, steps)
     launches = led.launches
     busy = busy_spans(launches)

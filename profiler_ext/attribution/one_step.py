@@ -50,7 +50,9 @@ def of_step(analysis: Analysis, number: int) -> Analysis:
     events = _events_of(analysis, step, chosen)
     launches = _launches(analysis.launches, chosen, events)
     recording = dataclasses.replace(
-        analysis.recording, trace=_trace(analysis, step, chosen, events)
+        analysis.recording,
+        trace=_trace(analysis, step, chosen, events),
+        settings=dataclasses.replace(analysis.recording.settings, first_step_ns=step.start_ns),
     )
     return dataclasses.replace(
         analysis,

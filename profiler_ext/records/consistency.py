@@ -46,6 +46,8 @@ def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator
         yield f"rank {settings.rank} of {settings.world_size}, expected one of a number of ranks"
     if any(not 0 <= each < _LONGEST_NS for each in settings.steps_before_ns):
         yield "a step before the recording of less than no time, or of over a century"
+    if settings.first_step_ns is not None and not abs(settings.first_step_ns) < _LONGEST_NS:
+        yield "a first step that began over a century away"
     paths = (frame.path for _, frame in settings.called_modules)
     yield from _of_modules(paths, "settings")
     for at, graph in enumerate(graphs):

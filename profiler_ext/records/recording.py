@@ -36,6 +36,8 @@ class Settings:
             profiler was on; at most 50, none where there were none.
         steps_before_on_device: these are times between events on the device's stream; else, as
             without a device and in recordings of before they were kept, the program's own.
+        first_step_ns: when its first step began on the devices, of a step that was cut out of a
+            recording: what it waited for is not in the trace.
     """
 
     user_roots: tuple[str, ...] = ()
@@ -50,6 +52,7 @@ class Settings:
     host: str = ""
     steps_before_ns: tuple[int, ...] = ()
     steps_before_on_device: bool = False
+    first_step_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,12 @@ from profiler_ext.records import Events, Ints, Step, first_rows
 _NEVER = np.iinfo(np.int64).min
 
 
-def find_steps(events: Events, nesting: Nesting, enqueued: EnqueuedLaunches) -> tuple[Step, ...]:
+def find_steps(
+    events: Events,
+    nesting: Nesting,
+    enqueued: EnqueuedLaunches,
+    first_step_ns: int | None = None,
+) -> tuple[Step, ...]:
     """Return the profiled steps in order of time; without any, one that spans all work.
 
     What follows the last ``prof.step()`` is a step only if something was enqueued in it.
@@ -50,6 +55,7 @@ def find_steps(events: Events, nesting: Nesting, enqueued: EnqueuedLaunches) -> 
         events: the trace's events.
         nesting: which of them stands in which.
         enqueued: the launches.
+        first_step_ns: when the first one began on the devices, if that is known.
     """
     is_cpu = nesting.depth != NO_ROW
     rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)
@@ -58,7 +64,12 @@ def find_steps(events: Events, nesting: Nesting, enqueued: EnqueuedLaunches) -> 
         steps.pop()
     if not steps:
         return _spanning_step(events, np.flatnonzero(is_cpu), enqueued.event)
-    return tuple(steps) if enqueued.on_cpu else _on_device(events, enqueued, steps)
+    if enqueued.on_cpu:
+        return tuple(steps)
+    first, *others = _on_device(events, enqueued, steps)
+    if first_step_ns is not None:
+        first = replace(first, start_ns=min(first_step_ns, first.end_ns))
+    return (first, *others)
 
 
 def steps_of(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
