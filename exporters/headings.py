@@ -12,12 +12,12 @@ def heading(analysis: Analysis) -> str:
     """Return one line that says what was profiled."""
     settings = analysis.recording.settings
     rank = f"rank {settings.rank} of {settings.world_size}" if settings.world_size > 1 else ""
-    return _heading(analysis, rank, len(analysis.launches))
+    return _heading(analysis, rank, analysis.launch_count)
 
 
 def heading_of_ranks(analyses: Sequence[Analysis]) -> str:
     """Return one line that says what was profiled on several ranks."""
-    launches = sum(len(analysis.launches) for analysis in analyses)
+    launches = sum(analysis.launch_count for analysis in analyses)
     return _heading(analyses[0], f"{len(analyses)} ranks", launches)
 
 

@@ -24,6 +24,7 @@ from profiler_ext.exporters.display_text import (
     ledger_label,
     range_text,
     step_text,
+    time_text,
 )
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.headings import heading
@@ -44,7 +45,7 @@ from profiler_ext.exporters.table_texts import (
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal_findings import print_first
 from profiler_ext.exporters.top_table import OF_STEP, SCOPE_STYLES, measures
-from profiler_ext.findings import find
+from profiler_ext.findings import find, training_steps
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
 
@@ -272,6 +273,11 @@ def _part_row(label: str, duration_ns: int, of_steps: float) -> Row:
 
 
 def _print_steps(analysis: Analysis, console: Console) -> None:
+    if steps_ns := training_steps(analysis):
+        least, most = min(steps_ns), max(steps_ns)
+        is_one = time_text(least) == time_text(most)
+        times = time_text(least) if is_one else range_text(least, most)
+        say(console, f"{len(steps_ns)} steps before the recording, without a profiler: {times}")
     if len(analysis.steps) < 2:
         return
     for step in analysis.steps[:_SHOWN_STEPS]:

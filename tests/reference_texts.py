@@ -103,11 +103,10 @@ finding has more than that part of a step at stake.
   nothing else, so such time is at stake for no rule about kernels.
 - **In training, and not as recorded**: a recording slows the CPU, by 1.1 to 2.0 times in what was
   measured, so a device may wait for the CPU in the recording alone. How long each of the last
-  steps before it took, in which no profiler was on, is kept with the session (`steps_before_ns`;
-  the first step is none of them). Of three and more the lower median is what a step takes in
-  training, or what a device runs for one, where that is longer. It heads the findings, with the
-  recorded step beside it, and parts are parts of it; where it is what the device runs, the device
-  sets the pace of all. `run` and the callbacks of training libraries leave three such steps by
+  steps before it took on the device, in which no profiler was on, is kept with the session
+  (`steps_before_ns`; [steps](steps.md)). Of three and more the lower median is what a step takes in
+  training. It heads the findings, with the recorded step after it, and parts are parts of it; where
+  the device is busy all that while, it sets the pace of all. `run` and the callbacks of training libraries leave three such steps by
   default, as `--skip 5` and `skip=5` do, and a schedule does from `wait=4` on. A session of fewer,
   or of before they were kept, has no such time: what waits for the CPU is estimated then, and
   rules about kernels say nothing of launches that the device waited for in the recording.

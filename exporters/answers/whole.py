@@ -65,7 +65,7 @@ def session_facts(asked: Asked) -> SessionFacts:
         devices=list(dict.fromkeys(devices)),
         ranks=[each.recording.settings.rank for each in asked.analyses],
         world_size=settings.world_size,
-        launches=sum(len(each.launches) for each in asked.analyses),
+        launches=sum(each.launch_count for each in asked.analyses),
         step_count=len({number for _, number in steps}),
         steps=list(islice(chain.from_iterable(map(_steps, asked.analyses)), MOST_STEPS)),
     )

@@ -67,6 +67,8 @@ def _leak_note(recording: Recording) -> str | None:
 
 def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | None:
     rows = flag_rows(launches.gap, lambda gap: gap == reason)
+    in_steps = ~np.ma.getmaskarray(launches.step)
+    rows &= in_steps | ~in_steps.any()
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
     left = [text for (of, asked), text in _LEFT.items() if of is reason and asked in settings.asked]
     told = f"{reason.meaning}; {left[0] if left else reason.remedy}"

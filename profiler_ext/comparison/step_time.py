@@ -20,7 +20,7 @@ from profiler_ext.comparison.records import Change
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.uncertainty import Sample
 from profiler_ext.comparison.words import Account, Verdict
-from profiler_ext.findings.facts import facts_of
+from profiler_ext.findings import training_steps
 from profiler_ext.records import Analysis, Scope
 
 _UNLIKE = 0.2
@@ -87,7 +87,7 @@ def _in_training(side: Side) -> Sample | None:
     sums: list[tuple[int, int]] = []
     run_of_step: list[int] = []
     for at, analyses in enumerate(side.analyses_of_runs):
-        steps = max(map(_steps_ns, analyses), key=lambda each: median_low(each) if each else 0)
+        steps = max(map(training_steps, analyses), key=lambda each: median_low(each) if each else 0)
         if not steps:
             return None
         usual_ns = median_low(steps)
@@ -98,10 +98,6 @@ def _in_training(side: Side) -> Sample | None:
         run_of_step += [at] * len(steps)
     ones = np.ones(len(sums), np.int64)
     return Sample(np.array(sums, np.int64), ones, np.array(run_of_step, np.int64), side.on_cpu)
-
-
-def _steps_ns(analysis: Analysis) -> tuple[int, ...]:
-    return facts_of(analysis).training_steps_ns if analysis.steps else ()
 
 
 def _busy_ns(analysis: Analysis) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from profiler_ext.findings.facts import facts_of
 from profiler_ext.findings.finding import (
     NOWHERE,
     ON_RANKS,
@@ -35,6 +36,7 @@ __all__ = [
     "Where",
     "find",
     "find_of_ranks",
+    "training_steps",
 ]
 
 
@@ -45,6 +47,15 @@ def find(analysis: Analysis) -> Findings:
         analysis: what attribution found.
     """
     return analysis.derived.once("findings", lambda: judge(analysis, RULES))
+
+
+def training_steps(analysis: Analysis) -> tuple[int, ...]:
+    """Return how long steps took before the recording, in ns; none where that is not known.
+
+    Args:
+        analysis: what attribution found.
+    """
+    return facts_of(analysis).training_steps_ns if analysis.steps else ()
 
 
 def find_of_ranks(analyses: Sequence[Analysis]) -> Findings:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from profiler_ext.records.communication import (
     NO_COMMUNICATION,
     NO_LATENESS,
@@ -185,3 +187,8 @@ class Analysis:
     notes: tuple[str, ...] = ()
     library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()
     derived: Derived = field(default_factory=Derived, init=False, compare=False, repr=False)
+
+    @property
+    def launch_count(self) -> int:
+        """How many launches the steps enqueued; what the trace has of before and after is more."""
+        return int(np.count_nonzero(~np.ma.getmaskarray(self.launches.step)))

@@ -31,7 +31,6 @@ class Utilisation:
 
     Attributes:
         wall_ns: wall time of the profiled steps, once for each device.
-        lasted_ns: the same, or how long the busiest device ran their work, where that is longer.
         steps: how many there are, once for each device.
         flops: operations of the model in them.
         by_unit: pairs of unit and the operations that it did, most first.
@@ -42,7 +41,6 @@ class Utilisation:
     """
 
     wall_ns: int
-    lasted_ns: int
     steps: int
     flops: int
     by_unit: tuple[tuple[str, int], ...]
@@ -53,7 +51,7 @@ class Utilisation:
     @property
     def mfu(self) -> float:
         """The part of the steps that the model's operations take at the peak."""
-        return self.peak_ns / self.lasted_ns
+        return self.peak_ns / self.wall_ns
 
     def mfu_of(self, step_ns: int) -> float:
         """Return the same of steps that last otherwise.
@@ -78,11 +76,11 @@ def utilisation(
         ``None`` where there is no step, no product whose operations and unit are known, or no
         peak of a device for it.
     """
-    spans = _spans(analysis)
-    numbers = [number for number in spans if step in (None, number)]
+    walls = walls_ns(analysis)
+    numbers = [number for number in walls if step in (None, number)]
     products = _products(analysis, peaks)
     chosen = products[np.isin(products.step, numbers)]
-    return _utilisation(chosen, [spans[number] for number in numbers])
+    return _utilisation(chosen, [walls[number] for number in numbers])
 
 
 def utilisation_by_step(
@@ -98,12 +96,12 @@ def utilisation_by_step(
     Returns:
         One for each of them, as of :func:`utilisation`.
     """
-    spans, products = _spans(analysis), _products(analysis, peaks)
+    walls, products = walls_ns(analysis), _products(analysis, peaks)
     products = products[np.argsort(products.step, kind="stable")]
     first = np.searchsorted(products.step, steps, side="left")
     last = np.searchsorted(products.step, steps, side="right")
     return [
-        _utilisation(products[begin:end], [spans[step]]) if begin < end else None
+        _utilisation(products[begin:end], [walls[step]]) if begin < end else None
         for step, begin, end in zip(steps, first.tolist(), last.tolist(), strict=True)
     ]
 
@@ -114,30 +112,6 @@ def walls_ns(analysis: Analysis) -> dict[int, int]:
     for each in analysis.steps:
         walls[each.number] = walls.get(each.number, 0) + each.wall_ns
     return walls
-
-
-def _spans(analysis: Analysis) -> dict[int, tuple[int, int]]:
-    """Return of each step, by its number, the wall time, and how long the busiest device ran it."""
-    walls, launches = walls_ns(analysis), analysis.launches
-    busy = dict.fromkeys(walls, 0)
-    rows = np.flatnonzero(~np.ma.getmaskarray(launches.step))
-    for device in np.unique(launches.device[rows]).tolist():
-        own = rows[launches.device[rows] == device]
-        own = own[np.argsort(launches.start_ns[own], kind="stable")]
-        numbers, at = np.unique(launches.step.data[own], return_inverse=True)
-        busy_ns = np.zeros(len(numbers), np.int64)
-        np.add.at(busy_ns, at, _uncovered(launches.start_ns[own], launches.duration_ns[own]))
-        for number, ran_ns in zip(numbers.tolist(), busy_ns.tolist(), strict=True):
-            busy[number] = max(busy.get(number, 0), ran_ns)
-    return {number: (wall_ns, busy[number]) for number, wall_ns in walls.items()}
-
-
-def _uncovered(start_ns: Ints, duration_ns: Ints) -> Ints:
-    """Return how long each launch ran when none that began before it did any more."""
-    ends = np.maximum.accumulate(start_ns + duration_ns)
-    since = np.maximum(start_ns[1:], ends[:-1])
-    own: Ints = np.maximum(start_ns + duration_ns - np.append(start_ns[:1], since), 0)
-    return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +156,17 @@ def _products(analysis: Analysis, peaks: Mapping[str, Peak]) -> _Products:
     )
 
 
-def _utilisation(products: _Products, spans: Sequence[tuple[int, int]]) -> Utilisation | None:
+def _utilisation(products: _Products, walls_ns: Sequence[int]) -> Utilisation | None:
     flops, took_ns = products.flops, products.duration_ns
     counted = ~np.ma.getmaskarray(flops)
     known = counted & (products.peak > 0)
     devices = len(np.unique(products.device))
-    wall_ns, busy_ns = (devices * sum(each[at] for each in spans) for at in (0, 1))
+    wall_ns = devices * sum(walls_ns)
     if not known.any() or not wall_ns or not flops.data[known].sum():
         return None
     return Utilisation(
         wall_ns=wall_ns,
-        lasted_ns=max(wall_ns, busy_ns),
-        steps=devices * len(spans),
+        steps=devices * len(walls_ns),
         flops=int(flops.data[counted].sum()),
         by_unit=_by_unit(products[known]),
         known_fraction=float(flops.data[known].sum() / flops.data[counted].sum()),

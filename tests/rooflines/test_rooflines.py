@@ -147,18 +147,6 @@ def test_utilisation_is_the_models_operations_over_the_wall_time_at_the_peak() -
     assert (told.known_fraction, told.counted_fraction) == (1.0, pytest.approx(90 / 90))
 
 
-def test_a_step_that_the_cpu_has_left_lasts_as_long_as_its_device_ran_it() -> None:
-    numbers: Numbers = {(0, 0): ("20000000", "2000000000"), (1, 1): ("20000000", "3000000000")}
-    analysis = estimated(numbers, queued())
-    (step,) = analysis.steps
-    short = replace(step, end_ns=step.start_ns + 1_000)
-    told = utilisation(replace(analysis, steps=(short,)), PEAKS)
-    assert told is not None
-    busy_ns = int(analysis.launches.duration_ns.sum()) - 10_000  # two ran side by side for that
-    assert (told.wall_ns, told.lasted_ns) == (1_000, busy_ns)
-    assert told.mfu == pytest.approx(5e9 / (100e12 * busy_ns * 1e-9))
-
-
 def test_recomputed_products_are_no_operations_of_the_model() -> None:
     numbers: Numbers = {(0, 0): ("20000000", "2000000000"), (1, 1): ("20000000", "3000000000")}
     analysis = queued()
