@@ -31,9 +31,27 @@ class StepTimes(NamedTuple):
     on_device: bool = False
 
 
-class _Mark(NamedTuple):
+class Mark(NamedTuple):
+    """A point of the program.
+
+    Attributes:
+        time_ns: by the program's clock.
+        device: the mark on the device's stream, where there is one.
+    """
+
     time_ns: int
     device: Any | None
+
+    @classmethod
+    def here(cls) -> Mark:
+        """Mark this point."""
+        return cls(perf_counter_ns(), device_mark())
+
+    def until_ns(self, end: Mark) -> int | None:
+        """Return the time to a later mark, by the device; ``None`` while it is not there yet."""
+        if self.device is None or end.device is None:
+            return end.time_ns - self.time_ns
+        return between_ns(self.device, end.device)
 
 
 class UnrecordedSteps:
@@ -46,28 +64,22 @@ class UnrecordedSteps:
             is_recorded: tells whether a profiler is on.
         """
         self._is_recorded = is_recorded
-        self._steps: deque[tuple[_Mark, _Mark]] = deque(maxlen=_MOST)
-        self._begun: _Mark | None = None
+        self._steps: deque[tuple[Mark, Mark]] = deque(maxlen=_MOST)
+        self._begun: Mark | None = None
 
     def begin(self) -> None:
         """Begin a step."""
-        self._begun = None if self._is_recorded() else _mark()
+        self._begun = None if self._is_recorded() else Mark.here()
 
     def end(self) -> None:
         """End a step; it counts where no profiler was on at either end."""
         if self._begun is not None and not self._is_recorded():
-            self._steps.append((self._begun, _mark()))
+            self._steps.append((self._begun, Mark.here()))
         self._begun = None
 
     @property
     def times(self) -> StepTimes:
         """How long the last ones took, as far as the device is through with them."""
-        marks = [(begun.device, ended.device) for begun, ended in self._steps]
-        if not any(begun is not None for begun, _ in marks):
-            return StepTimes(tuple(ended.time_ns - begun.time_ns for begun, ended in self._steps))
-        took = (between_ns(*each) for each in marks if None not in each)
-        return StepTimes(tuple(each for each in took if each is not None), on_device=True)
-
-
-def _mark() -> _Mark:
-    return _Mark(perf_counter_ns(), device_mark())
+        on_device = [each for each in self._steps if None not in (each[0].device, each[1].device)]
+        took = [begun.until_ns(ended) for begun, ended in on_device or self._steps]
+        return StepTimes(tuple(each for each in took if each is not None), bool(on_device))

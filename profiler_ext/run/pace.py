@@ -5,6 +5,9 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from profiler_ext.profiling.unrecorded_steps import Mark
 
 _ENOUGH = 5
 """So many steps must have been seen before one can be slow."""
@@ -35,28 +38,73 @@ class Missed:
         self.count, self.last, self.was_held = self.count + 1, step, was_held
 
 
-class Pace:
-    """How long the last steps took.
+class Passed(NamedTuple):
+    """A step that is over for the program, and maybe not for the device.
 
     Attributes:
-        worst: of the steps since :meth:`begin`, the largest multiple of the median before it.
+        number: its number.
+        begun, ended: its marks.
+        is_recorded: it is one of a recording.
+        is_awaited: recordings have begun, so it could have been one.
+        is_held: a region of the program's keeps the next recording from its begin.
     """
 
-    def __init__(self) -> None:
-        """Remember no step yet."""
-        self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
+    number: int
+    begun: Mark
+    ended: Mark
+    is_recorded: bool
+    is_awaited: bool
+    is_held: bool
+
+
+class Pace:
+    """How long the last steps took, each as soon as the device is through with it.
+
+    Attributes:
+        worst: of the steps recorded since :meth:`begin`, the largest multiple of the median before.
+        missed: slow steps in which nothing was recorded.
+    """
+
+    def __init__(self, slow: float) -> None:
+        """Remember no step yet.
+
+        Args:
+            slow: what multiple of the median makes a step slow.
+        """
+        self._slow = slow
+        self._took_ns: deque[int] = deque(maxlen=_REMEMBERED)
+        self._passed: deque[Passed] = deque()
         self.worst = 0.0
+        self.missed = Missed()
 
     def begin(self) -> None:
-        """Look at the steps from here on."""
+        """Look at the recorded steps from here on."""
         self.worst = 0.0
 
-    def step(self, seconds: float) -> None:
+    def step(self, passed: Passed) -> None:
         """Compare a step with those before it.
 
         Args:
-            seconds: how long it took.
+            passed: the step.
         """
-        if len(self._seconds) >= _ENOUGH:
-            self.worst = max(self.worst, seconds / max(statistics.median(self._seconds), 1e-9))
-        self._seconds.append(seconds)
+        self._passed.append(passed)
+        self.settle()
+
+    def settle(self) -> None:
+        """Compare the steps that the device is through with by now."""
+        while self._passed:
+            first = self._passed[0]
+            took_ns = first.begun.until_ns(first.ended)
+            if took_ns is None:
+                return
+            self._passed.popleft()
+            self._compare(first, took_ns)
+
+    def _compare(self, passed: Passed, took_ns: int) -> None:
+        is_known = len(self._took_ns) >= _ENOUGH
+        multiple = took_ns / max(statistics.median(self._took_ns), 1) if is_known else 0.0
+        self._took_ns.append(took_ns)
+        if passed.is_recorded:
+            self.worst = max(self.worst, multiple)
+        elif passed.is_awaited and multiple > self._slow:
+            self.missed.add(passed.number, passed.is_held)

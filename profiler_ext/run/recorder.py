@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,8 @@ from profiler_ext.profiling.lines import HOOK
 from profiler_ext.profiling.profiler import RECORDING, profile
 from profiler_ext.profiling.putting_together import GRAPHS
 from profiler_ext.profiling.raw_trace import RawTrace
-from profiler_ext.run.pace import Missed, Pace
+from profiler_ext.profiling.unrecorded_steps import Mark
+from profiler_ext.run.pace import Missed, Pace, Passed
 from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds
 from profiler_ext.run.window import Window
@@ -45,7 +45,6 @@ class Recorder:
         ends: what ends the program's steps.
         window: the steps to record.
         passed: recordings that were not kept, as no step of them was slow.
-        missed: slow steps in which nothing was recorded.
         first: the first step of the last recording.
         went_on: the program did so after it was to end.
     """
@@ -82,9 +81,9 @@ class Recorder:
         )
         self.passed = self.first = 0
         self.went_on = self._is_to_end = False
-        self._pace, self.missed = Pace(), Missed()
         self._slow = request.repeats.slow if request.repeats is not None else None
-        self._since_s = time.perf_counter()
+        self._pace = None if self._slow is None else Pace(self._slow)
+        self._begun = Mark.here()
         self._keep, self._on_step, self.folder = keep, on_step, folder
         self._part: Session | None = None
         self._process = os.getpid()
@@ -160,22 +159,25 @@ class Recorder:
 
     def is_wanted(self) -> bool:
         """Tell whether what was recorded is to be kept; the next recording is looked at anew."""
-        worst = self._pace.worst
-        self._pace.begin()
         if not self.window.has_begun(self._profiler.step_num):
             return False
-        is_wanted = self._slow is None or worst > self._slow
+        if self._pace is None or self._slow is None:
+            return True
+        self._pace.settle()
+        is_wanted = self._pace.worst > self._slow
+        self._pace.begin()
         self.passed += not is_wanted
         return is_wanted
 
     def _step(self) -> bool:
         """End a step; tells whether the program is to end."""
-        if self._slow is not None:
-            self._look_at_pace(self._slow)
+        if self._pace is not None:
+            self._look_at_pace(self._pace)
         self._profiler.step_source = self.ends.source
         self._count()
         self._on_step()
-        self._since_s = time.perf_counter()
+        if self._pace is not None:
+            self._begun = Mark.here()
         return self._ends_program()
 
     def _count(self) -> None:
@@ -188,14 +190,17 @@ class Recorder:
         if self.failure is not None and self._profiler.step_num == counted:
             self.stop()
 
-    def _look_at_pace(self, slow: float) -> None:
-        self._pace.step(time.perf_counter() - self._since_s)
+    def _look_at_pace(self, pace: Pace) -> None:
         step = self._profiler.step_num
-        if self._profiler.is_recording and self.window.has_begun(step):
-            return
-        if self.window.has_begun(step) and self._pace.worst > slow:
-            self.missed.add(step, self._regions.are_any)
-        self._pace.begin()
+        has_begun = self.window.has_begun(step)
+        is_recorded = has_begun and self._profiler.is_recording
+        held = self._regions.are_any
+        pace.step(Passed(step, self._begun, Mark.here(), is_recorded, has_begun, held))
+
+    @property
+    def missed(self) -> Missed:
+        """Slow steps in which nothing was recorded."""
+        return Missed() if self._pace is None else self._pace.missed
 
     def _ends_program(self) -> bool:
         """Tell, once, that the program is to end."""

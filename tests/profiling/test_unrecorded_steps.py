@@ -38,3 +38,16 @@ def test_a_step_with_a_profiler_at_either_end_is_none(monkeypatch: pytest.Monkey
 def test_the_last_fifty_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     squares = [at * at for at in range(100)]
     assert timed(monkeypatch, iter(squares), set()) == tuple(2 * at + 1 for at in range(49, 99))
+
+
+def test_on_a_device_the_time_between_its_marks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = iter([100, 130, 130, 170, None, 200, 200, 250])
+    monkeypatch.setattr(unrecorded_steps, "device_mark", lambda: next(device))
+    monkeypatch.setattr(
+        unrecorded_steps, "between_ns", lambda begin, end: None if end == 250 else end - begin
+    )
+    steps = UnrecordedSteps(lambda: False)
+    for _ in range(4):  # one while a stream was captured; the device is not through with the last
+        steps.begin()
+        steps.end()
+    assert steps.times == ((30, 40), True)

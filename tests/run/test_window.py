@@ -62,6 +62,18 @@ def test_steps_are_chosen_by_their_numbers(skip: str, steps: str, told: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("skip", "told"), [("3", "--rrR---"), ("2", "-rrR----"), ("1", "wrR-----"), ("0", "rR------")]
+)
+def test_on_a_device_the_step_before_leads_in_but_for_the_one_that_compiles(
+    skip: str, told: str
+) -> None:
+    window = Window(Amount.parsed(skip), Amount.parsed("2"), on_device=lambda: True)
+    assert actions(window, 8) == told
+    marked = [step for step in range(8) if window.is_marked(step)]
+    assert marked == [int(skip), int(skip) + 1]
+
+
+@pytest.mark.parametrize(
     ("skip", "steps", "told"),
     [
         ("2s", "3s", "--wrrR--"),  # a step takes a second
