@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 Step = Callable[[], Any]
 DEVICE = "cuda"
-WARM = 20
+WARM, BLOCKS = 20, 8
 VOCABULARY = 8192
 
 
@@ -302,13 +302,13 @@ def counted_steps(step: Step, steps: int) -> Iterator[float]:
     """Yield the time of a step, of some blocks of steps without a wait within them."""
     for _ in range(WARM):
         step()
-    for _ in range(4):
+    for _ in range(BLOCKS):
         torch.cuda.synchronize()
         begun = time.perf_counter()
-        for _ in range(steps // 4):
+        for _ in range(steps // BLOCKS):
             step()
         torch.cuda.synchronize()
-        yield (time.perf_counter() - begun) / (steps // 4)
+        yield (time.perf_counter() - begun) / (steps // BLOCKS)
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from profiler_ext.records import Analysis, Scope
 from profiler_ext.sessions.session import load
 
 ROOT = Path(__file__).parents[1]
-SKIP, STEPS = 12, 10
+SKIP, STEPS = 40, 10
 HEAD = (
     "loop",
     "own ms",

@@ -107,9 +107,10 @@ finding has more than that part of a step at stake.
   (`steps_before_ns`; [steps](steps.md)). Of three and more the lower median is what a step takes in
   training. It heads the findings, with the recorded step after it, and parts are parts of it; where
   the device is busy all that while, it sets the pace of all. `run` and the callbacks of training
-  libraries leave three such steps by default, as `--skip 5` and `skip=5` do, and a schedule does from `wait=4` on. A session of fewer,
-  or of before they were kept, has no such time: what waits for the CPU is estimated then, and
-  rules about kernels say nothing of launches that the device waited for in the recording.
+  libraries leave three such steps by default, as `--skip 5` and `skip=5` do, and a schedule does
+  from `wait=4` on. A session of fewer, or of before they were kept, has no such time: what waits
+  for the CPU is estimated then, and rules about kernels say nothing of launches that the device
+  waited for in the recording.
 - Findings that count the same time **say so** (`shared_with`): their times are not to be added.
 - Below {least:.0%} of a step and below 20 us, and below a tenth of a second of what each process
   spends once, **nothing is said**; what a rule lacks is said where
