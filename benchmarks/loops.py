@@ -253,7 +253,7 @@ def of_ranks(*, sharded: bool) -> Step:
         fully_shard(model)
     else:
         model = DistributedDataParallel(model)
-    given = tokens(16)
+    given = tokens(48)
 
     def loss_of() -> torch.Tensor:
         logits = model(given[:, :-1])
@@ -325,8 +325,12 @@ def main() -> None:
         if int(os.environ.get("RANK", "0")) == 0:
             print(json.dumps({"loop": asked.name, "step_ns": blocks}), flush=True)
     else:
+        marks = [time.perf_counter_ns()]
         for _ in range(asked.steps):
             step()
+            marks.append(time.perf_counter_ns())
+        if int(os.environ.get("RANK", "0")) == 0:
+            print(json.dumps({"loop": asked.name, "marks_ns": marks}), flush=True)
     torch.cuda.synchronize()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
