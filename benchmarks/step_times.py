@@ -3,11 +3,11 @@
 python -m benchmarks.step_times [NAME ...] [--ranks 2] [--out DIR]
 
 Each loop of ``loops.py`` runs twice in processes of their own: by itself, timed by its own clock,
-and under ``profiler-ext run``. Compared are the step in training that our title has with the loop's
-own (``off``), the mean of the steps before the recording with the program's clock over the same steps
-(``same``: where the host is busy, two runs of a loop differ more than that), each recorded step with
-their mean, and the idle part of the first two recorded steps with that of all ten. A first run of all
-at once (``--warm``) fills torch's caches.
+and under ``profiler-ext run``. Compared are the step in training that our title has with the
+loop's own (``off``), the mean of the steps before the recording with the program's clock over the
+same steps (``same``: on a busy host two runs of a loop differ by more than that), each recorded step
+with their mean, and the idle part of the first two recorded steps with that of all ten. A first run
+of all at once (``--warm``) fills torch's caches.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ HEAD = (
     "spread",
     "title ms",
     "off",
+    "same",
     "recorded ms",
     "most off",
     "idle 2",
@@ -71,13 +72,16 @@ def _row(name: str, ranks: int, folder: Path) -> str:
         session = load(folder / "rank_0" if ranks else folder)
     except ProfilerExtError as error:
         return f"| {name} | {own} | no session: {error} {said[-400:]} {text[-300:]} |"
-    return _measured(name, own["step_ns"] if own else [], session.analysis)
+    marks = next((json.loads(line) for line in said.splitlines() if line.startswith("{")), None)
+    same_ns = (marks["marks_ns"][SKIP - 1] - marks["marks_ns"][1]) / (SKIP - 2) if marks else 0.0
+    return _measured(name, own["step_ns"] if own else [], same_ns, session.analysis)
 
 
-def _measured(name: str, own_ns: list[float], analysis: Analysis) -> str:
+def _measured(name: str, own_ns: list[float], same_ns: float, analysis: Analysis) -> str:
     own = statistics.median(own_ns) if own_ns else float("nan")
     spread = (max(own_ns) - min(own_ns)) / own if own_ns else float("nan")
     title_ns = find(analysis).unrecorded_ns
+    before_ns = analysis.recording.settings.steps_before_ns
     walls = [step.wall_ns for step in analysis.steps]
     mean = statistics.fmean(walls)
     most = max(abs(each - mean) / mean for each in walls)
@@ -87,6 +91,7 @@ def _measured(name: str, own_ns: list[float], analysis: Analysis) -> str:
         f"{spread:.1%}",
         "-" if title_ns is None else f"{title_ns / 1e6:.2f}",
         "-" if title_ns is None else f"{title_ns / own - 1:+.1%}",
+        f"{statistics.fmean(before_ns) / same_ns - 1:+.1%}" if before_ns and same_ns else "-",
         " ".join(f"{each / 1e6:.1f}" for each in walls),
         f"{most:.1%}",
         f"{_idle(analysis, 2):.1%}",
