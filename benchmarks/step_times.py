@@ -5,7 +5,7 @@ python -m benchmarks.step_times [NAME ...] [--ranks 2] [--out DIR]
 Each loop of ``loops.py`` runs twice in processes of their own: by itself, timed by its own clock,
 and under ``profiler-ext run``. Compared are the step in training that our title has with the
 loop's own (``off``), the mean of the steps before the recording with the program's clock over the
-same steps (``same``: on a busy host two runs of a loop differ by more than that), each recorded step
+same steps (``same``: on a busy host two runs of a loop differ by more), each recorded step
 with their mean, and the idle part of the first two recorded steps with that of all ten. A first run
 of all at once (``--warm``) fills torch's caches.
 """
