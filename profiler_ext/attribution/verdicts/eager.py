@@ -22,6 +22,7 @@ from profiler_ext.attribution.verdicts.loss_scaling import scaling_ops
 from profiler_ext.attribution.verdicts.unheard import unheard_launches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import (
     EagerEvidence,
     GapReason,
@@ -276,7 +277,7 @@ class EagerJudge:
             return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
         if self._accumulation[cpu] != NO_ROW:
             # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
-            reduces = self._op[cpu] != NO_ROW and names.is_communication(self._op_name(cpu))
+            reduces = self._op[cpu] != NO_ROW and is_communication(self._op_name(cpu))
             phase = Phase.BACKWARD if reduces else Phase.GRADIENT_ACCUMULATION
             return phase, None, SiteEvidence.LAUNCHING_OP
         if self._sharding_pass[cpu] != NO_ROW:

@@ -24,6 +24,8 @@ _OWN = (
 )
 """What one rank does and another does not; that one launches more slowly is often the recording."""
 _MESSAGES = ("send", "recv")
+_BOTH = "sendrecv"
+"""NCCL's kernel of all-to-all too, where no range around its call says which it is."""
 _RANKS = (
     "this rank waits for others: its collectives take longer than equal ones",
     "merge the sessions of all ranks (profiler-ext merge), which tells who came last, and what "
@@ -103,7 +105,9 @@ def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
 def _are_messages(facts: Facts, rows: Ints) -> Rows:
     """Tell which collectives go from one rank to another; they have no number that ranks share."""
     names = facts.analysis.communication.collective
-    messages = (name for name in names.strings if name.lower().startswith(_MESSAGES))
+    messages = (
+        name for name in names.strings if name.lower().startswith(_MESSAGES) and name != _BOTH
+    )
     return names.where(*messages)[rows]
 
 
