@@ -31,7 +31,8 @@ def is_communication(name: str) -> bool:
 def _communicates(name: str, added: str) -> bool:
     if any(pattern.match(name) for pattern, _ in _OF_OPS) or _kernel(name) is not None:
         return True
-    return any(pattern.match(name) for pattern in _added(added))
+    forms = (name, _function(name))
+    return any(pattern.match(form) for pattern in _added(added) for form in forms)
 
 
 def kernel_collective(name: str) -> str:
