@@ -1,7 +1,7 @@
 """Owns what a trace's header tells of its job: the rank, the host, the process groups.
 
 Kineto writes ``distributedInfo`` where ``torch.distributed`` was initialised
-(``torch/profiler/profiler.py``), and a newer one ``host_name`` (``libkineto/include/EnvMetadata.h``).
+(``torch/profiler/profiler.py``), and a newer one ``host_name`` (libkineto's ``EnvMetadata.h``).
 """
 
 from __future__ import annotations
