@@ -87,11 +87,12 @@ def test_what_is_not_told_to_be_the_same_has_no_waiting(tmp_path: Path, other: o
 
 def test_an_all_to_all_is_no_message(tmp_path: Path) -> None:
     kernel = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)"
-    ran = [Ran(250, 100, None, kernel, "nccl:all_to_all"), Ran(400, 50, None, kernel, "aten::x")]
+    around = ("nccl:all_to_all", "nccl:coalesced")
+    ran = [Ran(250 * at, 50 * at, None, kernel, name) for at, name in enumerate(around, 1)]
     table = profiler_ext.load(write(tmp_path, 0, ran)).communication()
     assert dict(zip(table.collective, table.duration_ns, strict=True)) == {
-        "all_to_all": 100_000,
-        "sendrecv": 50_000,
+        "all_to_all": 50_000,
+        "sendrecv": 100_000,
     }
 
 

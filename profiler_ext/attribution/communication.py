@@ -11,7 +11,7 @@ from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, intern, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto.collectives import collective_of
-from profiler_ext.kineto.communication import kernel_collective, op_collective
+from profiler_ext.kineto.communication import collective_name, op_collective
 from profiler_ext.kineto.distributed import only_group
 from profiler_ext.records import (
     NO_COMMUNICATION,
@@ -65,14 +65,11 @@ def find_communication(
 def _names(
     events: Events, launches: Launches, rows: Ints, nesting: Nesting, enqueued: EnqueuedLaunches
 ) -> list[str]:
-    """Return what the range around each call says that it does, or else the kernel's name.
-
-    NCCL's all-to-all is a kernel of messages, ``SendRecv``; ``nccl:all_to_all`` stands around it.
-    """
+    """Return what each does, as the range around its call or else its kernel's name says."""
     said = nesting.nearest(flag_rows(events.name, lambda name: op_collective(name) != ""))
     ranges = take(said, enqueued.cpu[rows], NO_ROW).tolist()
     return [
-        kernel_collective(launches.name[row]) if at == NO_ROW else op_collective(events.name[at])
+        collective_name(launches.name[row], "" if at == NO_ROW else events.name[at])
         for row, at in zip(rows.tolist(), ranges, strict=True)
     ]
 

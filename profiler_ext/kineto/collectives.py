@@ -12,8 +12,6 @@ from profiler_ext.records import Launches, Trace
 
 _LEAVE_TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 _LEAVE_ALONE = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
-_UNTOLD = "sendrecv"
-"""NCCL's kernel of all-to-all and of messages alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +48,8 @@ def may_leave_together(name: str) -> bool:
         name: what it does; ``""`` where that is not told.
     """
     plain = _plain(name)
-    if any(word in plain for word in _LEAVE_TOGETHER) or plain == _UNTOLD:
-        return True
-    return not plain.startswith(_LEAVE_ALONE)
+    is_together = any(word in plain for word in _LEAVE_TOGETHER)
+    return is_together or not plain.startswith(_LEAVE_ALONE)
 
 
 def _plain(name: str) -> str:

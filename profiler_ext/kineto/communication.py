@@ -10,6 +10,9 @@ from profiler_ext.kineto.communication_names import KERNELS, OPS, Named
 
 VARIABLE = "PROFILER_EXT_COMMUNICATION"
 """Names of communication that no row has, separated by ``;``; ``*`` stands for any text."""
+MESSAGES = "sendrecv"
+"""What a kernel does that sends or receives, as its name has it."""
+_COALESCED = "coalesced"
 _KEPT = 1 << 14
 _OF_OPS = [(re.compile(each.pattern), each) for each in OPS]
 _OF_KERNELS = [(re.compile(each.pattern), each) for each in KERNELS]
@@ -35,12 +38,23 @@ def _communicates(name: str, added: str) -> bool:
     return any(pattern.match(form) for pattern in _added(added) for form in forms)
 
 
-def kernel_collective(name: str) -> str:
-    """Return what the name of a kernel says that it does: ``allreduce``; ``""`` where nothing.
+def collective_name(kernel: str, around: str = "") -> str:
+    """Return what a launch does: ``all_reduce``; ``""`` where nothing tells it.
+
+    NCCL's all-to-all is a kernel of messages, ``SendRecv``: the range around its call tells it from
+    those that a pipeline sends (``nccl:coalesced``, of ``batch_isend_irecv``).
 
     Args:
-        name: the name of a kernel.
+        kernel: the name of its kernel.
+        around: the name of the range around its call; ``""`` where there is none.
     """
+    said, own = op_collective(around), _kernel_collective(kernel)
+    if said not in ("", _COALESCED):
+        return said
+    return "" if own == MESSAGES and not said else own
+
+
+def _kernel_collective(name: str) -> str:
     found = _kernel(name)
     if found is None:
         return ""

@@ -108,10 +108,17 @@ KERNELS = (
     ),
     Named(
         "torch symmetric memory",
-        _ANY + r"(?:multimem|one_shot|two_shot)_(?:one_shot_)?(?P<what>all_(?:reduce|gather))"
-        r"_kernel(?:_inplace)?\b(?!<[^<>()]*, \d+, -?\d+, true)",
+        _ANY + r"(?:multimem_(?:one_shot_)?|one_shot_)(?P<what>all_(?:reduce|gather))_kernel\b",
         "",
         "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(...)",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu",
+    ),
+    Named(
+        "torch symmetric memory",
+        _ANY + r"two_shot_(?P<what>all_reduce)_kernel"
+        r"(?:_inplace\b|<[^<>()]*, \d+, -?\d+(?:>|, false))",
+        "",
+        "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 8>(...)",
         "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu",
     ),
     Named(

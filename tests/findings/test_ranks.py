@@ -148,8 +148,3 @@ def test_of_messages_merged_ranks_do_not_tell_who_came_last() -> None:
     found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "send"))
     assert found.what == "this rank waits for messages of others, as stages of a pipeline do"
     assert found.remedy.startswith("more micro-batches")
-
-
-def test_a_kernel_of_messages_may_be_an_all_to_all_and_is_no_pipeline() -> None:
-    found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "sendrecv"))
-    assert found.what.startswith("this rank waits for others")

@@ -8,8 +8,8 @@ import pytest
 
 from profiler_ext.kineto.communication import (
     VARIABLE,
+    collective_name,
     is_communication,
-    kernel_collective,
     op_collective,
 )
 from profiler_ext.kineto.communication_names import KERNELS, OPS, Named
@@ -20,7 +20,7 @@ FOUND = {
     "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)": _ALL_REDUCE,
     "ncclSymkDevKernel_AllReduce_AGxLL_R_sum_f32": _ALL_REDUCE,
     "ncclSymDevKernel_ReduceScatter_LL_sum_f16(ncclSymDevArgs)": "reducescatter",
-    "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)": "sendrecv",
+    "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)": "",
     "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)": "",
     "mscclKernel_Sum_float_LL_true(ncclDevComm*)": "",
     "void mscclpp::collective::(anonymous namespace)::allreducePacket<0, float>(float*)": (
@@ -72,13 +72,13 @@ NOT_FOUND = (
 @pytest.mark.parametrize(("name", "what"), FOUND.items())
 def test_a_kernel_that_communicates_says_what_it_does(name: str, what: str) -> None:
     assert is_communication(name)
-    assert kernel_collective(name) == what
+    assert collective_name(name) == what
 
 
 @pytest.mark.parametrize("name", NOT_FOUND)
 def test_what_only_sounds_like_communication_is_none(name: str) -> None:
     assert not is_communication(name)
-    assert kernel_collective(name) == ""
+    assert collective_name(name) == ""
 
 
 @pytest.mark.parametrize("row", [*OPS, *KERNELS])
@@ -94,6 +94,13 @@ def takes(row: Named, name: str) -> bool:
 def test_a_range_says_what_the_messages_within_it_are() -> None:
     said = {name: op_collective(name) for name in ("nccl:all_to_all", "c10d::send", "aten::mm")}
     assert said == {"nccl:all_to_all": "all_to_all", "c10d::send": "send", "aten::mm": ""}
+
+
+def test_the_range_tells_an_all_to_all_from_messages() -> None:
+    kernel = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    around = ("nccl:all_to_all", "nccl:coalesced", "nccl:send", "aten::mm", "")
+    said = [collective_name(kernel, each) for each in around]
+    assert said == ["all_to_all", "sendrecv", "send", "", ""]
 
 
 def test_a_user_adds_names_and_any_text(monkeypatch: pytest.MonkeyPatch) -> None:
