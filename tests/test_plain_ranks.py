@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections import Counter
+from decimal import Decimal
 from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
 
 import pytest
 
 import profiler_ext
 from profiler_ext import cli
 from profiler_ext.errors import TraceError, UsageError
+from profiler_ext.kineto.document import EXTENSION_KEY
 from profiler_ext.sessions.merging import MergedSession
 from tests.plain_ranks import Ran, in_group, write
 
+RECORDED = Path(__file__).parent / "fixtures" / "h200" / "cases"
 LATE = ((250, 500), (650, 100))
 """Start and length of an all-reduce on two ranks, which ends at once: rank 0 waits 400 us."""
 
@@ -154,3 +162,52 @@ def test_a_name_that_a_user_adds_is_communication_in_every_sum(
     assert len(profiler_ext.load(path).communication()) == 0
     monkeypatch.setenv("PROFILER_EXT_COMMUNICATION", "mine::ring_*;other")
     assert profiler_ext.load(path).communication().exposed_ns.tolist() == [100_000]
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2"])
+def test_recorded_ranks_wait_as_long_as_their_plain_json_says(case: str, tmp_path: Path) -> None:
+    """What an H200 recorded, without anything of ours in it: torch 2.11 writes no ``Seq``."""
+    traces = [plain_of(case, rank) for rank in (0, 1)]
+    for rank, each in enumerate(traces):
+        (tmp_path / f"rank-{rank}.json").write_text(json.dumps(each))
+    table = profiler_ext.load(tmp_path).communication()
+    assert table.groupby("collective").waiting_ns.sum().to_dict() == waits_ns(*traces)
+
+
+def plain_of(case: str, rank: int) -> dict[str, Any]:
+    packed = RECORDED / f"{case}.rank_{rank}.session.pt.trace.json.gz"
+    whole: dict[str, Any] = json.loads(gzip.decompress(packed.read_bytes()))
+    return {key: value for key, value in whole.items() if key != EXTENSION_KEY}
+
+
+def waits_ns(first: dict[str, Any], second: dict[str, Any]) -> dict[str, int]:
+    """How long both ranks waited: collectives in order, clocks by the median of their ends."""
+    pairs = list(zip(collectives_of(first), collectives_of(second), strict=True))
+    shift = round(median((a.start + a.took) - (b.start + b.took) for a, b in pairs))
+    waits = Counter[str]()
+    for a, b in pairs:
+        assert a.name == b.name
+        last = max(a.start, b.start + shift)
+        waits[a.name] += min(last - a.start, a.took) + min(last - b.start - shift, b.took)
+    return dict(waits)
+
+
+def collectives_of(trace: dict[str, Any]) -> list[Kernel]:
+    base = int(trace["baseTimeNanoseconds"])
+    kernels = (each for each in trace["traceEvents"] if each.get("cat") == "kernel")
+    found = (
+        Kernel(base + whole_ns(each["ts"]), whole_ns(each["dur"]), name)
+        for each in kernels
+        if (name := each["args"].get("Collective name"))
+    )
+    return sorted(found)
+
+
+def whole_ns(microseconds: float) -> int:
+    return int(Decimal(repr(microseconds)) * 1000)
+
+
+class Kernel(NamedTuple):
+    start: int
+    took: int
+    name: str

@@ -284,9 +284,7 @@ def sentences(job: Job) -> list[str]:
     if unset:
         said = ", ".join(str(each.rank) for each in unset[:8])
         more = f" and {len(unset) - 8} more" if unset[8:] else ""
-        found.append(
-            f"the wall clocks of ranks {said}{more} stand: no collective is known to be shared"
-        )
+        found.append(f"the wall clocks of ranks {said}{more} stand: they share no known collective")
     if any(gap.reason is FileGap.GROUP_NOT_WHOLE for gap in job.gaps):
         found.append(
             "≥ is at least, ≤ at most: a rank that is missing may have come last; who came last is "

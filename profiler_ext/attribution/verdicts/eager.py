@@ -254,11 +254,10 @@ class EagerJudge:
             return GapReason.THREAD_NOT_RECORDED
         events, cpu = self._enclosing.events, int(self._enqueued.cpu[launch])
         name = events.name[int(self._enqueued.event[launch])]
-        launched_by_wrapper = cpu != NO_ROW and events.name[cpu] == name
-        is_replayed = names.is_graph_launch(events.name[call])
-        if classify.is_generated_kernel(name) and not launched_by_wrapper and not is_replayed:
-            return GapReason.AOT_INDUCTOR
-        return GapReason.NO_LAUNCHING_OP
+        by_wrapper = cpu != NO_ROW and events.name[cpu] == name
+        is_told = by_wrapper or names.is_graph_launch(events.name[call])
+        is_aot = classify.is_generated_kernel(name) and not is_told
+        return GapReason.AOT_INDUCTOR if is_aot else GapReason.NO_LAUNCHING_OP
 
     def _module(self, cpu: int) -> str | None:
         """Return the module whose parameters FSDP gathers or reduces, where it does."""
