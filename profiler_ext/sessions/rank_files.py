@@ -38,7 +38,7 @@ def rank_files(place: Path) -> list[Path]:
     Returns:
         The folders or traces; none where it holds a session itself, or nothing of ranks.
     """
-    if (place / FILE_NAME).is_file():
+    if not is_folder(place) or (place / FILE_NAME).is_file():
         return []
     return rank_folders(place) or plain_traces(place)
 
