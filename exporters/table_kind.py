@@ -87,9 +87,12 @@ class TableKind:
             The table.
 
         Raises:
-            UsageError: There is no such step or phase, or the table has none.
+            UsageError: There is no such step, rank or phase, or the table has none.
         """
         given = {name: value for name, value in filters.items() if value is not None}
+        own, asked = analysis.recording.settings.rank, given.get("rank")
+        if asked not in (None, own):
+            raise UsageError(f"there is no rank {asked}; the session is of rank {own} alone")
         if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope", "kernel"})):
             said = " and ".join(wrong)
             raise UsageError(f"{self.name} is of no work and has no {said}; leave that out")

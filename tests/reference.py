@@ -44,6 +44,7 @@ from profiler_ext.store import EntryState
 from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.behaviour import Difference, Version
 from tests import reference_commands as shell
+from tests import reference_communication as communication
 from tests import reference_texts as texts
 from tests.analyses import gpu_step
 from tests.maps import MAPS
@@ -137,6 +138,9 @@ def pages() -> Mapping[str, Callable[[], str]]:
         "comparison.md": lambda: _page(_written("comparison.md"), comparison_columns(COMPARED)),
         "reference/commands.md": lambda: _page(shell.COMMANDS, shell.commands()),
         "reference/environment.md": lambda: _page(shell.VARIABLES, shell.variables()),
+        "reference/communication.md": lambda: _page(
+            communication.COMMUNICATION, communication.names()
+        ),
         "reference/statuses.md": lambda: _page(shell.STATUSES_PAGE, shell.statuses()),
         "reference/errors.md": lambda: _page(shell.ERRORS, shell.error_slugs()),
         **MAPS,

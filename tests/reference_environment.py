@@ -24,6 +24,12 @@ OURS = (
         "`0`: which lines run is not watched in any process, as `--no-lines` says of one run",
     ),
     (
+        "PROFILER_EXT_COMMUNICATION",
+        "",
+        "names of kernels and ops that communicate, with `;` between them, besides "
+        "[those that are known](communication.md); `*` stands for any text",
+    ),
+    (
         "PROFILER_EXT_STORE_BYTES",
         "536870912",
         "how many bytes of provenance are kept beside Inductor's cache; what was used longest ago "

@@ -12,7 +12,8 @@ from profiler_ext.attribution.clocks import Clock
 from profiler_ext.errors import CoverageError, TraceError, UsageError
 from profiler_ext.exporters.table_kinds import table_called
 from profiler_ext.exporters.tables.ranks import rows_summed, with_means
-from profiler_ext.kineto.collectives import Collective, collective, only_group
+from profiler_ext.kineto.collectives import Collective, collective
+from profiler_ext.kineto.distributed import only_group
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import Recording, Settings
 from profiler_ext.sessions.merging import MergedSession

@@ -72,7 +72,7 @@ def attribute(recording: Recording) -> Analysis:
         launches=launches,
         places=led.places,
         shares=led.shares,
-        communication=find_communication(recording.trace, launches, busy),
+        communication=find_communication(recording.trace, launches, busy, nesting, enqueued),
         idle=find_idle(events, nesting, enqueued, cpu_places, wait_lines, busy, steps),
         ledger=keep_ledger(launches, led.corrected, busy, steps),
         notes=notes_on(recording, launches),

@@ -141,10 +141,10 @@ def _left_together(analysis: Analysis) -> dict[_Key, _Left]:
         if collective is None or not collective.is_left_together:
             continue
         if collective.sequence is not None:
-            key = (collective.group, collective.name, collective.sequence, _NUMBERED)
+            key = (_group(collective), collective.name, collective.sequence, _NUMBERED)
             found.setdefault(key, _Left(_ranks(collective), [])).launches.append(launch)
         elif (step := launches.step[launch]) is not np.ma.masked:
-            unnumbered[collective.group, int(step)].append((collective, launch))
+            unnumbered[_group(collective), int(step)].append((collective, launch))
     return found | _by_place(unnumbered)
 
 
@@ -163,6 +163,11 @@ def _by_place(
 def _digest(collectives: Sequence[Collective]) -> str:
     told = msgspec.json.encode([(each.name, each.elements) for each in collectives])
     return hashlib.blake2b(told, digest_size=16).hexdigest()
+
+
+def _group(collective: Collective) -> str:
+    """Return what tells a group from those of other ranks: its name, and its ranks if told."""
+    return f"{collective.group} {collective.members}".rstrip()
 
 
 def _ranks(collective: Collective) -> int:

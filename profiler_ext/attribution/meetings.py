@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.attribution.collectives import (
     ends_ns,
@@ -116,6 +117,11 @@ class Meetings:
                 found[rank] += max(late_ns - behind_ns, 0)
                 behind_ns = 0 if int(self._meeting[row]) in is_held else late_ns
         return found
+
+    def are_met(self) -> npt.NDArray[np.bool_]:
+        """Return for each rank whether one of its collectives is known to be another's too."""
+        ranks = range(len(self._ranks))
+        return np.array([bool(len(self._in_time(rank))) for rank in ranks], np.bool_)
 
     def longest_wait_for(self, rank: int) -> Wait | None:
         """Return the longest wait of a median rank for one, whoever came last; ``None`` for none.

@@ -37,7 +37,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         "session",
         type=Path,
         metavar="DIR",
-        help="folder of a session, of its ranks, or a trace file",
+        help="folder of a session, of its ranks, of traces, or a trace file",
     )
     add_jobs(parser)
 

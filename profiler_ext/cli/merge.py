@@ -13,23 +13,30 @@ HELP = "put the sessions of ranks into one"
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    parser.add_argument("sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks")
+    parser.add_argument(
+        "sessions",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="folders of ranks, or traces",
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where to")
     add_format(parser, ["text", "json"])
     parser.show_examples(
         ("two ranks", "profiler-ext merge profile_out/rank_0 profile_out/rank_1 -o all"),
         ("all that torchrun made", "profiler-ext merge profile_out -o all"),
+        ("traces of torch.profiler", "profiler-ext merge log/*.pt.trace.json -o all"),
     )
     parser.set_defaults(command=_merge)
 
 
 def _merge(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.formats import SESSION, in_run
-    from profiler_ext.sessions.merging import merge, rank_folders
-    from profiler_ext.sessions.session import load as load_one
+    from profiler_ext.sessions.merging import merge
+    from profiler_ext.sessions.rank_files import load_ranks, rank_files
 
-    folders = [rank for each in options.sessions for rank in rank_folders(each) or [each]]
-    merged = merge([load_one(folder) for folder in folders])
+    places = [rank for each in options.sessions for rank in rank_files(each) or [each]]
+    merged = merge(load_ranks(places))
     merged.save(options.output)
     for each in in_run():
         if each.holds_ranks:

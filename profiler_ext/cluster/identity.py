@@ -1,55 +1,38 @@
-"""Owns which rank a session is of, and on which host it ran."""
+"""Owns which rank a session is of, on which host it ran, and on which device."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path
 
-import msgspec
-
+from profiler_ext.cluster.records import RankFile
+from profiler_ext.kineto.distributed import host_name, with_rank
+from profiler_ext.kineto.recording import read_recording
 from profiler_ext.records import Recording
-from profiler_ext.records.known_types import known
-
-_INFO_KEY = "distributedInfo"
-_HANDLER = re.compile(r"(?P<host>.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?")
-"""How ``torch.profiler.tensorboard_trace_handler`` names a file: host, process and time."""
 
 
-class _Info(msgspec.Struct):
-    rank: int = 0
-    world_size: int = 0
-
-
-def with_rank(recording: Recording) -> Recording:
-    """Return a recording with its rank: one that torch alone made tells it in its header.
+def read_as_rank(path: Path, file: RankFile) -> Recording:
+    """Return a recording with its rank, which its folder tells where it does not itself.
 
     Args:
-        recording: what was recorded.
+        path: where it is on this machine.
+        file: what is known of it.
+
+    Raises:
+        TraceError: It cannot be read.
     """
-    settings = recording.settings
-    told = dict(recording.trace.header).get(_INFO_KEY)
-    if settings.torch_version or told is None:
-        return recording
-    try:
-        info = msgspec.json.decode(told, type=known(_Info))
-    except msgspec.DecodeError:
-        return recording
-    settings = replace(settings, rank=info.rank, world_size=max(info.world_size, 1))
-    return replace(recording, settings=settings)
+    return with_rank(read_recording(path), otherwise=file.rank)
 
 
-def host_of(recording: Recording, url: str) -> str:
+def host_of(recording: Recording) -> str:
     """Return the host that a session ran on; ``""`` where nothing tells it.
 
+    The name of a file tells none: ``tensorboard_trace_handler`` begins it with whatever name the
+    worker was given.
+
     Args:
         recording: what was recorded.
-        url: its file.
     """
-    if recording.settings.host:
-        return recording.settings.host
-    named = _HANDLER.fullmatch(PurePosixPath(url).name)
-    return named["host"] if named else ""
+    return recording.settings.host or host_name(recording.trace)
 
 
 def device_of(recording: Recording) -> str:

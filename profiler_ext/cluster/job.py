@@ -227,7 +227,7 @@ def paces_of(parts: Sequence[RankPart], names: Sequence[LineKey], meetings: Meet
     walls = [part.facts.step_ns for part in parts]
     return Paces(
         work_ns=work_ns,
-        behind_ns=meetings.behind_ns() / steps,
+        behind_ns=np.where(meetings.are_met(), meetings.behind_ns() / steps, np.nan),
         step_ns=float(np.median(walls)) if walls else 0.0,
         hosts=[part.facts.host for part in parts],
     )

@@ -14,6 +14,7 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME
 
 _TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
+_JSON = re.compile(r".+\.json(\.gz)?")
 _RANK_FOLDER = re.compile(r"rank_(\d{1,9})")
 _DEEPEST = 4
 _GLOB = re.compile(r"[*?\[]")
@@ -122,14 +123,18 @@ def _target(system: Any, link: str) -> Mapping[str, Any]:
 
 
 def _sessions(files: _Found) -> list[str]:
-    """Return those that are sessions; beside one that ``run`` wrote no other file is."""
-    written = {_folder(path) for path in files if PurePosixPath(path).name == FILE_NAME}
-    return [
+    """Return those that are sessions; beside one that ``run`` wrote no other file is.
+
+    Where no file is called as such, each file of JSON may be one: which is, reading it tells.
+    """
+    names = {path: PurePosixPath(path).name for path in files}
+    written = {_folder(path) for path, name in names.items() if name == FILE_NAME}
+    found = [
         path
-        for path in files
-        if PurePosixPath(path).name == FILE_NAME
-        or (_TRACE.fullmatch(PurePosixPath(path).name) and _folder(path) not in written)
+        for path, name in names.items()
+        if name == FILE_NAME or (_TRACE.fullmatch(name) and _folder(path) not in written)
     ]
+    return found or [path for path, name in names.items() if _JSON.fullmatch(name)]
 
 
 def _empty(folders: Iterable[str], sessions: Iterable[str]) -> list[tuple[str, int]]:

@@ -98,7 +98,7 @@ def _kind(order: int | None) -> str:
 
 def _cells(job: Job) -> str:
     """Return a row of cells for each host, a rank each."""
-    behind = job.paces.behind_ns
+    behind = np.nan_to_num(job.paces.behind_ns)
     most = max(float(behind.max(initial=0)), 0.01 * job.paces.step_ns, 1.0)
     rows = []
     for host, ranks in by_host(job.paces.hosts).items():
@@ -113,6 +113,8 @@ def _cells(job: Job) -> str:
 
 def _title(job: Job, rank: int) -> str:
     behind_ns = max(float(job.paces.behind_ns[rank]), 0)
+    if np.isnan(job.paces.behind_ns[rank]):
+        return f"rank {job.ranks[rank].rank}: not known how far behind"
     return f"rank {job.ranks[rank].rank}: {time_text(behind_ns)} behind in a step"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from profiler_ext.attribution.collectives import collectives_of
 from profiler_ext.attribution.doing import Asked, compact, doing_of
 from profiler_ext.attribution.lateness import Answers, answers
-from profiler_ext.cluster.identity import device_of, host_of, with_rank
+from profiler_ext.cluster.identity import device_of, host_of, read_as_rank
 from profiler_ext.cluster.locations import is_remote, opened_file, words
 from profiler_ext.cluster.rank_times import call_times, line_times, usual_step_ns
 from profiler_ext.cluster.records import (
@@ -31,9 +31,9 @@ from profiler_ext.errors import ProfilerExtError, TraceError
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.files.passing import folder_for_a_while
+from profiler_ext.kineto.distributed import is_rank_told
 from profiler_ext.kineto.limits import Limit
-from profiler_ext.kineto.recording import read_recording
-from profiler_ext.records import Analysis, Place, Settings
+from profiler_ext.records import Analysis, Place
 from profiler_ext.sessions.session import Session
 
 SUMMED = ("by_line", "by_module", "by_op", "by_kernel", "by_phase", "coverage", "idle_by_cause")
@@ -124,7 +124,7 @@ def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
     with ExitStack() as stack:
         try:
             path = stack.enter_context(local_copy(file))
-            session = Session(with_rank(read_recording(path)), roots=roots)
+            session = Session(read_as_rank(path, file), roots=roots)
         except OSError as error:
             raise TraceError(f"cannot read {file.url}: {error}; check the path") from error
         # Events of a long file are read from it when they are asked for.
@@ -161,8 +161,7 @@ def local_copy(file: RankFile) -> Iterator[Path]:
 
 
 def _read(file: RankFile, path: Path) -> RankRead:
-    recording = with_rank(read_recording(path))
-    analysis = Session(recording).analysis
+    analysis = Session(read_as_rank(path, file)).analysis
     collectives = collectives_of(analysis)
     part = RankPart(
         facts=_facts(file, path, analysis),
@@ -179,8 +178,8 @@ def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
     settings = recording.settings
     return RankFacts(
         rank=settings.rank,
-        world_size=settings.world_size if settings != Settings() else 0,
-        host=host_of(recording, file.url),
+        world_size=settings.world_size if settings.torch_version or settings.world_size > 1 else 0,
+        host=host_of(recording),
         url=file.url,
         digest=_digest(path),
         torch_version=settings.torch_version,
@@ -190,6 +189,7 @@ def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
         base_ns=recording.trace.base_ns,
         events=len(recording.trace.events),
         roots=(*settings.user_roots, *settings.library_roots),
+        is_rank_told=file.rank is not None or is_rank_told(recording),
     )
 
 

@@ -29,6 +29,8 @@ class FileGap(Enum):
     OTHER_JOB = "other_job"
     WORKER_LOST = "worker_lost"
     GROUP_NOT_WHOLE = "group_not_whole"
+    NOT_MATCHED = "not_matched"
+    NO_RANK = "no_rank"
 
     @property
     def words(self) -> str:
@@ -44,6 +46,8 @@ _WORDS = {
     FileGap.OTHER_JOB: "it is of a job of another size than most",
     FileGap.WORKER_LOST: "the workers that read it ended",
     FileGap.GROUP_NOT_WHOLE: "not all ranks of a process group are there",
+    FileGap.NOT_MATCHED: "it is not told which collectives of the ranks are the same",
+    FileGap.NO_RANK: "its file does not tell its rank",
 }
 
 
@@ -98,6 +102,7 @@ class RankFacts:
         base_ns: the wall time at which the file's own clock is zero.
         events: how many events it has.
         roots: folders of the program and its libraries, without which paths are shown.
+        is_rank_told: whether it is known that it is of this rank.
     """
 
     rank: int
@@ -112,6 +117,7 @@ class RankFacts:
     base_ns: int
     events: int
     roots: tuple[str, ...] = ()
+    is_rank_told: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ def standing(
         The ranks, and all gaps, in order of rank.
     """
     found = list(gaps)
-    parts = _alike(read, lambda facts: facts.torch_version, FileGap.OTHER_TORCH, "torch {}", found)
+    told = _told(read, found)
+    parts = _alike(told, lambda facts: facts.torch_version, FileGap.OTHER_TORCH, "torch {}", found)
     parts = _alike(parts, lambda facts: facts.world_size, FileGap.OTHER_JOB, "{} ranks", found)
     parts = _once(parts, found)
     known = {part.facts.rank for part in parts} | {gap.rank for gap in found}
@@ -35,6 +36,19 @@ def standing(
         if rank not in known
     ]
     return parts, sorted(found, key=_in_order)
+
+
+def _told(read: Sequence[RankPart], found: list[RankGap]) -> list[RankPart]:
+    """Keep those that tell their rank, where there are several."""
+    if len(read) < 2:
+        return list(read)
+    lacking = "no rank in its distributedInfo, and it is in no folder rank_N"
+    found += [
+        RankGap(FileGap.NO_RANK, None, part.facts.host, part.facts.url, lacking)
+        for part in read
+        if not part.facts.is_rank_told
+    ]
+    return [part for part in read if part.facts.is_rank_told]
 
 
 def _alike(

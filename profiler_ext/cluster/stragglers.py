@@ -73,7 +73,8 @@ class Paces:
 
     Attributes:
         work_ns: device time a step of each line (row) on each rank (column), collectives left out.
-        behind_ns: how much later each rank comes to collectives in a step than the median rank.
+        behind_ns: how much later each rank comes to collectives in a step than the median rank;
+            NaN where no collective of it is known to be another's too.
         step_ns: wall time of the usual step.
         hosts: the host of each rank.
     """
@@ -170,8 +171,9 @@ def _at_line(paces: Paces, line: int, own: Reals) -> list[Straggler]:
 def _late(paces: Paces) -> list[Straggler]:
     """Return who comes late by more than what its device runs longer."""
     whole = paces.work_ns.sum(axis=0)
-    longer = np.maximum(whole - np.median(whole), 0) if paces.work_ns.size else 0 * paces.behind_ns
-    own = paces.behind_ns - longer
+    behind_ns = np.nan_to_num(paces.behind_ns)
+    longer = np.maximum(whole - np.median(whole), 0) if paces.work_ns.size else 0 * behind_ns
+    own = behind_ns - longer
     usual = float(np.median(own))
     return _of_hosts(
         paces,

@@ -59,8 +59,10 @@ def _signed(duration_ns: float) -> str:
 
 
 def _step_waiting(row: Row, _: Settings) -> str:
-    is_known = row["step_waiting_ns"] is not None
-    return f"{'' if is_known else _AT['least']}{time_text(row['least_step_waiting_ns'])}"
+    if row["least_step_waiting_ns"] is None:
+        return ""
+    least = "" if row["step_waiting_ns"] is not None else _AT["least"]
+    return f"{least}{time_text(row['least_step_waiting_ns'])}"
 
 
 def _times(row: Row, _: Settings) -> str:
@@ -128,7 +130,7 @@ def _group(row: Row, _: Settings) -> str:
 
 
 def _of_gap(row: Row, _: Settings) -> str:
-    if FileGap(row["reason"]) is FileGap.GROUP_NOT_WHOLE:
+    if FileGap(row["reason"]) in (FileGap.GROUP_NOT_WHOLE, FileGap.NOT_MATCHED):
         return "collectives"
     known = row["rank"] is not None
     return f"rank {_rank(row['rank'], row['host'])}" if known else "rank not known"
@@ -264,7 +266,7 @@ def heading(job: Job) -> str:
         f"{len(hosts):,} hosts" if hosts != {""} else "hosts not told",
         f"torch {job.ranks[0].torch_version or 'not told'}",
         job.ranks[0].device or "device not told",
-        f"{'-'.join(map(str, sorted({min(steps), max(steps)})))} steps",
+        f"{'-'.join(map(str, sorted({min(steps), max(steps)})))} step{'s' * (max(steps) != 1)}",
     )
     return " · ".join(parts)
 
@@ -282,7 +284,7 @@ def sentences(job: Job) -> list[str]:
     if unset:
         said = ", ".join(str(each.rank) for each in unset[:8])
         more = f" and {len(unset) - 8} more" if unset[8:] else ""
-        found.append(f"the wall clocks of ranks {said}{more} stand: they share no collective")
+        found.append(f"the wall clocks of ranks {said}{more} stand: they share no known collective")
     if any(gap.reason is FileGap.GROUP_NOT_WHOLE for gap in job.gaps):
         found.append(
             "≥ is at least, ≤ at most: a rank that is missing may have come last; who came last is "

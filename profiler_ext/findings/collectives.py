@@ -19,6 +19,8 @@ from profiler_ext.kineto.events import event_arguments
 from profiler_ext.records import Ints, MaskedInts
 
 _FEWEST = 8
+_ABSENT = str(None)
+_MESSAGES = ("send", "recv")
 _TELL_SIZE = ("In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
 
 
@@ -54,12 +56,27 @@ def quickest_ns(facts: Facts, launches: Ints) -> MaskedInts:
         launches: rows of launches that communicate.
 
     Returns:
-        One number for each; masked where fewer than eight are alike.
+        One number for each; masked where fewer than eight are alike, or nothing tells how much
+        they move: of messages, which the trace never tells it of, each kernel is taken as alike.
     """
+    rows = np.searchsorted(facts.analysis.communication.launch, launches)
+    is_told = _tell_size(facts, launches) | are_messages(facts, rows)
     kind = alike(facts, launches)
     quickest = np.full(int(kind.max(initial=-1)) + 1, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(quickest, kind, facts.launches.duration_ns[launches])
-    return np.ma.array(quickest[kind], mask=np.bincount(kind)[kind] < _FEWEST)
+    return np.ma.array(quickest[kind], mask=(np.bincount(kind)[kind] < _FEWEST) | ~is_told)
+
+
+def are_messages(facts: Facts, rows: Ints) -> Rows:
+    """Tell which collectives go from one rank to another; they have no number that ranks share.
+
+    Args:
+        facts: what is known of the session.
+        rows: rows of its ``Communication``.
+    """
+    names = facts.analysis.communication.collective
+    messages = (name for name in names.strings if name.lower().startswith(_MESSAGES))
+    return names.where(*messages)[rows]
 
 
 def alike(facts: Facts, launches: Ints) -> Ints:
@@ -177,6 +194,12 @@ def _arguments(facts: Facts, launches: Ints) -> list[tuple[str, ...]]:
     positions = trace.events.position[facts.launches.event[launches]].tolist()
     given = (event_arguments(trace.raw[position]) for position in positions)
     return [tuple(str(each.get(name)) for name in _TELL_SIZE) for each in given]
+
+
+def _tell_size(facts: Facts, launches: Ints) -> Rows:
+    """Tell of which launches the trace says how many elements they move."""
+    given = _arguments(facts, launches)
+    return np.array([{*sizes} != {_ABSENT} for *sizes, _, _ in given], np.bool_)
 
 
 def _numbered(keys: list[tuple[Any, ...]]) -> Ints:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg
 from profiler_ext.records import Launches, Trace
-from profiler_ext.records.known_types import known
 
-_INFO_KEY = "distributedInfo"
-_KERNEL = re.compile(r"(?:nccl|rccl|oneccl)(?:Dev)?Kernel_([A-Za-z]+)")
 _LEAVE_TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+_LEAVE_ALONE = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +22,8 @@ class Collective:
         group: name of its process group.
         sequence: its number in that group, the same on every rank.
         name: ``allreduce``; what it does.
+        members: its ranks as the trace writes them; ``""`` where they are not told. Groups that
+            ``split_group`` makes at once have one name on all ranks.
         elements: how many elements it takes from this rank; ``None`` where that is not told.
         ranks: how many ranks the group has; ``None`` where that is not told.
     """
@@ -35,19 +33,27 @@ class Collective:
     name: str
     elements: int | None = field(default=None, compare=False)
     ranks: int | None = field(default=None, compare=False)
+    members: str = field(default="", compare=False)
 
     @property
     def is_left_together(self) -> bool:
         """No rank can leave it before every rank has come, so its end is one moment."""
-        return any(word in self.name.lower().replace("_", "") for word in _LEAVE_TOGETHER)
+        return any(word in _plain(self.name) for word in _LEAVE_TOGETHER)
 
 
-class _Group(msgspec.Struct):
-    pg_name: str = ""
+def may_leave_together(name: str) -> bool:
+    """Say whether a collective may be one that no rank can leave before all have come.
+
+    Args:
+        name: what it does; ``""`` where that is not told.
+    """
+    plain = _plain(name)
+    is_together = any(word in plain for word in _LEAVE_TOGETHER)
+    return is_together or not plain.startswith(_LEAVE_ALONE)
 
 
-class _Info(msgspec.Struct):
-    pg_config: list[_Group] = []
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def collective(raw: bytes) -> Collective | None:
@@ -68,25 +74,8 @@ def collective(raw: bytes) -> Collective | None:
     taken = elements if isinstance(elements, int) else None
     size = arguments.get(Arg.GROUP_SIZE)
     ranks = size if isinstance(size, int) else None
-    return Collective(group, number, str(arguments.get(Arg.COLLECTIVE, "")), taken, ranks)
-
-
-def kernel_collective(name: str) -> str:
-    """Return what the name of a kernel says that it does: ``allreduce``; ``""`` where nothing."""
-    match = _KERNEL.match(name)
-    return match[1].lower() if match else ""
-
-
-def only_group(trace: Trace) -> str | None:
-    """Return the name of the process group where the trace says that there is one only."""
-    info = dict(trace.header).get(_INFO_KEY)
-    if info is None:
-        return None
-    try:
-        groups = msgspec.json.decode(info, type=known(_Info)).pg_config
-    except msgspec.DecodeError:
-        return None
-    return groups[0].pg_name or None if len(groups) == 1 else None
+    name, members = (str(arguments.get(key, "")) for key in (Arg.COLLECTIVE, Arg.GROUP_RANKS))
+    return Collective(group, number, name, taken, ranks, members)
 
 
 def collective_of(trace: Trace, launches: Launches, launch: int) -> Collective | None:

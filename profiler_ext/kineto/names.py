@@ -82,6 +82,7 @@ class Arg(StrEnum):
     COLLECTIVE_SEQUENCE = "Seq"
     COLLECTIVE_ELEMENTS = "In msg nelems"
     GROUP_SIZE = "Group size"
+    GROUP_RANKS = "Process Group Ranks"
 
 
 COMPILED_FORWARD = "CompiledFunction"
@@ -101,10 +102,6 @@ _ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 _LAUNCH_CALL = re.compile(r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
 _GRAPH_RECORDING = re.compile(r"CUDAGraphNode\.record\b.*")
-_COMMUNICATION = re.compile(
-    r"(nccl|gloo|mpi|ucc|xccl):|(nccl|rccl|oneccl)\w*Kernel|(c10d|_?c10d_functional(_autograd)?)::"
-    r"|_dtensor::shard_dim_alltoall"
-)
 _GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
 _SHARDING = re.compile(
     r"FSDP::(?:root_)?(?:(?P<forward>\w*forward\w*)|(?P<backward>\w*backward\w*)|\w+)"
@@ -201,11 +198,6 @@ def is_graph_launch(name: str) -> bool:
 def is_graph_recording(name: str) -> bool:
     """Say whether torch records a CUDA graph in this range; what it calls is only noted."""
     return _GRAPH_RECORDING.fullmatch(name) is not None
-
-
-def is_communication(name: str) -> bool:
-    """Say whether an op or a kernel communicates, as ``nccl:all_reduce`` and ``c10d::send``."""
-    return _COMMUNICATION.match(name) is not None
 
 
 def is_sharding(name: str) -> bool:

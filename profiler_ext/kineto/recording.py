@@ -24,6 +24,7 @@ from profiler_ext.errors import TraceError
 from profiler_ext.files.writing import replacing
 from profiler_ext.kineto import source
 from profiler_ext.kineto.checking import OverLimitError, decoded
+from profiler_ext.kineto.distributed import with_rank
 from profiler_ext.kineto.document import EVENTS_KEY, EXTENSION_KEY
 from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import SCHEMA_KEY, read_document, shape_error, trace_of
@@ -146,7 +147,8 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
         jobs: so many processes read it at most, if it is long; ``None`` for one a core.
 
     Returns:
-        The recording; its events as the profiler wrote them.
+        The recording; its events as the profiler wrote them, its rank as its header tells it
+        where no launcher did.
 
     Raises:
         TraceError: The file cannot be read, is no Kineto trace, or was written by a newer
@@ -159,9 +161,9 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
         raise shape_error(path, f'no "{SCHEMA_KEY}" in it: {told}')
     trace = trace_of(path, document)
     if extension is None:
-        return Recording(trace)
+        return with_rank(Recording(trace))
     ours = _extension(path, extension)
-    return Recording(
+    recording = Recording(
         _restored(trace),
         ours.graphs,
         ours.settings,
@@ -171,6 +173,7 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
         ours.generated,
         ours.cells,
     )
+    return with_rank(recording)
 
 
 def in_utf8(recording: Recording) -> Recording:

@@ -22,6 +22,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_BLANK = re.compile(rb"\S")
 _PART_BYTES = _BEGINNING_BYTES = 1 << 20
+_KEYS_BYTES = 1 << 16
+_FIRST_KEYS = (b'"schemaVersion"', b'"traceEvents"')
 _EXPECTED = "expected the JSON that torch.profiler exports"
 Text = bytes | FileText
 """A text: held, or in an open file."""
@@ -181,6 +183,24 @@ def shown(thing: object, most: int = 400) -> str:
     if len(text) > most:
         text = f"{text[:most]}..."
     return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def looks_like_trace(path: Path) -> bool:
+    """Say whether a file of JSON begins as a trace does; what cannot be read does not.
+
+    Args:
+        path: the file, which anyone may have written.
+    """
+    try:
+        _check_regular(path, "")
+        with path.open("rb") as file:
+            packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            file.seek(0)
+            opened = gzip.GzipFile(fileobj=file) if packed else file
+            beginning = opened.read(_KEYS_BYTES)
+    except (OSError, EOFError, ValueError, zlib.error, TraceError):
+        return False
+    return any(key in beginning for key in _FIRST_KEYS)
 
 
 def _check_looks_like_json(path: Path, text: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.communication import is_communication
 
 _DEVICE_WAIT = re.compile(r"_*(cu|cuda|hip|ur|xpu|ze)\w*(Synchronize|QueueFinish|EventWait)\w*")
 _ALLOCATION = re.compile(
@@ -60,4 +61,4 @@ def is_making_code(name: str) -> bool:
 def is_calling(name: str) -> bool:
     """Tell whether an annotation is a part of calling a compiled graph, or a collective."""
     is_mark = names.is_call_mark(name) or names.is_clock_mark(name)
-    return is_mark or names.is_graph_marker(name) or names.is_communication(name)
+    return is_mark or names.is_graph_marker(name) or is_communication(name)

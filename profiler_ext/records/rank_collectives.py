@@ -24,7 +24,7 @@ class RankCollectives:
 
     Attributes:
         rank: the rank.
-        group: the process group.
+        group: the process group, with its ranks where these are told.
         what: what it does, as torch calls it; where torch gave it no number, a digest of what all
             collectives of the group and step do.
         number: its number in the group; where torch gave it none, its place in group and step.

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME
-from profiler_ext.sessions.merging import MergedSession, load, rank_folders
+from profiler_ext.sessions.merging import MergedSession, load
+from profiler_ext.sessions.rank_files import rank_folders
 from profiler_ext.sessions.session import Session
 
 _MOST_KEPT = 4

@@ -10,12 +10,12 @@ from profiler_ext.comparison.comparison import BY, Comparison, compare
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.gate.judging import judge
 from profiler_ext.gate.records import Gate, Sizes
 from profiler_ext.kineto.source import is_folder
-from profiler_ext.sessions.merging import MergedSession, load, rank_folders
-from profiler_ext.sessions.session import Session
+from profiler_ext.sessions.merging import MergedSession, load
+from profiler_ext.sessions.rank_files import rank_files
+from profiler_ext.sessions.session import Session, file_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,8 +181,8 @@ def _recorded_bytes(path: Path) -> int:
     """Return how large the files are that :func:`load` reads, together."""
     if not is_folder(path):
         return path.stat().st_size
-    own = [path] if (path / FILE_NAME).is_file() else rank_folders(path)
-    return sum((folder / FILE_NAME).stat().st_size for folder in own)
+    parts = rank_files(path) or [path]
+    return sum((file_in(p) if is_folder(p) else p).stat().st_size for p in parts)
 
 
 def _runs(side: str, every: Sequence[Compared]) -> list[RunOfRanks]:

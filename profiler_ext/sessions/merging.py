@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +11,12 @@ from profiler_ext.attribution.clocks import Clock, on_clock, set_clocks
 from profiler_ext.attribution.collectives import collectives_of
 from profiler_ext.attribution.skew import with_skew
 from profiler_ext.errors import CoverageError, UsageError
-from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, Roots, format_of
+from profiler_ext.exporters.formats import SESSION, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.findings import Findings, find_of_ranks
-from profiler_ext.kineto.source import is_folder, listed
 from profiler_ext.records import Analysis
 from profiler_ext.sessions.explained import Explained
+from profiler_ext.sessions.rank_files import load_ranks, rank_files
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session import load as load_one
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from profiler_ext.exporters.tables import Filters
-
-_RANK_FOLDER = re.compile(r"rank_(\d+)")
 
 
 class MergedSession(Explained):
@@ -254,7 +251,7 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session |
     """Read a session, or those of all ranks, without importing torch.
 
     Args:
-        path: a folder that ``profiler-ext run`` wrote, or a trace file.
+        path: a folder that ``profiler-ext run`` wrote, a trace file, or a folder of traces.
         roots: folders from which source may be shown, besides the working folder and the
             interpreter's library; those that the recording names are only names.
         jobs: so many processes read a long file at most; ``None`` for one a core.
@@ -264,21 +261,12 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session |
 
     Raises:
         TraceError: There is no readable trace.
-        UsageError: Two of the folders are of one rank.
+        UsageError: Of one of several it is not known of which rank it is, or two are of one rank.
     """
-    own = tuple(roots)
-    folders = rank_folders(Path(path))
-    if folders and not (Path(path) / FILE_NAME).is_file():
-        return merge([load_one(folder, own, jobs) for folder in folders])
-    return load_one(path, own, jobs)
-
-
-def rank_folders(folder: Path) -> list[Path]:
-    """Return the folders of ranks in a folder, by rank."""
-    if not is_folder(folder):
-        return []
-    folders = {int(m[1]): p for p in listed(folder) if (m := _RANK_FOLDER.fullmatch(p.name))}
-    return [folders[rank] for rank in sorted(folders)]
+    own, places = tuple(roots), rank_files(Path(path))
+    if not places or (len(places) == 1 and places[0].is_file()):
+        return load_one(places[0] if places else path, own, jobs)
+    return merge(load_ranks(places, own, jobs))
 
 
 def _clock_notes(clocks: Sequence[Clock]) -> tuple[str, ...]:

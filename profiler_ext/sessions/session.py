@@ -23,6 +23,7 @@ from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.kineto.source import is_folder, shown
 from profiler_ext.records import Analysis, Gap, GapReason, Recording, without_source
 from profiler_ext.sessions.explained import Explained
+from profiler_ext.sessions.plain_traces import plain_traces
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,6 +243,27 @@ def _remedy(place: Path) -> str:
     return f"give the folder of one of its sessions, {shown(place / found[-1])}"
 
 
+def file_in(folder: Path) -> Path:
+    """Return the file that is the session of a folder: what we wrote, or the one trace in it.
+
+    Args:
+        folder: the folder.
+
+    Raises:
+        TraceError: It holds no session and no trace, or several traces.
+    """
+    if (folder / FILE_NAME).is_file():
+        return folder / FILE_NAME
+    if len(traces := plain_traces(folder)) == 1:
+        return traces[0]
+    if traces:
+        raise TraceError(
+            f"{shown(folder)} holds {len(traces)} traces, {shown(traces[0].name)} and others; "
+            "give one of them"
+        )
+    raise TraceError(f"{shown(folder)} holds no {FILE_NAME}; {_remedy(folder)}, or a trace file")
+
+
 def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     """Read a session without importing torch.
 
@@ -259,9 +281,5 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     """
     place = Path(path)
     if is_folder(place):
-        if not (place / FILE_NAME).is_file():
-            raise TraceError(
-                f"{shown(place)} holds no {FILE_NAME}; {_remedy(place)}, or a trace file"
-            )
-        place = place / FILE_NAME
+        place = file_in(place)
     return Session(read_recording(place, jobs), roots=roots)

@@ -71,11 +71,11 @@ def test_of_one_rank_alone_each_takes_no_longer_than_the_quickest_of_those_alike
     assert found.sureness is Sureness.UPPER_BOUND
 
 
-def alone(took: list[int], collective: str = "allreduce") -> Analysis:
+def alone(took: list[int], collective: str = "allreduce", elements: int | None = 4096) -> Analysis:
     """A step of all-reduces, or of others, after a product, of one rank alone."""
-    script = Script()
+    script, size = Script(), {} if elements is None else {"In msg nelems": elements}
     for each in took:
-        script.launch(NCCL, each, op="c10d::allreduce_")
+        script.launch(NCCL, each, op="c10d::allreduce_", **size)
     script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", 10 * MS, op="aten::mm")
     script.wait()
     script.end_step()
@@ -88,6 +88,13 @@ def alone(took: list[int], collective: str = "allreduce") -> Analysis:
         late_ns=masked([None] * len(took)),
     )
     return replace(in_backward(script.analysis()), communication=communication)
+
+
+def test_collectives_of_which_nobody_knows_the_size_are_not_compared() -> None:
+    took = [9 * MS, *[MS] * 8]
+    assert only(late_rank.RULE, alone(took)).what.startswith("this rank waits")
+    (unjudged,) = judged(late_rank.RULE, alone(took, elements=None)).unjudged
+    assert unjudged.why == "the sessions of all ranks together tell it: merge them"
 
 
 def test_communication_beside_which_something_runs_is_none() -> None:
@@ -138,6 +145,6 @@ def test_of_one_rank_alone_collectives_that_take_longer_than_equal_ones_say_that
 
 
 def test_of_messages_merged_ranks_do_not_tell_who_came_last() -> None:
-    found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "sendrecv"))
+    found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "send"))
     assert found.what == "this rank waits for messages of others, as stages of a pipeline do"
     assert found.remedy.startswith("more micro-batches")

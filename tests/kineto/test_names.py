@@ -72,15 +72,6 @@ def test_only_a_graph_launch_stands_for_many_kernels():
     assert [names.is_graph_launch(call) for call in calls] == [True, False, True]
 
 
-def test_communication_is_told_by_op_and_by_kernel():
-    found = {
-        name: names.is_communication(name)
-        for name in ("nccl:all_reduce", "gloo:broadcast", "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
-    }
-    assert all(found.values())
-    assert not names.is_communication("triton_poi_fused_nccl_0")
-
-
 @pytest.mark.parametrize("graph", [None, 0, 12])
 @pytest.mark.parametrize("module", [None, 3])
 @pytest.mark.parametrize("copies", [(), (("aot0", 18), ("aot0_1", 41))])

@@ -12,7 +12,8 @@ from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
 from profiler_ext.attribution.idle.tracks import Track
 from profiler_ext.attribution.trace.lookups import NO_ROW, Rows, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.kineto import names, waits
+from profiler_ext.kineto import waits
+from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import Events, IdleCause, Ints
 
 _MOMENT_NS = 1_000_000
@@ -30,7 +31,7 @@ class HostCollectives:
             nesting: which of them stands in which.
         """
         self._are = flag_rows(events.name, waits.is_host_collective) & (nesting.depth != NO_ROW)
-        self._are_calls = flag_rows(events.name, names.is_communication)
+        self._are_calls = flag_rows(events.name, is_communication)
         rows = np.flatnonzero(self._are)
         ends_ns = events.start_ns[rows] + events.duration_ns[rows]
         order = np.argsort(ends_ns, kind="stable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.kineto import names
+from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import ForwardEvidence, FxNode, GraphInstance, Mechanism, Phase
 
 
@@ -38,7 +38,7 @@ def eager_forward_evidence(op: str, forward_op: str | None, phase: Phase) -> str
     """
     if forward_op is not None:
         return ForwardEvidence.AUTOGRAD_SEQUENCE
-    if phase is Phase.BACKWARD and not names.is_communication(op):
+    if phase is Phase.BACKWARD and not is_communication(op):
         return ForwardEvidence.NOT_LINKED
     return _OF_PHASES.get(phase)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import (
     CallSite,
     Events,
@@ -55,7 +57,7 @@ class CompiledJudge:
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
         self._order = order
-        self._at_site: dict[tuple[int | None, Match, CallContext], Verdict] = {}
+        self._at_site: dict[tuple[int | None, Match, CallContext, bool], Verdict] = {}
         self._judged: dict[Hashable, tuple[tuple[Match, ...], Ints]] = {}
 
     def judge(self, invocation: Invocation) -> None:
@@ -95,12 +97,11 @@ class CompiledJudge:
     def _of_item(self, invocation: Invocation, at: int, is_wrong: Sequence[bool]) -> Iterator[int]:
         """Yield the numbers of the verdicts of what an item of a call launched."""
         pattern, match = invocation.call.pattern, invocation.matches[at]
-        mismatch, site = GapReason.ALIGNMENT_MISMATCH, None
-        if match.site is not None:
-            site = self._table.number(self._site_verdict(invocation, match))
+        mismatch = GapReason.ALIGNMENT_MISMATCH
         for event, contradicts in zip(pattern.events[at], is_wrong, strict=True):
-            if site is not None and not contradicts:
-                yield site
+            if match.site is not None and not contradicts:
+                verdict = self._site_verdict(invocation, match, is_communication(event.name))
+                yield self._table.number(verdict)
             else:
                 gap = mismatch if contradicts else match.gap or mismatch
                 verdict = self._gap_verdict(invocation, event, gap, pattern.work[at])
@@ -113,10 +114,13 @@ class CompiledJudge:
     def _sites(self, invocation: Invocation) -> tuple[CallSite, ...]:
         return () if invocation.graph is None else self._graphs[invocation.graph].call_sites
 
-    def _site_verdict(self, invocation: Invocation, match: Match) -> Verdict:
-        key = (invocation.graph, match, invocation.call.context)
+    def _site_verdict(self, invocation: Invocation, match: Match, communicates: bool) -> Verdict:
+        """Return the verdict of a site; what one op launches may compute, and communicate too."""
+        key = (invocation.graph, match, invocation.call.context, communicates)
         if key not in self._at_site:
-            self._at_site[key] = self._new_site_verdict(invocation, match)
+            verdict = self._new_site_verdict(invocation, match)
+            kind = LaunchKind.COMMUNICATION if communicates else verdict.kind
+            self._at_site[key] = replace(verdict, kind=kind)
         return self._at_site[key]
 
     def _verdict_before_replay(
@@ -211,7 +215,7 @@ class CompiledJudge:
 
 def _site_kind(site: CallSite) -> LaunchKind:
     """Tell the kind of what a call site launches; a traced collective is a library call too."""
-    communicates = names.is_communication(site.op or "")
+    communicates = is_communication(site.op or "")
     return LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind)
 
 
@@ -234,7 +238,7 @@ def kind_by_name(name: str, category: str, *, is_glue: bool) -> LaunchKind:
         return LaunchKind.MEMCPY
     if classify.is_memset(category):
         return LaunchKind.MEMSET
-    if names.is_communication(name):
+    if is_communication(name):
         return LaunchKind.COMMUNICATION
     if classify.is_cpu_kernel(name):
         return LaunchKind.CPP

@@ -22,6 +22,7 @@ from profiler_ext.attribution.verdicts.loss_scaling import scaling_ops
 from profiler_ext.attribution.verdicts.unheard import unheard_launches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import (
     EagerEvidence,
     GapReason,
@@ -253,11 +254,10 @@ class EagerJudge:
             return GapReason.THREAD_NOT_RECORDED
         events, cpu = self._enclosing.events, int(self._enqueued.cpu[launch])
         name = events.name[int(self._enqueued.event[launch])]
-        launched_by_wrapper = cpu != NO_ROW and events.name[cpu] == name
-        is_replayed = names.is_graph_launch(events.name[call])
-        if classify.is_generated_kernel(name) and not launched_by_wrapper and not is_replayed:
-            return GapReason.AOT_INDUCTOR
-        return GapReason.NO_LAUNCHING_OP
+        by_wrapper = cpu != NO_ROW and events.name[cpu] == name
+        is_told = by_wrapper or names.is_graph_launch(events.name[call])
+        is_aot = classify.is_generated_kernel(name) and not is_told
+        return GapReason.AOT_INDUCTOR if is_aot else GapReason.NO_LAUNCHING_OP
 
     def _module(self, cpu: int) -> str | None:
         """Return the module whose parameters FSDP gathers or reduces, where it does."""
@@ -276,7 +276,7 @@ class EagerJudge:
             return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
         if self._accumulation[cpu] != NO_ROW:
             # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
-            reduces = self._op[cpu] != NO_ROW and names.is_communication(self._op_name(cpu))
+            reduces = self._op[cpu] != NO_ROW and is_communication(self._op_name(cpu))
             phase = Phase.BACKWARD if reduces else Phase.GRADIENT_ACCUMULATION
             return phase, None, SiteEvidence.LAUNCHING_OP
         if self._sharding_pass[cpu] != NO_ROW:

@@ -19,13 +19,15 @@ from profiler_ext.records import Ints
 
 
 def lines(names: Sequence[LineKey], work_ns: Reals, ranks: Sequence[RankFacts]) -> DataFrame:
-    """Return each line's time on the slowest, the median and the fastest rank.
+    """Return each line's time on the slowest, the median and the fastest rank that has steps.
 
     Args:
         names: the lines.
         work_ns: time of a step of each line (row) on each rank (column).
         ranks: the ranks.
     """
+    if judged := [at for at, each in enumerate(ranks) if each.steps]:
+        work_ns, ranks = work_ns[:, judged], [ranks[at] for at in judged]
     order = np.argsort(work_ns, axis=1, kind="stable")
     places = {"slowest": -1, "middle": (len(ranks) - 1) // 2, "fastest": 0}
     columns: dict[str, list[Any]] = {
@@ -66,18 +68,18 @@ def ranks_table(
         "rank": [each.rank for each in facts],
         "host": [each.host or None for each in facts],
         "steps": [len(each.steps) for each in facts],
-        "step_ns": [float(each.step_ns) for each in facts],
-        "work_ns": paces.work_ns.sum(axis=0).tolist(),
-        "times": times.tolist(),
+        "step_ns": known(step_times(facts)),
+        "work_ns": known(_of_steps(facts, paces.work_ns.sum(axis=0))),
+        "times": known(_of_steps(facts, times)),
         "step_waiting_ns": [
-            None if own.incomplete else own.least_ns / max(len(part.facts.steps), 1)
+            _a_step(own, part) if own.is_whole else None
             for part, own in zip(parts, waits, strict=True)
         ],
         "least_step_waiting_ns": [
-            own.least_ns / max(len(part.facts.steps), 1)
+            _a_step(own, part) if own.is_known else None
             for part, own in zip(parts, waits, strict=True)
         ],
-        "behind_ns": paces.behind_ns.tolist(),
+        "behind_ns": known(_of_steps(facts, paces.behind_ns)),
         "shift_ns": [clock.shift_ns for clock in clocks],
         "torch_version": [each.torch_version or None for each in facts],
         "recording": [_written(each.url) for each in facts],
@@ -94,16 +96,40 @@ def hosts(facts: Sequence[RankFacts], paces: Paces, times: Reals) -> DataFrame:
         times: how many times as long as the median rank each takes.
     """
     groups = by_host(paces.hosts)
-    work_ns = paces.work_ns.sum(axis=0)
-    step_ns = np.array([float(each.step_ns) for each in facts])
     columns: dict[str, list[Any]] = {
         "host": [host or None for host in groups],
         "ranks": [len(own) for own in groups.values()],
     }
-    values = {"step_ns": step_ns, "work_ns": work_ns, "times": times, "behind_ns": paces.behind_ns}
+    values = {
+        "step_ns": step_times(facts),
+        "work_ns": _of_steps(facts, paces.work_ns.sum(axis=0)),
+        "times": _of_steps(facts, times),
+        "behind_ns": _of_steps(facts, paces.behind_ns),
+    }
     for name, each in values.items():
-        columns[name] = [float(np.median(each[own])) for own in groups.values()]
+        medians = np.array([np.median(each[own]) for own in groups.values()])
+        columns[name] = known(medians)
     return ordered(of_columns(columns), "behind_ns", ("host",))
+
+
+def step_times(facts: Sequence[RankFacts]) -> Reals:
+    """Return the usual step's wall time of each rank; NaN of one without steps."""
+    return _of_steps(facts, np.array([float(each.step_ns) for each in facts]))
+
+
+def known(values: Reals) -> list[float | None]:
+    """Return numbers as a column has them: what is not known, NaN, is absent."""
+    return [None if np.isnan(value) else value for value in values.tolist()]
+
+
+def _of_steps(facts: Sequence[RankFacts], values: Reals) -> Reals:
+    """Return what is told of each rank's step; NaN of a rank that has none."""
+    return np.where([len(each.steps) > 0 for each in facts], values, np.nan)
+
+
+def _a_step(own: Least, part: RankPart) -> float | None:
+    steps = len(part.facts.steps)
+    return own.least_ns / steps if steps else None
 
 
 def groups_table(
@@ -121,14 +147,17 @@ def groups_table(
     found = table.groupby(list(CALLED), dropna=False, sort=False)[sums].sum(min_count=1)
     found = found.reset_index()
     told = _most_last(lasts)
-    keys = list(zip(*(found[name].tolist() for name in reversed(CALLED)), strict=True))
+    columns_of_keys = (found[name].astype(object) for name in reversed(CALLED))
+    # An absent text of pandas is neither true nor false: it becomes Python's ``None``.
+    texts = (each.where(each.notna(), None).tolist() for each in columns_of_keys)
+    keys = list(zip(*texts, strict=True))
     nobody: tuple[RankFacts | None, int | None, int | None] = (None, None, None)
     rows = [told.get((group or "", name or ""), nobody) for group, name in keys]
-    waits = [least.get((name or None, group or None)) for group, name in keys]
+    waits = [_if_known(least.get((name, group))) for group, name in keys]
     more: dict[str, list[Any]] = {
         "least_waiting_ns": [None if own is None else own.least_ns for own in waits],
         "most_transfer_ns": [None if own is None else own.rest_ns for own in waits],
-        "incomplete": [0 if own is None else own.incomplete for own in waits],
+        "incomplete": [None if own is None else own.incomplete for own in waits],
         "collectives": [count for _, _, count in rows],
         "last_rank": [None if last is None else last.rank for last, _, _ in rows],
         "last_host": [None if last is None else last.host or None for last, _, _ in rows],
@@ -141,6 +170,10 @@ def groups_table(
         "duration_ns",
         ("process_group", "collective"),
     )
+
+
+def _if_known(own: Least | None) -> Least | None:
+    return own if own is not None and own.launches else None
 
 
 def _most_last(

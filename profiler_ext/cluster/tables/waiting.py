@@ -1,4 +1,4 @@
-"""Owns how long was waited at least in the steps of a job, and where not all ranks are there."""
+"""Owns how long was waited at least in the steps of a job, and where that is not known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.meetings import Waited
-from profiler_ext.cluster.records import FileGap, RankGap, RankPart
+from profiler_ext.cluster.records import CallTimes, FileGap, RankGap, RankPart
+from profiler_ext.kineto.collectives import may_leave_together
 from profiler_ext.records import Ints
 
 Called = tuple[str | None, str | None]
@@ -23,13 +24,25 @@ class Least:
         least_ns: how long at least.
         rest_ns: the rest of their time, which is transfer and what was waited beyond that.
         incomplete: how many launches of them are those of which not every rank is there.
-        launches: how many there are.
+        launches: how many there are of which it is told what collective each is.
+        unmatched: how many more there are, which may wait for other ranks too.
     """
 
     least_ns: int
     rest_ns: int
     incomplete: int
     launches: int
+    unmatched: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether something is known of the waiting, or there was nothing to wait for."""
+        return self.launches > 0 or not self.unmatched
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the waiting is known."""
+        return not self.incomplete and not self.unmatched
 
     def __add__(self, other: Least) -> Least:
         """Return the two together."""
@@ -38,6 +51,7 @@ class Least:
             self.rest_ns + other.rest_ns,
             self.incomplete + other.incomplete,
             self.launches + other.launches,
+            self.unmatched + other.unmatched,
         )
 
 
@@ -62,7 +76,7 @@ def steps_waits(part: RankPart, waited: Waited) -> Least:
         part: of the rank.
         waited: how its collectives waited.
     """
-    return sum((least for _, least in _of_rank(part, waited)), Least(0, 0, 0, 0))
+    return sum((least for _, least in _of_rank(part, waited)), Least(0, 0, 0, 0, 0))
 
 
 def _of_rank(part: RankPart, waited: Waited) -> list[tuple[Called, Least]]:
@@ -77,22 +91,49 @@ def _of_rank(part: RankPart, waited: Waited) -> list[tuple[Called, Least]]:
 
     duration_ns = part.collectives.launch_duration_ns
     is_open = np.ma.getmaskarray(waited.waiting_ns)
+    launches = summed(np.ones(len(is_counted), dtype=np.int64))
     columns = (
         summed(waited.least_ns),
         summed(duration_ns - waited.least_ns),
         summed(is_open.astype(np.int64)),
-        summed(np.ones(len(is_counted), dtype=np.int64)),
+        launches,
+        _unmatched(calls, launches),
     )
     rows = zip(calls.keys, *columns, strict=True)
-    return [((key[0], key[1]), Least(*own)) for key, *own in rows if own[-1]]
+    return [((key[0], key[1]), Least(*own)) for key, *own in rows if own[-1] or own[-2]]
+
+
+def _unmatched(calls: CallTimes, matched: Sequence[int]) -> list[int]:
+    """Return how many launches of each call may wait, and nothing tells which collective it is."""
+    return [
+        launches - known if may_leave_together(key[0] or "") else 0
+        for key, launches, known in zip(calls.keys, calls.launches.tolist(), matched, strict=True)
+    ]
 
 
 def open_gaps(least: Mapping[Called, Least]) -> list[RankGap]:
-    """Return that of some collectives not all ranks are there; nothing where they are.
+    """Return what is not known of some collectives; nothing where all is.
 
     Args:
         least: by collective and process group how long at least was waited.
     """
+    return [*_incomplete(least), *_of_unmatched(least)]
+
+
+def _of_unmatched(least: Mapping[Called, Least]) -> list[RankGap]:
+    unmatched = sum(each.unmatched for each in least.values())
+    if not unmatched:
+        return []
+    launches = sum(each.launches for each in least.values()) + unmatched
+    found = (
+        f"of {unmatched:,} of {launches:,} launches no trace tells which collective of its process "
+        "group each is, by its number or by the order of all in a step: nobody's waiting in them "
+        "is known"
+    )
+    return [RankGap(FileGap.NOT_MATCHED, None, "", "", found)]
+
+
+def _incomplete(least: Mapping[Called, Least]) -> list[RankGap]:
     incomplete = sum(each.incomplete for each in least.values())
     if not incomplete:
         return []

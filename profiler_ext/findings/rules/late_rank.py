@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.collectives import transfers_ns, where_most
-from profiler_ext.findings.facts import Facts, Lacking, Rows, where_of
+from profiler_ext.findings.collectives import are_messages, transfers_ns, where_most
+from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
@@ -23,7 +23,6 @@ _OWN = (
     IdleCause.COMPILING,
 )
 """What one rank does and another does not; that one launches more slowly is often the recording."""
-_MESSAGES = ("send", "recv")
 _RANKS = (
     "this rank waits for others: its collectives take longer than equal ones",
     "merge the sessions of all ranks (profiler-ext merge), which tells who came last, and what "
@@ -79,9 +78,11 @@ def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
     lost_ns = facts.of_usual_step(launches, beyond_ns)
     if not len(rows) or lost_ns < _LEAST_ALONE * facts.step_ns:
         return Lacking("the sessions of all ranks together tell it: merge them")
-    is_message = _are_messages(facts, rows)
+    is_message = are_messages(facts, rows)
     of_messages_ns = facts.of_usual_step(launches[is_message], beyond_ns[is_message])
-    what, remedy = _STAGES if of_messages_ns > lost_ns / 2 else _RANKS
+    of_stages = of_messages_ns > lost_ns / 2
+    what, remedy = _STAGES if of_stages else _RANKS
+    alike = "the quickest message" if of_stages else "the quickest that move as much"
     return (
         Candidate(
             what=what,
@@ -93,18 +94,11 @@ def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
             why=(
                 Figure("collectives a step", facts.count_in_usual_step(launches)),
                 Figure("exposed", facts.of_usual_step(launches, exposed_ns), FigureUnit.NS),
-                Figure("beyond the quickest that move as much", lost_ns, FigureUnit.NS),
+                Figure(f"beyond {alike}", lost_ns, FigureUnit.NS),
             ),
             launches=launches,
         ),
     )
-
-
-def _are_messages(facts: Facts, rows: Ints) -> Rows:
-    """Tell which collectives go from one rank to another; they have no number that ranks share."""
-    names = facts.analysis.communication.collective
-    messages = (name for name in names.strings if name.lower().startswith(_MESSAGES))
-    return names.where(*messages)[rows]
 
 
 def _waited_ns(facts: Facts, causes: tuple[IdleCause, ...]) -> int:
