@@ -40,7 +40,7 @@ def is_annotation(category: str) -> bool:
 
 def is_runtime_call(category: str) -> bool:
     """Tell whether the category is that of calls into a device's runtime or driver."""
-    return category in names.CALL_CATEGORIES
+    return category.endswith(("_runtime", "_driver"))
 
 
 def is_compiled_frame(name: str) -> bool:
