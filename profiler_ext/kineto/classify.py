@@ -43,6 +43,11 @@ def is_runtime_call(category: str) -> bool:
     return category.endswith(("_runtime", "_driver"))
 
 
+def is_driver_call(category: str) -> bool:
+    """Tell whether the category is that of calls into a device's driver."""
+    return category.endswith("_driver")
+
+
 def is_compiled_frame(name: str) -> bool:
     """Tell whether the event spans a compiled Dynamo frame."""
     return names.compile_id(name) is not None

@@ -273,22 +273,22 @@ class EagerJudge:
             return Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE
         is_op = self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu))
         if is_op or self._scaling[cpu] != NO_ROW:
-            return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
+            return Phase.OPTIMIZER, None, self._enqueued.op_evidence
         if self._accumulation[cpu] != NO_ROW:
             # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
             reduces = self._op[cpu] != NO_ROW and names.is_communication(self._op_name(cpu))
             phase = Phase.BACKWARD if reduces else Phase.GRADIENT_ACCUMULATION
-            return phase, None, SiteEvidence.LAUNCHING_OP
+            return phase, None, self._enqueued.op_evidence
         if self._sharding_pass[cpu] != NO_ROW:
             return self._phase_of_sharding(cpu), None, SiteEvidence.SHARDING_RANGE
         engine = int(self._enclosing.engine[cpu])
         if engine == NO_ROW:
             # Autograd numbers what it could differentiate; a factory or a no_grad op has none.
             phase = Phase.OTHER if self._numbered[cpu] == NO_ROW else Phase.FORWARD
-            return phase, None, SiteEvidence.LAUNCHING_OP
+            return phase, None, self._enqueued.op_evidence
         forward_op = self._forward_ops.of_engine(engine)
         is_linked = forward_op is not None
-        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else SiteEvidence.LAUNCHING_OP
+        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else self._enqueued.op_evidence
         return Phase.BACKWARD, forward_op, rule
 
     def _phase_of_sharding(self, cpu: int) -> Phase:
