@@ -48,6 +48,11 @@ def is_driver_call(category: str) -> bool:
     return category.endswith("_driver")
 
 
+def is_all_to_all(name: str) -> bool:
+    """Tell whether an op or a range is an all-to-all, as ``nccl:all_to_all``."""
+    return names.is_communication(name) and "alltoall" in name.replace("_", "")
+
+
 def is_compiled_frame(name: str) -> bool:
     """Tell whether the event spans a compiled Dynamo frame."""
     return names.compile_id(name) is not None

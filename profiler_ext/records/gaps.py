@@ -19,7 +19,8 @@ class GapReason(
     NO_LAUNCH_CALL = (
         "no_launch_call",
         "its launch call is not in the trace",
-        "have no launching call in the trace: they were enqueued before profiling began",
+        "have no launching call in the trace: they were enqueued before profiling began, or the "
+        "profiler lost the call",
         "wait for the device before it begins, with torch.accelerator.synchronize()",
     )
     NO_LAUNCHING_OP = (
@@ -28,6 +29,20 @@ class GapReason(
         "were launched past torch's dispatcher, by a library that is no operator of it",
         "make it an operator with torch.library.custom_op; until then its kernel's name tells "
         "what ran",
+    )
+    NO_CORRELATION_ID = (
+        "no_correlation_id",
+        "the trace does not link it to a call",
+        "have no correlation id in the trace, so that the call that enqueued them is not known",
+        "none: the profiler of this device does not write it; the event's name tells what ran",
+    )
+    OWN_CUDA_GRAPH = (
+        "own_cuda_graph",
+        "replayed by the program's own CUDA graph",
+        "were replayed by a CUDA graph that the program recorded itself: one call launches all of "
+        "its kernels, and no op stands around them",
+        "profile the same work without the graph, or let torch.compile record it, with "
+        'mode="reduce-overhead"',
     )
     GRAPH_NOT_CAPTURED = (
         "graph_not_captured",

@@ -21,6 +21,7 @@ from profiler_ext.attribution.verdicts.forward_ops import ForwardOps
 from profiler_ext.attribution.verdicts.loss_scaling import scaling_ops
 from profiler_ext.attribution.verdicts.unheard import unheard_launches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
+from profiler_ext.attribution.verdicts.without_op import MAY_HAVE_LINE, reason_without_op
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import (
     EagerEvidence,
@@ -124,6 +125,7 @@ class EagerJudge:
                 codes[row],
                 enclosing.events.category.codes[row],
                 enqueued.call[launches] == NO_ROW,
+                np.ma.getmaskarray(enclosing.events.correlation)[row],
                 self._unheard[launches],
                 *(take(codes, each, NO_ROW) for each in named),
                 take(codes, cpu, NO_ROW),
@@ -213,8 +215,9 @@ class EagerJudge:
         self, launch: int, phase: Phase, line: EagerLine, forward_op: str | None
     ) -> _Told:
         """Tell of what no operator launched: a line may have, as it does a kernel."""
-        reason = self._no_op(launch)
-        if reason is not GapReason.NO_LAUNCHING_OP or not line.stack:
+        is_unheard = bool(self._unheard[launch])
+        reason = reason_without_op(self._enclosing.events, self._enqueued, launch, is_unheard)
+        if reason not in MAY_HAVE_LINE or not line.stack:
             return _Told(None, phase, gap=reason)
         return _Told(None, phase, forward_op)
 
@@ -238,26 +241,6 @@ class EagerJudge:
             level=Level.LINE,
             evidence=line.evidence,
         )
-
-    def _no_op(self, launch: int) -> GapReason:
-        """Say why no operator launched it.
-
-        The Python wrapper gives each launch of a generated kernel an event of its name; a replay of
-        a CUDA graph that the program recorded has one call for all, and only a wrapper in C++ none,
-        which outside every graph call is AOTInductor's.
-        """
-        call = int(self._enqueued.call[launch])
-        if call == NO_ROW:
-            return GapReason.NO_LAUNCH_CALL
-        if self._unheard[launch]:
-            return GapReason.THREAD_NOT_RECORDED
-        events, cpu = self._enclosing.events, int(self._enqueued.cpu[launch])
-        name = events.name[int(self._enqueued.event[launch])]
-        launched_by_wrapper = cpu != NO_ROW and events.name[cpu] == name
-        is_replayed = names.is_graph_launch(events.name[call])
-        if classify.is_generated_kernel(name) and not launched_by_wrapper and not is_replayed:
-            return GapReason.AOT_INDUCTOR
-        return GapReason.NO_LAUNCHING_OP
 
     def _module(self, cpu: int) -> str | None:
         """Return the module whose parameters FSDP gathers or reduces, where it does."""

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.collectives import transfers_ns, where_most
+from profiler_ext.findings.enclosing import enclosing
 from profiler_ext.findings.facts import Facts, Lacking, Rows, where_of
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.pace import NO_ROW
 from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.kineto.classify import is_all_to_all
 from profiler_ext.records import IdleCause, Ints
 
 _LEAST = 0.03
@@ -101,10 +104,19 @@ def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
 
 
 def _are_messages(facts: Facts, rows: Ints) -> Rows:
-    """Tell which collectives go from one rank to another; they have no number that ranks share."""
-    names = facts.analysis.communication.collective
+    """Tell which collectives go from one rank to another; they have no number that ranks share.
+
+    NCCL sends all-to-alls with the kernel of messages: the range around the call tells them apart.
+    """
+    communication, events = facts.analysis.communication, facts.analysis.recording.trace.events
+    names = communication.collective
     messages = (name for name in names.strings if name.lower().startswith(_MESSAGES))
-    return names.where(*messages)[rows]
+    calls = facts.pace.call[communication.launch[rows]]
+    known = np.flatnonzero(calls != NO_ROW)
+    of_all = np.zeros(len(rows), np.bool_)
+    for name in filter(is_all_to_all, events.name.strings):
+        of_all[known] |= enclosing(events, calls[known], name) != calls[known]
+    return names.where(*messages)[rows] & ~of_all
 
 
 def _waited_ns(facts: Facts, causes: tuple[IdleCause, ...]) -> int:
