@@ -1,4 +1,4 @@
-"""Owns on which device and stream something ran, and which op launched it, as each torch says it."""
+"""Owns on which device and stream something ran, and its op's id, as each torch writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what older torchs and other accelerators call the events that Kineto's categories name today.
+"""Owns what older torchs and other accelerators call the events that have categories today.
 
 The columns have today's categories; each event stays as it was written in ``Trace.raw``.
 """

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from profiler_ext.records.communication import (
     NO_COMMUNICATION,
     NO_LATENESS,
@@ -167,3 +169,22 @@ class Analysis:
     notes: tuple[str, ...] = ()
     library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()
     derived: Derived = field(default_factory=Derived, init=False, compare=False, repr=False)
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """All that was launched ran on the CPU: no event of a device is in the trace."""
+        return len(self.launches) > 0 and bool(np.ma.getmaskarray(self.launches.stream).all())
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices that something ran on, by the names in the trace, each once.
+
+        A trace lists all devices of its machine, whether the program used them or not.
+        """
+        if self.is_on_cpu:
+            return ("CPU",)
+        used = set(self.launches.device.tolist())
+        listed = self.recording.trace.devices
+        own = [each for each in listed if each.id in used] if len(self.launches) else listed
+        named = (each.name.strip() or f"device {each.id}, which has no name" for each in own)
+        return tuple(dict.fromkeys(named))

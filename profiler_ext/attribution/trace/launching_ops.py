@@ -46,7 +46,7 @@ def find_launching_events(
     is_op = flag_rows(events.category, classify.is_op)
     by_id = find_unique(events.external_id, np.flatnonzero(is_op), events.external_id[rows])
     nested = take(nesting.parent, call, NO_ROW).astype(np.int64)
-    op = take(nesting.nearest(is_op), nested, NO_ROW)
+    op = take(nesting.nearest(is_op), nested, NO_ROW).astype(np.int64)
     if not _ids_name_ops(events, rows, by_id, op):
         return LaunchingEvents(nested, ids_name_ops=False)
     decides = (by_id != NO_ROW) & ((op == NO_ROW) | _overlaps(events, call, by_id))

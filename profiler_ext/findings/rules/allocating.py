@@ -51,8 +51,9 @@ def _when(facts: Facts, rows: Ints) -> str:
 RULE = Rule(
     name="allocating",
     title="Memory that is taken from the driver within steps",
-    means="In the usual step the CPU was in `cudaMalloc`, `cudaFree` or their like while the device "
-    "had nothing to run. Of one recorded step, which may be the program's first, it says so.",
+    means="In the usual step the CPU was in `cudaMalloc`, `cudaFree` or their like while the "
+    "device had nothing to run. Of one recorded step, which may be the program's first, it says "
+    "so.",
     because="torch keeps the memory that it has taken. It asks the driver again where "
     "`empty_cache()` gave it back, or where sizes change so that no kept piece fits.",
     remedy="Do not empty the cache in the loop; pad to few sizes; "
