@@ -1,0 +1,1 @@
+"""An independent reader of traces: what each launch is, by nesting and unions of intervals alone."""
