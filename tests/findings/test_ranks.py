@@ -71,11 +71,11 @@ def test_of_one_rank_alone_each_takes_no_longer_than_the_quickest_of_those_alike
     assert found.sureness is Sureness.UPPER_BOUND
 
 
-def alone(took: list[int], collective: str = "allreduce") -> Analysis:
+def alone(took: list[int], collective: str = "allreduce", op: str = "c10d::allreduce_") -> Analysis:
     """A step of all-reduces, or of others, after a product, of one rank alone."""
     script = Script()
     for each in took:
-        script.launch(NCCL, each, op="c10d::allreduce_")
+        script.launch(NCCL, each, op=op)
     script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", 10 * MS, op="aten::mm")
     script.wait()
     script.end_step()
@@ -138,6 +138,12 @@ def test_of_one_rank_alone_collectives_that_take_longer_than_equal_ones_say_that
 
 
 def test_of_messages_merged_ranks_do_not_tell_who_came_last() -> None:
-    found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "sendrecv"))
+    found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "sendrecv", "c10d::send"))
     assert found.what == "this rank waits for messages of others, as stages of a pipeline do"
     assert found.remedy.startswith("more micro-batches")
+
+
+def test_an_all_to_all_is_no_message_of_a_pipeline_though_the_same_kernel_runs_it() -> None:
+    for op in ("nccl:all_to_all", "c10d::alltoall_base_"):
+        found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "sendrecv", op))
+        assert found.what.startswith("this rank waits for others: its collectives take longer")

@@ -1,1 +1,1 @@
-"""An independent reader of traces: what each launch is, by nesting and unions of intervals alone."""
+"""An independent reader of traces: nesting and unions of intervals, and none of our code."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from exporters.table_kinds import table_called
 from profiler_ext.records import Analysis, GapReason, Scope
 from tests.independent.reader import Interval, Launch, by_op, union
 
@@ -92,6 +93,17 @@ def idle(analysis: Analysis, found: Sequence[Launch]) -> Sides:
     return {key: (ledger[key], pieces[key]) for key in theirs}, same
 
 
+def tables(analysis: Analysis, found: Sequence[Launch]) -> Sides:
+    """Return what ``by_op`` and ``coverage`` add up to: what the steps launched; their time."""
+    rows, positions = analysis.launches, analysis.recording.trace.events.position
+    in_steps = set(positions[rows.event[~np.ma.getmaskarray(rows.step)]].tolist())
+    took = sum(e.end_ns - e.start_ns for e in (f.event for f in found) if e.at in in_steps)
+    devices = {_device(each.event, analysis) for each in found} or {0}
+    wall = sum(end - start for start, end in windows(analysis).values()) * len(devices)
+    by_op_, coverage = (table_called(name).make(analysis) for name in ("by_op", "coverage"))
+    return tuple(int(each.duration_ns.sum()) for each in (by_op_, coverage)), (took, wall)
+
+
 def exposed(analysis: Analysis, found: Sequence[Launch]) -> Sides:
     """Return for each device how long it ran collectives and nothing else."""
     positions = analysis.recording.trace.events.position
@@ -128,7 +140,7 @@ def unnamed_collectives(analysis: Analysis, found: Sequence[Launch]) -> list[str
 
 def assert_same(analysis: Analysis, found: Sequence[Launch]) -> None:
     """Assert that both sides say the same of everything."""
-    for compare in (ran, launching_ops, time_by_op, eager_ops, idle, exposed):
+    for compare in (ran, launching_ops, time_by_op, eager_ops, idle, tables, exposed):
         ours, theirs = compare(analysis, found)
         assert ours == theirs, compare.__name__
     assert unnamed_collectives(analysis, found) == []

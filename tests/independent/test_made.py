@@ -48,6 +48,24 @@ def test_a_step_made_by_hand_is_what_intervals_alone_say(tmp_path: Path) -> None
     held.assert_same(attribute(read_recording(path)), launches(read_events(path)))
 
 
+@pytest.mark.parametrize(
+    ("event", "changes", "differs"),
+    [
+        (13, {"ts": 211}, "ran"),
+        (7, {"args": {"correlation": 12, "device": 0, "stream": 7}}, "launching_ops"),
+        (5, {"name": "aten::sub_"}, "time_by_op"),
+        (1, {"name": "aten::addmm"}, "eager_ops"),
+        (13, {"dur": 50}, "idle"),
+    ],
+)
+def test_what_another_file_says_is_not_the_same(event, changes, differs, tmp_path) -> None:
+    trace = MADE["torch_1_9"]()
+    analysis = attribute(read_recording(written(tmp_path, trace)))
+    trace["traceEvents"][event] |= changes
+    ours, theirs = getattr(held, differs)(analysis, launches(read_events(written(tmp_path, trace))))
+    assert ours != theirs
+
+
 def ops(analysis: Analysis) -> list[tuple[str | None, str, str]]:
     places = {int(launch): analysis.places[place] for launch, place in _shares(analysis)}
     told = zip(*(getattr(analysis.launches, key) for key in ("phase", "evidence")), strict=True)
