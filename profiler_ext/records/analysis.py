@@ -185,6 +185,6 @@ class Analysis:
             return ("CPU",)
         used = set(self.launches.device.tolist())
         listed = self.recording.trace.devices
-        own = [each for each in listed if each.id in used] if len(self.launches) else listed
+        own = [each for each in listed if each.id in used] or listed
         named = (each.name.strip() or f"device {each.id}, which has no name" for each in own)
         return tuple(dict.fromkeys(named))

@@ -117,6 +117,12 @@ def test_an_mtias_events_are_its_work_and_waits_are_none(analysed) -> None:
     assert heading(analysis) == "profile · ARTEMIS · 1 step · 2 launches"
 
 
+def test_a_device_that_is_listed_by_another_number_has_its_name(tmp_path) -> None:
+    trace = MADE["mtia"]() | {"deviceProperties": [{"id": 0, "name": "ARTEMIS"}]}
+    analysis = attribute(read_recording(written(tmp_path, trace)))
+    assert heading(analysis) == "profile · ARTEMIS · 1 step · 2 launches"
+
+
 def test_an_xpus_queue_is_its_stream_and_of_two_calls_the_outer_one_launches(analysed) -> None:
     analysis = analysed("xpu")
     assert [op for op, _, _ in ops(analysis)] == ["aten::mul", "aten::add", None]
