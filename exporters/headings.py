@@ -26,7 +26,7 @@ def _heading(analysis: Analysis, rank: str, launches: int) -> str:
     parts = [
         _command_text(settings),
         f"torch {settings.torch_version}" if settings.torch_version else "",
-        ", ".join(dict.fromkeys(device.name for device in analysis.recording.trace.devices)),
+        ", ".join(analysis.device_names),
         rank,
         f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}",
         f"{launches:,} launches",

@@ -57,7 +57,7 @@ def session_facts(asked: Asked) -> SessionFacts:
         asked: a session, or several ranks.
     """
     settings = asked.analyses[0].recording.settings
-    devices = (d.name for each in asked.analyses for d in each.recording.trace.devices)
+    devices = (name for each in asked.analyses for name in each.device_names)
     steps = [(each, number) for each in asked.analyses for number in walls_ns(each)]
     return SessionFacts(
         command=list(settings.command),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_ext.attribution.places.phases import differentiates, is_leaked
+from profiler_ext.attribution.reading_notes import reading_notes
 from profiler_ext.attribution.trace.lookups import flag_rows
 from profiler_ext.records import CacheState, GapReason, Launches, Recording, Settings
 
@@ -39,7 +40,7 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     failures = [f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _SAID]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
-    notes += [_clamped_note(recording)]
+    notes += [_clamped_note(recording), *reading_notes(recording, launches)]
     return (*(note for note in notes if note), *failures)
 
 

@@ -162,7 +162,7 @@ class _Ranked:
 
     def described(self) -> Run:
         first = self.run.analyses[0].recording
-        devices = (d.name for a in self.run.analyses for d in a.recording.trace.devices)
+        devices = (name for analysis in self.run.analyses for name in analysis.device_names)
         return Run(
             name=self.run.name,
             command=first.settings.command,

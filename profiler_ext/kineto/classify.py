@@ -40,7 +40,20 @@ def is_annotation(category: str) -> bool:
 
 def is_runtime_call(category: str) -> bool:
     """Tell whether the category is that of calls into a device's runtime or driver."""
-    return category in names.CALL_CATEGORIES
+    return category.endswith(("_runtime", "_driver"))
+
+
+def is_profiler_range(category: str) -> bool:
+    """Tell whether the category is that of ranges in which a device's counters were read.
+
+    Kineto lays them out evenly over the recording. Source: ``CuptiRangeProfiler.cpp``.
+    """
+    return category.endswith("_profiler_range")
+
+
+def is_driver_call(category: str) -> bool:
+    """Tell whether the category is that of calls into a device's driver."""
+    return category.endswith("_driver")
 
 
 def is_compiled_frame(name: str) -> bool:

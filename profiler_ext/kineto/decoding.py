@@ -17,7 +17,8 @@ from profiler_ext.kineto import event_json
 from profiler_ext.kineto.checking import check_names
 from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Id, shapes_of
 from profiler_ext.kineto.growing import GrowingColumn
-from profiler_ext.kineto.names import DEVICE_CATEGORIES
+from profiler_ext.kineto.queues import devices_of, external_ids_of, streams_of
+from profiler_ext.kineto.spellings import DEVICE_SPELLINGS, in_todays_categories
 from profiler_ext.kineto.times import TIMES, nanoseconds, of_doubles
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
 
@@ -166,7 +167,8 @@ class GrowingColumns:
         category = self._categories.codes([event.cat for event in complete], count)
         # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
         rows = self._on_device(category)
-        on_device = [args[row] for row in rows.tolist()]
+        ran = [complete[row] for row in rows.tolist()]
+        on_device = [each.args or NO_ARGS for each in ran]
         return _Part(
             position=position,
             name=self._names.codes([event.name for event in complete], count),
@@ -175,11 +177,11 @@ class GrowingColumns:
             start_ns=_times_ns("ts", [event.ts for event in complete], position),
             duration_ns=_times_ns("dur", [event.dur for event in complete], position),
             correlation=_ids([a.correlation for a in args]),
-            external_id=_ids([a.external_id for a in args]),
+            external_id=external_ids_of(args, _ids),
             sequence_number=_ids([a.sequence_number for a in args]),
             fwd_thread_id=_ids([a.fwd_thread_id for a in args]),
-            device=_spread(_ids([a.device for a in on_device]), rows, count),
-            stream=_spread(_ids([a.stream for a in on_device]), rows, count),
+            device=_spread(devices_of(on_device, [each.pid for each in ran], _ids), rows, count),
+            stream=_spread(streams_of(on_device, [each.tid for each in ran], _ids), rows, count),
             bytes_moved=_spread(_ids([a.bytes_moved for a in on_device]), rows, count),
             launch_shape=_spread(
                 self._shapes.codes(shapes_of(on_device), len(rows)), rows, count, 0
@@ -187,7 +189,7 @@ class GrowingColumns:
         )
 
     def _on_device(self, category: Codes) -> Ints:
-        codes = [self._categories[c] for c in DEVICE_CATEGORIES if c in self._categories]
+        codes = [self._categories[c] for c in DEVICE_SPELLINGS if c in self._categories]
         is_device = np.zeros(len(category), np.bool_)
         for code in codes:
             is_device |= category == code
@@ -205,11 +207,10 @@ class GrowingColumns:
             raise ValueError("its times span more than 73 years")
 
     def _events(self, whole: _Part) -> Events:
-        category = Interned(whole.category, tuple(self._categories))
-        return Events(
+        events = Events(
             position=whole.position,
             name=Interned(whole.name, tuple(self._names)),
-            category=category,
+            category=Interned(whole.category, tuple(self._categories)),
             thread=whole.thread,
             threads=tuple(Thread(*ids) for ids in self._threads),
             start_ns=whole.start_ns,
@@ -225,6 +226,7 @@ class GrowingColumns:
                 whole.launch_shape, ("", *(f"[{text.decode()}]" for text in [*self._shapes][1:]))
             ),
         )
+        return in_todays_categories(events)
 
 
 def _last_end(start_ns: Ints, duration_ns: Ints) -> int:
@@ -242,7 +244,7 @@ def _times_ns(key: str, times: list[Any], positions: Ints) -> Ints:
     return exact
 
 
-def _ids(values: list[Id]) -> Ints:
+def _ids(values: Sequence[Id]) -> Ints:
     try:
         return np.fromiter(values, np.int64, len(values))
     except (TypeError, ValueError, OverflowError):

@@ -20,13 +20,15 @@ Id = int | str | None
 
 
 class Args(msgspec.Struct, gc=False):
-    """The arguments that become columns; old traces hold some of them as strings."""
+    """The arguments that become columns; old traces hold some as strings, or write them small."""
 
     external_id: Id = msgspec.field(default=ABSENT, name="External id")
+    small_external_id: Id = msgspec.field(default=ABSENT, name="external id")
     sequence_number: Id = msgspec.field(default=ABSENT, name="Sequence number")
     fwd_thread_id: Id = msgspec.field(default=ABSENT, name="Fwd thread id")
     device: Id = ABSENT
     stream: Id = ABSENT
+    sycl_queue: Id = msgspec.field(default=ABSENT, name="sycl queue")
     correlation: Id = ABSENT
     bytes_moved: Id = msgspec.field(default=ABSENT, name="bytes")
     registers: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.REGISTERS.value)

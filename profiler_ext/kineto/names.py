@@ -19,6 +19,7 @@ class Category(StrEnum):
     CUDA_RUNTIME = "cuda_runtime"
     CUDA_DRIVER = "cuda_driver"
     XPU_RUNTIME = "xpu_runtime"
+    XPU_DRIVER = "xpu_driver"
     MTIA_RUNTIME = "mtia_runtime"
     PRIVATE_RUNTIME = "privateuse1_runtime"
     PRIVATE_DRIVER = "privateuse1_driver"
@@ -39,14 +40,7 @@ DEVICE_CATEGORIES = (Category.KERNEL, Category.GPU_MEMCPY, Category.GPU_MEMSET)
 WORK_CATEGORIES = (*DEVICE_CATEGORIES, Category.CPU_OP)
 """What runs on a device, and the ops."""
 
-CALL_CATEGORIES = (
-    Category.CUDA_RUNTIME,
-    Category.CUDA_DRIVER,
-    Category.XPU_RUNTIME,
-    Category.MTIA_RUNTIME,
-    Category.PRIVATE_RUNTIME,
-    Category.PRIVATE_DRIVER,
-)
+CALL_CATEGORIES = tuple(c for c in Category if c.endswith(("_runtime", "_driver")))
 """Calls of the CPU into a device's runtime or driver; ROCm's are called ``cuda_*`` too."""
 
 
@@ -99,7 +93,10 @@ _EVALUATED = re.compile(r"autograd::engine::evaluate_function: (.+)")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})", re.ASCII)
 _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
 _ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
-_LAUNCH_CALL = re.compile(r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*")
+_LAUNCH_CALL = re.compile(
+    r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*"
+    r"|zeCommandListAppend(Launch|Memory)\w*"
+)
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
 _GRAPH_RECORDING = re.compile(r"CUDAGraphNode\.record\b.*")
 _GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")

@@ -17,6 +17,8 @@ _UNPACK = "{} data; unpack it, and give what is inside"
 _WIDE = re.compile(rb'\xff\xfe|\xfe\xff|\0\0\xfe\xff|[{\[\s]\0{1,3}["{\[\s]|\0{1,3}[{\[\s]\0')
 """With a byte order mark or without; in UTF-8 no value begins with a NUL or has one next."""
 _TABLE = re.compile(rb'[\w"-]+(?:,[\w"-]+)+\r?\n')
+_LOG = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ")
+"""How each line of torch's own logs begins. Source: ``torch/_logging/_internal.py``."""
 _TAR_MAGIC = slice(257, 262)
 _NAMED = (
     ((".nsys-rep", ".qdrep"), f"a report of Nsight Systems and not JSON; {_INSTEAD}"),
@@ -61,6 +63,11 @@ def kind_of(path: Path, text: bytes) -> str:
         return f"a profile of JAX or XProf and not JSON; {_INSTEAD}"
     if text[_TAR_MAGIC] == b"ustar":
         return _UNPACK.format("tar")
+    if _LOG.match(text):
+        return (
+            "a log of TORCH_TRACE or TORCH_LOGS, which says what torch compiled and has no times "
+            "of a device (tlparse shows it)"
+        )
     named = (told for suffixes, told in _NAMED if path.suffix in suffixes)
     begun = (told for magic, told in _KINDS if text.startswith(magic))
     tables = (f"a table in CSV; {_OF_A_SESSION}" for _ in [0] if _TABLE.match(text))

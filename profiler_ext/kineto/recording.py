@@ -27,6 +27,7 @@ from profiler_ext.kineto.checking import OverLimitError, decoded
 from profiler_ext.kineto.distributed import with_rank
 from profiler_ext.kineto.document import EVENTS_KEY, EXTENSION_KEY
 from profiler_ext.kineto.events import original, with_arguments
+from profiler_ext.kineto.names import WORK_CATEGORIES
 from profiler_ext.kineto.reader import SCHEMA_KEY, read_document, shape_error, trace_of
 from profiler_ext.kineto.writers import RECORD, other_writer
 from profiler_ext.records import (
@@ -156,11 +157,9 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
     """
     document = read_document(path, jobs)
     extension = document.header.pop(EXTENSION_KEY, None)
-    if extension is None and SCHEMA_KEY not in document.header:
-        told = other_writer(document.header) or f"another tool wrote it; {RECORD}"
-        raise shape_error(path, f'no "{SCHEMA_KEY}" in it: {told}')
     trace = trace_of(path, document)
     if extension is None:
+        _check_is_kinetos(path, trace)
         return with_rank(Recording(trace))
     ours = _extension(path, extension)
     recording = Recording(
@@ -174,6 +173,18 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
         ours.cells,
     )
     return with_rank(recording)
+
+
+def _check_is_kinetos(path: Path, trace: Trace) -> None:
+    """Raise unless torch.profiler wrote it; tools that cut a trace may leave its header out."""
+    header = {key: msgspec.Raw(value) for key, value in trace.header}
+    if SCHEMA_KEY in header:
+        return
+    told = other_writer(header)
+    if told is None and trace.events.category.where(*WORK_CATEGORIES).any():
+        return
+    told = told or f"another tool wrote it; {RECORD}"
+    raise shape_error(path, f'no "{SCHEMA_KEY}" in it: {told}')
 
 
 def in_utf8(recording: Recording) -> Recording:

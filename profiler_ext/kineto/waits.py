@@ -15,6 +15,9 @@ _ALLOCATION = re.compile(
 _FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free\w*")
 _DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
 _HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
+_OF_SOME_HOST = re.compile(
+    r"Memcpy \w+ \((?:(?:Host|Memory) -> \w+|\w+ -> (?:Host|Memory))\)|dma_request"
+)
 _PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> Pageable)\)")
 
 
@@ -40,6 +43,14 @@ def pageable_copy(name: str) -> str | None:
     """Return the way of a copy from or to pageable memory, ``HtoD`` or ``DtoH``."""
     match = _PAGEABLE.fullmatch(name)
     return None if match is None else match["way"]
+
+
+def is_copy_of_unknown_memory(name: str) -> bool:
+    """Tell whether it copies from or to a host's memory, and does not say if that is pageable.
+
+    Source: ``libkineto/src/RocprofActivity_inl.h`` (``Host -> Device``).
+    """
+    return _OF_SOME_HOST.fullmatch(name) is not None
 
 
 def is_allocation(name: str) -> bool:

@@ -13,6 +13,11 @@ _LIST = (
     "it is a list: Chrome and torch's legacy autograd profiler write one, Kineto an object; "
     + RECORD
 )
+_ASCEND = (b'"Ascend Hardware"', b'"async_npu"', b'"HostToDevice"', b'"Overlap Analysis"')
+_ASCEND_LIST = (
+    "it is a list of events, as torch_npu's trace_view.json is: traces of Ascend devices are not "
+    "read; MindStudio Insight reads them"
+)
 _BY_KEY = (
     ("viztracer_metadata", b"", f"VizTracer wrote it; {RECORD}"),
     ("$schema", b"speedscope", f"it is a profile for speedscope; {RECORD}"),
@@ -44,9 +49,11 @@ def other_writer(header: Mapping[str, msgspec.Raw]) -> str | None:
 
 def writer_of_text(text: bytes) -> str | None:
     """Return who wrote text that is no single JSON object, and the remedy, if it tells."""
-    if text.lstrip()[:1] == b"[":
-        return _LIST
     beginning = text[:_BEGINNING_BYTES]
+    if text.lstrip()[:1] == b"[":
+        some = beginning + text[-_BEGINNING_BYTES:]
+        is_ascend = any(word in some for word in _ASCEND)
+        return _ASCEND_LIST if is_ascend else _LIST
     if any(word in beginning for word in _NSIGHT):
         return f"Nsight Systems wrote it, a line of JSON for each event; {RECORD}"
     return None

@@ -192,3 +192,22 @@ class Analysis:
     def launch_count(self) -> int:
         """How many launches the steps enqueued; what the trace has of before and after is more."""
         return int(np.count_nonzero(~np.ma.getmaskarray(self.launches.step)))
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """All that was launched ran on the CPU: no event of a device is in the trace."""
+        return len(self.launches) > 0 and bool(np.ma.getmaskarray(self.launches.stream).all())
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices that something ran on, by the names in the trace, each once.
+
+        A trace lists all devices of its machine, whether the program used them or not.
+        """
+        if self.is_on_cpu:
+            return ("CPU",)
+        used = set(self.launches.device.tolist())
+        listed = self.recording.trace.devices
+        own = [each for each in listed if each.id in used] or listed
+        named = (each.name.strip() or f"device {each.id}, which has no name" for each in own)
+        return tuple(dict.fromkeys(named))

@@ -244,6 +244,12 @@ class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.
         "the op that launched it",
         "was launched while this op ran, outside of compiled graphs",
     )
+    ENCLOSING_OP = (
+        "enclosing_op",
+        "the op around its launch call",
+        "was launched while this op ran on its thread; the trace's external ids, which are those "
+        "of correlations, do not confirm it",
+    )
     AUTOGRAD_SEQUENCE = (
         "autograd_sequence_number",
         "the op, and autograd's number",

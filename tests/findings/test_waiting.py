@@ -15,7 +15,7 @@ from profiler_ext.findings.rules import (
     synchronisation,
 )
 from profiler_ext.records import Analysis
-from tests.findings.stepping import MS, US, Script, is_silent, only, trained
+from tests.findings.stepping import MS, US, Script, is_silent, judged, only, trained
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -126,11 +126,12 @@ def test_a_loader_that_the_device_is_not_through_with_yet_is_none() -> None:
     assert is_silent(data_loader.RULE, loading(2))
 
 
-def taking(call: str) -> Analysis:
+def taking(call: str, steps: int = 3, of: int | None = None) -> Analysis:
     script = Script()
-    for _ in range(3):
+    for step in range(steps):
         batch(script, 20, 20)
-        script.work(call, 5 * MS, "cuda_runtime")
+        if of is None or step < of:
+            script.work(call, 5 * MS, "cuda_runtime")
         batch(script, 20, 20)
         script.end_step()
     return script.analysis()
@@ -140,6 +141,16 @@ def test_memory_from_the_driver_keeps_the_device_waiting() -> None:
     found = only(allocating.RULE, taking("cudaMalloc"))
     assert 4 * MS < found.at_stake_ns <= 5 * MS
     assert "empty_cache" in found.remedy
+
+
+def test_what_a_program_does_as_it_starts_is_not_said_of_each_step() -> None:
+    waits = "the device waits while memory is taken from the driver, "
+    assert only(allocating.RULE, taking("cudaMalloc")).what == f"{waits}in each step"
+    (alone,) = judged(allocating.RULE, taking("cudaFree", steps=1)).found
+    assert alone.what == f"{waits}in the one step that was recorded"
+    (of_two,) = judged(allocating.RULE, taking("cudaFree", of=2)).found
+    assert of_two.what == f"{waits}in 2 of 3 steps"
+    assert is_silent(allocating.RULE, taking("cudaFree", of=1))
 
 
 def test_a_call_that_takes_no_memory_is_none() -> None:

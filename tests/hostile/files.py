@@ -215,6 +215,17 @@ WRITERS = {
         content(b"\n\xe2\x93\xb1\x01\x08\x01\x12\x09/host:CPU" + b"\x1a" * 99), "XProf"
     ),
     "a tar archive": Case(content(b"trace.json".ljust(257, b"\0") + b"ustar\x0000"), "tar"),
+    "a trace of torch_npu": Case(
+        content(dumped([{"ph": "M", "name": "process_name", "args": {"name": "Ascend Hardware"}}])),
+        "torch_npu's trace_view.json",
+    ),
+    "a log of TORCH_TRACE": Case(
+        content(
+            b"V1206 15:18:15.925000 1500233 torch/_logging/structured.py:23] "
+            b'{"str": ["train.py", 0]}\n'
+        ),
+        "a log of TORCH_TRACE",
+    ),
     "a recording of perf": Case(content(b"PERFILE2" + b"\0" * 99), "perf"),
     "a recording of memray": Case(content(b"memray\0" + b"\x01" * 99), "memray"),
     "a CPU profile of V8": Case(content(dumped({"nodes": [], "timeDeltas": []})), "V8"),

@@ -54,6 +54,9 @@ def test_names_are_parsed(function, name, value):
         "cudaMemcpyAsync",
         "hipModuleLaunchKernel",
         "hipExtModuleLaunchKernel",
+        "urEnqueueKernelLaunch",
+        "zeCommandListAppendLaunchKernel",
+        "zeCommandListAppendMemoryCopy",
     ],
 )
 def test_launch_calls_are_known(name):

@@ -6,16 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import (
-    NO_ROW,
-    Flags,
-    find_unique,
-    flag_rows,
-    take,
-)
+from profiler_ext.attribution.trace.launching_ops import find_launching_events
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, find_unique, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, Ints, numbered
+from profiler_ext.records import Events, Ints, SiteEvidence, numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +24,7 @@ class EnqueuedLaunches:
         enqueue_ns: when the CPU enqueued it.
         queue: number of its device and stream; what one queue gets, it runs in order.
         on_cpu: the trace holds no device events, so CPU events are the launches.
+        ids_name_ops: external ids are those of ops, so that they confirm ``cpu``.
     """
 
     event: Ints
@@ -37,10 +33,16 @@ class EnqueuedLaunches:
     enqueue_ns: Ints
     queue: Ints
     on_cpu: bool
+    ids_name_ops: bool = True
 
     def __len__(self) -> int:
         """Return the number of launches."""
         return len(self.event)
+
+    @property
+    def op_evidence(self) -> SiteEvidence:
+        """What tells the op that launched something."""
+        return SiteEvidence.LAUNCHING_OP if self.ids_name_ops else SiteEvidence.ENCLOSING_OP
 
 
 def work_name(events: Events, row: int) -> str:
@@ -68,9 +70,10 @@ def find_launches(events: Events, nesting: Nesting) -> EnqueuedLaunches:
         return _on_cpu(events, nesting)
     rows = device_rows[np.lexsort((device_rows, events.start_ns[device_rows]))]
     call = _launching_calls(events, rows)
-    queue, cpu = _queues(events, rows), _cpu_events(events, nesting, rows, call)
+    queue = _queues(events, rows)
+    cpu, ids_name_ops = find_launching_events(events, nesting, rows, call)
     enqueue_ns = _enqueue_ns(events, rows, call, queue)
-    return EnqueuedLaunches(rows, call, cpu, enqueue_ns, queue, on_cpu=False)
+    return EnqueuedLaunches(rows, call, cpu, enqueue_ns, queue, False, ids_name_ops)
 
 
 def _enqueue_ns(events: Events, rows: Ints, call: Ints, queue: Ints) -> Ints:
@@ -124,23 +127,17 @@ def _queues(events: Events, rows: Ints) -> Ints:
 
 
 def _launching_calls(events: Events, rows: Ints) -> Ints:
-    """Follow each device event's correlation to the one runtime call that has it."""
-    calls = np.flatnonzero(flag_rows(events.category, classify.is_runtime_call))
-    return find_unique(events.correlation, calls, events.correlation[rows])
+    """Follow each device event's correlation to the one runtime call that has it.
 
-
-def _cpu_events(events: Events, nesting: Nesting, rows: Ints, call: Ints) -> Ints:
-    """Find the innermost CPU event around each launching call.
-
-    The external id names the operator exactly; the times of a call are those of another
-    clock, so they only decide which range within that operator it is.
+    A driver call within a runtime call of the same correlation is a part of it, as on an XPU.
     """
-    is_op = flag_rows(events.category, classify.is_op)
-    op_rows = np.flatnonzero(is_op)
-    by_id = find_unique(events.external_id, op_rows, events.external_id[rows])
-    by_time = take(nesting.parent, call, NO_ROW)
-    op_by_time = take(nesting.nearest(is_op), by_time, NO_ROW)
-    return np.where((by_id == NO_ROW) | (by_id == op_by_time), by_time, by_id)
+    calls = np.flatnonzero(flag_rows(events.category, classify.is_runtime_call))
+    found = find_unique(events.correlation, calls, events.correlation[rows])
+    if (found != NO_ROW).all():
+        return found
+    outer = calls[~flag_rows(events.category, classify.is_driver_call)[calls]]
+    of_runtime = find_unique(events.correlation, outer, events.correlation[rows])
+    return np.where(found == NO_ROW, of_runtime, found)
 
 
 def _on_cpu(events: Events, nesting: Nesting) -> EnqueuedLaunches:

@@ -36,6 +36,7 @@ from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, tak
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import Events, Ints, Step, first_rows
 
 _NEVER = np.iinfo(np.int64).min
@@ -118,7 +119,7 @@ def _on_device(
 def _computing(events: Events, enqueued: EnqueuedLaunches) -> Flags:
     """Flag the launches of the queue of each device that computes longest, and collectives."""
     rows = enqueued.event
-    is_collective = flag_rows(events.name, names.is_communication)[rows]
+    is_collective = flag_rows(events.name, is_communication)[rows]
     computes = flag_rows(events.category, classify.is_kernel)[rows] & ~is_collective
     queues, number = np.unique(enqueued.queue, return_inverse=True)
     took_ns = np.bincount(number, events.duration_ns[rows] * computes, len(queues))

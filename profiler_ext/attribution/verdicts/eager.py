@@ -21,6 +21,7 @@ from profiler_ext.attribution.verdicts.forward_ops import ForwardOps
 from profiler_ext.attribution.verdicts.loss_scaling import scaling_ops
 from profiler_ext.attribution.verdicts.unheard import unheard_launches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
+from profiler_ext.attribution.verdicts.without_op import MAY_HAVE_LINE, reason_without_op
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import (
@@ -125,6 +126,7 @@ class EagerJudge:
                 codes[row],
                 enclosing.events.category.codes[row],
                 enqueued.call[launches] == NO_ROW,
+                np.ma.getmaskarray(enclosing.events.correlation)[row],
                 self._unheard[launches],
                 *(take(codes, each, NO_ROW) for each in named),
                 take(codes, cpu, NO_ROW),
@@ -214,8 +216,9 @@ class EagerJudge:
         self, launch: int, phase: Phase, line: EagerLine, forward_op: str | None
     ) -> _Told:
         """Tell of what no operator launched: a line may have, as it does a kernel."""
-        reason = self._no_op(launch)
-        if reason is not GapReason.NO_LAUNCHING_OP or not line.stack:
+        is_unheard = bool(self._unheard[launch])
+        reason = reason_without_op(self._enclosing.events, self._enqueued, launch, is_unheard)
+        if reason not in MAY_HAVE_LINE or not line.stack:
             return _Told(None, phase, gap=reason)
         return _Told(None, phase, forward_op)
 
@@ -240,25 +243,6 @@ class EagerJudge:
             evidence=line.evidence,
         )
 
-    def _no_op(self, launch: int) -> GapReason:
-        """Say why no operator launched it.
-
-        The Python wrapper gives each launch of a generated kernel an event of its name; a replay of
-        a CUDA graph that the program recorded has one call for all, and only a wrapper in C++ none,
-        which outside every graph call is AOTInductor's.
-        """
-        call = int(self._enqueued.call[launch])
-        if call == NO_ROW:
-            return GapReason.NO_LAUNCH_CALL
-        if self._unheard[launch]:
-            return GapReason.THREAD_NOT_RECORDED
-        events, cpu = self._enclosing.events, int(self._enqueued.cpu[launch])
-        name = events.name[int(self._enqueued.event[launch])]
-        by_wrapper = cpu != NO_ROW and events.name[cpu] == name
-        is_told = by_wrapper or names.is_graph_launch(events.name[call])
-        is_aot = classify.is_generated_kernel(name) and not is_told
-        return GapReason.AOT_INDUCTOR if is_aot else GapReason.NO_LAUNCHING_OP
-
     def _module(self, cpu: int) -> str | None:
         """Return the module whose parameters FSDP gathers or reduces, where it does."""
         row = int(self._sharded[cpu])
@@ -273,22 +257,22 @@ class EagerJudge:
             return Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE
         is_op = self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu))
         if is_op or self._scaling[cpu] != NO_ROW:
-            return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
+            return Phase.OPTIMIZER, None, self._enqueued.op_evidence
         if self._accumulation[cpu] != NO_ROW:
             # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
             reduces = self._op[cpu] != NO_ROW and is_communication(self._op_name(cpu))
             phase = Phase.BACKWARD if reduces else Phase.GRADIENT_ACCUMULATION
-            return phase, None, SiteEvidence.LAUNCHING_OP
+            return phase, None, self._enqueued.op_evidence
         if self._sharding_pass[cpu] != NO_ROW:
             return self._phase_of_sharding(cpu), None, SiteEvidence.SHARDING_RANGE
         engine = int(self._enclosing.engine[cpu])
         if engine == NO_ROW:
             # Autograd numbers what it could differentiate; a factory or a no_grad op has none.
             phase = Phase.OTHER if self._numbered[cpu] == NO_ROW else Phase.FORWARD
-            return phase, None, SiteEvidence.LAUNCHING_OP
+            return phase, None, self._enqueued.op_evidence
         forward_op = self._forward_ops.of_engine(engine)
         is_linked = forward_op is not None
-        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else SiteEvidence.LAUNCHING_OP
+        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else self._enqueued.op_evidence
         return Phase.BACKWARD, forward_op, rule
 
     def _phase_of_sharding(self, cpu: int) -> Phase:

@@ -10,7 +10,7 @@ from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of, spans_in_usual_step
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import IdleCause
+from profiler_ext.records import IdleCause, Ints
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
@@ -24,7 +24,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     duration_ns = facts.analysis.idle.duration_ns
     return (
         Candidate(
-            what="the device waits while memory is taken from the driver, in each step",
+            what=f"the device waits while memory is taken from the driver, {_when(facts, rows)}",
             at_stake_ns=at_stake_ns,
             sureness=Sureness.ESTIMATED,
             remedy="leave out torch.cuda.empty_cache(); keep sizes alike, or set "
@@ -39,11 +39,21 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     )
 
 
+def _when(facts: Facts, rows: Ints) -> str:
+    """Say in which steps: what a program does once, as it starts, is in none of the later ones."""
+    steps = len(facts.analysis.steps)
+    having = len(np.unique(facts.analysis.idle.step[rows]))
+    if steps == 1:
+        return "in the one step that was recorded"
+    return "in each step" if having == steps else f"in {having} of {steps} steps"
+
+
 RULE = Rule(
     name="allocating",
-    title="Memory that is taken from the driver in each step",
-    means="In each step the CPU was in `cudaMalloc`, `cudaFree` or their like while the device had "
-    "nothing to run.",
+    title="Memory that is taken from the driver within steps",
+    means="In the usual step the CPU was in `cudaMalloc`, `cudaFree` or their like while the "
+    "device had nothing to run. Of one recorded step, which may be the program's first, it says "
+    "so.",
     because="torch keeps the memory that it has taken. It asks the driver again where "
     "`empty_cache()` gave it back, or where sizes change so that no kept piece fits.",
     remedy="Do not empty the cache in the loop; pad to few sizes; "

@@ -22,6 +22,8 @@ _REMEDY = {
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU, where nothing is copied to a device")
+    if facts.in_steps(facts.named(waits.is_copy_of_unknown_memory)).any():
+        return Lacking("the trace does not say of its copies whether they use pageable memory")
     return tuple(filter(None, (_of_way(facts, way) for way in _REMEDY)))
 
 

@@ -65,8 +65,8 @@ def test_what_a_cuda_graph_of_the_programs_own_replays_is_not_aotinductors():
     timeline = Timeline()
     timeline.replay("triton_poi_fused_gelu_0", "cublas")
     assert rows(attribute(timeline.recording()), "kind", "level", "gap") == [
-        ("triton", "none", "no_launching_op"),
-        ("eager", "none", "no_launching_op"),
+        ("triton", "none", "own_cuda_graph"),
+        ("eager", "none", "own_cuda_graph"),
     ]
 
 
