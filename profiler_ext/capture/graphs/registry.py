@@ -229,7 +229,7 @@ class Registry:
             self._compiles,
             artifact,
             is_backward=about.is_backward,
-            is_kept=not self._guard.has_failed(about.compile_id),
+            is_kept=not self._guard.failures_in(about.compile_id),
             may_have_record=_may_have_record(artifact, about.key),
         )
         kept = KeptGraph(about, ready, process_store(), self._guard, is_replayed=is_replayed)

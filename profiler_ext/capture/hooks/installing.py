@@ -54,7 +54,7 @@ class Capture:
             warmup: profiles the first call of a graph that CUDA graphs will replay.
         """
         self.guard = Guard(strict, process.current_compile_id)
-        self._compiles = Compiles()
+        self._compiles = Compiles(self.guard.alone)
         self._registry = Registry(self._compiles, self.guard)
         self.graph_of = self._registry.index_of  # itself: each call that is recorded asks
         self._cpu_kernels = CpuKernels(self.guard)
