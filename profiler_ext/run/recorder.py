@@ -73,7 +73,11 @@ class Recorder:
         self.trace: Path | None = None
         self._regions = OpenRegions(lambda: self._profiler.is_recording)
         self.window = Window(
-            request.skip, request.steps, request.repeats, lambda: self._regions.are_any
+            request.skip,
+            request.steps,
+            request.repeats,
+            lambda: self._regions.are_any,
+            lambda: capture.is_learning,
         )
         self.passed = self.first = 0
         self.went_on = self._is_to_end = False

@@ -147,6 +147,11 @@ class Registry:
         index = entry[1][-1].about.index
         return None if index in self._shared else index
 
+    @property
+    def is_learning(self) -> bool:
+        """Whether a call of a graph is still to be profiled."""
+        return self._unlearnt.has_calls_left
+
     def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that will be replayed, until it was recorded.
 

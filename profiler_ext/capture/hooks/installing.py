@@ -111,6 +111,11 @@ class Capture:
         self._artifacts.learns = learns
 
     @property
+    def is_learning(self) -> bool:
+        """Whether first calls of CUDA graphs are still to be profiled."""
+        return self._artifacts.learns and self._registry.is_learning
+
+    @property
     def on_optimizer_graph(self) -> Callable[[GraphInstance], None] | None:
         """What is called when a graph that runs an optimizer's step has run."""
         return self._artifacts.on_optimizer_graph
