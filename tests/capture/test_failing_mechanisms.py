@@ -24,8 +24,9 @@ from torch._inductor.async_compile import AsyncCompile
 import profiler_ext
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.hooks import artifacts
-from profiler_ext.capture.lineage import finders, order
+from profiler_ext.capture.lineage import order
 from profiler_ext.capture.lineage.losses import CONTRIBUTIONS
+from profiler_ext.capture.traces import finders
 from profiler_ext.errors import CaptureWarning
 from profiler_ext.isolation.failures import Failure
 from profiler_ext.isolation.guard import Guard

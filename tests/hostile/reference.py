@@ -29,13 +29,20 @@ def used_s() -> float:
 
 
 def reference_s() -> float:
-    """Return what it takes this process, as things are, to read a good file and to report it."""
+    """Return what it takes this process, as things are, to read a good file and to report it.
+
+    Of two times the shorter: the first may import what a report needs.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = content(_good())(Path(folder))
-        before = used_s()
-        for _, go in walk(path, Path(folder), ("report",)):
-            go()
-        return used_s() - before
+        return min(_taken_s(path, Path(folder)) for _ in range(2))
+
+
+def _taken_s(path: Path, out: Path) -> float:
+    before = used_s()
+    for _, go in walk(path, out, ("report",)):
+        go()
+    return used_s() - before
 
 
 def times_allowed(large_mb: float) -> float:

@@ -13,7 +13,6 @@ from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.capture.lineage.bodies import find_bodies
-from profiler_ext.capture.lineage.finders import Finders
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.joint_graph import (
     Fingerprint,
@@ -25,6 +24,7 @@ from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.metadata import Replaced, forget_lineages
 from profiler_ext.capture.traces.replacements import Watch
 from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced

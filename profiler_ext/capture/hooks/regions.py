@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.lineage.finders import Finders
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.nodes.regions import describe_region
 from profiler_ext.capture.traces.creations import CreationHooks
+from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.torch_compat import points, regional_inductor
 from profiler_ext.torch_compat.patches import Hook

@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch.fx
 
 from profiler_ext.capture.lineage.bodies import is_traced_again
-from profiler_ext.capture.lineage.finders import Finders
 from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.gradients import Gradients, find_gradients
 from profiler_ext.capture.lineage.joint_graph import (
@@ -24,6 +23,7 @@ from profiler_ext.capture.lineage.joint_graph import (
 from profiler_ext.capture.lineage.links import find_links, led_on
 from profiler_ext.capture.lineage.made_anew import find_views_made_anew
 from profiler_ext.capture.traces.creations import Creations, as_made
+from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
 from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx, inputs, plausible, random_calls

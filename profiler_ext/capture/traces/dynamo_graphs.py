@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import torch.fx
 
-from profiler_ext.capture.lineage.finders import Finders
 from profiler_ext.capture.traces.called_regions import CalledRegions
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.equal_code import note_equal
+from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
 from profiler_ext.capture.traces.region_runs import RunsOfGraph
