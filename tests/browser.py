@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.patience import patience_s
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Without these the browser itself asks its maker's servers.
 _FLAGS = (
@@ -37,7 +39,9 @@ def open_page(server: str | None = None, **options):
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=binary, args=list(_FLAGS))
         try:
-            yield from _watched(browser.new_page(**options), server)
+            page = browser.new_page(**options)
+            page.set_default_timeout(1_000 * patience_s(30))
+            yield from _watched(page, server)
         finally:
             browser.close()
 

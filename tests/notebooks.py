@@ -13,6 +13,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from tests.patience import patience_s
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -57,6 +59,6 @@ def printed(cells: Sequence[str], cache: Path) -> Any:
         "TORCHINDUCTOR_CACHE_DIR": str(cache),
         "IPYTHONDIR": str(cache / "ipython"),
     }
-    NotebookClient(page, timeout=120, kernel_name="python3").execute(env=environment)
+    NotebookClient(page, timeout=patience_s(120), kernel_name="python3").execute(env=environment)
     texts = [each["text"] for each in page.cells[-1]["outputs"] if each.get("name") == "stdout"]
     return json.loads("".join(texts).splitlines()[-1])

@@ -84,7 +84,7 @@ def _unlinked_note(recording: Recording) -> str | None:
     backward = [
         node
         for graph in recording.graphs
-        if graph.is_backward and not graph.is_told
+        if graph.is_backward and not graph.is_told and not graph.is_partly_captured
         for node in graph.nodes
         if differentiates(node, graph)
     ]

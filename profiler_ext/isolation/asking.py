@@ -23,6 +23,38 @@ class PatchState(Protocol):
     lasts: bool
 
 
+class Observed:
+    """One call of what is observed.
+
+    Attributes:
+        result: what it returned, once it has.
+        error: what it raised, once it has; an observation is closed then, at its ``yield``.
+    """
+
+    __slots__ = ("_args", "_bind", "_kwargs", "error", "result")
+
+    def __init__(self, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take what it was given; it is bound to names when it is asked for.
+
+        Args:
+            bind: binds arguments to the names of the function that is observed.
+            args: what it was called with.
+            kwargs: the same by name.
+        """
+        self._bind, self._args, self._kwargs = bind, args, kwargs
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What it was given, by the names of its parameters; defaults are absent."""
+        return self._bind(self._args, self._kwargs)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return an argument by its name."""
+        return self.arguments[name]
+
+
 @dataclass(frozen=True, slots=True)
 class Sorting:
     """What is asked of the candidates that a function offers one by one.

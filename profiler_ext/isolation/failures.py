@@ -24,12 +24,14 @@ class Failure:
         detail: the error and its place, in one line.
         scope: what may have lost something by it, a compile id; ``None`` outside any compile.
         subject: whose method was observed, while it lives.
+        lost: what alone was lost by it; ``None`` where that may be all that the hook had to tell.
     """
 
     hook: str
     detail: str
     scope: str | None
     subject: Callable[[], Any] = _nobody
+    lost: str | None = None
 
     def is_repeated_by(self, other: Failure, is_out: bool) -> bool:
         """Tell whether another one loses nothing more: the same, in the same compile.
@@ -38,10 +40,10 @@ class Failure:
             other: the later one.
             is_out: capture lost all that the hook could lose.
         """
-        if is_out:
+        if is_out and other.lost is None:
             return self.hook == other.hook
         same = (self.hook, self.detail, self.scope) == (other.hook, other.detail, other.scope)
-        return same and self.scope is not None
+        return same and (self.scope is not None or self.lost is not None)
 
 
 def reference_to(subject: Any) -> Callable[[], Any]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from profiler_ext.errors import CaptureWarning
-from profiler_ext.isolation.asking import Bind, PatchState, Ranges, Results, Sorting, binder_of
+from profiler_ext.isolation.asking import Observed as Observed
+from profiler_ext.isolation.asking import PatchState, Ranges, Results, Sorting, binder_of
 from profiler_ext.isolation.failures import Failure, failure_detail, reference_to
 from profiler_ext.isolation.signal_answers import is_answer
 
@@ -27,38 +28,6 @@ _MOST_FAILURES = 16
 """After so many capture is of no use, and whatever fails is likely to fail for ever."""
 
 T = TypeVar("T")
-
-
-class Observed:
-    """One call of what is observed.
-
-    Attributes:
-        result: what it returned, once it has.
-        error: what it raised, once it has; an observation is closed then, at its ``yield``.
-    """
-
-    __slots__ = ("_args", "_bind", "_kwargs", "error", "result")
-
-    def __init__(self, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take what it was given; it is bound to names when it is asked for.
-
-        Args:
-            bind: binds arguments to the names of the function that is observed.
-            args: what it was called with.
-            kwargs: the same by name.
-        """
-        self._bind, self._args, self._kwargs = bind, args, kwargs
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """What it was given, by the names of its parameters; defaults are absent."""
-        return self._bind(self._args, self._kwargs)
-
-    def __getitem__(self, name: str) -> Any:
-        """Return an argument by its name."""
-        return self.arguments[name]
 
 
 Observation = Generator[None, None, None]
@@ -95,9 +64,13 @@ class Guard:
         untold = Failure("?", f"{self._untold} failures could not be noted", None)
         return (*self._failures, *((untold,) if self._untold else ()))
 
+    def failures_in(self, scope: str | None) -> tuple[Failure, ...]:
+        """Return what went wrong in a compile."""
+        return tuple(failure for failure in self._failures if failure.scope == scope)
+
     def has_failed(self, scope: str | None) -> bool:
-        """Tell whether anything went wrong in a compile."""
-        return any(failure.scope == scope for failure in self._failures)
+        """Tell whether a hook failed in a compile, and not a mechanism alone."""
+        return any(failure.lost is None for failure in self.failures_in(scope))
 
     def run(self, hook: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T | None:
         """Run a part of ours.
@@ -129,18 +102,29 @@ class Guard:
             self.caught(hook, error, subject)
             return None
 
-    def caught(self, hook: str, error: Exception, subject: tuple[Any, ...]) -> None:
+    def alone(self, lost: str, function: Callable[..., T], /, *args: Any) -> T | None:
+        """Run a mechanism whose failure costs what it gives and nothing else; as ``Alone``."""
+        try:
+            return function(*args)
+        except Exception as error:
+            self.caught(function.__name__, error, (), lost)
+            return None
+
+    def caught(
+        self, hook: str, error: Exception, subject: tuple[Any, ...], lost: str | None = None
+    ) -> None:
         """Keep what went wrong; called where an error is handled, which ``strict`` raises on.
 
         Args:
             hook: names the hook in gaps and warnings.
             error: what was raised.
             subject: the object that it is about, or nothing.
+            lost: what alone was lost; ``None`` where that may be all.
         """
         if self.strict or is_answer(error):
             raise error
         try:
-            self.note(hook, error, *subject)
+            self.note(hook, error, next(iter(subject), None), lost)
         except Exception:  # no stack or memory is left
             self._untold += 1
 
@@ -273,7 +257,9 @@ class Guard:
 
         return guarded
 
-    def note(self, hook: str, error: BaseException, subject: Any = None) -> None:
+    def note(
+        self, hook: str, error: BaseException, subject: Any = None, lost: str | None = None
+    ) -> None:
         """Keep a failure for the compile in force, and warn of the first.
 
         The same one at each kernel of a compile counts as one; any of a hook, once capture is out.
@@ -282,12 +268,14 @@ class Guard:
             hook: names the hook in gaps and warnings.
             error: what was raised.
             subject: the artifact that it is about, if any.
+            lost: what alone was lost; ``None`` where that may be all.
         """
-        failure = Failure(hook, failure_detail(error), self._scope(), reference_to(subject))
+        detail, about = failure_detail(error), reference_to(subject)
+        failure = Failure(hook, detail, self._scope(), about, lost)
         if any(each.is_repeated_by(failure, self.is_out) for each in self._failures):
             return
         self._failures.append(failure)
-        self.is_out = len(self._failures) >= _MOST_FAILURES
+        self.is_out = sum(each.lost is None for each in self._failures) >= _MOST_FAILURES
         if len(self._failures) == 1:
             with suppress(Exception):  # where warnings are errors
                 text = f"a capture hook failed ({failure.hook}: {failure.detail})"

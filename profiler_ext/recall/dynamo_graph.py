@@ -40,6 +40,8 @@ class DynamoGraph:
         copy_sources: what compiled autograd copied its nodes from; of its graphs only.
         takes_gradient: it differentiates in itself, so that backward nodes are among the forward's.
         held: modules that the program reached by another path than the model holds them under.
+        lost: what was not found in it, as its mechanism failed: ``modules``, ``runs``, ``inlined``,
+            ``arguments``.
     """
 
     digest: str
@@ -53,6 +55,7 @@ class DynamoGraph:
     copy_sources: CopySources = field(default_factory=dict)
     takes_gradient: bool = False
     held: Mapping[str, str | None] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
         """Return where the node of a carried graph was called, by its place in that graph.

@@ -28,8 +28,7 @@ class GapReason(
         "no_launching_op",
         "launched by no op",
         "were launched past torch's dispatcher, by a library that is no operator of it",
-        "make it an operator with torch.library.custom_op; until then its kernel's name tells "
-        "what ran",
+        "make it an operator with torch.library.custom_op; the kernel's name tells what ran",
     )
     NO_CORRELATION_ID = (
         "no_correlation_id",
@@ -48,8 +47,7 @@ class GapReason(
     GRAPH_NOT_CAPTURED = (
         "graph_not_captured",
         "graph compiled before capture",
-        "ran in compiled graphs that were compiled, or cached by an earlier run, before capture "
-        "was switched on",
+        "ran in graphs that were compiled, or cached by an earlier run, before capture was on",
         "start the script with `profiler-ext run`, call profiler_ext.enable() before the first "
         "compile, or set PROFILER_EXT=1; compile cached graphs once more with "
         "`profiler-ext run --recompile` or profiler_ext.enable(recompile=True)",
@@ -175,8 +173,13 @@ class GapReason(
     CAPTURE_FAILED = (
         "capture_failed",
         "a capture hook failed",
-        "ran in graphs of which a hook of capture lost what it knew, so that nothing is told of "
-        "them",
+        "ran in graphs of which a hook of capture lost what it knew: nothing is known of them",
+        "please report the failure that is named below",
+    )
+    PARTLY_CAPTURED = (
+        "partly_captured",
+        "a mechanism of capture failed",
+        "ran in graphs of which one mechanism of capture failed: what it alone gives is missing",
         "please report the failure that is named below",
     )
     ATTRIBUTION_FAILED = (

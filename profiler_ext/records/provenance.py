@@ -250,6 +250,13 @@ class GraphInstance:
         return frozenset(gap.reason for gap in self.record.gaps)
 
     @property
+    def is_partly_captured(self) -> bool:
+        """Whether a mechanism of capture failed, so that what it alone gives is missing."""
+        return any(
+            gap.reason == GapReason.PARTLY_CAPTURED for gap in (*self.gaps, *self.record.gaps)
+        )
+
+    @property
     def is_failed(self) -> bool:
         """Whether it has no record because a hook failed that saw it."""
         failed = any(gap.reason == GapReason.CAPTURE_FAILED for gap in self.gaps)

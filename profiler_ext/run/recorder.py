@@ -77,6 +77,7 @@ class Recorder:
             request.steps,
             request.repeats,
             is_held=lambda: self._regions.are_any,
+            learns=lambda: capture.is_learning,
             on_device=uses_device,
         )
         self.passed = self.first = 0

@@ -33,6 +33,7 @@ class Window:
         steps: Amount,
         repeats: Repeats | None = None,
         is_held: Callable[[], bool] = lambda: False,
+        learns: Callable[[], bool] = lambda: False,
         now: Callable[[], float] = time.monotonic,
         on_device: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -43,12 +44,15 @@ class Window:
             steps: what is recorded then.
             repeats: what is recorded again.
             is_held: tells whether no recording may begin yet.
+            learns: tells whether CUDA graphs are to be made of which it is not known yet what
+                their library calls launch: the calls that make them are profiled by themselves,
+                which they cannot be while torch's profiler warms up.
             now: tells the time in seconds.
             on_device: tells whether the program uses an accelerator.
         """
         self.was_moved = False
         self._steps, self._repeats, self._now = steps, repeats, now
-        self._is_held, self._on_device = is_held, on_device
+        self._is_held, self._learns, self._on_device = is_held, learns, on_device
         self._skip_s = skip.seconds
         self._began_s = self._settled_s = now()
         self._settled = -1
@@ -110,6 +114,8 @@ class Window:
         if step == self.first and self._is_held():
             self._begin_at(step + 1)
         if self.first is None or step < self.first:
+            if step + self._warmup == self.first and self._learns():
+                self._warmup = 0
             return
         if step == self.first:
             self._has_begun, self._first_s = True, now

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto.names import call_mark
-from profiler_ext.records import Gap, GapReason, GraphInstance
+from profiler_ext.records import (
+    Analysis,
+    Gap,
+    GapReason,
+    GraphInstance,
+    Lineage,
+    ModuleFrame,
+    Place,
+)
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import Timeline
@@ -42,6 +50,42 @@ def gaps(timeline: Timeline, *graphs: GraphInstance) -> list[str]:
     analysis = attribute(timeline.recording(*graphs))
     assert_conserves(analysis)
     return [gap for (gap,) in rows(analysis, "gap")]
+
+
+def places(analysis: Analysis) -> list[Place]:
+    """Return the place of each share."""
+    return [analysis.places[at] for at in analysis.shares.place]
+
+
+PART = Gap(GapReason.PARTLY_CAPTURED, "a_mechanism: why; lost: lines")
+
+
+def test_of_a_graph_of_which_a_mechanism_failed_what_has_a_line_keeps_it_and_the_rest_says_why():
+    nodes = (node("mm", 10), replace(node("add", 20), lineage=Lineage()))
+    of_part = replace(SOUND, nodes=nodes, gaps=(PART,))
+    analysis = attribute(called("0/0").recording(of_part))
+    assert_conserves(analysis)
+    told = [(place.node, place.line, place.gap) for place in places(analysis)]
+    assert told == [("mm", 10, None), ("add", None, PART.reason)]
+    (note,) = analysis.notes
+    assert note.startswith("partly_captured: 1 launches (")
+
+
+def test_its_nodes_without_a_module_are_not_said_to_be_of_the_module_that_was_called():
+    """They may be of any: what tells modules failed, and with it all that the nodes say of them."""
+    bare = [replace(each, lineage=replace(each.lineage, modules=())) for each in SOUND.nodes]
+    in_model, root = replace(SOUND, nodes=tuple(bare)), (ModuleFrame("", "Model"),)
+    for own, expected in ((root, ["", None]), ((), [None, None])):
+        first = replace(bare[0], lineage=replace(bare[0].lineage, modules=own))
+        part = replace(in_model, nodes=(first, bare[1]), gaps=(PART,))
+        found = places(attribute(called("0/0").recording(part)))
+        assert [place.module for place in found] == expected
+
+
+def test_a_site_of_which_it_is_not_known_what_it_computes_says_that_a_mechanism_failed():
+    bare = (extern("mm", "mm"), replace(triton("triton_add", "add"), nodes=(), weights=()))
+    of_part = replace(SOUND, provenance=replace(SOUND.record, call_sites=bare, gaps=(PART,)))
+    assert gaps(called("0/0"), of_part) == ["", PART.reason]
 
 
 LOST = [GapReason.CAPTURE_FAILED] * 2

@@ -221,7 +221,6 @@ OBSERVERS = {
     "dynamo graph": ("profiler_ext.capture.hooks.graphs", "describe_dynamo_graph"),
     "passes": ("profiler_ext.capture.hooks.graphs", "Watch"),
     "joint graph": ("profiler_ext.capture.hooks.graphs", "describe_joint"),
-    "call site": ("profiler_ext.capture.sites.call_sites", "extern_site"),
     "sealing": ("profiler_ext.capture.hooks.artifacts", "seal"),
     "nodes": ("profiler_ext.capture.graphs.sealing", "describe_nodes"),
     "bytes": ("profiler_ext.capture.hooks.artifacts", "to_bytes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiler_ext.capture.lineage.joint_graph import Link
-from profiler_ext.capture.lineage.links import find_links
+from profiler_ext.capture.lineage.links import find_links, led_on
 from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import ForwardEvidence, Lineage, ModuleFrame
 from tests.capture.fx_graphs import Graph, aten
@@ -47,3 +47,22 @@ def test_one_whose_module_is_not_known_is_linked_to_the_last_of_its_line() -> No
 
 def test_a_line_that_no_forward_node_has_links_nothing() -> None:
     assert linked(told("back", "is_backward", 9, LAYERS[0], "another line")) is None
+
+
+def led_on_from_full(op: str | None) -> dict[str, Link]:
+    """Lead on the link to a `full` that is gone: two nodes, `ones` and then `mul`, replaced it."""
+    graph = Graph()
+    ones = graph.call(aten.ones.default, [[4, 8]], name="ones")
+    product = graph.call(aten.mul.Tensor, [ones, ones], name="mul")
+    gone = (NodeSnapshot("full", Lineage(original_aten=op, seq_nr=1)),)
+    links = {"back": Link("full", ForwardEvidence.SEQ_NR)}
+    return led_on(links, [ones, product], {"ones": gone, "mul": gone})
+
+
+def test_a_link_to_a_node_that_is_gone_and_does_not_say_its_op_leads_on_to_the_last_in_its_place():
+    """torchtitan's flex attention: its mask's `full` is replaced, and has no `original_aten`."""
+    assert led_on_from_full(None) == {"back": Link("mul", ForwardEvidence.SEQ_NR)}
+
+
+def test_a_link_to_a_node_that_is_gone_leads_on_to_what_stands_for_it_with_its_op():
+    assert led_on_from_full("aten.ones.default") == {"back": Link("ones", ForwardEvidence.SEQ_NR)}

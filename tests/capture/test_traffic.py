@@ -7,6 +7,7 @@ import torch
 
 import profiler_ext
 from profiler_ext.capture.sites import call_sites
+from profiler_ext.isolation.alone import Alone
 from profiler_ext.torch_compat.traffic import Access, Traffic, moved_bytes, storing
 
 OUTSIDE = frozenset({"OUTPUT"})
@@ -87,8 +88,10 @@ def test_a_compiled_optimizer_stores_each_tensor_once_and_nothing_between(
     sites: list[call_sites.PendingSite] = []
     plain = call_sites.generated_site
 
-    def generated_site(schedule: Iterable[object], kernel: str) -> call_sites.PendingSite:
-        sites.append(plain(schedule, kernel))
+    def generated_site(
+        schedule: Iterable[object], kernel: str, alone: Alone
+    ) -> call_sites.PendingSite:
+        sites.append(plain(schedule, kernel, alone))
         return sites[-1]
 
     monkeypatch.setattr(call_sites, "generated_site", generated_site)

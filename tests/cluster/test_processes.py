@@ -12,6 +12,7 @@ import pytest
 
 from profiler_ext.cluster import Job, connected
 from profiler_ext.errors import MissingExtraError, UsageError
+from tests.patience import patience_s
 
 PROGRAM = Path(__file__).with_name("processes.py")
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def told(folder: Path) -> dict[str, Any]:
         text=True,
         cwd=ROOT,
         check=False,
-        timeout=300,
+        timeout=patience_s(300),
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.compiled_cpp import share
+from tests.patience import patience_s
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
@@ -38,7 +39,7 @@ def python(cache: Path, folder: Path, *words: str | Path, **extra: str) -> Finis
         env=environment(cache, **extra),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=patience_s(300),
         check=False,
     )
     if done.returncode == 0:

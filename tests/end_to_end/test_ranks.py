@@ -10,6 +10,7 @@ import pytest
 from profiler_ext import load
 from profiler_ext.sessions.merging import MergedSession
 from tests.end_to_end.processes import environment
+from tests.patience import patience_s
 
 SCRIPT = Path(__file__).parent / "scripts" / "two_ranks.py"
 LINES = SCRIPT.read_text().splitlines()
@@ -30,7 +31,7 @@ def folder(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=environment(cache),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=patience_s(280),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -65,9 +65,10 @@ def test_a_script_that_catches_the_exit_goes_on(run: Run, capfd: Capture) -> Non
 def test_steps_are_recorded_for_a_time(run: Run) -> None:
     body = "import time\nfor n in range(12): step(); time.sleep(0.05)"
     assert run(body, "--skip", "100ms", "--steps", "150ms") == 0
-    recorded = steps(out())
-    assert 2 <= len(recorded) <= 4
+    recorded = steps(out())  # on a busy machine one step may take all of the time
     assert recorded[0] >= 2
+    assert recorded == [*range(recorded[0], recorded[0] + len(recorded))]
+    assert len(recorded) <= 4
 
 
 def test_steps_are_recorded_again_and_the_last_sessions_are_kept(run: Run, capfd: Capture) -> None:
@@ -92,22 +93,23 @@ def test_a_region_that_is_open_over_recordings_does_no_harm(run: Run) -> None:
     assert len(kept()) >= 4
 
 
+# Sixty times as long as the others: what else a machine does may make a step some times as long.
 SLOW = """
     import time
     for n in range(40):
         step()
-        time.sleep(0.6 if n == 25 else 0.02)
+        time.sleep(3 if n == 25 else 0.05)
 """
 
 
 def test_only_recordings_with_a_slow_step_are_kept(run: Run, capfd: Capture) -> None:
-    assert run(SLOW, "--skip", "8", "--slow", "8", "--steps", "4") == 0
+    assert run(SLOW, "--skip", "8", "--slow", "24", "--steps", "4") == 0
     (name,) = kept()
     session = load(Path("out") / name)
     assert 26 in steps(session)
     walls = {step.number: step.wall_ns for step in session.analysis.steps}
     assert max(walls, key=lambda number: walls[number]) == 26
-    assert walls[26] > 500e6
+    assert walls[26] > 2_500e6
 
 
 def test_where_no_step_is_slow_it_says_so(run: Run, capfd: Capture) -> None:
@@ -126,9 +128,9 @@ def test_a_slow_step_that_a_region_keeps_from_being_recorded_is_told(
         with torch.profiler.record_function("epoch"):
             for n in range(20):
                 step()
-                time.sleep(0.6 if (epoch, n) == (1, 15) else 0.02)
+                time.sleep(3 if (epoch, n) == (1, 15) else 0.05)
     """
-    assert run(body, "--skip", "8", "--slow", "8", "--steps", "4") == 0
+    assert run(body, "--skip", "8", "--slow", "24", "--steps", "4") == 0
     assert kept() == []
     unkept, missed = said(capfd)
     assert "had no step slow enough" in unkept
@@ -137,7 +139,7 @@ def test_a_slow_step_that_a_region_keeps_from_being_recorded_is_told(
 
 def test_a_slow_step_may_end_the_script(run: Run, capfd: Capture) -> None:
     body = SLOW + "    print('the end')"
-    assert run(body, "--skip", "8", "--slow", "8", "--steps", "4", "--stop") == 0
+    assert run(body, "--skip", "8", "--slow", "24", "--steps", "4", "--stop") == 0
     assert "the end" not in capfd.readouterr().out
     assert len(kept()) == 1
 

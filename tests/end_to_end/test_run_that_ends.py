@@ -13,6 +13,7 @@ from profiler_ext.run import remarks
 from profiler_ext.sessions.session import FILE_NAME, load
 from tests.end_to_end.processes import environment
 from tests.end_to_end.script_runs import HEAD, Run, exits, out, refused, run, steps
+from tests.patience import patience_s
 
 __all__ = ["exits", "run"]
 
@@ -124,7 +125,7 @@ def test_ctrl_c_leaves_a_session_of_what_was_recorded(tmp_path: Path, fresh_torc
 import time
 for n in range(4): step()
 print("ready", flush=True)
-time.sleep(120)
+time.sleep(1_200)
 """
     (tmp_path / "script.py").write_text(HEAD + body)
     process = subprocess.Popen(
@@ -139,7 +140,7 @@ time.sleep(120)
     assert process.stdout is not None
     assert "ready\n" in iter(process.stdout.readline, "")
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=patience_s(120))
     assert process.returncode == -signal.SIGINT
     assert error.count("Traceback") == 1  # the script's own
     assert steps(load(tmp_path / "profile_out"))[:3] == [1, 2, 3]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.faults.planting import ASKED_FOR, CALLED_BY_THE_USER, THE_DOOR, plant
+from tests.patience import patience_s
 
 if TYPE_CHECKING:
     from tests.faults.runs import Fault, Result
@@ -110,7 +111,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--each-once", action="store_true", help="none in two scripts")
     parser.add_argument("--later", action="store_true", help="at a later call, drawn by name")
     parser.add_argument("--part", default="1/1", help="2/3: the second third of the functions")
-    parser.add_argument("--limit", type=int, default=400, help="seconds, after which a run hangs")
+    parser.add_argument(
+        "--limit", type=int, default=patience_s(400), help="seconds, after which a run hangs"
+    )
     parser.add_argument("--told", type=Path, help="a line of JSON for each failure, added to here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--compiled", type=Path, help="keep compiled C++ in this folder")

@@ -37,6 +37,7 @@ THE_DOOR = frozenset(
         "isolation.guard:Guard.__init__",
         "isolation.guard:Guard.run",
         "isolation.guard:Guard.run_on",
+        "isolation.guard:Guard.alone",
         "isolation.guard:Guard.wrap.guarded",
         "isolation.guard:Guard.callback.guarded",
         "isolation.guard:Guard.wrap_ranges.guarded",

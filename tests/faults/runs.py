@@ -26,11 +26,12 @@ from typing import Any, Protocol, TypeVar
 from tests.compiled_cpp import share
 from tests.faults.monitored import left_behind
 from tests.faults.planting import PLANTED
+from tests.patience import patience_s
 
 OF_THE_API = frozenset({"api"})
 """Scripts that profile themselves, and are not run by ``profiler-ext run``."""
 SCRIPTS = Path(__file__).parent / "scripts"
-LIMIT_S = 400
+LIMIT_S = patience_s(400)
 INTERRUPTED = 130
 SAID = ("node", "place", "module", "forward_node")
 """What a row of a launch says; empty where it says nothing."""

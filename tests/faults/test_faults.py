@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patience_s
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,7 +28,7 @@ def test_what_fails_of_ours_costs_the_program_nothing_and_is_named(compiled: Pat
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=patience_s(900),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,7 +59,7 @@ sys.exit(faults.main())
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=patience_s(900),
         check=False,
     )
     assert "broke the script: plain" in done.stdout, done.stdout + done.stderr

@@ -21,10 +21,11 @@ from profiler_ext.records import GraphInstance
 from profiler_ext.torch_compat.profiler_use import USE
 from tests.analyses import gpu_step
 from tests.compiling import capture, fresh_torch
+from tests.patience import patience_s
 
 __all__ = ["fresh_torch"]
 ROOT = Path(profiler_ext.__file__).parent
-_LIMIT_S = 20
+_LIMIT_S = patience_s(20)
 
 
 @contextmanager

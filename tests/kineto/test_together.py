@@ -15,6 +15,7 @@ from profiler_ext.kineto import event_blocks, portions, source, together
 from profiler_ext.kineto.reader import read_document, trace_of
 from profiler_ext.kineto.source import read_text
 from tests.kineto.traces import EVENTS, text_of, written
+from tests.patience import patience_s
 
 
 def _event(number):
@@ -155,7 +156,7 @@ def test_a_short_file_is_read_by_one(tmp_path, monkeypatch):
 _READS_FOR_LONG = """
 import time
 from profiler_ext.kineto import portion_process
-portion_process.add_portion = lambda *_: time.sleep(600)
+portion_process.add_portion = lambda *_: time.sleep(6_000)
 portion_process.main()
 """
 
@@ -171,4 +172,4 @@ def test_the_process_of_a_portion_ends_when_who_asked_for_it_has_gone(tmp_path):
         )
     os.close(writes)
     os.close(reads)
-    assert process.wait(60) == 1
+    assert process.wait(patience_s(60)) == 1

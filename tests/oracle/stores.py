@@ -128,9 +128,9 @@ def watched(found: Found) -> Iterator[None]:
     generate, compiled = call_sites.generated_site, GraphLowering.compile_to_module
     claims: dict[int, list[Claimed]] = {}
 
-    def generated(node_schedule: Iterable[Any], kernel: str) -> Any:
+    def generated(node_schedule: Iterable[Any], kernel: str, *rest: Any) -> Any:
         nodes = list(node_schedule)
-        site = generate(nodes, kernel)
+        site = generate(nodes, kernel, *rest)
         known = site.stored is not None
         claims.setdefault(id(V.graph), []).append(
             Claimed(kernel, site.kind.value, _claimed(nodes), known)

@@ -11,6 +11,7 @@ from tests.oracle.ablation import ablate
 from tests.oracle.compiling import compile_model
 from tests.oracle.models import draw
 from tests.oracle.scoring import Score, add
+from tests.patience import patience_s
 
 SEEDS = (37, 44, 61, 93, 132, 133, 160, 169, 174, 299)
 
@@ -20,7 +21,7 @@ def test_a_kernel_has_the_lines_whose_constants_stand_in_its_code(
     seed: int, tmp_path: Path
 ) -> None:
     score, model = Score(), draw(seed)
-    add(score, model, compile_model(model, tmp_path, "cpu", limit_s=120))
+    add(score, model, compile_model(model, tmp_path, "cpu", limit_s=patience_s(120)))
     assert score.right > 0
     assert (score.wrong, score.failed) == ([], [])
     assert (score.precision, score.recall) == (1.0, 1.0)
@@ -30,6 +31,6 @@ def test_a_kernel_has_the_lines_whose_constants_stand_in_its_code(
 def test_without_a_line_each_call_site_given_to_it_is_gone_or_has_other_code(
     seed: int, tmp_path: Path
 ) -> None:
-    found = ablate(seed, tmp_path, "cpu", limit_s=120)
+    found = ablate(seed, tmp_path, "cpu", limit_s=patience_s(120))
     assert found.given > found.equal
     assert found.unmoved == ()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.sessions.session import FILE_NAME, load
+from tests.patience import patience_s
 from tests.programs.program import ANY, IN_ITS_PLACE, NONE, PART, SERIES, WHOLE, Program
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +82,7 @@ class Zygote:
 class Runner:
     """Runs programs in ``folder``; what they compile is kept in one cache."""
 
-    def __init__(self, folder: Path, seconds: float = 90) -> None:
+    def __init__(self, folder: Path, seconds: float = patience_s(90)) -> None:
         self._folder = folder
         self._seconds = seconds
         self._zygote: Zygote | None = None

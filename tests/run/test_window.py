@@ -46,6 +46,15 @@ def actions(window: Window, steps: int, before: Callable[[int], None] = lambda s
     return told
 
 
+@pytest.mark.parametrize(("until", "told"), [(0, "-wR---"), (2, "--R---"), (9, "--R---")])
+def test_while_cuda_graphs_are_made_torchs_profiler_does_not_warm_up(until: int, told: str) -> None:
+    """The calls that make them are profiled by themselves: `--skip 2` would else learn nothing."""
+    now: list[int] = []
+    skip, steps = Amount.parsed("2"), Amount.parsed("1")
+    window = Window(skip, steps, learns=lambda: now[-1] < until)
+    assert actions(window, 6, now.append) == told
+
+
 @pytest.mark.parametrize(
     ("skip", "steps", "told"),
     [

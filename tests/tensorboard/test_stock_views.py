@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser import open_page
+from tests.patience import patience_s
 
 CHARTS = "https://www.gstatic.com/charts/loader.js"
 STAND_IN = Path(__file__).with_name("charts_stub.js")
@@ -25,7 +26,7 @@ ADDMM = "[forward] aten.addmm @ mlp.py:21"
 @pytest.fixture(scope="module")
 def loaded(server) -> str:
     """Return the server when the plugin has read the folder, which it does in the background."""
-    for _ in range(300):
+    for _ in range(patience_s(300)):
         runs = asked(server, "runs")
         if runs["runs"] and not runs["loading"]:
             return server

@@ -95,7 +95,9 @@ class PlaceTable:
             context: where the graph was called.
         """
         if name not in self._nodes[graph]:
-            return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
+            is_lost = self._graphs[graph].is_partly_captured
+            reason = GapReason.PARTLY_CAPTURED if is_lost else GapReason.NO_SOURCE_LINE
+            return Place(graph=graph, node=name, gap=reason)
         node, instance = self._nodes[graph][name], self._graphs[graph]
         evidence = node.lineage.evidence or LineEvidence.ABSENT
         is_open = _is_of_any_module(node, instance)
@@ -167,8 +169,16 @@ def _joint_of_backward(graph: GraphInstance) -> str | None:
 
 
 def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether a node's module is not known: what is told of a graph leaves it out."""
-    return graph.is_told and not node.lineage.modules
+    """Tell whether a node's module is not known: what is told of a graph leaves it out.
+
+    So does a mechanism that failed, with the line or, where that tells modules, of all nodes.
+    """
+    if node.lineage.modules:
+        return False
+    if not graph.is_partly_captured:
+        return graph.is_told
+    has_any = any(each.lineage.modules for each in graph.nodes)
+    return not has_any or not node.lineage.stack
 
 
 def _is_unlinked_gradient(node: FxNode) -> bool:
@@ -184,8 +194,10 @@ def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapR
     if _is_unlinked_gradient(node):
         return GapReason.TRACED_GRADIENT
     # What such a graph copies is known by its own joint graph; nothing else can tell the line.
-    lost = graph.is_of_compiled_autograd and node.lineage.joint is None
-    return GapReason.COMPILED_AUTOGRAD if lost else GapReason.NO_SOURCE_LINE
+    if graph.is_of_compiled_autograd and node.lineage.joint is None:
+        return GapReason.COMPILED_AUTOGRAD
+    is_lost = graph.is_partly_captured and not node.lineage.stack
+    return GapReason.PARTLY_CAPTURED if is_lost else GapReason.NO_SOURCE_LINE
 
 
 def annotation_text(node: FxNode) -> str | None:

@@ -180,6 +180,8 @@ class CompiledJudge:
             reason = _uncaptured(graph)
         elif graph is not None and GapReason.CALL_SITES_UNVERIFIED in graph.doubts:
             reason = GapReason.CALL_SITES_UNVERIFIED
+        elif graph is not None and graph.is_partly_captured:
+            reason = GapReason.PARTLY_CAPTURED
         return Place(
             graph=invocation.graph,
             aten_op=site.op,

@@ -23,6 +23,7 @@ from profiler_ext.capture.lineage.order import COPIES, find_lineages
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.files.paths import shorten
+from profiler_ext.isolation.alone import Alone
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.recall.dynamo_graph import CopySources, DynamoGraph
 from profiler_ext.recall.lines import known_by, with_lineage
@@ -108,12 +109,13 @@ class Backwards:
     def _copy_sources(self, gm: torch.fx.GraphModule) -> CopySources:
         copies = (compiled_autograd.copied_node(node.name) for node in gm.graph.nodes)
         backwards = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies if c}}
-        compilation = Compilation(joint_of=lambda _: None, backwards=backwards)
+        compilation = Compilation(lambda _: None, backwards=backwards, alone=self._guard.alone)
         return find_lineages(gm.graph.nodes, compilation, COPIES)
 
     def _nodes(self, aot_id: int) -> Mapping[str, FxNode]:
         made = self._made.get(aot_id)
-        if self._guard.failures and (made is None or self._guard.has_failed(made.compile_id)):
+        has_any = any(failure.lost is None for failure in self._guard.failures)
+        if has_any and (made is None or self._guard.has_failed(made.compile_id)):
             raise LookupError(f"a hook failed in the forward's compile of aot{aot_id}")
         info = made.info() if made else None
         if made is None or info is None:
@@ -122,7 +124,7 @@ class Backwards:
         if gm is None:
             return _renamed(self._cached(made), compiled_autograd.cached_graph(info))
         if any(fx_names.SEQ_NR.text in node.meta for node in gm.graph.nodes):
-            return dict(_described(gm, made))
+            return dict(_described(gm, made, self._guard.alone))
         return _recorded(self._compiled(made))
 
     def _cached(self, made: _Backward) -> GraphInstance | None:
@@ -161,8 +163,10 @@ def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> di
     return {now: known[name] for (now, _), (name, _) in pairs if name in known}
 
 
-def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str, FxNode]]:
-    compilation = Compilation(joint_of=lambda _: made.joint, dynamo=made.dynamo)
+def _described(
+    gm: torch.fx.GraphModule, made: _Backward, alone: Alone
+) -> Iterator[tuple[str, FxNode]]:
+    compilation = Compilation(lambda _: made.joint, made.dynamo, alone=alone)
     joint = made.joint.id if made.joint else None
     for node in describe_nodes(gm.graph.nodes, compilation):
         yield node.name, with_lineage(known_by(LineEvidence.COMPILED, node), joint=joint)

@@ -23,6 +23,7 @@ from profiler_ext.capture.lineage.joint_graph import Fingerprint, fingerprint_of
 from profiler_ext.capture.nodes.regions import OuterGraph, Region, fingerprint_of_outer_graph
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.traces.metadata import Replaced
+from profiler_ext.isolation.alone import Alone, unguarded
 from profiler_ext.recall.truths import Sealed
 from profiler_ext.torch_compat import fx, inductor, process, regional_inductor
 
@@ -44,6 +45,7 @@ class InnerCompile:
         bypass: torch's reason why it bypassed the FX graph cache.
         is_compiled: an artifact was made, so this is no cache hit.
         sealed: the provenance and its bytes, once the graph was compiled; ``None`` on a cache hit.
+        lost: what was not found of the post-grad passes, as the mechanism failed.
     """
 
     gm: torch.fx.GraphModule
@@ -56,6 +58,7 @@ class InnerCompile:
     bypass: str | None = None
     is_compiled: bool = False
     sealed: Sealed | None = None
+    lost: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -79,11 +82,20 @@ class _PerThread(threading.local):
 
 
 class Compiles(EarlierStages):
-    """The compiles under way, and the graphs of earlier stages that later ones need."""
+    """The compiles under way, and the graphs of earlier stages that later ones need.
 
-    def __init__(self) -> None:
-        """Start with nothing known."""
+    Attributes:
+        alone: runs mechanisms, each of which may fail alone.
+    """
+
+    def __init__(self, alone: Alone = unguarded) -> None:
+        """Start with nothing known.
+
+        Args:
+            alone: runs mechanisms, each of which may fail alone.
+        """
         super().__init__()
+        self.alone = alone
         self._thread = _PerThread()
         self._halves = itertools.count()
 

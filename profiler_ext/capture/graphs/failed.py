@@ -2,7 +2,8 @@
 
 A hook that failed leaves what was noted of its compile incomplete, and nobody can say in which
 way. So each graph of that compile loses its record; a failure at run time takes that of the graph
-that ran; one that is of no known graph takes them all.
+that ran; one that is of no known graph takes them all. Of a mechanism that failed alone
+(``Guard.alone``) it is known what was lost: the graphs keep the rest, and have a gap.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class Instances(Protocol):
 
 def failure_gap(failure: Failure) -> Gap:
     """Return the gap that a failure is."""
-    return Gap(GapReason.CAPTURE_FAILED, f"{failure.hook}: {failure.detail}")
+    detail = f"{failure.hook}: {failure.detail}"
+    if failure.lost is not None:
+        return Gap(GapReason.PARTLY_CAPTURED, f"{detail}; lost: {failure.lost}")
+    return Gap(GapReason.CAPTURE_FAILED, detail)
 
 
 def without_failed(
@@ -84,8 +88,10 @@ class _Touched:
 def _without(graph: GraphInstance, failures: Sequence[Failure]) -> GraphInstance:
     if not failures:
         return graph
-    gaps = (*graph.gaps, *map(failure_gap, failures))
-    return replace(graph, provenance=None, nodes=(), gaps=gaps)
+    kept = replace(graph, gaps=(*graph.gaps, *map(failure_gap, failures)))
+    if all(failure.lost is not None for failure in failures):
+        return kept
+    return replace(kept, provenance=None, nodes=())
 
 
 def _unregistered(count: int, touched: Sequence[_Touched]) -> Iterator[GraphInstance]:

@@ -147,6 +147,11 @@ class Registry:
         index = entry[1][-1].about.index
         return None if index in self._shared else index
 
+    @property
+    def is_learning(self) -> bool:
+        """Whether a call of a graph is still to be profiled."""
+        return self._unlearnt.has_calls_left
+
     def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that will be replayed, until it was recorded.
 
@@ -229,7 +234,7 @@ class Registry:
             self._compiles,
             artifact,
             is_backward=about.is_backward,
-            is_kept=not self._guard.has_failed(about.compile_id),
+            is_kept=not self._guard.failures_in(about.compile_id),
             may_have_record=_may_have_record(artifact, about.key),
         )
         kept = KeptGraph(about, ready, process_store(), self._guard, is_replayed=is_replayed)

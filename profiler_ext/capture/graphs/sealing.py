@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import torch.fx
@@ -20,15 +20,27 @@ from profiler_ext.capture.sites.comments import contradicted
 from profiler_ext.capture.sites.placing import PlacedSite, placed_sites
 from profiler_ext.recall.correspondence import bound
 from profiler_ext.recall.wrapper_calls import WrapperCall, wrapper_calls
-from profiler_ext.records import Gap, GapReason, Provenance, SiteKind
+from profiler_ext.records import CallSite, FxNode, Gap, GapReason, Provenance, SiteKind
 from profiler_ext.store import with_digest
 from profiler_ext.torch_compat import inductor, inputs, process, schedules
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.CPP)
 _Calls = dict[str, tuple[WrapperCall, ...]]
+_NESTED = "where nodes of nested graphs come from"
+_INPUTS = "where the inputs come from that a CUDA graph copies"
+_BUCKETS = "which collectives a bucket serves"
+_SUMS = "the last stages of reductions that run eagerly"
+_CHECK = "the check of call sites against the generated code"
+_UNCHECKED = Gap(GapReason.CALL_SITES_UNVERIFIED, "the wrapper's text could not be compared")
 
 
-def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule) -> Provenance:
+def seal(
+    compiles: Compiles,
+    artifact: Any,
+    graph: Any,
+    gm: torch.fx.GraphModule,
+    failed: Callable[[], tuple[Gap, ...]] = tuple,
+) -> Provenance:
     """Make the provenance of a graph that was just compiled.
 
     Args:
@@ -36,21 +48,19 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
         artifact: the ``CompiledFxGraph`` under construction.
         graph: its ``GraphLowering``.
         gm: the graph after all passes.
+        failed: tells which mechanisms failed in its compile.
 
     Returns:
         The record, with its digest.
     """
-    calls = wrapper_calls(inductor.wrapper_source(artifact) or "")
-    sites = placed_sites(compiles.sites(graph), compiles.sites)
-    sites = _with_partial_sums(sites, calls.get("call", ()), graph)
-    wrong = contradicted(sites, calls)
-    doubts = (*_contradictions(sites, calls), *_doubted(sites, wrong))
-    sites = [placed.without_nodes() if at in wrong else placed for at, placed in enumerate(sites)]
-    compilation, region = compilation_of(compiles, gm), compiles.region
-    inner = describe_nested(_nested_nodes(sites), compilation)
-    given = describe_inputs(inputs.changing_inputs(artifact, gm), compilation)
-    sealed = [p.site.sealed(n, p.path, p.prefix, p.within) for n, p in enumerate(sites)]
-    opened, parts = open_buckets(sealed, gm.graph.nodes, compilation)
+    sites, doubts = _checked_sites(compiles, artifact, graph)
+    compilation, region, alone = compilation_of(compiles, gm), compiles.region, compiles.alone
+    nodes = describe_nodes(gm.graph.nodes, compilation)
+    nodes += alone(_NESTED, describe_nested, _nested_nodes(sites), compilation) or ()
+    nodes += alone(_INPUTS, _describe_inputs, artifact, gm, compilation) or ()
+    sealed = [p.site.sealed(n, p.path, p.prefix, p.within, alone) for n, p in enumerate(sites)]
+    opened = alone(_BUCKETS, open_buckets, sealed, gm.graph.nodes, compilation)
+    call_sites, parts = opened or (_without_made(sealed, gm.graph.nodes, compilation), ())
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
@@ -60,12 +70,45 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
         and not (region and region.is_differentiated),
         joint=joint.id or None if (joint := compilation.joint_of(gm.graph)) else None,
         dynamo_digest=None,
-        nodes=(*describe_nodes(gm.graph.nodes, compilation), *inner, *given, *parts),
+        nodes=(*nodes, *parts),
         entered=_entered(compiles) if inductor.graph_is_backward(graph) else (),
-        call_sites=opened,
-        gaps=doubts,
+        call_sites=call_sites,
+        gaps=(*doubts, *failed()),
     )
     return with_digest(bound(provenance, compilation.dynamo))
+
+
+def _checked_sites(
+    compiles: Compiles, artifact: Any, graph: Any
+) -> tuple[list[PlacedSite], tuple[Gap, ...]]:
+    """Return a graph's call sites as far as the wrapper's text bears them out, and the doubts."""
+    alone = compiles.alone
+    text = inductor.wrapper_source(artifact) or ""
+    calls = alone(_CHECK, wrapper_calls, text) or {}
+    sites = placed_sites(compiles.sites(graph), compiles.sites)
+    sites = alone(_SUMS, _with_partial_sums, sites, calls.get("call", ()), graph) or sites
+    wrong = alone(_CHECK, contradicted, sites, calls) or frozenset()
+    unlike = alone(_CHECK, _contradictions, sites, calls)
+    unlike = (_UNCHECKED,) if unlike is None else unlike
+    doubts = (*unlike, *_doubted(sites, wrong))
+    return [s.without_nodes() if at in wrong else s for at, s in enumerate(sites)], doubts
+
+
+def _describe_inputs(
+    artifact: Any, gm: torch.fx.GraphModule, compilation: Compilation
+) -> tuple[FxNode, ...]:
+    return describe_inputs(inputs.changing_inputs(artifact, gm), compilation)
+
+
+def _without_made(
+    sites: Iterable[CallSite], nodes: Iterable[torch.fx.Node], compilation: Compilation
+) -> tuple[CallSite, ...]:
+    """Return call sites without the nodes of those that may be buckets: they serve several."""
+    made = {node.name for node in nodes if compilation.made_from(node)}
+    return tuple(
+        site if made.isdisjoint(site.nodes) else dataclasses.replace(site, nodes=(), weights=())
+        for site in sites
+    )
 
 
 def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
@@ -97,6 +140,8 @@ def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
         dynamo=compiles.dynamo,
         entered=inner.entered if inner else frozenset(),
         replaced=inner.replaced if inner else {},
+        alone=compiles.alone,
+        lost=inner.lost if inner else frozenset(),
     )
 
 

@@ -35,6 +35,11 @@ class Unlearnt:
         """Whether there is one: asked at each call of a graph."""
         return bool(self._calls_left)
 
+    @property
+    def has_calls_left(self) -> bool:
+        """Whether a call of one is still to be profiled; other threads may end that meanwhile."""
+        return any(tuple(self._calls_left.values()))
+
     def add(self, graph: int) -> None:
         """Have a graph be learnt of.
 

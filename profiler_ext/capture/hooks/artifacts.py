@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
+from profiler_ext.capture.graphs.failed import failure_gap
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.capture.graphs.sealing import seal
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.recall.truths import Sealed
-from profiler_ext.records import GraphInstance, LibraryKernels
+from profiler_ext.records import Gap, GraphInstance, LibraryKernels
 from profiler_ext.store import to_bytes
 from profiler_ext.torch_compat import inductor, inputs, points, process
 from profiler_ext.torch_compat.patches import Hook
@@ -97,11 +98,15 @@ class ArtifactHooks:
             self._seal(inner, call["self"], call["graph"], call["gm"])
 
     def _seal(self, inner: InnerCompile | None, artifact: Any, graph: Any, gm: Any) -> None:
-        provenance = seal(self._compiles, artifact, graph, gm)
+        provenance = seal(self._compiles, artifact, graph, gm, self._failed)
         data = to_bytes(provenance)
         if inner is not None:
             inner.sealed = Sealed(data, provenance.dynamo_digest)
         self._registry.ride(artifact, data)
+
+    def _failed(self) -> tuple[Gap, ...]:
+        """Return which mechanisms failed in the compile in force; its record says it anywhere."""
+        return tuple(map(failure_gap, self._guard.failures_in(process.current_compile_id())))
 
     def _artifact_ready(self, call: Observed) -> Observation:
         started_ns = time.perf_counter_ns()

@@ -24,6 +24,7 @@ from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.metadata import Replaced, forget_lineages
 from profiler_ext.capture.traces.replacements import Watch
 from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
@@ -76,7 +77,8 @@ class GraphHooks:
 
     def _dynamo_graph(self, call: Observed) -> Observation:
         self._before_trace()
-        described = describe_dynamo_graph(call["self"], call["gm"], self._dropped)
+        finders = Finders(self._guard.alone)
+        described = describe_dynamo_graph(call["self"], call["gm"], self._dropped, finders)
         self._dropped.forget(call["gm"])
         self._compiles.keep_dynamo(self._backwards.lead(described, call["gm"]))
         yield
@@ -91,22 +93,22 @@ class GraphHooks:
         watch = Watch(gm)
         with watching_replacements(gm, self._noted(points.TENSORIFY.path, watch)):
             yield
-        self._tensorified[gm.graph] = watch.replaced()
+        self._tensorified[gm.graph] = _replaced(watch, Finders(self._guard.alone))
 
     def _joint_passes(self, call: Observed) -> Observation:
         gm, region = call["gm"], self._compiles.region
         if process.in_compiled_autograd():
             compiled_autograd.name_copy_sources(gm)
-        fingerprint = fingerprint_of(gm.graph)
+        fingerprint, finders = fingerprint_of(gm.graph), Finders(self._guard.alone)
         watch = Watch(gm, {**self._made_before(fingerprint), **self._tensorified.get(gm.graph, {})})
-        mutated = find_mutations(gm, watch.before)
+        mutated = finders.find("mutated", find_mutations, gm, watch.before) or {}
         traced_from = region.traced_from(gm) if region else None
         with watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
             yield
         if region is None:
-            self._keep_joint(gm, watch, mutated, fingerprint)
+            self._keep_joint(gm, watch, mutated, fingerprint, finders)
         elif traced_from is not None:
-            region.keep(gm, traced_from, watch.replaced())
+            region.keep(gm, traced_from, _replaced(watch, finders), finders.lost)
 
     def _made_before(self, fingerprint: Fingerprint) -> Replaced:
         """Return what nodes replaced which passes made that ran on the very same graph before.
@@ -120,14 +122,22 @@ class GraphHooks:
         return self._guard.callback(hook, watch.note)
 
     def _keep_joint(
-        self, gm: Any, watch: Watch, mutated: Lineages, fingerprint: Fingerprint
+        self,
+        gm: Any,
+        watch: Watch,
+        mutated: Lineages,
+        fingerprint: Fingerprint,
+        finders: Finders,
     ) -> None:
-        creations = self.creations.of(gm.graph)
-        overwritten = watch.were_overwritten(creations)
-        joint = describe_joint(gm, watch.replaced(), mutated, creations, overwritten)
-        bodies = find_bodies(gm, joint.findings.links, self.creations.of, self.creations.traced)
+        creations, find = self.creations.of(gm.graph), finders.find
+        overwritten = find("overwritten", watch.were_overwritten, creations) or {}
+        replaced = _replaced(watch, finders)
+        joint = describe_joint(gm, replaced, mutated, creations, overwritten, finders)
+        links, made = joint.findings.links, self.creations
+        bodies = find("bodies", find_bodies, gm, links, made.of, made.traced) or {}
         whole = self._compiles.whole_of(fingerprint)
-        joint = replace(joint, findings=replace(joint.findings, bodies=bodies))
+        findings = replace(joint.findings, bodies=bodies, lost=finders.lost)
+        joint = replace(joint, findings=findings)
         self._compiles.keep_joint(whole.part(joint) if whole else joint)
 
     def _post_grad_passes(self, call: Observed) -> Observation:
@@ -140,9 +150,11 @@ class GraphHooks:
         carried = carried_graphs(gm)
         with watching_replacements(gm, self._noted(points.POST_GRAD_PASSES.path, watch)):
             yield
-        replaced = watch.replaced()
+        finders = Finders(self._guard.alone)
+        replaced = _replaced(watch, finders)
         inner.replaced[gm.graph] = replaced
         inner.replaced.update(retraced(gm, replaced, carried))
+        inner.lost |= finders.lost & {"replaced"}
 
     def _inner_compile(self, call: Observed) -> Observation:
         self.creations.forget()
@@ -163,6 +175,13 @@ class GraphHooks:
         finally:
             if call.error is not None:
                 self._compiles.keep_autograd_bypass(str(call.error))
+
+
+def _replaced(watch: Watch, finders: Finders) -> Replaced:
+    """Return what nodes replaced; where that is not found out, which nodes the passes made."""
+    nothing: Replaced = dict.fromkeys(watch.made(), ())
+    replaced = finders.find("replaced", watch.replaced)
+    return nothing if replaced is None else replaced
 
 
 def _node_replaced(call: Observed) -> Observation:

@@ -54,7 +54,7 @@ class Capture:
             warmup: profiles the first call of a graph that CUDA graphs will replay.
         """
         self.guard = Guard(strict, process.current_compile_id)
-        self._compiles = Compiles()
+        self._compiles = Compiles(self.guard.alone)
         self._registry = Registry(self._compiles, self.guard)
         self.graph_of = self._registry.index_of  # itself: each call that is recorded asks
         self._cpu_kernels = CpuKernels(self.guard)
@@ -109,6 +109,11 @@ class Capture:
     @learns.setter
     def learns(self, learns: bool) -> None:
         self._artifacts.learns = learns
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether first calls of CUDA graphs are still to be profiled."""
+        return self._artifacts.learns and self._registry.is_learning
 
     @property
     def on_optimizer_graph(self) -> Callable[[GraphInstance], None] | None:

@@ -10,6 +10,7 @@ from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.nodes.regions import describe_region
 from profiler_ext.capture.traces.creations import CreationHooks
+from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.torch_compat import points, regional_inductor
 from profiler_ext.torch_compat.patches import Hook
@@ -44,7 +45,10 @@ class RegionHooks:
         """Keep a joint graph that Inductor will not see, but for its regions."""
         if self._compiles.region is not None or not regional_inductor.has_marks(gm):
             return
-        joint = describe_joint(gm, {}, find_mutations(gm), self._creations.of(gm.graph))
+        finders = Finders(self._compiles.alone)
+        mutated = finders.find("mutated", find_mutations, gm) or {}
+        creations = self._creations.of(gm.graph)
+        joint = describe_joint(gm, {}, mutated, creations, finders=finders)
         is_inference = not regional_inductor.has_tangents(gm.graph)
         self._compiles.keep_joint(replace(joint, is_inference=is_inference))
 
@@ -54,6 +58,7 @@ class RegionHooks:
 
     def _region(self, call: Observed) -> Observation:
         if (outer_graph := self._compiles.outer_graph) is not None:
-            region = describe_region(outer_graph, call["gm"], self._compiles.dynamo)
+            compiles, gm = self._compiles, call["gm"]
+            region = describe_region(outer_graph, gm, compiles.dynamo, compiles.alone)
             with self._compiles.in_region(region):
                 yield

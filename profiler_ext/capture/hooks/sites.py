@@ -6,9 +6,14 @@ from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.sites import call_sites
+from profiler_ext.capture.sites.call_sites import PendingSite
 from profiler_ext.isolation.guard import Observation, Observed
+from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
+from profiler_ext.records import SiteKind
 from profiler_ext.torch_compat import inductor, points
 from profiler_ext.torch_compat.patches import Hook
+
+_COMPUTED = "which nodes a kernel computes"
 
 
 class SiteHooks:
@@ -34,11 +39,13 @@ class SiteHooks:
         yield
 
     def _add_site(self, schedule: Any, kernel: str, is_extern: bool = False) -> None:
+        alone = self._compiles.alone
         if is_extern:
-            self._compiles.add_site(call_sites.extern_site(schedule, kernel))
+            site = alone(_COMPUTED, call_sites.extern_site, schedule, kernel)
         else:
             own = self._compiles.take_combo(schedule)
-            self._compiles.add_site(call_sites.generated_site(own, kernel))
+            site = alone(_COMPUTED, call_sites.generated_site, own, kernel, alone)
+        self._compiles.add_site(site or _unknown_site(kernel, is_extern))
 
     def _extern_call(self, call: Observed) -> Observation:
         self._add_unreported(call["scheduler_node"])
@@ -52,8 +59,7 @@ class SiteHooks:
                 self._compiles.add_site(call_sites.predicate_site(call.node))
             self._compiles.add_site(call)
         elif inductor.launches_silently(kernel):
-            site = call_sites.extern_site(kernel, inductor.extern_name(kernel))
-            self._compiles.add_site(site)
+            self._add_site(kernel, inductor.extern_name(kernel), is_extern=True)
 
     def _kernel_comment(self, call: Observed) -> Observation:
         """Keep a schedule whose kernel has no name yet."""
@@ -69,3 +75,10 @@ class SiteHooks:
     def _combo_kernels(self, call: Observed) -> Observation:
         yield
         self._compiles.keep_combo(call["subkernel_nodes"], [nodes for _, _, nodes in call.result])
+
+
+def _unknown_site(kernel: str, is_extern: bool) -> PendingSite:
+    """Describe a launch of which it was not found out what it computes."""
+    kind = SiteKind.EXTERN if is_extern else generated_kind(kernel)
+    graph, op = inductor.current_fx_graph(), spelled_op(kernel) if is_extern else None
+    return PendingSite(kind, kernel, op, (), graph=graph, is_commented=False, is_work_known=False)

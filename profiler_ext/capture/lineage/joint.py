@@ -10,7 +10,7 @@ import torch.fx
 
 from profiler_ext.capture.lineage.bodies import is_traced_again
 from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
-from profiler_ext.capture.lineage.gradients import find_gradients
+from profiler_ext.capture.lineage.gradients import Gradients, find_gradients
 from profiler_ext.capture.lineage.joint_graph import (
     JointFindings,
     JointGraph,
@@ -23,6 +23,7 @@ from profiler_ext.capture.lineage.joint_graph import (
 from profiler_ext.capture.lineage.links import find_links, led_on
 from profiler_ext.capture.lineage.made_anew import find_views_made_anew
 from profiler_ext.capture.traces.creations import Creations, as_made
+from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
 from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx, inputs, plausible, random_calls
@@ -34,6 +35,7 @@ def describe_joint(
     mutated: Lineages | None = None,
     creations: Creations | None = None,
     overwritten: Mapping[str, NodeSnapshot] | None = None,
+    finders: Finders | None = None,
 ) -> JointGraph:
     """Describe a joint graph after its passes and before it is cut.
 
@@ -43,18 +45,20 @@ def describe_joint(
         mutated: where its epilogue copies' values were made, looked up before the passes.
         creations: how its nodes were made.
         overwritten: what nodes said of their origin before a pass overwrote it.
+        finders: runs the mechanisms; knows which of them failed.
 
     Raises:
         PrivateNameError: No node has a key that torch puts on nodes that it traces.
     """
     plausible.check_told(gm.graph)
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
-    findings = _findings(gm.graph, nodes, replaced, creations or {}, overwritten or {})
+    finders = finders or Finders()
+    findings = _findings(gm.graph, nodes, replaced, creations or {}, overwritten or {}, finders)
     return JointGraph(
         id=_digest(nodes),
         names=frozenset(node.name for node in nodes),
         fingerprint=fingerprint_of(gm.graph),
-        findings=replace(findings, mutated=mutated or {}),
+        findings=replace(findings, mutated=mutated or {}, lost=finders.lost),
     )
 
 
@@ -64,28 +68,40 @@ def _findings(
     replaced: Replaced,
     creations: Creations,
     overwritten: Mapping[str, NodeSnapshot],
+    finders: Finders,
 ) -> JointFindings:
+    find = finders.find
     lineages = {name: before.lineage for name, before in overwritten.items()}
-    creations = as_made(creations, lineages)
-    anew = find_views_made_anew(creations)
+    creations = find("creations", as_made, creations, lineages) or {}
+    anew = find("made_anew", find_views_made_anew, creations) or {}
     snapshots = {
         n.name: _snapshot(n, overwritten, anew).filled_by(replaced.get(n.name, ())) for n in nodes
     }
-    gradients = find_gradients(creations)
-    links = {} if is_traced_again(creations) else find_links(nodes, snapshots)
-    links = _without_neighbours(links, snapshots, creations, gradients.made)
+    none = Gradients({}, {}, lambda _: None)
+    gradients = find("gradients", find_gradients, creations) or none
     return JointFindings(
-        links=led_on(
-            {**links, **_by_autograd(links, gradients.made), **gradients.links}, nodes, replaced
-        ),
+        links=find("links", _links, nodes, snapshots, creations, gradients, replaced) or {},
         replaced=replaced,
         overwritten=lineages,
         made_anew=anew,
-        hooks=find_gradient_hooks(creations),
+        hooks=find("hooks", find_gradient_hooks, creations) or {},
         gradients=gradients.places,
-        random=_random(nodes),
-        outputs=_outputs(graph, snapshots),
+        random=find("random", _random, nodes) or {},
+        outputs=find("outputs", _outputs, graph, snapshots) or {},
     )
+
+
+def _links(
+    nodes: Sequence[torch.fx.Node],
+    snapshots: Mapping[str, NodeSnapshot],
+    creations: Creations,
+    gradients: Gradients,
+    replaced: Replaced,
+) -> dict[str, Link]:
+    links = {} if is_traced_again(creations) else find_links(nodes, snapshots)
+    links = _without_neighbours(links, snapshots, creations, gradients.made)
+    every = {**links, **_by_autograd(links, gradients.made), **gradients.links}
+    return led_on(every, nodes, replaced)
 
 
 def _without_neighbours(

@@ -46,6 +46,7 @@ class JointFindings:
         bodies: nodes of the backward bodies of higher-order ops, by qualified names.
         random: the random calls, by operator and inputs; the partitioner wraps them anew.
         outputs: the nodes that yield the outputs of Dynamo's graph, by their places.
+        lost: those of the others that are not known, as the mechanism failed that finds them.
     """
 
     links: Mapping[str, Link] = field(default_factory=dict)
@@ -58,14 +59,16 @@ class JointFindings:
     bodies: Lineages = field(default_factory=dict)
     random: Mapping[OpCall, NodeSnapshot] = field(default_factory=dict)
     outputs: Mapping[int, NodeSnapshot] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
 
     def over(self, whole: JointFindings) -> JointFindings:
         """Return what was found in a graph or else in the whole that it is a part of."""
         merged = {
             f.name: {**getattr(whole, f.name), **getattr(self, f.name)}
             for f in fields(JointFindings)
+            if f.name != "lost"
         }
-        return JointFindings(**merged)
+        return JointFindings(**merged, lost=whole.lost | self.lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,10 @@ def led_on(
     for name in there:
         main = main_of(replaced.get(name, ()))
         if main is not None and main.name not in there:
-            is_found = there.get(left.get(main.name, "")) == main.lineage.original_aten
-            left[main.name] = left[main.name] if is_found else name
+            found = left.get(main.name)
+            # A node may not say its op, as a `full` that a pass made: the last one stands for it.
+            is_same_op = found is not None and there[found] == main.lineage.original_aten
+            left[main.name] = found if found is not None and is_same_op else name
     return {
         name: replace(link, forward_node=left.get(link.forward_node, link.forward_node))
         for name, link in links.items()

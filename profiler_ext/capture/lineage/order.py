@@ -22,6 +22,7 @@ from profiler_ext.capture.lineage.gradient_hooks import hook_on_gradient
 from profiler_ext.capture.lineage.gradients import gradient_of, sum_of_gradients
 from profiler_ext.capture.lineage.joint_graph import Lineages
 from profiler_ext.capture.lineage.links import joint_graph
+from profiler_ext.capture.lineage.losses import CONTRIBUTIONS, Contribution, without_losses
 from profiler_ext.capture.lineage.made_anew import view_made_anew
 from profiler_ext.capture.lineage.mutated import mutated_input
 from profiler_ext.capture.lineage.nested_calls import called_graph
@@ -33,6 +34,7 @@ from profiler_ext.capture.lineage.region import region_of_graph
 from profiler_ext.capture.lineage.repeated import place_of_run
 from profiler_ext.capture.lineage.replaced import replaced_by_pattern
 from profiler_ext.capture.lineage.stage import Compilation, Stage
+from profiler_ext.records import Lineage
 
 Rule = Callable[[Stage], Lineages]
 
@@ -107,6 +109,8 @@ def find_lineages(
 ) -> Lineages:
     """Return where nodes of one graph come from; of an input only if a rule knows it.
 
+    What a rule gives that fails is lost, and what no other rule gives stays.
+
     Args:
         nodes: call nodes of one graph.
         compilation: what is known of its compile.
@@ -116,6 +120,13 @@ def find_lineages(
         caller: the node of the outermost graph that calls a nested one.
     """
     stage = Stage(tuple(nodes), compilation, tuple(inputs), prefix=prefix, caller=caller)
+    failed: list[Contribution] = []
     for rule in rules if stage.nodes or stage.inputs else ():
-        stage = stage.knowing(rule(stage))
-    return stage.lineages
+        gives = CONTRIBUTIONS[rule.__name__]
+        said = compilation.alone(gives.gives, rule, stage)
+        if said is None or not stage.lost.isdisjoint(gives.findings):
+            failed.append(gives)
+        if said is None and rule is own_metadata:  # what the others add to
+            said = {node.name: Lineage() for node in stage.nodes}
+        stage = stage.knowing(said or {})
+    return without_losses(stage, failed) if failed or stage.lost else stage.lineages

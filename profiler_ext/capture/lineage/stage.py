@@ -13,6 +13,7 @@ import torch.fx
 
 from profiler_ext.capture.lineage.joint_graph import JointGraph, Lineages, OpCall, op_call
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, main_of
+from profiler_ext.isolation.alone import Alone, unguarded
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import FxNode
 from profiler_ext.torch_compat import fx
@@ -29,6 +30,8 @@ class Compilation:
         replaced: for each graph what the post-grad passes' new nodes replaced.
         backwards: for a graph of compiled autograd's the nodes of the backward graphs that it
             copies, by the number of the compile in AOTAutograd, and by their names.
+        alone: runs mechanisms, each of which may fail alone.
+        lost: what was not found of the post-grad passes, as the mechanism failed.
     """
 
     joint_of: Callable[[torch.fx.Graph], JointGraph | None]
@@ -36,6 +39,8 @@ class Compilation:
     entered: frozenset[str] = frozenset()
     replaced: Mapping[torch.fx.Graph, Replaced] = field(default_factory=dict)
     backwards: Mapping[int, Mapping[str, FxNode]] = field(default_factory=dict)
+    alone: Alone = unguarded
+    lost: frozenset[str] = frozenset()
     _stands_for: dict[torch.fx.Node, tuple[NodeSnapshot, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -43,6 +48,13 @@ class Compilation:
     def made_from(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return what the post-grad passes made a node of; empty of any other node."""
         return tuple(self.replaced.get(node.graph, {}).get(node.name, ()))
+
+    def is_of_lost_pattern(self, node: torch.fx.Node) -> bool:
+        """Tell whether a pass made a node of which it was not found out what it replaced."""
+        joint = self.joint_of(node.graph)
+        at_joint = joint.findings.replaced if joint else {}
+        known = (self.replaced.get(node.graph, {}), at_joint)
+        return any(node.name in rows and not rows[node.name] for rows in known)
 
     def replaced_by(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return what a node replaced, in the post-grad passes or in the joint graph's."""
@@ -116,6 +128,15 @@ class Stage:
         """The joint graph that theirs was cut from."""
         first = next(iter((*self.nodes[:1], *self.inputs[:1])), None)
         return self.compilation.joint_of(first.graph) if first is not None else None
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """What was not found, in the joint graph or elsewhere, as its mechanism failed."""
+        lost = self.compilation.lost | (self.dynamo.lost if self.dynamo else frozenset())
+        around = self.compilation.joint_of(self.caller.graph) if self.caller else None
+        for joint in (self.joint, around):  # a body's nodes are found with the graph around it
+            lost |= joint.findings.lost if joint else frozenset()
+        return lost
 
     @property
     def dynamo(self) -> DynamoGraph | None:

@@ -21,6 +21,7 @@ from profiler_ext.capture.lineage.order import TRACED, find_lineages
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.traces.metadata import Replaced
+from profiler_ext.isolation.alone import Alone, unguarded
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import FxNode
 from profiler_ext.torch_compat import fx, regional_inductor
@@ -90,7 +91,11 @@ class Region:
         )
 
     def keep(
-        self, gm: torch.fx.GraphModule, traced_from: Mapping[str, str], replaced: Replaced
+        self,
+        gm: torch.fx.GraphModule,
+        traced_from: Mapping[str, str],
+        replaced: Replaced,
+        lost: frozenset[str] = frozenset(),
     ) -> None:
         """Take down its graph after the joint passes.
 
@@ -98,11 +103,12 @@ class Region:
             gm: the graph.
             traced_from: what its nodes were traced from, looked up before the passes.
             replaced: what the nodes that the passes made replaced.
+            lost: what mechanisms did not find in it, as they failed.
         """
         names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
         links = {n: self.links[name] for n, name in traced_from.items() if name in self.links}
         self.graph = self._described(
-            names, JointFindings(links=links, replaced=replaced), traced_from
+            names, JointFindings(links=links, replaced=replaced, lost=lost), traced_from
         )
 
     def _described(
@@ -120,7 +126,10 @@ def fingerprint_of_outer_graph(gm: torch.fx.GraphModule) -> Fingerprint:
 
 
 def describe_region(
-    outer_graph: OuterGraph, gm: torch.fx.GraphModule, dynamo: DynamoGraph | None
+    outer_graph: OuterGraph,
+    gm: torch.fx.GraphModule,
+    dynamo: DynamoGraph | None,
+    alone: Alone = unguarded,
 ) -> Region:
     """Describe a region before it is compiled.
 
@@ -128,8 +137,9 @@ def describe_region(
         outer_graph: the graph that it is a part of.
         gm: its nodes, as they are in that graph.
         dynamo: the Dynamo graph of the same compile, if it is known.
+        alone: runs mechanisms, each of which may fail alone.
     """
-    compilation = Compilation(joint_of=lambda _: outer_graph.joint, dynamo=dynamo)
+    compilation = Compilation(lambda _: outer_graph.joint, dynamo, alone=alone)
     calls = [node for node in gm.graph.nodes if node.op == "call_function"]
     links = {node.name: link_of(node, compilation) for node in calls}
     return Region(

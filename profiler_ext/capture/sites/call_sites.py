@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,9 +14,15 @@ from profiler_ext.capture.lineage.bodies import inner_prefix
 from profiler_ext.capture.sites import cost
 from profiler_ext.capture.sites.edges import made_of
 from profiler_ext.capture.sites.exact_nodes import exact_nodes
+from profiler_ext.isolation.alone import Alone, unguarded
 from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
 from profiler_ext.records import CallSite, NestedIn, SiteKind
 from profiler_ext.torch_compat import fx, inductor, random_calls, schedules, traffic
+
+_SHARES = "the shares of the nodes of a kernel in its time"
+_FLOPS = "floating-point operations"
+_WORK = "moved bytes, and floating-point operations"
+_INLINED = "the nodes of the graphs that a template has inlined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class PendingSite:
             where that is not known.
         is_commented: the comment above the launch names the ops of all its nodes.
         stored: the nodes whose values it stores; ``None`` where that is not known.
+        is_work_known: what tells how much it works did not fail.
     """
 
     kind: SiteKind
@@ -51,9 +58,15 @@ class PendingSite:
     limits: tuple[int, ...] = ()
     is_commented: bool = True
     stored: frozenset[torch.fx.Node] | None = None
+    is_work_known: bool = True
 
     def sealed(
-        self, ordinal: int, path: str, prefix: str, within: tuple[NestedIn, ...] = ()
+        self,
+        ordinal: int,
+        path: str,
+        prefix: str,
+        within: tuple[NestedIn, ...] = (),
+        alone: Alone = unguarded,
     ) -> CallSite:
         """Return the site as a record.
 
@@ -62,13 +75,14 @@ class PendingSite:
             path: its place as a path through nested graphs.
             prefix: what names the graph that it stands in; ``""`` for the outermost.
             within: the calls of nested graphs that it stands in.
+            alone: runs mechanisms, each of which may fail alone.
         """
-        inlined = tuple(node for _, node in self.inlined)
-        counted = cost.counted_operations(self.nodes)
-        flops = cost.all_operations(self.nodes, self.limits, counted)
-        flops += cost.all_operations(inlined)
-        moved = cost.moved_bytes(self.nodes) if self.moved_bytes is None else self.moved_bytes
+        inlined, told = tuple(node for _, node in self.inlined), self.moved_bytes
+        counted = alone(_FLOPS, cost.counted_operations, self.nodes)
+        flops = None if counted is None else alone(_FLOPS, self._flops, inlined, counted)
+        moved = alone("moved bytes", cost.moved_bytes, self.nodes) if told is None else told
         names = tuple(name for name, _ in self.qualified(prefix))
+        weights = alone(_SHARES, cost.weights, self.nodes, inlined, self.stored, counted)
         return CallSite(
             ordinal=ordinal,
             path=path,
@@ -76,13 +90,19 @@ class PendingSite:
             kernel=self.kernel,
             op=self.op,
             nodes=names,
-            weights=cost.weights(self.nodes, inlined, self.stored, counted),
+            weights=(1,) * len(names) if weights is None else weights,
             reads=self.reads,
             writes=self.writes,
-            bytes_moved=str(moved),
-            flops=str(flops),
+            bytes_moved=str(moved) if self.is_work_known and moved is not None else None,
+            flops=str(flops) if self.is_work_known and flops is not None else None,
             within=within,
         )
+
+    def _flops(
+        self, inlined: tuple[torch.fx.Node, ...], counted: Mapping[torch.fx.Node, int]
+    ) -> int:
+        own = cost.all_operations(self.nodes, self.limits, counted)
+        return own + cost.all_operations(inlined)
 
     def qualified(self, prefix: str) -> tuple[tuple[str, torch.fx.Node], ...]:
         """Return its nodes with their names in the provenance."""
@@ -109,12 +129,15 @@ class PendingCall:
     graphs: tuple[inductor.NestedGraph, ...]
 
 
-def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
+def generated_site(
+    node_schedule: Iterable[Any], kernel: str, alone: Alone = unguarded
+) -> PendingSite:
     """Describe the launch of a kernel that Inductor generated.
 
     Args:
         node_schedule: Inductor's scheduler nodes that the kernel fuses.
         kernel: the kernel's name.
+        alone: runs mechanisms, each of which may fail alone.
     """
     scheduled = list(schedules.scheduled_nodes(node_schedule))
     computed: Counter[torch.fx.Node] = Counter()
@@ -130,9 +153,11 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
     written = {name for one in scheduled for name in one.writes}
     read = {name for one in scheduled for name in one.reads} - written
     kind, ordered = generated_kind(kernel), _in_graph_order(nodes)
-    inlined = _inlined(ordered) if kind is SiteKind.TRITON_TEMPLATE else ()
-    moved = traffic.moved_bytes(one.traffic for one in scheduled)
-    is_open = moved is None or kind is SiteKind.TRITON_TEMPLATE
+    is_template = kind is SiteKind.TRITON_TEMPLATE
+    inlined = (alone(_INLINED, _inlined, ordered) if is_template else None) or ()
+    work = alone(_WORK, _work, scheduled)
+    (moved,) = work or (None,)
+    is_open = moved is None or is_template
     return PendingSite(
         kind,
         kernel,
@@ -146,8 +171,14 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         # A template's body runs once for each of its outputs, and loops over what it sums.
         () if is_open else tuple(computed[node] for node in ordered),
         is_commented,
-        _stored(scheduled, ordered, kind),
+        alone(_SHARES, _stored, scheduled, ordered, kind),
+        is_work_known=work is not None,
     )
+
+
+def _work(scheduled: Iterable[schedules.ScheduledNode]) -> tuple[int | None]:
+    """Return what a kernel loads and stores, where its schedule tells."""
+    return (traffic.moved_bytes(one.traffic for one in scheduled),)
 
 
 def _stored(

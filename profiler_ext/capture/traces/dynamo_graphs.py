@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import torch.fx
 
 from profiler_ext.capture.traces.called_regions import CalledRegions
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.equal_code import note_equal
+from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
 from profiler_ext.capture.traces.region_runs import RunsOfGraph
@@ -19,13 +20,17 @@ from profiler_ext.capture.traces.resumed_lines import note_resumed
 from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined
 from profiler_ext.recall.places import Source
+from profiler_ext.recall.region_calls import RegionRuns
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import fx, inputs, modules, process
 from profiler_ext.torch_compat.names import fx_names
 
 
 def describe_dynamo_graph(
-    output_graph: Any, gm: torch.fx.GraphModule, dropped: DroppedTraces
+    output_graph: Any,
+    gm: torch.fx.GraphModule,
+    dropped: DroppedTraces,
+    finders: Finders | None = None,
 ) -> DynamoGraph:
     """Describe the graph that Dynamo hands to the backend.
 
@@ -33,38 +38,79 @@ def describe_dynamo_graph(
         output_graph: Dynamo's ``OutputGraph``.
         gm: the graph.
         dropped: the traces of regions that Dynamo made for it and dropped.
+        finders: runs the mechanisms; knows which of them failed.
     """
     _note_code(output_graph)
+    finders = finders or Finders()
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
+    found = finders.find("modules", _modules, output_graph, nodes) or _Modules({}, None, {})
+    source_of = _Sources(found, is_lost="modules" in finders.lost)
+    places, named = [source_of(node) for node in nodes], [fx.source_fns(n.meta) for n in nodes]
+    arguments = finders.find("arguments", _arguments, gm, output_graph, found.own) or {}
+    models = found.models.values()
+    runs = finders.find("runs", _runs, gm.graph, nodes, source_of, models, dropped) or _Runs()
+    once = [() if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)]
+    sources = {} if "runs" in finders.lost else _sources(once, places)
+    return DynamoGraph(
+        _digest(nodes, named),
+        tuple(found.models),
+        found.own,
+        {**sources, **{name: place for name, place in arguments.items() if place is not None}},
+        (*places, *runs.again),
+        tuple(arguments),
+        runs.records,
+        finders.find("inlined", _inlined, nodes, source_of) or {},
+        takes_gradient=any(map(fx.asks_for_gradient, set(named))),
+        held=found.held,
+        lost=finders.lost,
+    )
+
+
+class _Modules(NamedTuple):
+    """The user's outermost modules, the one whose method was compiled, and other paths to some."""
+
+    models: dict[str, torch.nn.Module]
+    own: ModuleFrame | None
+    held: HeldPaths
+
+
+def _modules(output_graph: Any, nodes: Sequence[torch.fx.Node]) -> _Modules:
     # Compiled autograd's own graph module is no module of the user's.
     found = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
     itself, module = found or (None, None)
     models = _outermost_modules(output_graph, nodes, itself) | dict([found] if found else [])
-    roots, own = tuple(models), _own_module(module)
     held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
-    source_of = _Sources(roots, own, held)
-    places = tuple([source_of(node) for node in nodes])
-    named = [fx.source_fns(node.meta) for node in nodes]
-    arguments = {_argument(v): inputs.is_passed_in(v) for v in inputs.all_inputs(gm)}
-    passed = (name for name, is_passed in arguments.items() if is_passed)
+    return _Modules(models, _own_module(module), held)
+
+
+def _arguments(
+    gm: torch.fx.GraphModule, output_graph: Any, own: ModuleFrame | None
+) -> dict[tuple[str, ...], Source | None]:
+    """Return the names that stand for inputs, with the place of those that are passed in."""
     defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
-    regions = CalledRegions(nodes, source_of, models.values(), dropped)
-    runs = RunsOfGraph(gm.graph, regions, source_of)
-    once = [() if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)]
-    sources = {**_sources(once, places), **dict.fromkeys(passed, defined)}
+    every = inputs.all_inputs(gm)
+    return {_argument(v): defined if inputs.is_passed_in(v) else None for v in every}
+
+
+class _Runs(NamedTuple):
+    """The runs of regions, the graphs of those, and where each was called again."""
+
+    records: RegionRuns = RegionRuns()
+    bodies: Collection[torch.fx.Graph] = ()
+    again: tuple[Source, ...] = ()
+
+
+def _runs(
+    graph: torch.fx.Graph,
+    nodes: Sequence[torch.fx.Node],
+    source_of: _Sources,
+    models: Collection[torch.nn.Module],
+    dropped: DroppedTraces,
+) -> _Runs:
+    regions = CalledRegions(nodes, source_of, models, dropped)
+    runs = RunsOfGraph(graph, regions, source_of)
     again = [place for node in nodes if regions.again(node) for place in regions.places_at(node)]
-    return DynamoGraph(
-        _digest(nodes, named),
-        roots,
-        own,
-        sources,
-        (*places, *again),
-        tuple(arguments),
-        runs.records(),
-        _inlined(nodes, source_of),
-        takes_gradient=any(map(fx.asks_for_gradient, set(named))),
-        held=held,
-    )
+    return _Runs(runs.records(), runs.bodies, tuple(again))
 
 
 def _outermost_modules(
@@ -130,7 +176,7 @@ def _own_module(module: torch.nn.Module | None) -> ModuleFrame | None:
 
 
 def _sources(
-    named: list[tuple[str, ...]], places: tuple[Source, ...]
+    named: list[tuple[str, ...]], places: Sequence[Source]
 ) -> dict[tuple[str, ...], Source]:
     count = Counter(named)
     pairs = zip(named, places, strict=True)
@@ -140,16 +186,20 @@ def _sources(
 class _Sources:
     """Reads where the nodes of one graph were called; many are of one module."""
 
-    def __init__(self, roots: tuple[str, ...], own: ModuleFrame | None, held: HeldPaths) -> None:
-        self._roots, self._own, self._held = roots, own, held
+    def __init__(self, found: _Modules, *, is_lost: bool) -> None:
+        self._found, self._is_lost = found, is_lost
         self._frames: dict[tuple[tuple[str, str], ...], tuple[ModuleFrame, ...]] = {}
 
     def __call__(self, node: torch.fx.Node) -> Source:
         stack = fx.module_stack(node.meta)
         if stack not in self._frames:
-            self._frames[stack] = module_frames(stack, self._roots, self._own, self._held)
+            self._frames[stack] = () if self._is_lost else self._read(stack)
         text = fx.text(node.meta, fx_names.STACK_TRACE)
         return Source(parse_stack(text), self._frames[stack], fx.annotation(node.meta))
+
+    def _read(self, stack: tuple[tuple[str, str], ...]) -> tuple[ModuleFrame, ...]:
+        models, own, held = self._found
+        return module_frames(stack, tuple(models), own, held)
 
 
 def _digest(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:

@@ -96,6 +96,11 @@ class Watch:
         """
         self._old_of[fx.node_name(new)].append(fx.node_name(old))
 
+    def made(self) -> tuple[str, ...]:
+        """Return the names of the nodes that passes made, these or those that are known."""
+        calls = (node.name for node in self.gm.graph.nodes if node.op == "call_function")
+        return tuple(name for name in calls if name not in self._before or name in self.known)
+
     def replaced(self) -> Replaced:
         """Return, for each node the passes made, what it replaced.
 

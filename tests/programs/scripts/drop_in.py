@@ -131,11 +131,11 @@ def beside_training():
     def records():
         with profile():
             begun.set()
-            over.wait(60)
+            over.wait(600)
 
     thread = threading.Thread(target=records)
     thread.start()
-    begun.wait(60)
+    begun.wait(600)
     train(3)
     over.set()
     thread.join()

@@ -37,12 +37,12 @@ def child(how):
         import signal
 
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(5)
+        time.sleep(50)
 
 
 def finished(pid):
     """Wait for the child, but not for ever."""
-    for _ in range(200):
+    for _ in range(2_000):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)

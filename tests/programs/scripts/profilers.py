@@ -128,14 +128,14 @@ def in_thread():
         with profile(activities=ALL) as prof:
             torch.ones(4, 4) @ torch.ones(4, 4)
             ready.set()
-            done.wait(60)
+            done.wait(600)
         counts = Counter(event.name for event in prof.events())
         print("got", counts["aten::matmul"] >= 1, flush=True)
 
     train(2)
     thread = threading.Thread(target=run)
     thread.start()
-    ready.wait(60)
+    ready.wait(600)
     train(2)
     done.set()
     thread.join()

@@ -28,7 +28,7 @@ def recording(name):
     """By default, amid the recorded steps."""
     train(2)
     send(getattr(signal, name))
-    time.sleep(2)
+    time.sleep(20)
     print("not reached by what ends a program")
 
 
@@ -37,7 +37,7 @@ def writing(name, delay):
     train(RECORDED - 1)
     send(getattr(signal, name), float(delay))
     step()
-    time.sleep(6)
+    time.sleep(60)
     print("not reached")
 
 
@@ -81,7 +81,7 @@ def caught(delay):
     try:
         send(signal.SIGINT, float(delay))
         step()
-        time.sleep(6)
+        time.sleep(60)
     except KeyboardInterrupt:
         print("caught", flush=True)
     train(2)
@@ -94,7 +94,7 @@ def twice():
     send(signal.SIGINT, 0.3)
     send(signal.SIGINT, 0.35)
     step()
-    time.sleep(6)
+    time.sleep(60)
 
 
 def handled(name):
@@ -108,7 +108,7 @@ def handled(name):
     train(RECORDED - 1)
     send(getattr(signal, name), 0.2)
     step()
-    time.sleep(6)
+    time.sleep(60)
 
 
 def counted(name):

@@ -49,7 +49,7 @@ def processes(context):
     found = [chosen.Process(target=worker, args=(rank, queue)) for rank in range(2)]
     for process in found:
         process.start()
-    print(sorted(queue.get(timeout=100) for _ in found), flush=True)
+    print(sorted(queue.get(timeout=1_000) for _ in found), flush=True)
     for process in found:
         process.join()
     print([process.exitcode for process in found], flush=True)

@@ -1,0 +1,78 @@
+"""Owns how what mechanisms find in a graph is found: each alone, and what failed is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from profiler_ext.isolation.alone import Alone, unguarded
+
+T = TypeVar("T")
+
+_LINKS = "forward nodes"
+GIVES = {
+    "mutated": "where mutations of inputs come from",
+    "overwritten": f"where nodes come from whose origin a pass overwrote, and {_LINKS}",
+    "replaced": f"where nodes come from that passes made, and {_LINKS}",
+    "creations": f"where gradients, their hooks and replayed views come from, and {_LINKS}",
+    "made_anew": f"where replayed views come from, and {_LINKS}",
+    "gradients": f"where gradients come from that the function takes, their sums, and {_LINKS}",
+    "links": _LINKS,
+    "hooks": "where hooks on gradients come from",
+    "random": "where random ops come from that are run again",
+    "outputs": "where gradients of outputs come from",
+    "bodies": "where nodes of backward bodies come from",
+    "modules": "modules",
+    "runs": "which call of a region nodes are of",
+    "inlined": "where nodes of carried graphs come from",
+    "arguments": "where arguments come from",
+}
+"""What is lost with each finding, as a gap says it."""
+
+DEPENDENTS = {
+    "creations": ("gradients", "hooks", "made_anew"),
+    "overwritten": ("links",),
+    "made_anew": ("links",),
+    "replaced": ("links",),
+    "gradients": ("links",),
+    "links": ("bodies",),
+    "modules": ("runs",),
+}
+"""What is found by means of another finding, and is lost with it."""
+
+
+class Finders:
+    """Runs the mechanisms that look at one graph.
+
+    Attributes:
+        lost: the names of what is not known, as the mechanism failed that finds it.
+    """
+
+    def __init__(self, alone: Alone = unguarded) -> None:
+        """Nothing failed yet.
+
+        Args:
+            alone: runs a mechanism that may fail alone.
+        """
+        self._alone = alone
+        self.lost: frozenset[str] = frozenset()
+
+    def find(self, finding: str, function: Callable[..., T], *args: Any) -> T | None:
+        """Return what a mechanism finds; ``None`` where it fails, or lacks what it stands on.
+
+        Args:
+            finding: the name of what it finds.
+            function: the mechanism.
+            *args: what it is given.
+        """
+        if finding in self.lost:
+            return None
+        found = self._alone(GIVES[finding], function, *args)
+        if found is None:
+            self._lose(finding)
+        return found
+
+    def _lose(self, finding: str) -> None:
+        self.lost |= {finding}
+        for each in DEPENDENTS.get(finding, ()):
+            self._lose(each)
