@@ -63,7 +63,9 @@ def test_events_averages_and_the_trace_have_the_rows_that_torch_has(
 ) -> None:
     profiler_ext.enable(cpu_events=True)
     _train(model)
-    theirs, ours = (_profiled(make, model, record_shapes=True, **options) for make in PROFILERS)
+    # With shapes torch's own mark of a graph's call is an annotation, unless all threads are heard.
+    shapes = model is MODEL
+    theirs, ours = (_profiled(make, model, record_shapes=shapes, **options) for make in PROFILERS)
     assert _averages(ours) == _averages(theirs)
     assert _rows(ours) == _rows(theirs)
     written = [_written(each, tmp_path / "trace.json") for each in (theirs, ours)]
