@@ -53,9 +53,7 @@ class EagerPhases:
         )
         self._scaling = scaling_ops(enclosing)
         self._sharding_pass = nesting.nearest(flag_rows(events.name, classify.is_sharding_pass))
-        of_updates = frozenset(updating)
-        is_frame = flag_rows(events.name, lambda name: _is_of_model(name, of_updates))
-        self._function = nesting.nearest(is_frame & (nesting.depth != NO_ROW))
+        self._function = nesting.nearest(_functions_of_model(enclosing, frozenset(updating)))
         rows = np.arange(len(events), dtype=np.int32)
         self._python = PythonCalls(events, enclosing.engine == rows)
         self._differentiated = nesting.nearest(_differentiated(enclosing, forward_ops, op))
@@ -145,10 +143,17 @@ def _own(cpu: int, call: int) -> int:
     return cpu if call == NO_ROW else call
 
 
-def _is_of_model(name: str, updating: Collection[str]) -> bool:
-    """Tell whether a compiled function runs in an event, and not an optimizer's step."""
-    compile_id = names.compile_id(name)
-    return compile_id is not None and compile_id not in updating
+def _functions_of_model(enclosing: EnclosingRanges, updating: Collection[str]) -> Flags:
+    """Flag the runs of compiled functions in which no optimizer's step runs, in a graph or beside.
+
+    What those run eagerly is the model's, or the optimizer's: nothing tells.
+    """
+    events, nesting = enclosing.events, enclosing.nesting
+    is_frame = flag_rows(events.name, classify.is_compiled_frame) & (nesting.depth != NO_ROW)
+    updates = flag_rows(events.name, lambda name: names.compile_id(name) in updating)
+    updates |= flag_rows(events.name, classify.is_optimizer_op) & enclosing.is_op
+    updates |= flag_rows(events.name, classify.is_optimizer) & (nesting.depth != NO_ROW)
+    return is_frame & ~updates & ~nesting.holds(updates)
 
 
 def _differentiated(enclosing: EnclosingRanges, forward_ops: ForwardOps, op: Rows) -> Flags:

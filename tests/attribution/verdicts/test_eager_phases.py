@@ -70,6 +70,14 @@ def test_what_runs_in_a_compiled_function_beside_its_graphs_is_forward_unless_it
     assert [each for each, _ in _phases(timeline, compiled)] == [phase]
 
 
+def test_what_stands_beside_an_optimizers_op_in_a_compiled_function_may_be_the_optimizers() -> None:
+    timeline = Timeline()
+    with timeline.range("Torch-Compiled Region: 0/0"):
+        timeline.op("aten::_foreach_add_", "count")
+        timeline.op("aten::_fused_adamw_", "update")
+    assert [phase for phase, _ in _phases(timeline)] == ["other", "optimizer"]
+
+
 def test_what_a_checkpoint_runs_again_is_recompute_and_the_backward_that_it_calls_is_not() -> None:
     timeline = Timeline()
     with _node(timeline, "CheckpointFunctionBackward", 4):
