@@ -153,7 +153,8 @@ def _functions_of_model(enclosing: EnclosingRanges, updating: Collection[str]) -
     updates = flag_rows(events.name, lambda name: names.compile_id(name) in updating)
     updates |= flag_rows(events.name, classify.is_optimizer_op) & enclosing.is_op
     updates |= flag_rows(events.name, classify.is_optimizer) & (nesting.depth != NO_ROW)
-    return is_frame & ~updates & ~nesting.holds(updates)
+    found: Flags = is_frame & ~updates & ~nesting.holds(updates)
+    return found
 
 
 def _differentiated(enclosing: EnclosingRanges, forward_ops: ForwardOps, op: Rows) -> Flags:
