@@ -153,7 +153,9 @@ def _functions_of_model(enclosing: EnclosingRanges, updating: Collection[str]) -
     updates = flag_rows(events.name, lambda name: names.compile_id(name) in updating)
     updates |= flag_rows(events.name, classify.is_optimizer_op) & enclosing.is_op
     updates |= flag_rows(events.name, classify.is_optimizer) & (nesting.depth != NO_ROW)
-    found: Flags = is_frame & ~updates & ~nesting.holds(updates)
+    if is_frame.any() and updates.any():
+        is_frame &= ~(updates | nesting.holds(updates))
+    found: Flags = is_frame
     return found
 
 
