@@ -29,6 +29,8 @@ class Number:
         order: those of the least are there first, where there is little room; that of 0 always.
         style: of its heading.
         justify: where in its column a cell stands.
+        group: columns of one group and order have room together, or none of them is there.
+        stands_for: the group whose sum it is: where that is there, it is left out.
     """
 
     heading: str
@@ -37,6 +39,8 @@ class Number:
     order: int
     style: str = ""
     justify: Any = "right"
+    group: str = ""
+    stands_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +94,22 @@ def fitting(numbers: Sequence[Number], names: Sequence[Name], width: int) -> lis
     wanted = sum(min(max(each.least, each.wanted), each.longest) for each in names)
     wanted += BETWEEN * (len(names) - 1)
     chosen: list[Number] = []
-    for each in sorted(numbers, key=lambda column: column.order):
-        taken = sum(column.width + BETWEEN for column in (*chosen, each))
-        needed = least if each.order <= _MATTERS else wanted
-        if each.order == 0 or taken + needed <= width:
-            chosen.append(each)
+    for some in _together(numbers):
+        groups = {each.group for each in some} - {""}
+        with_these = [*(each for each in chosen if each.stands_for not in groups), *some]
+        taken = sum(column.width + BETWEEN for column in with_these)
+        order = some[0].order
+        if order == 0 or taken + (least if order <= _MATTERS else wanted) <= width:
+            chosen = with_these
     return [each for each in numbers if each in chosen]
+
+
+def _together(numbers: Sequence[Number]) -> list[list[Number]]:
+    """Return the columns by order, those of one group at the place of its first."""
+    found: dict[tuple[int, object], list[Number]] = {}
+    for at, each in enumerate(numbers):
+        found.setdefault((each.order, each.group or at), []).append(each)
+    return sorted(found.values(), key=lambda some: some[0].order)
 
 
 def name_widths(names: Sequence[Name], room: int) -> list[int]:

@@ -21,10 +21,9 @@ from profiler_ext.exporters.module_tree import (
 from profiler_ext.exporters.rich_parts import Table
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.exporters.table_texts import records
-from profiler_ext.exporters.top_table import TIME, bar, measures, phase_number, roofline_numbers
+from profiler_ext.exporters.top_table import TIME, bar, measures, phase_numbers, roofline_numbers
 from profiler_ext.records import Phase
 
-_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 _EACH, _EACH_WIDTH = "each (least - most)", 26
 _LEAST_NAME = 24
 _SHOWN_OUTLIERS = 3
@@ -43,7 +42,7 @@ def module_table(drawing: Drawing) -> Table:
     numbers = [
         *measures(sum(row["duration_ns"] for row in rows)),
         number("itself", lambda row: time_cell(row.get("own_ns") or 0), 1, TIME),
-        *(phase_number(phase, 2) for phase in _PHASES if any(row[phase] for row in rows)),
+        *phase_numbers(rows, 2),
         number(_EACH, lambda row: row.get("each", ""), 3, _EACH_WIDTH),
         bar(_parts, drawing, 4),
         *roofline_numbers(drawn, drawing.console.width),
@@ -91,10 +90,9 @@ class _Tree:
         )
         self._every = inclusive_times(own)
         self._folds = folded_paths(self._every, self._classes)
-        self._phases = {
-            phase: summed_by_fold({row["module"]: row[phase] for row in rows}, self._folds)
-            for phase in Phase
-        }
+        of_phases = {phase: {row["module"]: row[phase] for row in rows} for phase in Phase}
+        self._phases = {p: summed_by_fold(own, self._folds) for p, own in of_phases.items()}
+        self._each_phase = {phase: inclusive_times(own) for phase, own in of_phases.items()}
         self._rooflines = tree_rooflines(rows)
         self._root = module_tree(own, self._classes)
         self._is_empty = not rows
@@ -135,6 +133,7 @@ class _Tree:
             "class": "",
             "duration_ns": outlier.inclusive_ns,
             "per_step_ns": outlier.inclusive_ns * self._of_step,
+            **{phase.value: own.get(outlier.path, 0) for phase, own in self._each_phase.items()},
             "style": "yellow",
         }
 

@@ -17,6 +17,7 @@ from profiler_ext.exporters.display_text import (
     labels,
     ledger_label,
     percent_text,
+    short_phase,
     time_text,
 )
 from profiler_ext.exporters.findings_texts import (
@@ -46,11 +47,6 @@ _TOP = 10
 _SHOWN_IDLE = 3
 _DEPTH = 4
 _MOST_LETTERS = 64
-_PHASES = {
-    "forward": (Phase.FORWARD,),
-    "backward": (Phase.BACKWARD,),
-    "rest": tuple(phase for phase in Phase if phase not in (Phase.FORWARD, Phase.BACKWARD)),
-}
 _NEAR = ("roofline", "could save")
 _LEFT, _RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
 _CODE = f"{_LEFT};font-family:monospace"
@@ -151,21 +147,22 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_line")
     if not rows:
         return ""
-    times = ("a step", "of device", "of wall time", *_PHASES)
-    heads = ("line", *times, *_NEAR)
-    styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*_PHASES, *_NEAR)))
+    phases = [phase for phase in Phase if any(row[phase] for row in rows)]
+    heads = ("line", "a step", "of device", "of wall time", *map(short_phase, phases), *_NEAR)
+    styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *_NEAR)))
     total = sum(row["duration_ns"] for row in rows)
-    lines = [_line(analyses, row, total) for row in rows[:_TOP]]
+    lines = [_line(analyses, row, total, phases) for row in rows[:_TOP]]
     more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
     return _table(heads, styles, lines) + more
 
 
-def _line(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, ...]:
+def _line(
+    analyses: Sequence[Analysis], row: Row, total_ns: int, phases: Sequence[Phase]
+) -> tuple[str, ...]:
     names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
     name = "<br>".join(map(_text, filter(None, names)))
-    times = (sum(row[phase] for phase in phases) for phases in _PHASES.values())
     own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
-    numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(time, spans) for time in times))
+    numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(row[p], spans) for p in phases))
     return (name, *numbers, *_near(analyses, row))
 
 

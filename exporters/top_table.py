@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from profiler_ext.exporters.colors import SCOPE_COLORS
@@ -44,6 +45,8 @@ OF_STEP = "of the step"
 _LEAST = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
 _NARROW_LEAST = {"file": 16, "code": 17, "kernel": 22, "name": 22, "module": 20}
 _NARROW, _NAMES_NARROW = 96, 112
+_FIRST_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+_FEW_PHASES, _OTHER_PHASES = "few phases", "other phases"
 _SAVED, _SAVED_NARROW = "could save", "to save"
 
 
@@ -65,23 +68,24 @@ def top_table(drawing: Drawing) -> Table:
     ]
     table = table_of(rows, _names(drawing, rows), numbers, drawing.console.width)
     if len(whole) > len(shown):
-        _add_rest(table, every, rows)
+        added_up = [
+            *measures(sum(row["duration_ns"] for row in every)),
+            *_phase_numbers(kind, every),
+        ]
+        _add_rest(table, every, rows, added_up)
     return table
 
 
-def _add_rest(table: Table, every: Sequence[Row], rows: Sequence[Row]) -> None:
-    """Say in one row how many more there are, and what they take."""
-    rest = {
-        name: sum(row[name] for row in every) - sum(row[name] for row in rows)
-        for name in ("duration_ns", "per_step_ns")
-    }
-    numbers = [column.cell(rest) for column in measures(sum(r["duration_ns"] for r in every))]
-    blanks = [""] * (len(table.columns) - len(numbers) - 1)
-    names = [str(column.header) for column in table.columns]
-    at = names.index("a step")
-    cells: list[Any] = [Text(f"({len(every) - len(rows)} more)"), *blanks]
-    cells[at:at] = numbers
-    table.add_row(*cells, style="dim")
+def _add_rest(
+    table: Table, every: Sequence[Row], rows: Sequence[Row], added_up: Sequence[Number]
+) -> None:
+    """Say in one row how many more there are, and what they take, in each phase too."""
+    times = ("duration_ns", "per_step_ns", *(phase for phase in Phase if phase in every[0]))
+    rest = {n: sum(row[n] for row in every) - sum(row[n] for row in rows) for n in times}
+    cells: dict[str, Any] = {column.heading: column.cell(rest) for column in added_up}
+    headings = [str(column.header) for column in table.columns]
+    more = Text(f"({len(every) - len(rows)} more)")
+    table.add_row(more, *(cells.get(heading, "") for heading in headings[1:]), style="dim")
 
 
 def measures(total_ns: float) -> list[Number]:
@@ -100,7 +104,7 @@ def roofline_numbers(rows: Sequence[Row], width: int) -> list[Number]:
     """Return the columns that say how near rows are to their roofline, and what they could save.
 
     What could be saved is among the first columns of numbers that get room, the roofline after
-    these; in 80 letters a line has the former beside its forward and backward.
+    these and the phases.
 
     Args:
         rows: all rows of the table.
@@ -151,27 +155,45 @@ def bar(parts: Callable[[Row], Mapping[str, float]], drawing: Drawing, order: in
 
 
 def _phase_numbers(kind: TableKind, rows: Sequence[Row]) -> list[Number]:
-    """Return a column for each phase that took time: forward and backward are the first."""
     if "phase" in kind.keys or not kind.has_phases or "kernel" in kind.keys:
         return []
-    first = (Phase.FORWARD, Phase.BACKWARD)
-    spent = [phase for phase in Phase if any(row[phase] for row in rows)]
-    return [phase_number(phase, 1 if phase in first else 4) for phase in spent]
+    return phase_numbers(rows, 1)
 
 
-def phase_number(phase: Phase, order: int) -> Number:
-    """Return the column of a phase: its time in a step.
+def phase_numbers(rows: Sequence[Row], order: int) -> list[Number]:
+    """Return columns of phases, which add up to a row's time wherever they are there.
+
+    Forward and backward are the first, with the sum of the others; these have columns of their
+    own where there is more room.
 
     Args:
-        phase: the phase.
-        order: as of :class:`Number`.
+        rows: all rows of the table.
+        order: as of :class:`Number`, of the first.
     """
+    spent = [phase for phase in Phase if any(row.get(phase) for row in rows)]
+    first = [phase for phase in spent if phase in _FIRST_PHASES]
+    others = [phase for phase in spent if phase not in _FIRST_PHASES]
+    columns = [_phase_number(phase, order, _FEW_PHASES) for phase in first]
+    if others:
+        rest = number("rest", _phase_times(*others), order, TIME)
+        columns.append(replace(rest, group=_FEW_PHASES, stands_for=_OTHER_PHASES))
+    return [*columns, *(_phase_number(phase, 4, _OTHER_PHASES) for phase in others)]
+
+
+def _phase_number(phase: Phase, order: int, group: str) -> Number:
+    style = PHASE_STYLES[phase]
+    column = number(short_phase(phase), _phase_times(phase), order, TIME, style)
+    return replace(column, group=group)
+
+
+def _phase_times(*phases: Phase) -> Callable[[Row], str]:
+    """Return what says the time that a row has in phases, in a step."""
 
     def cell(row: Row) -> str:
         of_step = row["per_step_ns"] / row["duration_ns"] if row["duration_ns"] else 0
-        return time_cell(row.get(phase, 0) * of_step)
+        return time_cell(sum(row.get(phase, 0) for phase in phases) * of_step)
 
-    return number(short_phase(phase), cell, order, TIME, PHASE_STYLES[phase])
+    return cell
 
 
 def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:

@@ -50,6 +50,15 @@ def parts_of(column: StepColumn) -> tuple[float, ...]:
     return *(time * scale for time in column.phases_ns), column.wall_ns - column.busy_ns
 
 
+def times_of(column: StepColumn) -> tuple[int, ...]:
+    """Return a column's device time by phase, as every table sums it, and its idle time.
+
+    Args:
+        column: the column.
+    """
+    return *column.phases_ns, column.wall_ns - column.busy_ns
+
+
 def _paths(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
     edges = [0.0] * len(columns)
     for kind, times in zip(_KINDS, zip(*map(parts_of, columns), strict=True), strict=True):

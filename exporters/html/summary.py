@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import ledger_label, percent_text, time_text
-from profiler_ext.exporters.html.chart import chart, parts_of
+from profiler_ext.exporters.html.chart import chart, parts_of, times_of
 from profiler_ext.exporters.html.choices import rank_of
 from profiler_ext.exporters.html.links import placed
 from profiler_ext.exporters.html.slices import Choices, Slice
@@ -103,7 +103,7 @@ def _row(time: int, wall: int, spans: int, label: str, scope: str | None = None)
     """
     numbers = [time_text(time / max(spans, 1)), *([time_text(time)] if spans > 1 else [])]
     cells = "".join(f'<td class="number">{n}</td>' for n in (*numbers, percent_text(time, wall)))
-    bar = _bar({scope: time}, wall) if scope else ""
+    bar = _bar({scope: time}, wall, {scope: time}) if scope else ""
     opened = "<tr>" if scope else '<tr class="quiet part">'
     return f'{opened}<td>{label}</td>{cells}<td class="track">{bar}</td></tr>'
 
@@ -143,16 +143,18 @@ def _of_rank(rank: int, columns: Sequence[StepColumn], most: int, several: bool)
 
 
 def _step(column: StepColumn, most: int) -> str:
-    parts = dict(zip((*map(str, Phase), "idle"), parts_of(column), strict=True))
+    kinds = (*map(str, Phase), "idle")
+    parts = dict(zip(kinds, parts_of(column), strict=True))
+    times = dict(zip(kinds, times_of(column), strict=True))
     busy = percent_text(column.busy_ns, column.wall_ns)
     text = f"step {column.first}: {time_text(column.wall_ns)}, device busy {busy}"
-    return f"<p>{text}</p>{_bar(parts, most)}"
+    return f"<p>{text}</p>{_bar(parts, most, times)}"
 
 
 def _legend(columns: Sequence[StepColumn]) -> str:
     """Return what the colours are, with the device time of a step."""
     kinds = (*map(str, Phase), "idle")
-    times = np.array([(*c.phases_ns, c.wall_ns - c.busy_ns) for c in columns], np.float64)
+    times = np.array([times_of(column) for column in columns], np.float64)
     means = np.average(times, axis=0, weights=[c.steps for c in columns]).tolist()
     keys = (_key(kind, time) for kind, time in zip(kinds, means, strict=True) if time)
     return f'<p class="legend"><span class="quiet">mean of a step:</span> {"".join(keys)}</p>'
@@ -172,10 +174,11 @@ def _section(name: str, title: str, body: str, kind: str = "") -> str:
     return f'<section id="{name}" class="{kind}">{head}{body}</section>\n'
 
 
-def _bar(parts: Mapping[str, float], most_ns: int) -> str:
+def _bar(parts: Mapping[str, float], most_ns: int, times: Mapping[str, float]) -> str:
+    """Return a bar of parts as long as their wall time, each of which says its device time."""
     pieces = (
         f'<span class="{escape(kind)}" style="width:{100 * duration / most_ns:.3f}%" '
-        f'title="{escape(kind.replace("_", " "))} {time_text(duration)}"></span>'
+        f'title="{escape(kind.replace("_", " "))} {time_text(times[kind])}"></span>'
         for kind, duration in parts.items()
         if duration
     )

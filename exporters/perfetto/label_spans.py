@@ -1,6 +1,7 @@
 """Owns the lanes beneath the launches: launches in a row of one phase, module or source line.
 
-A launch stands in a lane by its largest part. Modules nest as the module tree does.
+A launch stands in a lane by its phase, and by the module and line of its largest part. Modules nest
+as the module tree does.
 """
 
 from __future__ import annotations

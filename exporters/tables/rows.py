@@ -64,7 +64,8 @@ def launches(
 
     Args:
         analysis: what attribution found.
-        **filters: the step, rank, phase or scope; a launch's phase is that of its largest share.
+        **filters: the step, rank, phase or scope; a launch's phase is the one with the largest
+            share of its time.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:

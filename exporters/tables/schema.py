@@ -72,7 +72,7 @@ _EVERY = (
     Column("stream", WHOLE, "the stream that it ran on"),
     Column("start_ns", WHOLE, "when it began on the trace's clock"),
     Column("duration_ns", WHOLE, "how long it, or its part, took the device"),
-    Column("phase", TEXT, "part of the training step; of a launch that of its largest part"),
+    Column("phase", TEXT, "part of the training step; of a launch the one with most of its time"),
     Column("graph", TEXT, "key of the compiled graph that launched it"),
     Column("compile_id", TEXT, "torch's number of the compile, such as 0/0"),
     Column("call_site", TEXT, "number of the call in the generated wrapper, a path where nested"),

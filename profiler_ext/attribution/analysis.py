@@ -28,7 +28,7 @@ from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.attribution.verdicts.compiled import CompiledJudge
 from profiler_ext.attribution.verdicts.eager import EagerJudge
 from profiler_ext.attribution.verdicts.forward_launches import forward_launches
-from profiler_ext.attribution.verdicts.verdicts import VerdictTable, main_places
+from profiler_ext.attribution.verdicts.verdicts import VerdictTable, main_phases, main_places
 from profiler_ext.kineto import classify
 from profiler_ext.records import (
     Analysis,
@@ -170,7 +170,7 @@ def _launches(
         stream=events.stream[rows],
         start_ns=events.start_ns[rows],
         duration_ns=events.duration_ns[rows],
-        phase=table.spread([place.phase for place in main]),
+        phase=table.spread(main_phases(verdicts, places)),
         graph=masked(table.spread_rows([verdict.graph for verdict in verdicts])),
         call_site=masked(table.spread_rows([verdict.call_site for verdict in verdicts])),
         op_event=masked(take(ops, enqueued.cpu, NO_ROW)),

@@ -22,7 +22,6 @@ from profiler_ext.errors import (
 )
 from profiler_ext.files.paths import user_roots
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.kineto.reader import read_trace
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.last_session import HasLastSession
 from profiler_ext.profiling.lines import HOOK, RecordedLines
@@ -35,11 +34,10 @@ from profiler_ext.profiling.putting_together import (
     source_roots,
     with_texts,
 )
-from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.recorded_threads import THREADS
+from profiler_ext.profiling.torch_views import GivesTorchsViews
 from profiler_ext.profiling.turns import TURNS
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
-from profiler_ext.profiling.watches_lines import WatchesLines
 from profiler_ext.records import ModuleFrame, Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import process, profilers
@@ -62,7 +60,7 @@ RECORDING = "recording"
 """The hook that makes a session of what was recorded."""
 
 
-class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class it stands in for)
+class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the class it stands in for)
     """Profile a training step and lead its device time back to the model.
 
     Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
@@ -115,7 +113,6 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         self.step_source = "none"
         self._on_session, self._user_roots = on_trace_ready, user_roots
         self._keeps_source, self._most = source, keep
-        self._raw = RawTrace()
         guard = outset.run("enable", _guard) or outset
         self._unrecorded = guard.run("steps", UnrecordedSteps)
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
@@ -126,7 +123,6 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         super().__init__(
             guard, RecordedLines(guard, lines), on_trace_ready=self._cycle_over, **torch_options
         )
-        guard.run("steps", profilers.mark_steps, self)
 
     def _new_called_modules(self, guard: Guard) -> CalledModules:
         return CalledModules(switch.graph_of, guard, self)
@@ -177,15 +173,6 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         if profilers.begins_recording(self):
             process.finish_device_work()
 
-    def export_chrome_trace(self, path: str, *args: Any, **options: Any) -> None:
-        """Write the last cycle's trace as torch's :meth:`export_chrome_trace` would have.
-
-        torch gives a trace away only once, and the session has taken it:
-        https://github.com/pytorch/pytorch/issues/92855.
-        """
-        if not self._raw.copy_to(path):
-            super().export_chrome_trace(path, *args, **options)
-
     def begin_to_watch(self) -> None:
         """Mark the calls of compiled graphs from here on."""
         if self._called_modules is not None:
@@ -234,8 +221,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         guard = self._guard
         held = HeldModules()
         lines = guard.run(HOOK, self.lines.taken, held) or NO_LINES
-        with self._raw.written(super().export_chrome_trace) as raw:
-            trace = read_trace(raw)
+        trace = self.read_written(super(GivesTorchsViews, self).export_chrome_trace)
         made = put_together(trace, partial(self._settings, held), lines, self._outset, guard)
         made = replace(made, gaps=(*made.gaps, *self.gaps()))
         whole = with_texts(made, self._keeps_source, guard)

@@ -9,6 +9,7 @@ such a recording can be ended by that thread only.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from threading import get_ident
 
 import torch.profiler
@@ -19,7 +20,14 @@ from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.behaviour import ENDS_ALL_THREADS
 from profiler_ext.torch_compat.process import profiler_is_on
-from profiler_ext.torch_compat.profiler_use import USE, end_recording, is_heard_alone
+from profiler_ext.torch_compat.profiler_use import (
+    USE,
+    can_silence,
+    end_recording,
+    hear_operators,
+    hear_when_begun,
+    is_heard_alone,
+)
 from profiler_ext.torch_compat.threads_beside import threads_beside
 
 THREADS = "threads"
@@ -34,6 +42,9 @@ class HearsThreads(torch.profiler.profile):
     _guard: Guard
     _is_ours_to_choose = False
     _heard: int | None = None
+    _begun_by: int | None = None
+    is_silent = False
+    """The program has switched off that operators are collected."""
     _beside: tuple[str, ...] = ()
 
     def is_elsewhere(self) -> bool:
@@ -52,12 +63,46 @@ class HearsThreads(torch.profiler.profile):
             self._guard.run(THREADS, self._leave_behind, self._heard)
         super().start_trace()
         self._heard = self._guard.run(THREADS, _heard_alone)
+        self._begun_by = get_ident()
 
     def stop_trace(self) -> None:
         """End the recording, which this thread can."""
         self._guard.run(THREADS, self._settle)
         self._heard = None
+        self._guard.run(THREADS, self._be_heard_again)
         super().stop_trace()
+
+    def toggle_collection_dynamic(
+        self, enable: bool, activities: Iterable[ProfilerActivity]
+    ) -> None:
+        """Switch off what is collected, or on again, as torch's own does.
+
+        Torch cannot have a recording of all threads collect operators once more: "registration_
+        state_ptr INTERNAL ASSERT FAILED". So there it is this thread's that are not heard
+        meanwhile, which is all that torch's own does of a recording of one thread.
+
+        Args:
+            enable: they are collected from here on.
+            activities: which.
+        """
+        chosen = set(activities)
+        if self._heard is None and self._begun_by == get_ident() and can_silence():
+            if ProfilerActivity.CPU in chosen:
+                self._guard.run(THREADS, hear_operators, enable)
+                self.is_silent = not enable
+            chosen.discard(ProfilerActivity.CPU)
+        if chosen:
+            super().toggle_collection_dynamic(enable, chosen)
+
+    def _be_heard_again(self) -> None:
+        """Leave the thread as it was found; where another one ends this, when it next records."""
+        begun_by, self._begun_by = self._begun_by, None
+        if self.is_silent:
+            self.is_silent = False
+            if begun_by == get_ident():
+                hear_operators(True)
+            else:
+                hear_when_begun()
 
     def gaps(self) -> tuple[Gap, ...]:
         """Return what the recording that ended does not have."""
@@ -78,7 +123,7 @@ class HearsThreads(torch.profiler.profile):
         """Have threads that began meanwhile be heard no more, before what they write is freed."""
         are_all = self._heard is None and not ENDS_ALL_THREADS
         if are_all and ProfilerActivity.CPU in self.activities and threads_beside():
-            self.toggle_collection_dynamic(False, [ProfilerActivity.CPU])
+            super().toggle_collection_dynamic(False, [ProfilerActivity.CPU])
             time.sleep(_SETTLES_S)
 
 

@@ -218,7 +218,7 @@ def _begin_to_fork() -> None:
 def _go_on_after_fork() -> None:
     recording, _FORKING.recording = _FORKING.recording, None
     if recording is not None:
-        recording._guard.run(TURNS, hear_operators, True)
+        recording._guard.run(TURNS, hear_operators, not recording.is_silent)
 
 
 def _leave_all_to_parent() -> None:

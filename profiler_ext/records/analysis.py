@@ -73,7 +73,7 @@ class Launches:
         stream: stream; masked on the CPU.
         start_ns: start.
         duration_ns: duration.
-        phase: a ``Phase``, the one of the largest share.
+        phase: a ``Phase``: the one with the largest share of its time.
         graph: index into ``Recording.graphs``; masked outside compiled graphs.
         call_site: ordinal of the call site in its graph; masked where there is none.
         op_event: row of the innermost CPU op that launched it; masked when unknown.

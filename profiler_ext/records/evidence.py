@@ -255,6 +255,26 @@ class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.
         "the op, and autograd's number",
         "was launched by a backward op whose forward has the same sequence number",
     )
+    MODULE_CALL = (
+        "module_call",
+        "inside a module's forward",
+        "was launched while a module was called",
+    )
+    COMPILED_FUNCTION = (
+        "compiled_function",
+        "inside a compiled function",
+        "was launched while a compiled function ran, beside its graphs",
+    )
+    DIFFERENTIATED = (
+        "differentiated_op",
+        "the op, and its backward",
+        "was launched by an op that a backward differentiates: it has the same sequence number",
+    )
+    PYTHON_CALL = (
+        "python_call",
+        "inside a call of Python",
+        "was launched while a checkpoint ran its forward again, as Python's recorded calls say",
+    )
     OPTIMIZER_RANGE = (
         "optimizer_range",
         "inside the optimizer's step",

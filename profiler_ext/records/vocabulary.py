@@ -24,7 +24,11 @@ class Phase(
 ):
     """Which part of a training step did the work."""
 
-    FORWARD = ("forward", "forward", "computes the model's values")
+    FORWARD = (
+        "forward",
+        "forward",
+        "runs in a module's forward or in a compiled function, or a backward differentiates it",
+    )
     BACKWARD = ("backward", "backward", "computes gradients")
     RECOMPUTE = (
         "recompute",
@@ -37,7 +41,11 @@ class Phase(
         "adds up the gradients of a value or parameter that is used several times",
     )
     OPTIMIZER = ("optimizer", "optimizer", "changes the parameters, or works for it")
-    OTHER = ("other", "other", "is none of these: data that is loaded, losses that are logged")
+    OTHER = (
+        "other",
+        "other",
+        "is none of these: data that is loaded, losses that are logged, averages of parameters",
+    )
 
 
 class SiteKind(Term, page="words.md", title="call site", columns=()):

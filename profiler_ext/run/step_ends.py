@@ -1,8 +1,8 @@
 """Owns when a step ends in a script that was never touched.
 
-A step ends at the script's own ``prof.step()`` if it calls that, else when the first optimizer
-has stepped: an eager one by torch's public hook, a compiled one when its graph has run. It is asked
-for by name that another optimizer, a model's call or a function ends it.
+A step ends at the script's own ``prof.step()`` if it calls that, until that profiler is over; else
+when the first optimizer has stepped: an eager one by torch's public hook, a compiled one when its
+graph has run. It is asked for by name that another optimizer, a model's call or a function ends it.
 
 Where the program is to end with a step, that is by an exit as ``sys.exit()`` makes it, out of what
 ended the step, when that has done all its own work. It is raised once: a program may catch it.
@@ -90,7 +90,7 @@ class StepEnds:
         self._more = tuple(more)
         self._ender: object = None
         self._hook = ""  # that saw it
-        self._optimizer: weakref.ref[Any] | None = None
+        self._of: weakref.ref[Any] | None = None  # the optimizer or profiler that ends them
         self._ran: GraphInstance | None = None
         self._thread = _PerThread()
         self._outermost = Outermost()
@@ -103,7 +103,11 @@ class StepEnds:
             TorchCapabilityError: A function of torch's is not there or has another shape.
         """
         guard = self._capture.guard
-        hooks: list[Hook] = [(points.PROFILER_STEP, self._profiler_step), *self._more]
+        own_profiler = [
+            (points.PROFILER_STEP, self._profiler_step),
+            (points.PROFILER_STOP, self._profiler_stop),
+        ]
+        hooks: list[Hook] = [*own_profiler, *self._more]
         if process.can_tell_frame_ends():
             hooks.append((points.FRAME_EDGE, self._frame_edge))
         with ExitStack() as stack:
@@ -140,8 +144,14 @@ class StepEnds:
             profilers.mark_steps(profiler, asked)
         self.seen["prof.step()"] += 1
         if self._step_on.by is EndedBy.FIRST:
-            self._end("prof.step", "prof.step", points.PROFILER_STEP.path)
+            self._end("prof.step", "prof.step", points.PROFILER_STEP.path, profiler)
         self._leave_program()
+
+    def _profiler_stop(self, call: Observed) -> Observation:
+        """The script's own profiler is over: what ends a step next ends those that follow."""
+        if self._ender == "prof.step" and self._of is not None and self._of() is call["self"]:
+            self._ender = self._of = None
+        yield
 
     def _frame_edge(self, _: Observed) -> Observation:
         """See the outermost compiled function return to its caller.
@@ -196,15 +206,16 @@ class StepEnds:
             self.seen[f"calls of {COMPILED}"] += 1
             self._end(COMPILED, "forward", points.FRAME_EDGE.path)
 
-    def _end(self, ender: object, source: str, hook: str, optimizer: Any = None) -> None:
+    def _end(self, ender: object, source: str, hook: str, of: Any = None) -> None:
         """Count a step if what ended the first one ends it; ``prof.step`` goes before all.
 
-        Where that was an optimizer that is gone, as of a training that is over, the next one does.
+        Where that was an optimizer that is gone, as of a training that is over, or a profiler that
+        is, the next one does.
         """
-        is_gone = self._optimizer is not None and self._optimizer() is None
+        is_gone = self._of is not None and self._of() is None
         if self._ender is None or is_gone or ender == "prof.step":
             self._ender, self.source, self._hook = ender, source, hook
-            self._optimizer = None if optimizer is None else weakref.ref(optimizer)
+            self._of = None if of is None else weakref.ref(of)
         if ender == self._ender and not _AT_END.is_true:
             self.count += 1
             _AT_END.is_true = True

@@ -220,6 +220,13 @@ PROFILER_STEP = Point(
     "the end of a step where the script calls its own profiler",
     "each step that the script's own profiler is told of",
 )
+PROFILER_STOP = Point(
+    "torch.profiler",
+    "profile.stop",
+    ("self",),
+    "the end of a step where the script's own profiler is over",
+    "the end of the script's own profiler, after which another mark ends its steps",
+)
 _OPEN = "that no recording of `run --every` begins while a region of the one before is open"
 REGION_BEGINS, REGION_ENDS = (
     Point("torch.autograd.profiler", f"record_function.{name}", ("self",), _OPEN, sees, False)

@@ -158,11 +158,21 @@ def leave_to_parent() -> None:
     """
     if running_names.PROFILER_ENABLED.is_there():
         running_names.PROFILER_ENABLED.set(False)
+    hear_when_begun()
+
+
+def hear_when_begun() -> None:
+    """Have operators be heard in each thread in which the program begins a profiler."""
     USE.listen(_hear_again, Guard())
 
 
 def _hear_again() -> None:
     hear_operators(True)
+
+
+def can_silence() -> bool:
+    """Tell whether this torch lets what is recorded hear a thread's operators no more."""
+    return running_names.HEAR_OPERATORS.is_there()
 
 
 def hear_operators(is_on: bool) -> None:

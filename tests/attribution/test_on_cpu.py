@@ -30,7 +30,7 @@ def _step() -> Timeline:
 def test_launches_are_cpp_kernels_and_outermost_operators():
     analysis = attribute(_step().recording(GRAPH))
     assert rows(analysis, "name", "kernel", "kind", "phase", "call_site", "evidence") == [
-        ("aten::linear", "", "eager", "forward", None, "launching_op"),
+        ("aten::linear", "", "eager", "other", None, "launching_op"),
         ("graph_0_cpp_fused_relu_0", "cpp_fused_relu_0", "cpp", "forward", 0, "call_order"),
         ("aten::mm", "extern_kernels.mm", "extern", "forward", 1, "call_order_and_op"),
         ("cpp_fused_1", "cpp_fused_1", "cpp", "forward", 2, "call_order"),

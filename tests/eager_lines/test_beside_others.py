@@ -58,7 +58,7 @@ def test_another_tool_hears_of_each_line_as_before_and_we_of_ours(tool: int) -> 
     with tools(tool) as heard:
         found = briefly(one_line, "sin")
         one_line()
-    assert found == [("sin", "forward", "only")]
+    assert found == [("sin", "other", "only")]
     assert heard == [tool] * 3  # before the recording, in it, and after it
 
 
@@ -67,13 +67,13 @@ def test_where_no_tool_id_is_free_the_gap_says_so_and_nothing_is_taken_from_the_
     with tools(2, 3, 4) as heard:
         found = briefly(one_line, "sin")
         names = [monitoring.get_tool(each) for each in (2, 3, 4)]
-    assert found == [("sin", "forward", "gap lines_tool_taken")]
+    assert found == [("sin", "other", "gap lines_tool_taken")]
     assert sorted(heard) == [2, 2, 3, 3, 4, 4]
     assert names == ["tool 2", "tool 3", "tool 4"]
 
 
 def test_lines_that_are_switched_off_are_a_gap() -> None:
-    assert briefly(one_line, "sin", lines=False) == [("sin", "forward", "gap lines_off")]
+    assert briefly(one_line, "sin", lines=False) == [("sin", "other", "gap lines_off")]
 
 
 def test_after_a_recording_no_tool_is_left() -> None:
@@ -99,8 +99,8 @@ def test_code_that_runs_lines_too_fast_loses_them_by_name(monkeypatch: pytest.Mo
         GIVEN.cos()  # line: caller
 
     assert briefly(step, "sin", "cos", is_warm=False) == [
-        ("sin", "forward", "gap line_of_hot_code"),
-        ("cos", "forward", "caller"),
+        ("sin", "other", "gap line_of_hot_code"),
+        ("cos", "other", "caller"),
     ]
 
 
@@ -172,8 +172,8 @@ def test_batches_come_at_the_line_of_the_dataset_or_from_workers_that_nobody_wat
             batch.exp()  # line: batch
 
     found = set(briefly(step, "sin", "stack", "exp"))
-    of_dataset = {("sin", "forward", "dataset"), ("stack", "forward", "loader")}
-    assert found - of_dataset == {("exp", "forward", "batch")}
+    of_dataset = {("sin", "other", "dataset"), ("stack", "other", "loader")}
+    assert found - of_dataset == {("exp", "other", "batch")}
     assert (found >= of_dataset) == (workers == 0)
 
 
@@ -189,7 +189,7 @@ def test_a_fork_in_a_recorded_step_leaves_both_processes_as_they_are() -> None:
         states.append(os.waitpid(child, 0)[1])
         GIVEN.cos()  # line: parent
 
-    assert briefly(step, "sin", "cos") == [("cos", "forward", "parent")]
+    assert briefly(step, "sin", "cos") == [("cos", "other", "parent")]
     assert states == [0, 0]
 
 
@@ -199,4 +199,4 @@ def test_code_that_is_no_file_s_has_the_line_of_the_file_that_runs_it() -> None:
     def step() -> None:
         made()  # line: caller
 
-    assert briefly(step, "sin") == [("sin", "forward", "caller")]
+    assert briefly(step, "sin") == [("sin", "other", "caller")]

@@ -40,7 +40,7 @@ def test_what_vmap_and_jvp_run_has_the_lines_of_the_function() -> None:
         torch.func.vmap(function)(GIVEN)
         torch.func.jvp(function, (GIVEN,), (GIVEN,))
 
-    assert briefly(step, "sin") == [("sin", "forward", "function")] * 2
+    assert briefly(step, "sin") == [("sin", "other", "function")] * 2
 
 
 class Block(nn.Module):

@@ -30,10 +30,10 @@ def test_a_generator_s_launches_have_its_lines_also_where_it_goes_on() -> None:
             value.exp()  # line: loop
 
     assert briefly(step, "sin", "exp", "cos") == [
-        ("sin", "forward", "first"),
-        ("exp", "forward", "loop"),
-        ("cos", "forward", "second"),
-        ("exp", "forward", "loop"),
+        ("sin", "other", "first"),
+        ("exp", "other", "loop"),
+        ("cos", "other", "second"),
+        ("exp", "other", "loop"),
     ]
 
 
@@ -270,7 +270,7 @@ def test_a_module_that_was_not_made_fails_as_it_does_without_us() -> None:
             Unfinished()(GIVEN)
         GIVEN.cos()  # line: after
 
-    assert briefly(step, "sin", "cos") == [("cos", "forward", "after")]
+    assert briefly(step, "sin", "cos") == [("cos", "other", "after")]
 
 
 def test_a_step_that_begins_within_a_function_has_all_its_lines() -> None:
@@ -289,4 +289,24 @@ def test_a_step_that_begins_within_a_function_has_all_its_lines() -> None:
     assert [frame.function for frame in places[0].stack][-2:] == [
         "test_a_step_that_begins_within_a_function_has_all_its_lines",
         "begun_within",
+    ]
+
+
+def test_a_model_that_nobody_differentiates_is_forward_and_what_stands_beside_it_is_other() -> None:
+    model = torch.nn.ReLU()
+
+    def step() -> None:
+        batch = GIVEN.sin()  # line: batch
+        with torch.no_grad():
+            model(batch)  # line: call
+        with torch.inference_mode():
+            model(batch)  # line: again
+        batch.sum().item()  # line: logged
+
+    assert briefly(step, "sin", "relu", "sum", "item") == [
+        ("sin", "other", "batch"),
+        ("relu", "forward", "call"),
+        ("relu", "forward", "again"),
+        ("sum", "other", "logged"),
+        ("item", "other", "logged"),
     ]

@@ -1,6 +1,6 @@
 """What runs at the end of a step is not compiled, wherever the step ends."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from operator import methodcaller
 from typing import Any
@@ -78,5 +78,34 @@ def test_where_the_optimizer_that_ended_the_steps_is_gone_the_next_one_ends_them
         for _ in range(3):
             beside.step()
         assert ends.count == 5
+    finally:
+        ends.leave()
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_when_the_scripts_own_profiler_is_over_its_optimizer_ends_a_step_each() -> None:
+    profiler_ext.enable(strict=True)
+    capture = switch.current()
+    assert capture is not None
+    ends = StepEnds(capture, lambda: None, None)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([parameter])
+    ends.watch()
+    try:
+        other = torch.profiler.profile(activities=[CPU])
+        with torch.profiler.profile(activities=[CPU]) as profiler:
+            for _ in range(2):
+                optimizer.step()
+                optimizer.step()
+                profiler.step()
+                with suppress(AssertionError):  # it was not started
+                    other.stop()
+            # Until it first stepped, the optimizer's two steps were the program's.
+            assert (ends.count, ends.source) == (4, "prof.step")
+        for _ in range(3):
+            optimizer.step()
+        assert (ends.count, ends.source) == (7, "Optimizer.step")
+        assert profiler is not None
     finally:
         ends.leave()

@@ -39,11 +39,11 @@ def test_the_top_lines_have_their_name_first_and_the_time_of_a_step_by_phase():
     heads, first, *_ = tables_of(gpu_step())[1]
     assert heads == (
         *("line", "a step", "of device", "of wall time"),
-        *("forward", "backward", "rest", "roofline", "could save"),
+        *("forward", "backward", "grad. acc.", "optimizer", "other", "roofline", "could save"),
     )
     assert first == (
         "model.py:12h = self.up(x)",
-        *("100 us", "42.6%", "", "50.0 us", "50.0 us", "", "bf16", ""),
+        *("100 us", "42.6%", "", "50.0 us", "50.0 us", "", "", "", "bf16", ""),
     )
 
 

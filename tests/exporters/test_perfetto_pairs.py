@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from profiler_ext import load
+from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto.pairs import forward_of_backward
 from profiler_ext.records import (
     Analysis,
@@ -129,11 +130,11 @@ def test_what_a_pass_made_of_a_forward_op_stands_for_it_where_it_begins() -> Non
 
 def test_kernels_of_one_library_call_share_its_forward() -> None:
     analysis = load(FOLDER / f"cnn{SUFFIX}").analysis
-    step, phases = analysis.launches.step, analysis.launches.phase
+    step, parts, places = analysis.launches.step, PartColumns(analysis), analysis.places
     backward = [
         row
         for row in range(len(analysis.launches))
-        if phases[row] == "backward" and step[row] == analysis.steps[0].number
+        if places[parts.of(row)[0]].phase == "backward" and step[row] == analysis.steps[0].number
     ]
     assert sorted(forward_of_backward(analysis)) == backward
 

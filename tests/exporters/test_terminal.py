@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -52,12 +53,15 @@ What to do first, of a step of 1.00 ms
                  larger batch
 """
 LINES = """\
-line              code             a step    part  forward  backward  grad. acc.
+line              code             a step    part  forward  backward     rest
 model.py:12       h = self.up(x)   100 us   42.6%  50.0 us   50.0 us
-(no source line)                  74.5 us   31.8%                        4.00 us
+(no source line)                  74.5 us   31.8%                     74.5 us
 model.py:13       h = F.gelu(h)   33.3 us   14.2%  13.3 us   20.0 us
-(2 more)                          26.7 us   11.4%
+(2 more)                          26.7 us   11.4%  6.67 us   20.0 us
 """
+
+
+EACH_PHASE = {"forward", "backward", "grad. acc.", "optimizer", "other"}
 
 
 def renamed(**change):
@@ -87,12 +91,12 @@ def test_what_to_do_stands_first_and_then_the_ledger():
 
 
 def test_links_are_rules_and_what_has_none_says_what_it_is():
-    found = table_of(report(gpu_step(), by="link", width=72)).splitlines()[1:]
-    assert [line[:36].rstrip() for line in found] == [
+    head, *found = table_of(report(gpu_step(), by="link", width=72)).splitlines()
+    assert [line[: head.index("a step") - 1].rstrip() for line in found] == [
         "(no source line)",
         "(not backward)",
         "seq_nr",
-        "(library calls wit…an open boundary)",
+        "(library call…pen boundary)",
     ]
 
 
@@ -105,6 +109,27 @@ def test_a_wide_terminal_shows_every_phase():
     first = head.index("forward")
     assert head[first:] == "forward  backward  grad. acc.  optimizer    other  of the step"
     assert second[first:] == f"{' ' * 22}4.00 us    60.5 us  10.0 us  █▏"
+
+
+def microseconds(text):
+    number, unit = text.split()
+    return float(number) * {"ns": 0.001, "us": 1, "ms": 1000}[unit]
+
+
+@pytest.mark.parametrize("by", ["line", "module", "op", "link"])
+@pytest.mark.parametrize("width", [60, 72, 80, 90, 100, 120, 150, 200])
+def test_the_phases_that_a_table_shows_add_up_to_each_row_s_time_at_every_width(by, width):
+    head, *rows = table_of(report(gpu_step(), by=by, width=width, top=2)).splitlines()
+    names = "a step|forward|backward|rest|grad. acc.|optimizer|other"
+    columns = re.compile(names).finditer(head, head.index("a step"))
+    ends = {column[0]: column.end() for column in columns}
+    assert ends.keys() - {"a step"} in (set(), {"forward", "backward", "rest"}, EACH_PHASE)
+    for row in rows if len(ends) > 1 else ():
+        cells = {
+            name: re.search(r"[\d.]+ \ws$", row.ljust(end)[:end]) for name, end in ends.items()
+        }
+        known = {name: microseconds(cell[0]) for name, cell in cells.items() if cell}
+        assert sum(known.values()) == pytest.approx(2 * known["a step"], abs=0.6)
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 145])

@@ -1,17 +1,14 @@
 "use strict";
-// Owns the icicles of module, then line, then kernel: forward, and backward beside it.
+// Owns the icicles of module, then line, then kernel: one of each phase that runs the model.
 
-const SIDES = [
-  { name: "forward", phases: ["forward"] },
-  { name: "backward", phases: ["backward", "recompute", "gradient_accumulation"] },
-];
+const DRAWN = ["forward", "backward", "recompute", "gradient_accumulation"];
 const FILLS = { module: 0.45, line: 0.32, kernel: 0.2 }; // words stay legible on them, in the dark too
 
-function flameTree(side) {
-  const root = { name: side.name, kind: "module", path: "", value: 0, below: new Map() };
+function flameTree(phase) {
+  const root = { name: phaseName(phase), kind: "module", path: "", value: 0, below: new Map() };
   for (const site of sites) {
     for (const { place, time } of site.parts) {
-      if (side.phases.includes(PHASES[place.phase])) growFrames(root, site, place, time);
+      if (place.phase === phase) growFrames(root, site, place, time);
     }
   }
   return root;
@@ -45,18 +42,18 @@ function frames(site, place) {
 }
 
 class Flame {
-  constructor(side, host) {
-    Object.assign(this, { side, host });
+  constructor(phase, host) {
+    Object.assign(this, { phase, host, name: phaseName(phase) });
     this.title = element("h3");
     this.box = element("div", { class: "flame", role: "img",
-      "aria-label": `${side.name} by module, line and kernel; the tables of modules, lines and kernels say it in words` });
+      "aria-label": `${this.name} by module, line and kernel; the tables of modules, lines and kernels say it in words` });
     this.about = element("p", { class: "quiet about" }, "click a frame to zoom; click the top to go back");
     host.append(this.title, this.box, this.about);
   }
 
   draw() {
-    this.data = flameTree(this.side);
-    this.title.textContent = `${this.side.name}: ${sumText(this.data.value)}${slice.spans > 1 ? ` (${sumWords()})` : ""}`;
+    this.data = flameTree(this.phase);
+    this.title.textContent = `${this.name}: ${sumText(this.data.value)}${slice.spans > 1 ? ` (${sumWords()})` : ""}`;
     this.box.replaceChildren();
     this.chart = flamegraph.default()
       .width(this.width()).cellHeight(20).inverted(true).transitionDuration(0)
@@ -81,12 +78,12 @@ class Flame {
   fill({ data, highlight }) {
     if (highlight) return "var(--found)";
     const strength = 100 * FILLS[data.kind];
-    return `color-mix(in oklab, var(--${data.phase ?? this.side.name}) ${strength}%, var(--card))`;
+    return `color-mix(in oklab, var(--${data.phase ?? PHASES[this.phase]}) ${strength}%, var(--card))`;
   }
 
   text({ data }) {
     const part = percentText(data.value, this.data.value);
-    return `${data.name} · ${sumText(data.value)} (${part} of ${this.side.name})`;
+    return `${data.name} · ${sumText(data.value)} (${part} of ${this.name})`;
   }
 
   clicked(node) {
@@ -96,7 +93,7 @@ class Flame {
     if (!Flame.following) this.follow(node.data.path);
   }
 
-  // The other side zooms to the same module or line, where it has it.
+  // The others zoom to the same module or line, where they have it.
   follow(path) {
     Flame.following = true;
     for (const other of Flame.all) {
@@ -125,20 +122,25 @@ function inOrder(a, b) {
   return a.data.name.localeCompare(b.data.name, "en", { numeric: true });
 }
 
-// What neither side shows: the optimizer and all that is in no phase.
+// What is not drawn: the optimizer and all that is in no phase.
 function leftOut() {
-  const drawn = SIDES.flatMap(side => side.phases);
-  const rest = PHASES.map((name, phase) => [name, phase]).filter(([name]) => !drawn.includes(name));
-  const times = rest.map(([name, phase]) => [name, kernels.reduce((time, each) => time + each.phases[phase], 0)]);
-  const named = times.filter(([, time]) => time).map(([name, time]) => `${name.replaceAll("_", " ")} ${sumText(time)}`);
+  const rest = SPENT.filter(phase => !DRAWN.includes(PHASES[phase]));
+  const times = rest.map(phase => [phase, kernels.reduce((time, each) => time + each.phases[phase], 0)]);
+  const named = times.filter(([, time]) => time).map(([phase, time]) => `${phaseName(phase)} ${sumText(time)}`);
   return named.length ? `not in it: ${named.join(", ")}` : "";
 }
 
+// Forward and backward stand beside each other, whatever ran.
+function drawnPhases() {
+  const always = DRAWN.slice(0, 2);
+  return DRAWN.map(name => PHASES.indexOf(name)).filter(phase => always.includes(PHASES[phase]) || SPENT.includes(phase));
+}
+
 function makeFlames(host) {
-  Flame.all = SIDES.map(side => {
+  Flame.all = drawnPhases().map(phase => {
     const column = element("div", {});
     host.append(column);
-    return new Flame(side, column);
+    return new Flame(phase, column);
   });
   window.addEventListener("resize", () => Flame.all.filter(flame => flame.isStale()).forEach(flame => flame.draw()));
 }

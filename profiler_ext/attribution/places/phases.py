@@ -31,7 +31,7 @@ def node_phase(
     """
     if context.caller is not None:
         return context.caller.phase
-    if context.in_optimizer or in_torch_optim or (_updates(graph) and not node.lineage.stack):
+    if context.in_optimizer or in_torch_optim or (runs_update(graph) and not node.lineage.stack):
         return Phase.OPTIMIZER
     if node.lineage.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
@@ -94,13 +94,22 @@ def call_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
     """
     if context.caller is not None:
         return context.caller.phase
-    if context.in_optimizer or (graph is not None and _updates(graph)):
+    if context.in_optimizer or (graph is not None and runs_update(graph)):
         return Phase.OPTIMIZER
     if context.is_backward or (graph is not None and graph.runs_backward):
         return Phase.BACKWARD
     if graph is None and not context.is_forward and not context.in_engine:
         return Phase.OTHER
     return _called_again(context)
+
+
+def runs_update(graph: GraphInstance) -> bool:
+    """Tell whether a graph runs an optimizer's step, not a backward with a step in its hooks.
+
+    Args:
+        graph: a graph.
+    """
+    return graph.runs_optimizer and not graph.is_of_compiled_autograd
 
 
 def _phase_by_graph(node: FxNode, graph: GraphInstance) -> Phase:
@@ -127,11 +136,6 @@ def _called_again(context: CallContext) -> Phase:
     if not context.in_engine:
         return Phase.FORWARD
     return Phase.RECOMPUTE if context.is_forward else Phase.BACKWARD
-
-
-def _updates(graph: GraphInstance) -> bool:
-    """Tell whether a graph runs an optimizer's step, not a backward with a step in its hooks."""
-    return graph.runs_optimizer and not graph.is_of_compiled_autograd
 
 
 def _is_recomputed(node: FxNode) -> bool:

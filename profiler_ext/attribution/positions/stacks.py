@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from profiler_ext.attribution.positions.threads import NOWHERE, depths_of
@@ -17,12 +17,14 @@ class Standing:
         stack: the frames of the program, outermost first.
         module: the innermost module whose call was under way, where it is known.
         recomputes: a checkpoint runs a forward again.
+        in_module: the call of a module was under way.
         is_line_known: the innermost frame's line is known; it has none in ``stack`` if not.
     """
 
     stack: tuple[Frame, ...] = ()
     module: ModuleFrame | None = None
     recomputes: bool = False
+    in_module: bool = False
     is_line_known: bool = True
 
 
@@ -59,6 +61,10 @@ class Stacks:
             outer = self._outer[each, above] = self._goes_on(standing, each, above)
             standing = self._known[each, above] = self._within(outer, each)
         return standing
+
+    def are_in_module(self, positions: Iterable[int]) -> bool:
+        """Tell whether at each of some positions the call of a module is under way."""
+        return all(self.standing(each).in_module for each in positions)
 
     def first_module(self, position: int, above: int) -> ModuleFrame | None:
         """Return the outermost module whose call is under way at a position.
@@ -111,7 +117,8 @@ class Stacks:
     def _within(self, outer: Standing, position: int) -> Standing:
         own, lines = self._lines.positions[position], self._lines
         if own.module is not None:  # one that is gone is told by what held its call
-            return replace(outer, module=lines.modules[own.module] or outer.module)
+            module = lines.modules[own.module] or outer.module
+            return replace(outer, module=module, in_module=True)
         if own.function is None:
             return outer
         function = lines.functions[own.function]

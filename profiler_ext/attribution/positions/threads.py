@@ -20,7 +20,16 @@ NOWHERE = -1
 
 
 class AmbiguousPositionError(LookupError):
-    """Several positions leave room for an event."""
+    """Several positions leave room for an event.
+
+    Attributes:
+        positions: these.
+    """
+
+    def __init__(self, positions: Collection[int]) -> None:
+        """Take the positions."""
+        super().__init__()
+        self.positions = frozenset(positions)
 
 
 class PositionsOfThreads:
@@ -159,7 +168,7 @@ class _Thread:
                 break
             at -= 1
         if len(candidates) > 1:
-            raise AmbiguousPositionError
+            raise AmbiguousPositionError(candidates)
         return candidates.pop() if candidates else NOWHERE
 
     def at(self, time: int) -> int:

@@ -73,11 +73,15 @@ class Nesting:
         return np.array(is_held, dtype=np.bool_)
 
 
-def nest(events: Events) -> Nesting:
+def nest(events: Events, further: Flags | None = None) -> Nesting:
     """Find the parent of every CPU event.
 
     Operators and ranges of a thread enclose what lies wholly inside them. A runtime call
     is timed by another clock and may jut out: it belongs where it starts, and holds nothing.
+
+    Args:
+        events: the events.
+        further: calls of Python that enclose others too.
 
     Returns:
         One row for each event: parent and depth, ``NO_ROW`` of what is no CPU event.
@@ -86,6 +90,7 @@ def nest(events: Events) -> Nesting:
     holder = flag_rows(events.category, classify.is_op) | flag_rows(
         events.category, classify.is_annotation
     )
+    holder = holder if further is None else holder | further
     order = _outer_first(events, leaf, np.flatnonzero(leaf | holder).astype(np.int32))
     above = _innermost(events, order, leaf[order])
     parent, depth = (np.full(len(events), NO_ROW, dtype=np.int32) for _ in range(2))

@@ -11,19 +11,19 @@ import numpy as np
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.places.forward_evidence import eager_forward_evidence
 from profiler_ext.attribution.places.lines import SourceRoots
+from profiler_ext.attribution.places.phases import runs_update
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Rows, flag_rows, take
 from profiler_ext.attribution.verdicts.compiled import kind_by_name
 from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.attribution.verdicts.eager_lines import EagerLines
+from profiler_ext.attribution.verdicts.eager_phases import EagerPhases
 from profiler_ext.attribution.verdicts.forward_ops import ForwardOps
-from profiler_ext.attribution.verdicts.loss_scaling import scaling_ops
 from profiler_ext.attribution.verdicts.unheard import unheard_launches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.attribution.verdicts.without_op import MAY_HAVE_LINE, reason_without_op
 from profiler_ext.kineto import classify, names
-from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import (
     EagerEvidence,
     GapReason,
@@ -32,7 +32,6 @@ from profiler_ext.records import (
     Phase,
     Place,
     Recording,
-    SiteEvidence,
     first_rows,
     numbered,
     ranks,
@@ -74,20 +73,17 @@ class EagerJudge:
         self._places, self._table = places, table
         dispatched = flag_rows(events.name, classify.is_dispatched_op) & enclosing.is_op
         self._op = nesting.outermost(dispatched, within=enclosing.is_marker)
-        self._accumulation = nesting.nearest(
-            flag_rows(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
-        )
         self._forward_ops = ForwardOps(enclosing, recording.trace, self._op)
         self._links = self._forward_ops.links
         self._lines = EagerLines(recording, enclosing, enqueued, self._links)
         self._roots = SourceRoots(recording.settings)
         self._forward: dict[int, int] = {}
         self._known: dict[Hashable, tuple[int, EagerLine]] = {}
-        self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
-        self._scaling = scaling_ops(enclosing)
+        updating = [str(graph.compile_id) for graph in recording.graphs if runs_update(graph)]
+        by_op = enqueued.op_evidence
+        self._phases = EagerPhases(enclosing, self._forward_ops, self._op, updating, by_op)
         self._trial = enclosing.is_trial(enqueued.cpu)
         self._unheard = unheard_launches(recording, enqueued)
-        self._sharding_pass = nesting.nearest(flag_rows(events.name, classify.is_sharding_pass))
         self._sharded = nesting.nearest(flag_rows(events.name, classify.is_sharding_of_module))
 
     @property
@@ -118,9 +114,7 @@ class EagerJudge:
         enqueued, enclosing, name = self._enqueued, self._enclosing, self._enclosing.events.name
         row, cpu = enqueued.event[launches], enqueued.cpu[launches]
         codes = name.codes
-        named = [take(e, cpu, NO_ROW) for e in (self._op, self._sharding_pass, self._sharded)]
-        ranges = (enclosing.optimizer, enclosing.engine, self._accumulation)
-        flagged = (*ranges, self._scaling, self._numbered)
+        named = [take(each, cpu, NO_ROW) for each in (self._op, self._sharded)]
         return numbered(
             [
                 codes[row],
@@ -130,7 +124,7 @@ class EagerJudge:
                 self._unheard[launches],
                 *(take(codes, each, NO_ROW) for each in named),
                 take(codes, cpu, NO_ROW),
-                *(take(each, cpu, NO_ROW) == NO_ROW for each in flagged),
+                *self._phases.alike(cpu, enqueued.call[launches]),
                 self._codes_of_forward(take(enclosing.engine, cpu, NO_ROW)),
                 self._codes_of_trials(launches),
             ]
@@ -166,10 +160,11 @@ class EagerJudge:
         self._link(launch, cpu, line)
         if line.gap is GapReason.OUT_OF_ORDER:
             return _Told(None, Phase.OTHER, gap=line.gap), line, ""
-        if cpu == NO_ROW:
-            return self._without_op(launch, Phase.OTHER, line, None), line, ""
-        phase, forward_op, evidence = self._phase(cpu)
+        call = int(self._enqueued.call[launch])
+        phase, forward_op, evidence = self._phases.of(cpu, call, line.in_module)
         phase = line.phase or phase
+        if cpu == NO_ROW:
+            return self._without_op(launch, phase, line, None), line, ""
         op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
         if self._trial[launch]:
             return _Told(op, phase, gap=self._enclosing.compile_work(cpu)), line, ""
@@ -250,35 +245,3 @@ class EagerJudge:
 
     def _op_name(self, cpu: int) -> str:
         return self._enclosing.events.name[int(self._op[cpu])]
-
-    def _phase(self, cpu: int) -> tuple[Phase, str | None, SiteEvidence]:
-        """Return phase, the forward op of a backward op, and the rule that told."""
-        if self._enclosing.optimizer[cpu] != NO_ROW:
-            return Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE
-        is_op = self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu))
-        if is_op or self._scaling[cpu] != NO_ROW:
-            return Phase.OPTIMIZER, None, self._enqueued.op_evidence
-        if self._accumulation[cpu] != NO_ROW:
-            # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
-            reduces = self._op[cpu] != NO_ROW and is_communication(self._op_name(cpu))
-            phase = Phase.BACKWARD if reduces else Phase.GRADIENT_ACCUMULATION
-            return phase, None, self._enqueued.op_evidence
-        if self._sharding_pass[cpu] != NO_ROW:
-            return self._phase_of_sharding(cpu), None, SiteEvidence.SHARDING_RANGE
-        engine = int(self._enclosing.engine[cpu])
-        if engine == NO_ROW:
-            # Autograd numbers what it could differentiate; a factory or a no_grad op has none.
-            phase = Phase.OTHER if self._numbered[cpu] == NO_ROW else Phase.FORWARD
-            return phase, None, self._enqueued.op_evidence
-        forward_op = self._forward_ops.of_engine(engine)
-        is_linked = forward_op is not None
-        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else self._enqueued.op_evidence
-        return Phase.BACKWARD, forward_op, rule
-
-    def _phase_of_sharding(self, cpu: int) -> Phase:
-        """Return the pass that FSDP works for; a forward within the engine is run again."""
-        name = self._enclosing.events.name[int(self._sharding_pass[cpu])]
-        if names.sharding_pass(name) == "backward":
-            return Phase.BACKWARD
-        in_engine = self._enclosing.engine[cpu] != NO_ROW
-        return Phase.RECOMPUTE if in_engine else Phase.FORWARD

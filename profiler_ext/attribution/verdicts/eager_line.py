@@ -37,6 +37,7 @@ class EagerLine:
         gap: why there is none.
         phase: the phase, where it is another than the trace alone tells.
         linked_by: the same of what ties it to a forward op.
+        in_module: it was launched while a module was called, as the watched lines say.
         caller: the frame of the forward call whose backward the program wrote itself.
     """
 
@@ -47,6 +48,7 @@ class EagerLine:
     phase: Phase | None = None
     linked_by: ForwardEvidence | None = None
     caller: Frame | None = None
+    in_module: bool = False
 
 
 def why_none(gaps: tuple[Gap, ...]) -> GapReason | None:

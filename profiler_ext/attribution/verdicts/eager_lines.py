@@ -72,8 +72,7 @@ class EagerLines:
             return
         self._stacks = Stacks(lines)
         self._positions = PositionsOfThreads(lines, clock)
-        until = np.array([lines.until_ns], dtype=np.int64)
-        self._until_ns = int(clock.on_trace(until)[0])
+        self._until_ns = int(clock.on_trace(np.array([lines.until_ns], dtype=np.int64))[0])
         self._jut_ns = jut_of_calls(self._enclosing, self._enqueued)
         self._astray = out_of_order(self._events, self._enqueued)
         self._order = EngineOrder(self._enclosing)
@@ -94,8 +93,9 @@ class EagerLines:
             return EagerLine(gap=GapReason.OUT_OF_ORDER)
         try:
             return self._line(row, self._position(cpu, call))
-        except AmbiguousPositionError:
-            return EagerLine(gap=GapReason.LINE_BORDER)
+        except AmbiguousPositionError as error:
+            within = self._stacks.are_in_module(error.positions)
+            return EagerLine(gap=GapReason.LINE_BORDER, in_module=within)
 
     def _position(self, cpu: int, call: int) -> int:
         """Return the position of an op, unless Python runs within it: then that of the call."""
@@ -128,7 +128,8 @@ class EagerLines:
         if engine == NO_ROW:
             is_nowhere = position == NOWHERE and self._events.start_ns[row] <= self._until_ns
             own = self._stacks.standing(position)
-            return self._of_callback(row) if is_nowhere else self._ran(own, row)
+            ran = replace(self._ran(own, row), in_module=own.in_module)
+            return self._of_callback(row) if is_nowhere else ran
         above = self._stacks.depth(self._during(engine))
         standing = self._stacks.standing(position, above)
         if not standing.stack and standing.is_line_known:

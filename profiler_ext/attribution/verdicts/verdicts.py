@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.lookups import NO_ROW, intern
-from profiler_ext.records import Codes, Interned, Ints, LaunchKind, Place, Shares
+from profiler_ext.records import Codes, Interned, Ints, LaunchKind, Phase, Place, Shares
 
 _SAFE_PRODUCT = 2**62
 
@@ -133,6 +133,26 @@ def main_places(verdicts: Sequence[Verdict], places: Sequence[Place]) -> tuple[P
     return tuple(places[verdict.main_place] for verdict in verdicts)
 
 
+def main_phases(verdicts: Sequence[Verdict], places: Sequence[Place]) -> tuple[Phase, ...]:
+    """Return the phase of each verdict's largest share, all places of a phase taken together.
+
+    Of phases with equal shares it is that of the place that is named first.
+
+    Args:
+        verdicts: what launches are of.
+        places: the places that verdicts name by index.
+    """
+    return tuple(_main_phase(verdict, places) for verdict in verdicts)
+
+
+def _main_phase(verdict: Verdict, places: Sequence[Place]) -> Phase:
+    shares: dict[Phase, int] = {}
+    for place, part in zip(verdict.places, _parts(verdict.weights), strict=True):
+        phase = places[place].phase
+        shares[phase] = shares.get(phase, 0) + part
+    return max(shares, key=shares.__getitem__)
+
+
 def split(durations_ns: Ints, weights: Sequence[int]) -> Ints:
     """Split each duration by the weights, by the method of the largest remainder.
 
@@ -144,7 +164,7 @@ def split(durations_ns: Ints, weights: Sequence[int]) -> Ints:
         One row for each launch and one column for each part; a row adds up to its launch.
         Of equal remainders the earlier part gets the odd nanosecond.
     """
-    parts = list(weights) if any(weights) else [1] * len(weights)
+    parts = _parts(weights)
     total = sum(parts)
     exact = int(durations_ns.max(initial=0)) * total < _SAFE_PRODUCT
     dtype = np.dtype(np.int64) if exact else np.dtype(object)
@@ -156,3 +176,8 @@ def split(durations_ns: Ints, weights: Sequence[int]) -> Ints:
     left_over = durations_ns - whole.sum(axis=1)
     odd: Ints = (rank < left_over[:, None]).astype(np.int64)
     return whole + odd
+
+
+def _parts(weights: Sequence[int]) -> list[int]:
+    """Return the weights; equal ones, where all are zero."""
+    return list(weights) if any(weights) else [1] * len(weights)

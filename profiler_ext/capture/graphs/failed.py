@@ -21,7 +21,12 @@ OUT = Gap(
     GapReason.CAPTURE_FAILED,
     "too many hooks failed, and capture took itself out: nothing is known of later compiles",
 )
-_STEP_ENDS = {points.FRAME_EDGE.path, points.PROFILER_STEP.path, "Optimizer.step"}
+_STEP_ENDS = {
+    points.FRAME_EDGE.path,
+    points.PROFILER_STEP.path,
+    points.PROFILER_STOP.path,
+    "Optimizer.step",
+}
 OF_PROFILING = frozenset(
     {
         *("recording", "turns", "steps", "threads", "lines"),

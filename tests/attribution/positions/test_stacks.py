@@ -33,21 +33,25 @@ FORWARD = Frame("/m.py", 9, "forward", "return x")
 def test_a_standing_has_the_frames_outermost_first_and_the_innermost_module() -> None:
     stacks = Stacks(LINES)
     assert stacks.standing(0) == Standing((STEP,))
-    assert stacks.standing(3) == Standing((STEP, FORWARD), BLOCK, recomputes=True)
+    assert stacks.standing(3) == Standing((STEP, FORWARD), BLOCK, recomputes=True, in_module=True)
     assert stacks.depth(3) == 4
 
 
 def test_what_began_before_is_left_out() -> None:
     stacks = Stacks(LINES)
-    assert stacks.standing(3, above=1) == Standing((FORWARD,), BLOCK, recomputes=True)
-    assert stacks.standing(3, above=2) == Standing((FORWARD,), BLOCK)
+    assert stacks.standing(3, above=1) == Standing(
+        (FORWARD,), BLOCK, recomputes=True, in_module=True
+    )
+    assert stacks.standing(3, above=2) == Standing((FORWARD,), BLOCK, in_module=True)
     assert stacks.standing(3, above=4) == Standing()
 
 
 def test_a_line_and_a_module_that_are_not_known_are_said_to_be_so() -> None:
     stacks = Stacks(LINES)
-    assert stacks.standing(4) == Standing((STEP,), BLOCK, recomputes=True, is_line_known=False)
-    assert stacks.standing(5) == Standing((STEP,))
+    assert stacks.standing(4) == Standing(
+        (STEP,), BLOCK, recomputes=True, is_line_known=False, in_module=True
+    )
+    assert stacks.standing(5) == Standing((STEP,), in_module=True)
     assert stacks.standing(NOWHERE) == Standing()
 
 
@@ -77,10 +81,10 @@ def test_code_that_calls_what_was_compiled_has_no_frame_and_resumed_code_another
     resumed = Frame("/m.py", 11, "torch_dynamo_resume_in_forward_at_9", "y.item()")
     stacks = Stacks(lines)
     assert [stacks.standing(at) for at in range(2, 7)] == [
-        Standing((STEP,), BLOCK),
-        Standing((STEP, FORWARD), BLOCK),
-        Standing((STEP,), BLOCK),
-        Standing((STEP, resumed), BLOCK),
-        Standing((STEP,), BLOCK),
+        Standing((STEP,), BLOCK, in_module=True),
+        Standing((STEP, FORWARD), BLOCK, in_module=True),
+        Standing((STEP,), BLOCK, in_module=True),
+        Standing((STEP, resumed), BLOCK, in_module=True),
+        Standing((STEP,), BLOCK, in_module=True),
     ]
-    assert stacks.standing(6, above=1) == Standing((), BLOCK)
+    assert stacks.standing(6, above=1) == Standing((), BLOCK, in_module=True)

@@ -17,7 +17,7 @@ def _place(timeline: Timeline, launch: int = 0) -> Place:
 def test_an_eager_launch_belongs_to_the_outermost_aten_op():
     timeline = Timeline()
     _forward_op(timeline, "aten::linear", 5)
-    assert _place(timeline) == Place(aten_op="aten::linear", phase=Phase.FORWARD, level=Level.OP)
+    assert _place(timeline) == Place(aten_op="aten::linear", phase=Phase.OTHER, level=Level.OP)
     assert rows(attribute(timeline.recording()), "kind", "level", "evidence") == [
         ("eager", "op", "launching_op")
     ]
@@ -109,7 +109,7 @@ def test_a_backward_op_is_led_to_its_forward_op_by_sequence_number():
         level=Level.OP,
     )
     assert rows(attribute(timeline.recording()), "phase", "evidence") == [
-        ("forward", "launching_op"),
+        ("forward", "differentiated_op"),
         ("backward", "autograd_sequence_number"),
     ]
 

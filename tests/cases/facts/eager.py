@@ -61,8 +61,8 @@ EAGER: dict[str, Facts] = {
         Fact("aten::mm", "backward", (_GATED, _ADDED), within(_HOOKED_PARTS, "up", "down")),
     ),
     "eager_loader": (
-        Fact("aten::to", "forward", ("x = next(batches).to(", "x = torch.log1p(x).float()")),
-        Fact("aten::log1p", "forward", ("x = torch.log1p(x).float()",)),
+        Fact("aten::to", "other", ("x = next(batches).to(", "x = torch.log1p(x).float()")),
+        Fact("aten::log1p", "other", ("x = torch.log1p(x).float()",)),
         Fact("aten::linear", "forward", (_GATED, _ADDED), ("up", "down")),
         Fact("aten::mm", "backward", (_GATED, _ADDED), ("up", "down")),
     ),

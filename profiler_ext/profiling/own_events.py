@@ -1,0 +1,181 @@
+"""Owns which events of torch's trace are ours, and that torch's own views do not have them.
+
+The marks of steps and of calls stand in a session's trace, and with ``with_stack`` the calls of our
+own functions, too. In what ``torch.profiler.profile`` gives (``events``, ``key_averages``,
+``export_stacks``, ``export_chrome_trace``) the program finds what torch alone would have recorded.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows
+from profiler_ext.attribution.trace.nesting import nest
+from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.python_calls import is_python
+from profiler_ext.records import Ints, Trace
+
+_CALL = re.compile(r"(?P<file>.+)\(\d+\): .+")
+_MARKING = re.compile(r"torch/autograd/profiler\.py\(\d+\): __(?:init|enter|exit)__")
+"""What a mark of a step calls: ``record_function``."""
+_STEPPING = re.compile(r"torch/profiler/profiler\.py\(\d+\): (?:start|step|stop)")
+_PACKAGE = Path(__file__).parents[1]
+_MADE = ("<built-in", "<frozen", "<string>", "<lambda>")
+_PARENT = re.compile(rb'"Python parent id": (?:\d+|null)')
+_NUMBER = re.compile(rb'"Python id": (\d+)')
+
+
+@dataclass(frozen=True)
+class OwnEvents:
+    """Tells events of ours by their names.
+
+    Attributes:
+        has_steps: the marks of steps are ours, as torch has them only under a schedule.
+    """
+
+    has_steps: bool
+
+    def is_mark(self, name: str) -> bool:
+        """Tell whether an event marks a call, a moment on our clock, or a step."""
+        is_step = self.has_steps and classify.is_step(name)
+        return is_step or names.is_call_mark(name) or names.is_clock_mark(name)
+
+    def take_out(self, events: Any) -> None:
+        """Take ours out of torch's list of events, in place; what lay within them moves up.
+
+        Args:
+            events: a ``torch.autograd.profiler_util.EventList``, or ``None``.
+        """
+        ours = {id(each) for each in events or () if self._is_ours(each)}
+        if not ours:
+            return
+        for each in events:
+            if id(each) not in ours:
+                each.cpu_children = list(_within(each.cpu_children, ours))
+                while each.cpu_parent is not None and id(each.cpu_parent) in ours:
+                    each.cpu_parent = each.cpu_parent.cpu_parent
+        events[:] = [each for each in events if id(each) not in ours]
+
+    def _is_ours(self, event: Any) -> bool:
+        """Tell of one of torch's events; who called tells of what Python itself did."""
+        if self.is_mark(event.trace_name or event.name):  # its name says ProfilerStep*
+            return True
+        chain = [each.name for each in _outwards(event)]
+        if self.has_steps and any(map(_marks_step, chain, chain[1:])):
+            return True
+        owners = (is_own for each in chain if (is_own := of_package(each)) is not None)
+        return next(owners, False)
+
+    def without_ours(self, trace: Trace) -> Iterator[bytes] | None:
+        """Return the JSON of each event of a trace but ours; ``None`` where none is ours.
+
+        Args:
+            trace: the trace.
+        """
+        events = trace.events
+        python = flag_rows(events.category, is_python)
+        nesting = nest(events, python)
+        told = np.array([_code(name) for name in events.name.strings], np.int8)[events.name.codes]
+        told[~python] = _THEIRS
+        owner = nesting.nearest(told != _NOBODY)
+        called = (owner != NO_ROW) & (told[owner] == _OURS)
+        if self.has_steps:
+            calls = flag_rows(events.name, _is_of_record_function)
+            above = flag_rows(events.name, _is_of_profiler)[nesting.parent]
+            called |= nesting.nearest(calls & above & (nesting.parent != NO_ROW)) != NO_ROW
+        marks = flag_rows(events.name, self.is_mark)
+        ours = marks & ~python | called & python
+        if not ours.any():
+            return None
+        return _kept(trace, ours, nesting.parent, python)
+
+
+def of_package(name: str) -> bool | None:
+    """Tell whether a call of Python is of this package.
+
+    Args:
+        name: as torch has it: ``FILE(LINE): FUNCTION``, the file from a folder of ``sys.path`` on.
+
+    Returns:
+        ``None`` for a call of Python's own, which is of who called it.
+    """
+    match = _CALL.fullmatch(name)
+    if match is None:
+        return None if name.startswith(_MADE) else False
+    file = match["file"]
+    if file.startswith(f"{_PACKAGE.name}/") or Path(file).is_relative_to(_PACKAGE):
+        return True
+    return None if file.startswith(_MADE) or _is_of_python(file) else False
+
+
+def _outwards(event: Any) -> Iterator[Any]:
+    while event is not None:
+        yield event
+        event = event.cpu_parent
+
+
+def _is_of_record_function(name: str) -> bool:
+    return _MARKING.fullmatch(name) is not None
+
+
+def _is_of_profiler(name: str) -> bool:
+    return _STEPPING.fullmatch(name) is not None
+
+
+def _marks_step(name: str, caller: str) -> bool:
+    """Tell whether torch's profiler begins or ends the mark of a step."""
+    return _is_of_record_function(name) and _is_of_profiler(caller)
+
+
+_NOBODY, _THEIRS, _OURS = range(3)
+
+
+def _code(name: str) -> int:
+    is_own = of_package(name)
+    return _NOBODY if is_own is None else _OURS if is_own else _THEIRS
+
+
+@cache
+def _is_of_python(file: str) -> bool:
+    library = Path(sysconfig.get_path("stdlib"))
+    return "-packages" not in file and (library / file).is_file()
+
+
+def _within(events: Sequence[Any], ours: set[int]) -> Iterator[Any]:
+    """Yield events, and for one of ours what lies within it."""
+    for each in events:
+        if id(each) in ours:
+            yield from _within(each.cpu_children, ours)
+        else:
+            yield each
+
+
+def _kept(trace: Trace, ours: Flags, parent: Rows, python: Flags) -> Iterator[bytes]:
+    gone = np.zeros(len(trace.raw), np.bool_)
+    gone[trace.events.position[ours]] = True
+    moved = _moved(trace, ours, parent, python)
+    positions = np.flatnonzero(~gone)
+    for position, raw in zip(positions.tolist(), trace.raw.at(positions), strict=True):
+        yield _PARENT.sub(moved[position], raw, count=1) if position in moved else raw
+
+
+def _moved(trace: Trace, ours: Flags, parent: Rows, python: Flags) -> dict[int, bytes]:
+    """Return what calls of Python whose caller is gone say of their caller, by position."""
+    rows: Ints = np.flatnonzero(python & ~ours & (parent != NO_ROW) & ours[parent])
+    position, moved = trace.events.position, {}
+    for row in rows.tolist():
+        above = int(parent[row])
+        while above != NO_ROW and (ours[above] or not python[above]):
+            above = int(parent[above])
+        found = None if above == NO_ROW else _NUMBER.search(trace.raw[int(position[above])])
+        number = b"null" if found is None else found[1]
+        moved[int(position[row])] = b'"Python parent id": ' + number
+    return moved
