@@ -36,9 +36,12 @@ from profiler_ext.records import (
     Ints,
     Launches,
     LibraryKernels,
+    ModuleFrame,
+    PartModules,
     Place,
     Recording,
     Scope,
+    Settings,
     Shares,
     Step,
 )
@@ -110,7 +113,7 @@ def _judged(
 ) -> tuple[Launches, VerdictTable, tuple[Place, ...], _KernelsOfGraphs]:
     """Return the launches with their verdicts, all places, and what kernels of libraries are."""
     events = recording.trace.events
-    enclosing = EnclosingRanges(events, nesting, dict(recording.settings.called_modules))
+    enclosing = EnclosingRanges(events, nesting, _called(recording.settings))
     calls = find_calls(enclosing, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
@@ -127,6 +130,10 @@ def _judged(
         enclosing, enqueued, table, places.places, forward, steps_of(enqueued, steps)
     )
     return launches, table, places.places, settled_kernels(invocations, recording.graphs)
+
+
+def _called(settings: Settings) -> dict[int, ModuleFrame | PartModules]:
+    return {**dict(settings.called_modules), **dict(settings.called_parts)}
 
 
 def _judge(

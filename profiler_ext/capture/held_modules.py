@@ -10,7 +10,7 @@ import torch
 
 from profiler_ext.capture.traces.module_paths import held_under, user_class
 from profiler_ext.records import ModuleFrame
-from profiler_ext.torch_compat.modules import held_modules
+from profiler_ext.torch_compat.modules import held_modules, held_parameters
 
 
 class HeldModules:
@@ -41,6 +41,25 @@ class HeldModules:
         """
         return tuple(None if each is None else id(self._way(each)[0]) for each in modules)
 
+    def holder_of(self, module: torch.nn.Module) -> torch.nn.Module | None:
+        """Return the module of the user's that holds one, ``None`` of an outermost."""
+        name = ""
+        while not name and id(module) in self._holders:
+            module, name = self._holders[id(module)]
+        return module if name else None
+
+    def holders_of(self, tensor: torch.Tensor) -> Sequence[tuple[torch.nn.Module, str]]:
+        """Return the modules that hold a parameter, each with the name that it has there."""
+        return self._tensors.get(id(tensor), ())
+
+    @cached_property
+    def _tensors(self) -> dict[int, list[tuple[torch.nn.Module, str]]]:
+        holders: dict[int, list[tuple[torch.nn.Module, str]]] = {}
+        for holder in _modules_alive():
+            for name, tensor in held_parameters(holder):
+                holders.setdefault(id(tensor), []).append((holder, name))
+        return holders
+
     @cached_property
     def _holders(self) -> dict[int, tuple[torch.nn.Module, str]]:
         """The module that holds each module, and the attribute that it holds it under.
@@ -49,9 +68,7 @@ class HeldModules:
         no name; it counts only where no module of the user's holds what it wraps.
         """
         holders: dict[int, tuple[torch.nn.Module, str]] = {}
-        # What `process.is_module` asks, without a call for each of a million.
-        alive = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-        for holder in sorted(alive, key=lambda each: held_under(each) is not None):
+        for holder in sorted(_modules_alive(), key=lambda each: held_under(each) is not None):
             attribute = held_under(holder)
             for name, module in held_modules(holder):
                 holders.setdefault(id(module), (holder, "" if name == attribute else name))
@@ -69,3 +86,8 @@ class HeldModules:
             module, name = self._holders[id(module)]
             names.append(name)
         return module, names
+
+
+def _modules_alive() -> list[torch.nn.Module]:
+    # What `process.is_module` asks, without a call for each of a million.
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.capture.called_modules import CalledModules
+from profiler_ext.capture.called_modules import Called, CalledModules
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.errors import (
     CaptureWarning,
@@ -40,7 +40,7 @@ from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.turns import TURNS
 from profiler_ext.profiling.unrecorded_steps import UnrecordedSteps
 from profiler_ext.profiling.watches_lines import WatchesLines
-from profiler_ext.records import ModuleFrame, Settings
+from profiler_ext.records import Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import process, profilers
 from profiler_ext.torch_compat.living import living_artifacts
@@ -129,7 +129,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         guard.run("steps", profilers.mark_steps, self)
 
     def _new_called_modules(self, guard: Guard) -> CalledModules:
-        return CalledModules(switch.graph_of, guard, self)
+        return CalledModules(switch, guard, self)
 
     @property
     def session(self) -> Session:
@@ -270,7 +270,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         asked = {"recompile": switch.recompiles(), "shapes": self.record_shapes}
         return tuple(name for name in asked if asked[name])
 
-    def _paths(self, held: HeldModules) -> tuple[tuple[int, ModuleFrame], ...]:
+    def _paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:
         return () if self._called_modules is None else self._called_modules.paths(held)
 
 

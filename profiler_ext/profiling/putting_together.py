@@ -17,7 +17,6 @@ from profiler_ext.records import (
     Compilation,
     Gap,
     GapReason,
-    GraphInstance,
     PythonLines,
     Recording,
     Settings,
@@ -54,7 +53,7 @@ def put_together(
     """
     told = guard.run("settings", settings)  # before the graphs
     python, without = lines if told is not None else NO_LINES
-    graphs = guard.run(GRAPHS, _graphs)  # before the gaps: what is kept is read now
+    graphs = guard.run(GRAPHS, switch.graphs)  # before the gaps: what is kept is read now
     compiles = guard.run("compiles", _compiles, trace.base_ns) or ()
     if graphs is None:
         compiles = tuple(each.without_graphs() for each in compiles)
@@ -111,11 +110,6 @@ def _source_roots(recording: Recording) -> tuple[str, ...]:
     modules = (graph.output_module for graph in recording.graphs)
     folders = dict.fromkeys(str(Path(module).parent) for module in modules if module)
     return (*recording.settings.user_roots, *folders)
-
-
-def _graphs() -> tuple[GraphInstance, ...]:
-    capture = switch.current()
-    return capture.graphs if capture else ()
 
 
 def _compiles(base_ns: int) -> tuple[Compilation, ...]:

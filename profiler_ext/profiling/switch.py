@@ -95,6 +95,16 @@ def graph_of(artifact: Any) -> int | None:
     return None if _capture is None else _capture.graph_of(artifact)
 
 
+def is_part(graph: int | None) -> bool:
+    """Tell whether a graph is a part of Dynamo's, which may be called for an equal part."""
+    return _capture is not None and _capture.is_part(graph)
+
+
+def graphs() -> tuple[GraphInstance, ...]:
+    """Return the graph instances of this process."""
+    return _capture.graphs if _capture is not None else ()
+
+
 def _on_cpu() -> bool:
     import torch
 

@@ -46,7 +46,9 @@ def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator
         yield f"rank {settings.rank} of {settings.world_size}, expected one of a number of ranks"
     if any(not 0 <= each < _LONGEST_NS for each in settings.steps_before_ns):
         yield "a step before the recording of less than no time, or of over a century"
-    paths = (frame.path for _, frame in settings.called_modules)
+    parts = chain.from_iterable(part.modules for _, part in settings.called_parts)
+    frames = chain(settings.called_modules, parts)
+    paths = (frame.path for _, frame in frames if frame is not None)
     yield from _of_modules(paths, "settings")
     for at, graph in enumerate(graphs):
         yield from (f"graph {at}: {problem}" for problem in _of_instance(graph))

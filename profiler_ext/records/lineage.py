@@ -38,6 +38,22 @@ class ModuleFrame:
     class_name: str
 
 
+@dataclass(frozen=True, slots=True)
+class PartModules:
+    """The modules that a call of a part of a graph is on, by the paths that the record names.
+
+    Attributes:
+        modules: each path of the record with the module of the call, ``None`` where that is not
+            known.
+    """
+
+    modules: tuple[tuple[str, ModuleFrame | None], ...] = ()
+
+    def of(self, recorded: ModuleFrame) -> ModuleFrame | None:
+        """Return the module of the call that stands where a recorded one did."""
+        return dict(self.modules).get(recorded.path)
+
+
 OPTIMIZER = "/torch/optim/"
 """What is in the path of each file of ``torch.optim``, wherever torch is installed."""
 

@@ -84,7 +84,7 @@ class PlaceTable:
     def _module_of(
         self, node: FxNode, graph: GraphInstance, context: CallContext
     ) -> ModuleFrame | None:
-        return module_of(node, context, self._forwards, _joint_of_backward(graph))
+        return module_of(node, graph, context, self._forwards)
 
     def of_node(self, graph: int, name: str, context: CallContext) -> Place:
         """Return the place of a graph's node, as the graph was called.
@@ -160,10 +160,6 @@ def gap_place(
         op: the ATen op, if that is known.
     """
     return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
-
-
-def _joint_of_backward(graph: GraphInstance) -> str | None:
-    return graph.joint if graph.runs_backward else None
 
 
 def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:

@@ -83,6 +83,11 @@ class KeptGraph:
             return False
         return self.instance.runs_optimizer
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is of a part of a Dynamo graph, which may be called for an equal part."""
+        return self.about.record.is_part or bool(self._artifact and self._artifact.is_part)
+
     def change(self, **changes: Any) -> None:
         """Know more of its artifact.
 

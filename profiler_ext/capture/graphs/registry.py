@@ -33,7 +33,7 @@ _MOST_GONE = 16
 
 
 class Registry:
-    """Makes a graph instance of each artifact that becomes ready in this process."""
+    """Makes a graph instance of each artifact that becomes ready; ``parts`` are those of parts."""
 
     def __init__(self, compiles: Compiles, guard: Guard) -> None:
         """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store.
@@ -48,6 +48,7 @@ class Registry:
         self._graphs: list[KeptGraph] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], list[KeptGraph]]] = {}
         self._shared: set[int] = set()
+        self.parts: set[int] = set()
         self._unlearnt = Unlearnt()
         self._copied: dict[int, list[CopiedInputs]] = {}
         self._gone: deque[tuple[int, list[KeptGraph]]] = deque()
@@ -112,6 +113,7 @@ class Registry:
         self._unlearnt.end(index)
         self._copied.pop(index, None)
         self._shared.discard(index)
+        self.parts.discard(index)
         kept.let_go()
 
     def ride(self, artifact: Any, data: bytes) -> None:
@@ -263,6 +265,7 @@ class Registry:
             kept.change(index=index)
             self._graphs.append(kept)
             self._bind(artifact, kept)
+            self.parts.update([index] if kept.is_part else ())
             if is_replayed:
                 self._unlearnt.add(index)
         return index

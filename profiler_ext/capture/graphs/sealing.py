@@ -13,7 +13,7 @@ from profiler_ext.capture.lineage.joint_graph import JointGraph, fingerprint_of
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.buckets import open_buckets
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
-from profiler_ext.capture.nodes.inputs import describe_inputs
+from profiler_ext.capture.nodes.inputs import describe_inputs, held_inputs
 from profiler_ext.capture.nodes.nested import Nested, describe_nested
 from profiler_ext.capture.sites.call_sites import partial_sum_site
 from profiler_ext.capture.sites.comments import contradicted
@@ -47,6 +47,7 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     doubts = (*_contradictions(sites, calls), *_doubted(sites, wrong))
     sites = [placed.without_nodes() if at in wrong else placed for at, placed in enumerate(sites)]
     compilation, region = compilation_of(compiles, gm), compiles.region
+    joint = compilation.joint_of(gm.graph)
     inner = describe_nested(_nested_nodes(sites), compilation)
     given = describe_inputs(inputs.changing_inputs(artifact, gm), compilation)
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within) for n, p in enumerate(sites)]
@@ -58,14 +59,16 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
         or bool(region and region.outer_graph.is_backward),
         is_inference=inductor.graph_is_inference(graph)
         and not (region and region.is_differentiated),
-        joint=joint.id or None if (joint := compilation.joint_of(gm.graph)) else None,
+        joint=joint.id or None if joint else None,
         dynamo_digest=None,
         nodes=(*describe_nodes(gm.graph.nodes, compilation), *inner, *given, *parts),
         entered=_entered(compiles) if inductor.graph_is_backward(graph) else (),
         call_sites=opened,
         gaps=doubts,
     )
-    return with_digest(bound(provenance, compilation.dynamo))
+    dynamo = compiles.traced_from(joint)
+    held = held_inputs(inputs.all_inputs(gm), dynamo)
+    return with_digest(bound(dataclasses.replace(provenance, held_inputs=held), dynamo))
 
 
 def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:

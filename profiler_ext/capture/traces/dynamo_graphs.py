@@ -13,6 +13,7 @@ from profiler_ext.capture.traces.called_regions import CalledRegions
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.equal_code import note_equal
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
+from profiler_ext.capture.traces.held_tensors import held_tensors
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
 from profiler_ext.capture.traces.region_runs import RunsOfGraph
 from profiler_ext.capture.traces.resumed_lines import note_resumed
@@ -42,7 +43,7 @@ def describe_dynamo_graph(
     models = _outermost_modules(output_graph, nodes, itself) | dict([found] if found else [])
     roots, own = tuple(models), _own_module(module)
     held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
-    source_of = _Sources(roots, own, held)
+    source_of = Sources(roots, own, held)
     places = tuple([source_of(node) for node in nodes])
     named = [fx.source_fns(node.meta) for node in nodes]
     arguments = {_argument(v): inputs.is_passed_in(v) for v in inputs.all_inputs(gm)}
@@ -54,7 +55,7 @@ def describe_dynamo_graph(
     sources = {**_sources(once, places), **dict.fromkeys(passed, defined)}
     again = [place for node in nodes if regions.again(node) for place in regions.places_at(node)]
     return DynamoGraph(
-        _digest(nodes, named),
+        digest_of(nodes, named),
         roots,
         own,
         sources,
@@ -64,6 +65,7 @@ def describe_dynamo_graph(
         _inlined(nodes, source_of),
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
         held=held,
+        tensor_paths=held_tensors(gm, models),
     )
 
 
@@ -90,7 +92,7 @@ def _argument(given: torch.fx.Node) -> tuple[str, ...]:
 
 
 def _inlined(
-    nodes: list[torch.fx.Node], source_of: _Sources
+    nodes: list[torch.fx.Node], source_of: Sources
 ) -> dict[tuple[str, ...], tuple[Inlined, ...]]:
     inlined = {}
     for call in nodes:
@@ -137,14 +139,16 @@ def _sources(
     return {key: place for key, place in pairs if key and count[key] == 1}
 
 
-class _Sources:
+class Sources:
     """Reads where the nodes of one graph were called; many are of one module."""
 
     def __init__(self, roots: tuple[str, ...], own: ModuleFrame | None, held: HeldPaths) -> None:
+        """Take what tells the modules of the graph's nodes, as :func:`module_frames` has it."""
         self._roots, self._own, self._held = roots, own, held
         self._frames: dict[tuple[tuple[str, str], ...], tuple[ModuleFrame, ...]] = {}
 
     def __call__(self, node: torch.fx.Node) -> Source:
+        """Return where a node was called."""
         stack = fx.module_stack(node.meta)
         if stack not in self._frames:
             self._frames[stack] = module_frames(stack, self._roots, self._own, self._held)
@@ -152,7 +156,13 @@ class _Sources:
         return Source(parse_stack(text), self._frames[stack], fx.annotation(node.meta))
 
 
-def _digest(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:
+def digest_of(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:
+    """Return what tells a graph from others: its ops, what each reads, and its source functions.
+
+    Args:
+        nodes: the calls of the graph, in order.
+        named: the source functions of each; empty where they shall not count.
+    """
     position = {node: index for index, node in enumerate(nodes)}
     rows = [
         (key, fx.target_name(n.target), [position.get(i) for i in n.all_input_nodes])

@@ -1,0 +1,91 @@
+"""Owns which modules a call of a part of a graph is on, by the parameters that it is passed.
+
+Equal parts may share one artifact, whose record names the modules of the part that it was compiled
+for. A module that holds a parameter which a call is passed stands where the module stood that held
+the recorded one; so do the modules around both, and what these hold. What two parameters contradict
+each other on, or what is of another class there, is not known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from profiler_ext.capture.held_modules import HeldModules
+from profiler_ext.capture.traces.module_paths import held_under, user_class
+from profiler_ext.records import GraphInstance, ModuleFrame, PartModules
+from profiler_ext.torch_compat import modules
+
+_Found = dict[str, torch.nn.Module]
+
+
+def part_modules(
+    recorded: Iterable[ModuleFrame],
+    held_inputs: Mapping[str, torch.Tensor],
+    held: HeldModules,
+) -> PartModules:
+    """Return the module of a call for each one that the record names.
+
+    Args:
+        recorded: the modules that the record names.
+        held_inputs: by the recorded path of each input that a module held, what the call is passed.
+        held: knows which modules hold which modules and tensors.
+    """
+    found = _stand_for(held_inputs, held)
+    frames = sorted(set(recorded), key=lambda frame: frame.path)
+    of_call = [_module(frame.path, found) for frame in frames]
+    named = zip(frames, of_call, held.frames_of(of_call), strict=True)
+    return PartModules(
+        tuple((f.path, here if _is_like(f, module) else None) for f, module, here in named)
+    )
+
+
+def recorded_modules(graph: GraphInstance, graphs: Iterable[GraphInstance]) -> set[ModuleFrame]:
+    """Return the modules that the records of a graph and of its other half name.
+
+    Args:
+        graph: the graph.
+        graphs: all graphs.
+    """
+    halves = [g for g in graphs if g is graph or (g.joint == graph.joint is not None)]
+    return {frame for half in halves for node in half.nodes for frame in node.lineage.modules}
+
+
+def _stand_for(held_inputs: Mapping[str, torch.Tensor], held: HeldModules) -> _Found:
+    """Return the modules that are known by what the call is passed, by the recorded paths."""
+    candidates: dict[str, list[torch.nn.Module]] = defaultdict(list)
+    for path, tensor in held_inputs.items():
+        *around, name = path.split(".")
+        holders = [module for module, attribute in held.holders_of(tensor) if attribute == name]
+        if len(holders) == 1:
+            for inner, module in _ways_up(around, holders[0], held):
+                if all(module is not other for other in candidates[inner]):
+                    candidates[inner].append(module)
+    return {path: few[0] for path, few in candidates.items() if len(few) == 1}
+
+
+def _ways_up(
+    names: list[str], module: torch.nn.Module, held: HeldModules
+) -> Iterable[tuple[str, torch.nn.Module]]:
+    """Yield a module and those around it, each with the recorded path of what it stands for."""
+    yield ".".join(names), module
+    while names and (holder := held.holder_of(module)) is not None:
+        names, module = names[:-1], holder
+        yield ".".join(names), module
+
+
+def _module(path: str, found: _Found) -> torch.nn.Module | None:
+    """Return what stands for a recorded path: known by itself, or held by what is."""
+    if path in found:
+        return found[path]
+    around, _, name = path.rpartition(".")
+    holder = _module(around, found) if path else None
+    while holder is not None and (wrapped := held_under(holder)) is not None:
+        holder = dict(modules.held_modules(holder)).get(wrapped)
+    return None if holder is None else dict(modules.held_modules(holder)).get(name)
+
+
+def _is_like(recorded: ModuleFrame, module: torch.nn.Module | None) -> bool:
+    return module is not None and user_class(module) == recorded.class_name
