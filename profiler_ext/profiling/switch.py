@@ -11,6 +11,7 @@ from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import UntriedTorchWarning
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.profiling.warmup import WarmupProfile, is_asked_for
+from profiler_ext.records import GraphInstance
 from profiler_ext.torch_compat import behaviour
 
 _lock = Lock()
