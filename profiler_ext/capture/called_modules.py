@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import torch
 
 from profiler_ext.capture.called_parts import CalledParts
+from profiler_ext.capture.graphs.kept import CalledOn
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.isolation.asking import Ends, Ranges
 from profiler_ext.isolation.guard import Guard
@@ -56,8 +57,8 @@ class Graphs(Protocol):
     def graph_of(self, artifact: Any) -> int | None:
         """Return the index of an artifact's graph, where it is known."""
 
-    def is_part(self, graph: int | None) -> bool:
-        """Tell whether a graph is a part of Dynamo's, which may be called for an equal part."""
+    def called_on(self, graph: int) -> CalledOn | None:
+        """Return what tells the modules of a graph's calls, if not the method that calls."""
 
     def graphs(self) -> tuple[GraphInstance, ...]:
         """Return the graph instances."""
@@ -66,8 +67,8 @@ class Graphs(Protocol):
 class CalledModules:
     """Marks each call with its graph and the module whose frame calls, and knows their paths.
 
-    A call of a part of a graph is marked with the parameters that it is passed instead: whose frame
-    calls is the backend's.
+    A call of a part of a graph is marked with the parameters that it is passed instead, since whose
+    frame calls is the backend's; that of a function on models with the variables that hold them.
     """
 
     def __init__(self, graphs: Graphs, guard: Guard, recorder: Recorder) -> None:
@@ -132,10 +133,12 @@ class CalledModules:
     def _told_by(self, artifact: Any, inputs: Any) -> str | None:
         """Return the name of a call's mark."""
         graph = self._graphs.graph_of(artifact)
-        if graph is not None and self._graphs.is_part(graph):
-            part = (graph, self._parts.number(graph, inputs))
+        on = None if graph is None else self._graphs.called_on(graph)
+        called_by = caller() if on is None or on.variables else None
+        if graph is not None and on is not None:
+            part = (graph, self._parts.number(graph, on, inputs, called_by and called_by.frame))
             return self._kept(part, call_mark(*part))
-        called_by = caller()
+        assert called_by is not None
         frame = called_by.frame
         module = None if frame is None else module_of(frame)
         if module is None and frame is not None and runs_copies(frame.f_code):

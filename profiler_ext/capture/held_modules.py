@@ -8,8 +8,9 @@ from functools import cached_property
 
 import torch
 
+from profiler_ext.capture.models import Models
 from profiler_ext.capture.traces.module_paths import held_under, user_class
-from profiler_ext.records import ModuleFrame
+from profiler_ext.records import ModuleFrame, PythonLines, Settings
 from profiler_ext.torch_compat.modules import held_modules, held_parameters
 
 
@@ -20,6 +21,14 @@ class HeldModules:
     objects, and that takes a tenth of a second.
     """
 
+    def __init__(self, models: Models | None = None) -> None:
+        """Have nobody asked yet.
+
+        Args:
+            models: has each path begin at its model; where there is but one, all begin there.
+        """
+        self._models = models
+
     def frames_of(
         self, modules: Sequence[torch.nn.Module | None]
     ) -> tuple[ModuleFrame | None, ...]:
@@ -28,10 +37,24 @@ class HeldModules:
         Args:
             modules: whose paths are asked for.
         """
-        return tuple(
-            None if module is None else ModuleFrame(self._path(module), user_class(module))
-            for module in modules
-        )
+        return tuple(None if module is None else self._frame(module) for module in modules)
+
+    def _frame(self, module: torch.nn.Module) -> ModuleFrame:
+        model, names = self._way(module)
+        path = ".".join(filter(None, reversed(names)))
+        begun = path if self._models is None else self._models.begin(path, model)
+        return ModuleFrame(begun, user_class(module))
+
+    def named(
+        self, settings: Settings, lines: PythonLines | None
+    ) -> tuple[Settings, PythonLines | None]:
+        """Return what was recorded, with the names of the models whose paths were asked for.
+
+        Args:
+            settings: the settings of a recording.
+            lines: the lines that ran in it.
+        """
+        return (settings, lines) if self._models is None else self._models.named(settings, lines)
 
     def models_of(self, modules: Sequence[torch.nn.Module | None]) -> tuple[int | None, ...]:
         """Return the identity of the outermost module that holds each, or which it is itself.
@@ -73,9 +96,6 @@ class HeldModules:
             for name, module in held_modules(holder):
                 holders.setdefault(id(module), (holder, "" if name == attribute else name))
         return holders
-
-    def _path(self, module: torch.nn.Module) -> str:
-        return ".".join(filter(None, reversed(self._way(module)[1])))
 
     def _way(self, module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:
         """Return the outermost module that holds one, and the names on the way to it."""

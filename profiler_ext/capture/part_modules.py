@@ -1,9 +1,11 @@
-"""Owns which modules a call of a part of a graph is on, by the parameters that it is passed.
+"""Owns which modules a call of a graph is on that is no module's own method.
 
 Equal parts may share one artifact, whose record names the modules of the part that it was compiled
 for. A module that holds a parameter which a call is passed stands where the module stood that held
 the recorded one; so do the modules around both, and what these hold. What two parameters contradict
 each other on, or what is of another class there, is not known.
+
+A function may be called on one model now and on another then: its variables tell.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from profiler_ext.capture.held_modules import HeldModules
-from profiler_ext.capture.traces.module_paths import held_under, user_class
+from profiler_ext.capture.traces.module_paths import below, held_under, user_class
 from profiler_ext.records import GraphInstance, ModuleFrame, PartModules
 from profiler_ext.torch_compat import modules
 
@@ -22,24 +24,44 @@ _Found = dict[str, torch.nn.Module]
 
 
 def part_modules(
-    recorded: Iterable[ModuleFrame],
-    held_inputs: Mapping[str, torch.Tensor],
-    held: HeldModules,
+    recorded: Iterable[ModuleFrame], passed: Mapping[str, torch.Tensor], held: HeldModules
 ) -> PartModules:
-    """Return the module of a call for each one that the record names.
+    """Return for each module that the record of a part names the one that a call is on.
 
     Args:
         recorded: the modules that the record names.
-        held_inputs: by the recorded path of each input that a module held, what the call is passed.
+        passed: by the recorded path of each input that a module held, what the call is passed.
         held: knows which modules hold which modules and tensors.
     """
-    found = _stand_for(held_inputs, held)
+    found = _stand_for(passed, held)
     frames = sorted(set(recorded), key=lambda frame: frame.path)
     of_call = [_module(frame.path, found) for frame in frames]
     named = zip(frames, of_call, held.frames_of(of_call), strict=True)
     return PartModules(
         tuple((f.path, here if _is_like(f, module) else None) for f, module, here in named)
     )
+
+
+def model_modules(
+    recorded: Iterable[ModuleFrame],
+    models: Mapping[str, ModuleFrame | None],
+    own: ModuleFrame | None = None,
+) -> PartModules:
+    """Return for each module that the record of a function names the one that a call is on.
+
+    Args:
+        recorded: the modules that the record names.
+        models: the modules that the function's variables hold, by where the record has them.
+        own: the module whose own method calls, if it is one.
+    """
+    frames = sorted(set(recorded), key=lambda frame: frame.path)
+    return PartModules(tuple((f.path, _in_model(f, models)) for f in frames), own)
+
+
+def _in_model(frame: ModuleFrame, models: Mapping[str, ModuleFrame | None]) -> ModuleFrame | None:
+    name, _, rest = frame.path.partition(".") if frame.is_of_variable else ("", "", frame.path)
+    model = models.get(name)
+    return None if model is None else ModuleFrame(below(model.path, rest), frame.class_name)
 
 
 def recorded_modules(graph: GraphInstance, graphs: Iterable[GraphInstance]) -> set[ModuleFrame]:
@@ -53,10 +75,10 @@ def recorded_modules(graph: GraphInstance, graphs: Iterable[GraphInstance]) -> s
     return {frame for half in halves for node in half.nodes for frame in node.lineage.modules}
 
 
-def _stand_for(held_inputs: Mapping[str, torch.Tensor], held: HeldModules) -> _Found:
+def _stand_for(passed: Mapping[str, torch.Tensor], held: HeldModules) -> _Found:
     """Return the modules that are known by what the call is passed, by the recorded paths."""
     candidates: dict[str, list[torch.nn.Module]] = defaultdict(list)
-    for path, tensor in held_inputs.items():
+    for path, tensor in passed.items():
         *around, name = path.split(".")
         holders = [module for module, attribute in held.holders_of(tensor) if attribute == name]
         if len(holders) == 1:

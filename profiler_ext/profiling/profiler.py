@@ -12,6 +12,7 @@ import torch.profiler
 
 from profiler_ext.capture.called_modules import Called, CalledModules
 from profiler_ext.capture.held_modules import HeldModules
+from profiler_ext.capture.models import Models
 from profiler_ext.errors import (
     CaptureWarning,
     LateCaptureWarning,
@@ -232,11 +233,11 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
 
     def _made_session(self) -> Session:
         guard = self._guard
-        held = HeldModules()
+        held = HeldModules(Models())
         lines = guard.run(HOOK, self.lines.taken, held) or NO_LINES
         with self._raw.written(super().export_chrome_trace) as raw:
             trace = read_trace(raw)
-        made = put_together(trace, partial(self._settings, held), lines, self._outset, guard)
+        made = put_together(trace, partial(self._settings, held), held, lines, self._outset, guard)
         made = replace(made, gaps=(*made.gaps, *self.gaps()))
         whole = with_texts(made, self._keeps_source, guard)
         return Session(whole, learner(guard), source_roots(made, guard))

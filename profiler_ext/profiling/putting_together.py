@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from profiler_ext.capture.graphs.failed import failure_gap
+from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
@@ -35,6 +36,7 @@ _UNTOLD = Gap(GapReason.CAPTURE_FAILED, "gaps: what the hooks could not see cann
 def put_together(
     trace: Trace,
     settings: Callable[[], Settings],
+    held: HeldModules,
     lines: Lines,
     outset: Guard,
     guard: Guard,
@@ -47,12 +49,15 @@ def put_together(
     Args:
         trace: torch's trace of it.
         settings: makes what is needed to read it.
+        held: knows the models of the paths in it.
         lines: those of the program that ran meanwhile.
         outset: what failed before capture was on.
         guard: keeps failures from the program.
     """
     told = guard.run("settings", settings)  # before the graphs
     python, without = lines if told is not None else NO_LINES
+    if told is not None:
+        told, python = guard.run("models", held.named, told, python) or (None, None)
     graphs = guard.run(GRAPHS, switch.graphs)  # before the gaps: what is kept is read now
     compiles = guard.run("compiles", _compiles, trace.base_ns) or ()
     if graphs is None:

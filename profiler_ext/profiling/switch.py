@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.profiler
 
+from profiler_ext.capture.graphs.kept import CalledOn
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import UntriedTorchWarning
 from profiler_ext.isolation.locks import Lock
@@ -96,9 +97,9 @@ def graph_of(artifact: Any) -> int | None:
     return None if _capture is None else _capture.graph_of(artifact)
 
 
-def is_part(graph: int | None) -> bool:
-    """Tell whether a graph is a part of Dynamo's, which may be called for an equal part."""
-    return _capture is not None and _capture.is_part(graph)
+def called_on(graph: int) -> CalledOn | None:
+    """Return what tells the modules of a graph's calls, if that is not the method that calls."""
+    return None if _capture is None else _capture.called_on(graph)
 
 
 def graphs() -> tuple[GraphInstance, ...]:

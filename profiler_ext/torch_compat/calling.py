@@ -122,7 +122,8 @@ def _value_of_variable() -> Callable[[FrameType, str], Any]:
     return value
 
 
-_value = _value_of_variable()
+value_of = _value_of_variable()
+"""Returns the value of a variable of a frame, given its name; ``None`` where it has none."""
 
 
 class KnownCalls:
@@ -160,7 +161,7 @@ class KnownCalls:
         frame = inner.f_back
         if (frame and frame.f_code) is not known.code or known.artifact() is not artifact:
             return None
-        module = _value(frame, known.variable) if frame is not None and known.variable else None
+        module = value_of(frame, known.variable) if frame is not None and known.variable else None
         if type(module) is tuple:  # all that the frame was passed
             module = module[0] if module else None
         named = known.names.get(identity(module))

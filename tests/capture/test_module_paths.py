@@ -126,8 +126,7 @@ def test_roots_are_the_variables_that_hold_a_module_themselves() -> None:
 class NoGraphs:
     def graph_of(self, artifact: object) -> None: ...
 
-    def is_part(self, graph: int | None) -> bool:
-        return False
+    def called_on(self, graph: int) -> None: ...
 
     def graphs(self) -> tuple[GraphInstance, ...]:
         return ()

@@ -84,7 +84,9 @@ class Pieces:
         pieces = split_module(gm, None, part.__getitem__)
         for name, piece in list(pieces.named_children()):
             if not any("cut" in str(node.target) for node in piece.graph.nodes):
-                given = [n.meta["example_value"] for n in piece.graph.nodes if n.op == "placeholder"]
+                given = [
+                    n.meta["example_value"] for n in piece.graph.nodes if n.op == "placeholder"
+                ]
                 compiled = self.compiled(piece, given)
                 delattr(pieces, name)
                 pieces.__dict__[name] = compiled

@@ -98,7 +98,9 @@ def innermost_module(node: FxNode, called: Called | None) -> ModuleFrame | None:
             modules of the call, where it is a part of a graph.
     """
     if isinstance(called, PartModules):
-        return called.of(node.lineage.modules[-1]) if node.lineage.modules else None
+        return called.of(node.lineage.modules[-1]) if node.lineage.modules else called.own
+    if any(module.is_of_variable for module in node.lineage.modules[-1:]):
+        return None
     if called is None:
         return node.lineage.modules[-1] if node.lineage.modules else None
     if not node.lineage.modules:

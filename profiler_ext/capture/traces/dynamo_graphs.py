@@ -40,7 +40,7 @@ def describe_dynamo_graph(
     # Compiled autograd's own graph module is no module of the user's.
     found = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
     itself, module = found or (None, None)
-    models = _outermost_modules(output_graph, nodes, itself) | dict([found] if found else [])
+    models = dict([found] if found else []) | _outermost_modules(output_graph, nodes, itself)
     roots, own = tuple(models), _own_module(module)
     held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
     source_of = Sources(roots, own, held)
@@ -65,7 +65,7 @@ def describe_dynamo_graph(
         _inlined(nodes, source_of),
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
         held=held,
-        tensor_paths=held_tensors(gm, models),
+        tensor_paths=held_tensors(gm, models, own),
     )
 
 

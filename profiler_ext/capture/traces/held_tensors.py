@@ -7,29 +7,42 @@ from collections.abc import Mapping
 
 import torch.fx
 
-from profiler_ext.capture.traces.module_paths import dotted, held_under, relative, within
+from profiler_ext.capture.traces.module_paths import (
+    below,
+    dotted,
+    held_under,
+    name_of_root,
+    relative,
+    within,
+)
+from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import inputs, modules
 
 _TENSOR = re.compile(r"(?P<holder>.+)\._(?:parameters|buffers)\['(?P<name>[^']+)'\]")
 
 
-def held_tensors(gm: torch.fx.GraphModule, roots: Mapping[str, torch.nn.Module]) -> dict[str, str]:
+def held_tensors(
+    gm: torch.fx.GraphModule,
+    roots: Mapping[str, torch.nn.Module],
+    own: ModuleFrame | None = None,
+) -> dict[str, str]:
     """Return the path of each tensor that the user's modules hold, as nodes' modules have theirs.
 
     Args:
         gm: Dynamo's graph.
         roots: variables that hold a module, ``L['self']``, with it.
+        own: the module whose own method was compiled.
 
     Returns:
         By the name of each input's source, ``L['self']._modules['a']._parameters['b']``, its path
         ``a.b``, without the names that torch's wrappers add.
     """
     sources = filter(None, map(inputs.source_name, inputs.all_inputs(gm)))
-    paths = ((source, _path(source, roots)) for source in sources)
+    paths = ((source, _path(source, roots, own)) for source in sources)
     return {source: path for source, path in paths if path is not None}
 
 
-def _path(source: str, roots: Mapping[str, torch.nn.Module]) -> str | None:
+def _path(source: str, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | None) -> str | None:
     if (match := _TENSOR.fullmatch(source)) is None:
         return None
     holder = dotted(match["holder"])
@@ -37,7 +50,8 @@ def _path(source: str, roots: Mapping[str, torch.nn.Module]) -> str | None:
     if root is None:
         return None
     names = _names(relative(holder, root), roots[root])
-    return None if names is None else ".".join((*names, match["name"]))
+    model = name_of_root(root, tuple(roots), own)
+    return None if names is None else below(model, ".".join((*names, match["name"])))
 
 
 def _names(path: str, module: torch.nn.Module) -> list[str] | None:
