@@ -29,6 +29,11 @@ class HeldModules:
         """
         self._models = models
 
+    @classmethod
+    def of_models(cls) -> HeldModules:
+        """Return one whose paths begin at the numbers of their models, until they are named."""
+        return cls(Models())
+
     def frames_of(
         self, modules: Sequence[torch.nn.Module | None]
     ) -> tuple[ModuleFrame | None, ...]:

@@ -64,6 +64,7 @@ class Models:
         settings = dataclasses.replace(
             settings,
             called_modules=tuple((n, frame) for n, frame in called if frame is not None),
+            models=tuple(filter(None, names)),
             called_parts=tuple((n, of_part(part)) for n, part in settings.called_parts),
         )
         if lines is not None:

@@ -12,7 +12,6 @@ import torch.profiler
 
 from profiler_ext.capture.called_modules import Called, CalledModules
 from profiler_ext.capture.held_modules import HeldModules
-from profiler_ext.capture.models import Models
 from profiler_ext.errors import (
     CaptureWarning,
     LateCaptureWarning,
@@ -233,7 +232,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
 
     def _made_session(self) -> Session:
         guard = self._guard
-        held = HeldModules(Models())
+        held = HeldModules.of_models()
         lines = guard.run(HOOK, self.lines.taken, held) or NO_LINES
         with self._raw.written(super().export_chrome_trace) as raw:
             trace = read_trace(raw)

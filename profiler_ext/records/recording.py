@@ -28,6 +28,7 @@ class Settings:
             ``function`` or ``none``.
         called_parts: of equal parts of a graph that a backend compiled by itself, which share an
             artifact, the modules that a call was on, by the number in its mark.
+        models: the names of the models, at which paths of modules begin; none where there is one.
         asked: what was asked of the profiler already: ``run``, ``recompile``, ``shapes``; advice to
             do it is not given again.
         called_modules: modules that were compiled by themselves, by the number in their mark in
@@ -48,6 +49,7 @@ class Settings:
     called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
     asked: tuple[str, ...] = ()
     called_parts: tuple[tuple[int, PartModules], ...] = ()
+    models: tuple[str, ...] = ()
     host: str = ""
     steps_before_ns: tuple[int, ...] = ()
 
