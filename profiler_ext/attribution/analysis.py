@@ -18,6 +18,7 @@ from profiler_ext.attribution.idle.idle_time import find_idle
 from profiler_ext.attribution.idle.wait_lines import find_wait_lines
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.attribution.notes import ahead_of, notes_on
+from profiler_ext.attribution.places.called_at import with_call_lines
 from profiler_ext.attribution.places.modules import modules_of_joints
 from profiler_ext.attribution.places.nested_calls import with_callers
 from profiler_ext.attribution.places.places import PlaceTable
@@ -147,9 +148,9 @@ def _judge(
     """Give every launch its verdict, in graph calls first; and eager backward its forward."""
     table = VerdictTable(len(enqueued))
     compiled = CompiledJudge(enclosing.events, enqueued, order, recording.graphs, places, table)
-    for invocation in invocations:
-        compiled.judge(invocation)
     eager = EagerJudge(enclosing, enqueued, places, table, recording)
+    for invocation in with_call_lines(invocations, places, eager.lines):
+        compiled.judge(invocation)
     eager.judge(table.undecided)
     duration = enclosing.events.duration_ns[enqueued.event]
     return table, forward_launches(eager.forward, enclosing.nesting, enqueued, duration)

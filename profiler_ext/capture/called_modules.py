@@ -136,7 +136,7 @@ class CalledModules:
         on = None if graph is None else self._graphs.called_on(graph)
         called_by = caller() if on is None or on.variables else None
         if graph is not None and on is not None:
-            part = (graph, self._parts.number(graph, on, inputs, called_by and called_by.frame))
+            part = (graph, self._parts.number(graph, on, inputs, called_by))
             return self._kept(part, call_mark(*part))
         assert called_by is not None
         frame = called_by.frame

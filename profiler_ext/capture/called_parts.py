@@ -18,7 +18,7 @@ from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.capture.part_modules import model_modules, part_modules, recorded_modules
 from profiler_ext.capture.traces.module_paths import variable
 from profiler_ext.records import GraphInstance, PartModules
-from profiler_ext.torch_compat.calling import value_of
+from profiler_ext.torch_compat.calling import Caller, compiled_frame, value_of
 from profiler_ext.torch_compat.process import is_module
 
 
@@ -56,17 +56,21 @@ class CalledParts:
         self._called: dict[tuple[int, ...], _Called] = {}
 
     def number(
-        self, graph: int, on: CalledOn, inputs: Sequence[Any], caller: FrameType | None
-    ) -> int:
+        self, graph: int, on: CalledOn, inputs: Sequence[Any], caller: Caller | None
+    ) -> int | None:
         """Return the number of what a call is on; calls of one graph on the same have one.
+
+        It is ``None`` where the frame does not tell what its variables hold.
 
         Args:
             graph: the graph's index.
             on: what tells it.
             inputs: what the call is passed.
-            caller: the frame that calls.
+            caller: what calls.
         """
         given = _held_by_variables(on, caller) if on.variables else _parameters(inputs)
+        if on.variables and not given:
+            return None
         key = (graph, *(id(value) for _, value in given))
         known = self._called.get(key)
         if known is None or len(known.alive()) < len(known.given):
@@ -100,10 +104,11 @@ def _modules(called: _Called, instances: Sequence[GraphInstance], held: HeldModu
     return model_modules(recorded, models, models.get("") if called.on.is_own else None)
 
 
-def _held_by_variables(on: CalledOn, caller: FrameType | None) -> list[tuple[int, Any]]:
-    if caller is None:
+def _held_by_variables(on: CalledOn, caller: Caller | None) -> list[tuple[int, Any]]:
+    frame = None if caller is None else compiled_frame(caller)
+    if frame is None:
         return []
-    values = enumerate(_value(caller, *variable(each)) for each in on.variables)
+    values = enumerate(_value(frame, *variable(each)) for each in on.variables)
     return [(at, value) for at, value in values if is_module(value)]
 
 

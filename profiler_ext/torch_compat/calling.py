@@ -35,6 +35,8 @@ _MACHINERY = tuple(
 )
 COMPILER = "/torch/_dynamo/compiled_autograd.py"
 _ENGINE = "/torch/autograd/graph.py"
+_STOCK = "/torch/_dynamo/external_utils.py"
+"""Where Dynamo calls what is torch's own code, such as a stock layer, in a frame that it compiles."""
 _OWN = str(Path(__file__).parents[1])
 
 
@@ -124,6 +126,20 @@ def _value_of_variable() -> Callable[[FrameType, str], Any]:
 
 value_of = _value_of_variable()
 """Returns the value of a variable of a frame, given its name; ``None`` where it has none."""
+
+
+def compiled_frame(caller: Caller) -> FrameType | None:
+    """Return the frame whose code Dynamo compiled: the caller's, or that which calls a stock layer.
+
+    Args:
+        caller: what calls a compiled graph, as :func:`caller` says it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not caller.frame:
+        if frame.f_code.co_filename.endswith(_STOCK):
+            return frame
+        frame = frame.f_back
+    return caller.frame
 
 
 class KnownCalls:

@@ -11,6 +11,7 @@ import numpy as np
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, GapReason, Ints, ModuleFrame, PartModules, Place
 
@@ -32,6 +33,7 @@ class CallContext:
         copied: for calls that a graph of compiled autograd copies the module that the forward
             was called on; ``None`` for one of several whose forward the trace does not show.
         caller: the place of the op in another graph's call that runs it, if one does.
+        called_at: the line that calls it, where its nodes leave their lines or modules open.
     """
 
     in_optimizer: bool = False
@@ -41,6 +43,7 @@ class CallContext:
     module: Called | None = None
     copied: frozenset[tuple[str, Called | None]] = frozenset()
     caller: Place | None = None
+    called_at: EagerLine | None = None
 
 
 class EnclosingRanges:

@@ -89,6 +89,11 @@ class EagerJudge:
         self._sharded = nesting.nearest(flag_rows(events.name, classify.is_sharding_of_module))
 
     @property
+    def lines(self) -> EagerLines:
+        """The lines that ran."""
+        return self._lines
+
+    @property
     def forward(self) -> Mapping[int, int]:
         """The row of the forward op of each launch whose line is that op's."""
         return self._forward
