@@ -36,7 +36,7 @@ _MACHINERY = tuple(
 COMPILER = "/torch/_dynamo/compiled_autograd.py"
 _ENGINE = "/torch/autograd/graph.py"
 _STOCK = "/torch/_dynamo/external_utils.py"
-"""Where Dynamo calls what is torch's own code, such as a stock layer, in a frame that it compiles."""
+"""Where Dynamo calls torch's own code, such as a stock layer, in a frame that it compiles."""
 _OWN = str(Path(__file__).parents[1])
 
 

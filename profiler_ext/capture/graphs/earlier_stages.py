@@ -63,7 +63,7 @@ class EarlierStages:
     def keep_dynamo(self, graph: DynamoGraph) -> None:
         """Keep the Dynamo graph of the compile in force."""
         if (compile_id := process.current_compile_id()) is not None:
-            self._begin(compile_id, _Compile(graph, next(self._numbers)))
+            self._begin(compile_id, _Compile(graph, number=next(self._numbers)))
 
     @property
     def dynamo(self) -> DynamoGraph | None:
