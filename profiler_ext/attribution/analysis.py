@@ -18,7 +18,6 @@ from profiler_ext.attribution.idle.idle_time import find_idle
 from profiler_ext.attribution.idle.wait_lines import find_wait_lines
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.attribution.notes import ahead_of, notes_on
-from profiler_ext.attribution.places.called_at import with_call_lines
 from profiler_ext.attribution.places.modules import modules_of_joints
 from profiler_ext.attribution.places.nested_calls import with_callers
 from profiler_ext.attribution.places.places import PlaceTable
@@ -26,6 +25,7 @@ from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, find_launc
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
+from profiler_ext.attribution.verdicts.called_at import with_call_lines
 from profiler_ext.attribution.verdicts.compiled import CompiledJudge
 from profiler_ext.attribution.verdicts.eager import EagerJudge
 from profiler_ext.attribution.verdicts.forward_launches import forward_launches

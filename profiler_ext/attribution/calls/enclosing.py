@@ -11,9 +11,8 @@ import numpy as np
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, GapReason, Ints, ModuleFrame, PartModules, Place
+from profiler_ext.records import Events, Frame, GapReason, Ints, ModuleFrame, PartModules, Place
 
 Called = ModuleFrame | PartModules
 """What a graph was called on: a module, or the modules that it is a part of."""
@@ -33,7 +32,8 @@ class CallContext:
         copied: for calls that a graph of compiled autograd copies the module that the forward
             was called on; ``None`` for one of several whose forward the trace does not show.
         caller: the place of the op in another graph's call that runs it, if one does.
-        called_at: the line that calls it, where its nodes leave their lines or modules open.
+        called_from: the program's frames that call it, where its nodes leave lines or modules open.
+        called_in: the innermost module whose call is under way then.
     """
 
     in_optimizer: bool = False
@@ -43,7 +43,8 @@ class CallContext:
     module: Called | None = None
     copied: frozenset[tuple[str, Called | None]] = frozenset()
     caller: Place | None = None
-    called_at: EagerLine | None = None
+    called_from: tuple[Frame, ...] = ()
+    called_in: ModuleFrame | None = None
 
 
 class EnclosingRanges:

@@ -108,16 +108,16 @@ class PlaceTable:
         evidence = node.lineage.evidence or LineEvidence.ABSENT
         is_open = _is_of_any_module(node, instance)
         module = None if is_open else self._module_of(node, instance, context)
-        if not node.lineage.modules and module is None and context.called_at is not None:
-            module = context.called_at.module
+        if not node.lineage.modules and module is None:
+            module = context.called_in
         in_torch_optim = instance.runs_optimizer and node.lineage.is_of_optimizer
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
         stack = (*(context.caller.stack if context.caller else ()), *node.lineage.stack)
         is_line_of_it = not is_stale and not _is_unlinked_gradient(node)
         lined = self._roots.with_line(Place(), stack if is_line_of_it else ())
-        if lined.line is None and is_line_of_it and context.called_at is not None:
-            stack = (*context.called_at.stack, *stack)
+        if lined.line is None and is_line_of_it and context.called_from:
+            stack = (*context.called_from, *stack)
             lined, evidence = self._roots.with_line(Place(), stack), LineEvidence.CALLED
         has_line = lined.line is not None
         place = dataclasses.replace(

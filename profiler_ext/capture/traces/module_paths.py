@@ -141,7 +141,12 @@ def variable(root: str) -> tuple[str, str]:
 
 
 def below(model: str, path: str) -> str:
-    """Return a path that begins at a model, given the one from there on."""
+    """Return a path that begins at a model, given the one from there on.
+
+    Args:
+        model: where it begins, ``""`` where that has no name.
+        path: the path from the model on.
+    """
     return f"{model}.{path}".strip(".")
 
 

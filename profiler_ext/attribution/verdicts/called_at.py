@@ -40,7 +40,8 @@ def with_call_lines(
         rows = own or forwards.get(call.frame_row or -1, set())
         if len(rows) != 1:
             return invocation
-        context = replace(call.context, called_at=lines.of_row(next(iter(rows))))
+        line = lines.of_row(next(iter(rows)))
+        context = replace(call.context, called_from=line.stack, called_in=line.module)
         return replace(invocation, call=replace(call, context=context))
 
     return tuple(map(called, invocations))
