@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from profiler_ext.capture.held_modules import HeldModules
-from profiler_ext.capture.traces.module_paths import below, held_under, user_class
+from profiler_ext.capture.traces.module_paths import below, user_class, without_wrappers
 from profiler_ext.records import GraphInstance, ModuleFrame, PartModules
 from profiler_ext.torch_compat import modules
 
@@ -35,7 +35,7 @@ def part_modules(
     """
     found = _stand_for(passed, held)
     frames = sorted(set(recorded), key=lambda frame: frame.path)
-    of_call = [_module(frame.path, found) for frame in frames]
+    of_call = [_module(frame, found) for frame in frames]
     named = zip(frames, of_call, held.frames_of(of_call), strict=True)
     return PartModules(
         tuple((f.path, here if _is_like(f, module) else None) for f, module, here in named)
@@ -98,15 +98,19 @@ def _ways_up(
         yield ".".join(names), module
 
 
-def _module(path: str, found: _Found) -> torch.nn.Module | None:
-    """Return what stands for a recorded path: known by itself, or held by what is."""
-    if path in found:
-        return found[path]
-    around, _, name = path.rpartition(".")
-    holder = _module(around, found) if path else None
-    while holder is not None and (wrapped := held_under(holder)) is not None:
-        holder = dict(modules.held_modules(holder)).get(wrapped)
-    return None if holder is None else dict(modules.held_modules(holder)).get(name)
+def _module(frame: ModuleFrame, found: _Found) -> torch.nn.Module | None:
+    """Return what stands for a recorded module: known by itself, or held by what is.
+
+    Of several that one holds, or one of a list, a parameter must tell: an equal part may be on
+    another of them.
+    """
+    if frame.path in found:
+        return found[frame.path]
+    around, _, name = frame.path.rpartition(".")
+    holder = found.get(around) if frame.path else None
+    held = [] if holder is None else list(modules.held_modules(without_wrappers(holder)))
+    alike = [(n, module) for n, module in held if user_class(module) == frame.class_name]
+    return alike[0][1] if [n for n, _ in alike] == [name] else None
 
 
 def _is_like(recorded: ModuleFrame, module: torch.nn.Module | None) -> bool:

@@ -71,3 +71,14 @@ def test_a_function_on_two_models_has_the_modules_of_what_its_variables_hold() -
         ("G['t'].up", None),
         ("L['s'].up", ModuleFrame("student.up", "Linear")),
     )
+
+
+def test_what_the_model_alone_tells_is_none_of_its_layers() -> None:
+    net = Net()
+    layers = [ModuleFrame("blocks.0", "Layer"), ModuleFrame("blocks.0.act", "ReLU")]
+    recorded = [ModuleFrame("", "Net"), *layers]
+    assert found(net, {"head.weight": net.head.weight}, recorded) == {
+        "": "",
+        "blocks.0": None,
+        "blocks.0.act": None,
+    }
