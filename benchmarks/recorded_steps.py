@@ -61,7 +61,7 @@ class Ours:
         """Have it wait."""
         guard = Guard(strict=True)
         self._lines = RecordedLines(guard, is_wanted=self.has_lines)
-        self._called = CalledModules(switch.graph_of, guard, self)
+        self._called = CalledModules(switch, guard, self)
 
     def begin(self) -> None:
         """Have a recording begin."""

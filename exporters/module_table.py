@@ -16,6 +16,7 @@ from profiler_ext.exporters.module_tree import (
     folded_paths,
     inclusive_times,
     module_tree,
+    name_of_root,
     summed_by_fold,
 )
 from profiler_ext.exporters.rich_parts import Table
@@ -37,7 +38,8 @@ def module_table(drawing: Drawing) -> Table:
         drawing: what is shown, and where.
     """
     rows = records(drawing.whole)
-    drawn = tree_rows(rows, len(drawing.shown), drawing.depth)
+    models = drawing.settings.models
+    drawn = tree_rows(rows, len(drawing.shown), drawing.depth, models)
     drawn += [_gap_row(row, drawing) for row in rows if _is_gap(row)]
     numbers = [
         *measures(sum(row["duration_ns"] for row in rows)),
@@ -63,26 +65,31 @@ def _parts(row: Row) -> dict[str, float]:
     return {PHASE_STYLES[phase]: row.get(phase, 0) for phase in Phase}
 
 
-def tree_rows(rows: Iterable[Row], most: int, depth: int | None) -> list[dict[str, Any]]:
+def tree_rows(
+    rows: Iterable[Row], most: int, depth: int | None, models: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return the rows of the tree in the order in which they are shown.
 
     Args:
         rows: of the table ``by_module``.
         most: so many modules at most, where no depth is asked for.
         depth: how deep it is.
+        models: the names of the models, where there are several.
 
     Returns:
         Rows with ``label``, ``class``, ``duration_ns`` (with all below), ``own_ns`` (without, in a
         step), each phase and what rooflines say of all that; what lies deeper than the tree counts
         for what it lies in.
     """
-    return _Tree([row for row in rows if not _is_gap(row)]).rows(most, depth)
+    tree = _Tree([row for row in rows if not _is_gap(row)], name_of_root(models))
+    return tree.rows(most, depth)
 
 
 class _Tree:
     """The tree of some rows, with what each node takes in each phase."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[Row], name: str) -> None:
+        self._name = name
         self._classes = {row["module"]: row["module_class"] for row in rows}
         own = {row["module"]: row["duration_ns"] for row in rows}
         self._of_step = next(
@@ -101,12 +108,13 @@ class _Tree:
         if self._is_empty:
             return []
         deepest = self._fitting(most) if depth is None else depth
-        return [row for each in _walk(self._root, deepest) for row in self._of_node(*each)]
+        walk = _walk(self._root, self._name, deepest)
+        return [row for each in walk for row in self._of_node(*each)]
 
     def _fitting(self, most: int) -> int:
         """Return how deep the tree can be within so many rows."""
-        sizes = [len([*_walk(self._root, 0)])]
-        while (size := len([*_walk(self._root, len(sizes))])) <= most and size > sizes[-1]:
+        sizes = [len([*_walk(self._root, "", 0)])]
+        while (size := len([*_walk(self._root, "", len(sizes))])) <= most and size > sizes[-1]:
             sizes.append(size)
         return len(sizes) - 1
 
@@ -148,9 +156,9 @@ class _Tree:
         return f"{time_text(usual)} ({range_text(least, most)})"
 
 
-def _walk(root: ModuleNode, depth: int) -> Iterator[tuple[ModuleNode, str, int]]:
+def _walk(root: ModuleNode, name: str, depth: int) -> Iterator[tuple[ModuleNode, str, int]]:
     """Yield each node with its label and how deep it lies; one that only holds another is one."""
-    yield root, "(the model itself)", 0
+    yield root, name, 0
     if depth:
         for below in root.below:
             yield from _below(below, below.name, depth - 1, 1)

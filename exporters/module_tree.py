@@ -64,6 +64,15 @@ class Outlier:
     median_ns: int
 
 
+def name_of_root(models: Sequence[str]) -> str:
+    """Return what the root of a tree is called.
+
+    Args:
+        models: the names of a recording's models, none where it has one.
+    """
+    return "(all models)" if models else "(the model itself)"
+
+
 def module_tree(own_ns: Times, classes: Classes, fold: bool = True) -> ModuleNode:
     """Return modules as a tree under the model itself.
 

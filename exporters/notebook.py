@@ -32,7 +32,7 @@ from profiler_ext.exporters.findings_texts import (
 from profiler_ext.exporters.headings import heading, heading_of_ranks
 from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
 from profiler_ext.exporters.module_rooflines import tree_rooflines
-from profiler_ext.exporters.module_tree import ModuleNode, module_tree
+from profiler_ext.exporters.module_tree import ModuleNode, module_tree, name_of_root
 from profiler_ext.exporters.note_texts import note_texts
 from profiler_ext.exporters.roofline_texts import roofline_text, utilisation_texts
 from profiler_ext.exporters.short_texts import kernel_text, middle
@@ -184,8 +184,9 @@ def _modules(analyses: Sequence[Analysis]) -> str:
         own[row["module"]] = own.get(row["module"], 0) + row["duration_ns"]
     tree = module_tree(own, {row["module"]: row["module_class"] for row in rows})
     spans, found = _spans(analyses), tree_rooflines(rows)
+    root = name_of_root(analyses[0].recording.settings.models)
     lines = [
-        (*_module(node, depth, tree.inclusive_ns, spans), *_near(analyses, found[node.path]))
+        (*_module(node, root, depth, tree.inclusive_ns, spans), *_near(analyses, found[node.path]))
         for node, depth in _walk(tree, 0)
     ]
     heads = ("module", "a step", "of all modules", *_NEAR)
@@ -199,9 +200,9 @@ def _walk(node: ModuleNode, depth: int) -> Iterator[tuple[ModuleNode, int]]:
         yield from _walk(each, depth + 1)
 
 
-def _module(node: ModuleNode, depth: int, whole_ns: int, spans: int) -> tuple[str, ...]:
+def _module(node: ModuleNode, root: str, depth: int, whole_ns: int, spans: int) -> tuple[str, ...]:
     several = f" \N{MULTIPLICATION SIGN}{node.modules}" if node.modules > 1 else ""
-    name = f"{node.path or '(the model itself)'}{several}"
+    name = f"{node.path or root}{several}"
     marks = (
         f"; {each.path} {time_text(each.inclusive_ns / spans)}, of a median of "
         f"{time_text(each.median_ns / spans)}"

@@ -203,6 +203,7 @@ class _Labels:
     def __init__(self, analysis: Analysis) -> None:
         self._launches = analysis.launches
         self._places = analysis.places
+        self._models = analysis.recording.settings.models
         self._parts = PartColumns(analysis)
         self._keys = self._parts.keys()
         self._module_ids: dict[str, int] = {}
@@ -251,7 +252,7 @@ class _Labels:
         if place.module is None:
             return
         parent: int | None = None
-        for path in _paths(place.module):
+        for path in _paths(place.module, self._models):
             name = f"nn.Module: {path}" + ("" if phase == Phase.FORWARD else f".{phase}")
             # One id for every call, or the plugin's tree would repeat the module per call.
             number = self._module_ids.setdefault(name, len(self._module_ids))
@@ -270,9 +271,10 @@ def _before(category: str, name: str) -> bytes:
     return msgspec.json.encode({"ph": "X", "cat": category, "name": name})[:-1] + b","
 
 
-def _paths(module: str) -> list[str]:
+def _paths(module: str, models: Sequence[str]) -> list[str]:
     parts = module.split(".") if module else []
-    return [THE_MODEL, *(".".join(parts[: end + 1]) for end in range(len(parts)))]
+    top = [] if models else [THE_MODEL]
+    return [*top, *(".".join(parts[: end + 1]) for end in range(len(parts)))]
 
 
 def _call_stack(place: Place) -> str:

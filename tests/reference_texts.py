@@ -5,8 +5,8 @@ GAPS = """# Gaps
 What could not be led back to a line or an op is a row of its own in every table, with the reason
 as `gap`: nothing is dropped, and nothing is guessed. The ledger (`profiler-ext report`,
 `coverage()`) adds them up, the line below it names them, and a note that begins with the name
-says what to do. This page has each reason: the words of the reports, what it says of the launches,
-and what to do about it."""
+says what to do; reasons that are usual have a note from 5% of the launches' time on. This page has
+each reason: the words of the reports, what it says of the launches, and what to do about it."""
 
 IDLE = """# Idle time
 

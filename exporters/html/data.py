@@ -22,6 +22,7 @@ from profiler_ext.exporters.html.single_launches import single_launches
 from profiler_ext.exporters.html.sites import Sites, sites_of
 from profiler_ext.exporters.html.slices import Choices, Slice, Sums, choices
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
+from profiler_ext.exporters.module_tree import name_of_root
 from profiler_ext.exporters.short_texts import short_kernel
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
@@ -64,6 +65,7 @@ def report_data(
         "single": single_launches(analyses, sites),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
+        "root": name_of_root(settings.models),
         "ops": [printable(op) for op in pools.ops.values()],
         "gaps": [printable(gap_text(gap)) for gap in pools.gaps.values()],
         "kernels": [_kernel(*names) for names in pools.kernels.values()],

@@ -25,6 +25,7 @@ from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, find_launc
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
+from profiler_ext.attribution.verdicts.called_at import with_call_lines
 from profiler_ext.attribution.verdicts.compiled import CompiledJudge
 from profiler_ext.attribution.verdicts.eager import EagerJudge
 from profiler_ext.attribution.verdicts.forward_launches import forward_launches
@@ -36,9 +37,12 @@ from profiler_ext.records import (
     Ints,
     Launches,
     LibraryKernels,
+    ModuleFrame,
+    PartModules,
     Place,
     Recording,
     Scope,
+    Settings,
     Shares,
     Step,
 )
@@ -110,7 +114,7 @@ def _judged(
 ) -> tuple[Launches, VerdictTable, tuple[Place, ...], _KernelsOfGraphs]:
     """Return the launches with their verdicts, all places, and what kernels of libraries are."""
     events = recording.trace.events
-    enclosing = EnclosingRanges(events, nesting, dict(recording.settings.called_modules))
+    enclosing = EnclosingRanges(events, nesting, _called(recording.settings))
     calls = find_calls(enclosing, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
@@ -129,6 +133,10 @@ def _judged(
     return launches, table, places.places, settled_kernels(invocations, recording.graphs)
 
 
+def _called(settings: Settings) -> dict[int, ModuleFrame | PartModules]:
+    return {**dict(settings.called_modules), **dict(settings.called_parts)}
+
+
 def _judge(
     recording: Recording,
     enclosing: EnclosingRanges,
@@ -140,9 +148,9 @@ def _judge(
     """Give every launch its verdict, in graph calls first; and eager backward its forward."""
     table = VerdictTable(len(enqueued))
     compiled = CompiledJudge(enclosing.events, enqueued, order, recording.graphs, places, table)
-    for invocation in invocations:
-        compiled.judge(invocation)
     eager = EagerJudge(enclosing, enqueued, places, table, recording)
+    for invocation in with_call_lines(invocations, places, eager.lines):
+        compiled.judge(invocation)
     eager.judge(table.undecided)
     duration = enclosing.events.duration_ns[enqueued.event]
     return table, forward_launches(eager.forward, enclosing.nesting, enqueued, duration)

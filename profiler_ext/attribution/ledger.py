@@ -166,11 +166,6 @@ def _category(launches: Launches, corrected: Flags, launch: int) -> _Category:
     if level == Level.NONE:
         return scope, gap, level
     if level == Level.OP:
-        # A graph's op has no line by its nature; an eager one has one wherever lines are watched.
-        return (
-            scope,
-            gap if gap and launches.scope[launch] == Scope.EAGER else LedgerCategory.OP,
-            level,
-        )
+        return scope, gap or LedgerCategory.OP, level
     category = LedgerCategory.PHASE_CORRECTED if corrected[launch] else LedgerCategory.LINE
     return scope, category, level

@@ -9,13 +9,15 @@ from profiler_ext.attribution.reading_notes import reading_notes
 from profiler_ext.attribution.trace.lookups import flag_rows
 from profiler_ext.records import CacheState, GapReason, Launches, Recording, Settings
 
-# Usual in a step that is led back as far as can be; the ledger's words are enough.
-_UNNOTED = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
+# Usual in a step that is led back as far as can be: a word only where they are much of it.
+_USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
 
 # The note on the launches says all that the recording's own gap would, or it was asked for.
 _SAID = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
 
 
+_WORTH_A_NOTE = 0.05
+"""What of the launches' time is worth a note on a gap that is usual."""
 _AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
 _RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
 _LEFT = {
@@ -36,7 +38,7 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
         launches: what it was led to.
     """
     settings = recording.settings
-    notes = [_note(launches, reason, settings) for reason in GapReason if reason not in _UNNOTED]
+    notes = [_note(launches, reason, settings) for reason in GapReason]
     failures = [f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _SAID]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
@@ -72,6 +74,8 @@ def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | No
     rows &= in_steps | ~in_steps.any()
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
     left = [text for (of, asked), text in _LEFT.items() if of is reason and asked in settings.asked]
+    if reason in _USUAL and time_ns < _WORTH_A_NOTE * int(launches.duration_ns.sum()):
+        return None
     told = f"{reason.meaning}; {left[0] if left else reason.remedy}"
     return f"{reason}: {count} launches ({time_ns / 1000:.1f} us) {told}." if count else None
 

@@ -60,7 +60,7 @@ class CpuKernels:
 def _events(name: str) -> Ranges:
     """Give each call an event; a step has hundreds of them, so nothing observes it."""
 
-    def opened(_: Any) -> Ends | None:
+    def opened(*_: Any) -> Ends | None:
         if not process.profiler_is_on():
             return None
         event = process.recording(name)

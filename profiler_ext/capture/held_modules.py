@@ -8,9 +8,10 @@ from functools import cached_property
 
 import torch
 
+from profiler_ext.capture.models import Models
 from profiler_ext.capture.traces.module_paths import held_under, user_class
-from profiler_ext.records import ModuleFrame
-from profiler_ext.torch_compat.modules import held_modules
+from profiler_ext.records import ModuleFrame, PythonLines, Settings
+from profiler_ext.torch_compat.modules import held_modules, held_parameters
 
 
 class HeldModules:
@@ -20,6 +21,19 @@ class HeldModules:
     objects, and that takes a tenth of a second.
     """
 
+    def __init__(self, models: Models | None = None) -> None:
+        """Have nobody asked yet.
+
+        Args:
+            models: has each path begin at its model; where there is but one, all begin there.
+        """
+        self._models = models
+
+    @classmethod
+    def of_models(cls) -> HeldModules:
+        """Return one whose paths begin at the numbers of their models, until they are named."""
+        return cls(Models())
+
     def frames_of(
         self, modules: Sequence[torch.nn.Module | None]
     ) -> tuple[ModuleFrame | None, ...]:
@@ -28,10 +42,24 @@ class HeldModules:
         Args:
             modules: whose paths are asked for.
         """
-        return tuple(
-            None if module is None else ModuleFrame(self._path(module), user_class(module))
-            for module in modules
-        )
+        return tuple(None if module is None else self._frame(module) for module in modules)
+
+    def _frame(self, module: torch.nn.Module) -> ModuleFrame:
+        model, names = self._way(module)
+        path = ".".join(filter(None, reversed(names)))
+        begun = path if self._models is None else self._models.begin(path, model)
+        return ModuleFrame(begun, user_class(module))
+
+    def named(
+        self, settings: Settings, lines: PythonLines | None
+    ) -> tuple[Settings, PythonLines | None]:
+        """Return what was recorded, with the names of the models whose paths were asked for.
+
+        Args:
+            settings: the settings of a recording.
+            lines: the lines that ran in it.
+        """
+        return (settings, lines) if self._models is None else self._models.named(settings, lines)
 
     def models_of(self, modules: Sequence[torch.nn.Module | None]) -> tuple[int | None, ...]:
         """Return the identity of the outermost module that holds each, or which it is itself.
@@ -41,6 +69,25 @@ class HeldModules:
         """
         return tuple(None if each is None else id(self._way(each)[0]) for each in modules)
 
+    def holder_of(self, module: torch.nn.Module) -> torch.nn.Module | None:
+        """Return the module of the user's that holds one, ``None`` of an outermost."""
+        name = ""
+        while not name and id(module) in self._holders:
+            module, name = self._holders[id(module)]
+        return module if name else None
+
+    def holders_of(self, tensor: torch.Tensor) -> Sequence[tuple[torch.nn.Module, str]]:
+        """Return the modules that hold a parameter, each with the name that it has there."""
+        return self._tensors.get(id(tensor), ())
+
+    @cached_property
+    def _tensors(self) -> dict[int, list[tuple[torch.nn.Module, str]]]:
+        holders: dict[int, list[tuple[torch.nn.Module, str]]] = {}
+        for holder in _modules_alive():
+            for name, tensor in held_parameters(holder):
+                holders.setdefault(id(tensor), []).append((holder, name))
+        return holders
+
     @cached_property
     def _holders(self) -> dict[int, tuple[torch.nn.Module, str]]:
         """The module that holds each module, and the attribute that it holds it under.
@@ -49,16 +96,11 @@ class HeldModules:
         no name; it counts only where no module of the user's holds what it wraps.
         """
         holders: dict[int, tuple[torch.nn.Module, str]] = {}
-        # What `process.is_module` asks, without a call for each of a million.
-        alive = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-        for holder in sorted(alive, key=lambda each: held_under(each) is not None):
+        for holder in sorted(_modules_alive(), key=lambda each: held_under(each) is not None):
             attribute = held_under(holder)
             for name, module in held_modules(holder):
                 holders.setdefault(id(module), (holder, "" if name == attribute else name))
         return holders
-
-    def _path(self, module: torch.nn.Module) -> str:
-        return ".".join(filter(None, reversed(self._way(module)[1])))
 
     def _way(self, module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:
         """Return the outermost module that holds one, and the names on the way to it."""
@@ -69,3 +111,8 @@ class HeldModules:
             module, name = self._holders[id(module)]
             names.append(name)
         return module, names
+
+
+def _modules_alive() -> list[torch.nn.Module]:
+    # What `process.is_module` asks, without a call for each of a million.
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]

@@ -104,10 +104,11 @@ class Ranges:
     """What lies around each call of a method.
 
     Attributes:
-        opened: is given the object; begins a range and returns its end, or nothing.
+        opened: is given the object and what its method is passed; begins a range and returns its
+            end, or nothing.
     """
 
-    opened: Callable[[Any], Ends | None]
+    opened: Callable[..., Ends | None]
 
 
 def binder_of(original: Callable[..., Any]) -> Bind:

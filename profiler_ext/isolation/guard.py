@@ -220,7 +220,7 @@ class Guard:
             ends = None
             try:
                 if switch.is_on and (switch.lasts or not self.is_out):
-                    ends = opened(args[0])
+                    ends = opened(*args)
             except Exception as error:
                 self.caught(hook, error, args[:1])
             try:

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Iterable
 
 from profiler_ext.files.paths import library_roots
-from profiler_ext.records import ModuleFrame, Settings
+from profiler_ext.records import ModuleFrame, PartModules, Settings
 from profiler_ext.torch_compat import process
 
 
 def settings_of_process(
     user_roots: Iterable[str],
     step_source: str,
-    called_modules: tuple[tuple[int, ModuleFrame], ...],
+    called: tuple[tuple[int, ModuleFrame | PartModules], ...],
     asked: tuple[str, ...] = (),
     steps_before_ns: tuple[int, ...] = (),
     steps_before_on_device: bool = False,
@@ -25,7 +25,8 @@ def settings_of_process(
     Args:
         user_roots: folders whose files are the user's own.
         step_source: what ended a step.
-        called_modules: modules that were compiled by themselves, by the number in their mark.
+        called: what was called of modules and of parts of graphs that were compiled by themselves,
+            by the number in the mark.
         asked: what was asked of the profiler.
         steps_before_ns: how long each of the last steps took, in which no profiler was on.
         steps_before_on_device: by the device's clock.
@@ -39,7 +40,8 @@ def settings_of_process(
         rank=_number("RANK", 0),
         world_size=world_size,
         step_source=step_source,
-        called_modules=called_modules,
+        called_modules=tuple((n, each) for n, each in called if isinstance(each, ModuleFrame)),
+        called_parts=tuple((n, each) for n, each in called if isinstance(each, PartModules)),
         asked=asked,
         host=platform.node() if world_size > 1 else "",
         steps_before_ns=steps_before_ns,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.capture.called_modules import CalledModules
+from profiler_ext.capture.called_modules import Called, CalledModules
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.errors import (
     CaptureWarning,
@@ -38,7 +38,7 @@ from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import GivesTorchsViews
 from profiler_ext.profiling.turns import TURNS
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
-from profiler_ext.records import ModuleFrame, Settings
+from profiler_ext.records import Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import process, profilers
 from profiler_ext.torch_compat.living import living_artifacts
@@ -125,7 +125,7 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
         )
 
     def _new_called_modules(self, guard: Guard) -> CalledModules:
-        return CalledModules(switch.graph_of, guard, self)
+        return CalledModules(switch, guard, self)
 
     @property
     def session(self) -> Session:
@@ -219,10 +219,10 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
 
     def _made_session(self) -> Session:
         guard = self._guard
-        held = HeldModules()
+        held = HeldModules.of_models()
         lines = guard.run(HOOK, self.lines.taken, held) or NO_LINES
         trace = self.read_written(super(GivesTorchsViews, self).export_chrome_trace)
-        made = put_together(trace, partial(self._settings, held), lines, self._outset, guard)
+        made = put_together(trace, partial(self._settings, held), held, lines, self._outset, guard)
         made = replace(made, gaps=(*made.gaps, *self.gaps()))
         whole = with_texts(made, self._keeps_source, guard)
         return Session(whole, learner(guard), source_roots(made, guard))
@@ -259,7 +259,7 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
         asked = {"recompile": switch.recompiles(), "shapes": self.record_shapes}
         return tuple(name for name in asked if asked[name])
 
-    def _paths(self, held: HeldModules) -> tuple[tuple[int, ModuleFrame], ...]:
+    def _paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:
         return () if self._called_modules is None else self._called_modules.paths(held)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from profiler_ext.capture.graphs.failed import failure_gap
+from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
@@ -17,7 +18,6 @@ from profiler_ext.records import (
     Compilation,
     Gap,
     GapReason,
-    GraphInstance,
     PythonLines,
     Recording,
     Settings,
@@ -36,6 +36,7 @@ _UNTOLD = Gap(GapReason.CAPTURE_FAILED, "gaps: what the hooks could not see cann
 def put_together(
     trace: Trace,
     settings: Callable[[], Settings],
+    held: HeldModules,
     lines: Lines,
     outset: Guard,
     guard: Guard,
@@ -48,13 +49,16 @@ def put_together(
     Args:
         trace: torch's trace of it.
         settings: makes what is needed to read it.
+        held: knows the models of the paths in it.
         lines: those of the program that ran meanwhile.
         outset: what failed before capture was on.
         guard: keeps failures from the program.
     """
     told = guard.run("settings", settings)  # before the graphs
     python, without = lines if told is not None else NO_LINES
-    graphs = guard.run(GRAPHS, _graphs)  # before the gaps: what is kept is read now
+    if told is not None:
+        told, python = guard.run("models", held.named, told, python) or (None, None)
+    graphs = guard.run(GRAPHS, switch.graphs)  # before the gaps: what is kept is read now
     compiles = guard.run("compiles", _compiles, trace.base_ns) or ()
     if graphs is None:
         compiles = tuple(each.without_graphs() for each in compiles)
@@ -111,11 +115,6 @@ def _source_roots(recording: Recording) -> tuple[str, ...]:
     modules = (graph.output_module for graph in recording.graphs)
     folders = dict.fromkeys(str(Path(module).parent) for module in modules if module)
     return (*recording.settings.user_roots, *folders)
-
-
-def _graphs() -> tuple[GraphInstance, ...]:
-    capture = switch.current()
-    return capture.graphs if capture else ()
 
 
 def _compiles(base_ns: int) -> tuple[Compilation, ...]:

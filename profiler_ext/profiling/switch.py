@@ -7,10 +7,12 @@ from typing import Any
 
 import torch.profiler
 
+from profiler_ext.capture.graphs.kept import CalledOn
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import UntriedTorchWarning
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.profiling.warmup import WarmupProfile, is_asked_for
+from profiler_ext.records import GraphInstance
 from profiler_ext.torch_compat import behaviour
 
 _lock = Lock()
@@ -93,6 +95,16 @@ def recompiles() -> bool:
 def graph_of(artifact: Any) -> int | None:
     """Return the index of an artifact's graph instance, where capture knows it."""
     return None if _capture is None else _capture.graph_of(artifact)
+
+
+def called_on(graph: int) -> CalledOn | None:
+    """Return what tells the modules of a graph's calls, if that is not the method that calls."""
+    return None if _capture is None else _capture.called_on(graph)
+
+
+def graphs() -> tuple[GraphInstance, ...]:
+    """Return the graph instances of this process."""
+    return _capture.graphs if _capture is not None else ()
 
 
 def _on_cpu() -> bool:

@@ -8,8 +8,10 @@ that is given back keeps its callbacks and events (``Python/instrumentation.c``,
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from types import CodeType
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
 from typing import Any
 
 from profiler_ext.errors import LinesUnavailableError
@@ -25,6 +27,33 @@ def python_without() -> str | None:
     """Return the version of this Python where it has no ``sys.monitoring``, else ``None``."""
     has_it = hasattr(sys, "monitoring")
     return None if has_it else ".".join(map(str, sys.version_info[:2]))
+
+
+class _Returning(threading.local):
+    """The frame that returns now on a thread, by its identity: an event of that calls a tool.
+
+    Tools hear of one event one after the other, so that one may have heard of the return before
+    another begins something at it; the frame is among the open ones until all have.
+    """
+
+    frame: int | None = None
+
+
+RETURNING = _Returning()
+
+
+@contextmanager
+def returning(frame: FrameType | None) -> Iterator[None]:
+    """Have a frame return, for what is called from the event of it.
+
+    Args:
+        frame: the frame.
+    """
+    RETURNING.frame = None if frame is None else id(frame)
+    try:
+        yield
+    finally:
+        RETURNING.frame = None
 
 
 class Tool:

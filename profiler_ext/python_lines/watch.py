@@ -33,7 +33,7 @@ from profiler_ext.python_lines.logs import (
     frequent,
     lasting,
 )
-from profiler_ext.python_lines.monitoring import Callback, Tool
+from profiler_ext.python_lines.monitoring import RETURNING, Callback, Tool
 from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.records import ClockMark
 
@@ -259,7 +259,11 @@ class LineWatch:
 
         Another thread goes on meanwhile: the line of its innermost frame is not known.
         """
-        frames = [each for each in _outwards(innermost) if self._is_watched(tool, each)]
+        frames = [
+            each
+            for each in _outwards(innermost)
+            if id(each) != RETURNING.frame and self._is_watched(tool, each)
+        ]
         for frame in reversed(frames):
             if frame.f_code is self._module_call:
                 yield weakref.ref(frame.f_locals["self"]), CALLED

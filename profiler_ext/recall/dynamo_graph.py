@@ -42,6 +42,10 @@ class DynamoGraph:
         held: modules that the program reached by another path than the model holds them under.
         lost: what was not found in it, as its mechanism failed: ``modules``, ``runs``, ``inlined``,
             ``arguments``.
+        tensor_paths: the path of each input that a module holds, ``layers.0.up.weight``, by the
+            name of its source.
+        held_inputs: where it is a part that a backend compiles by itself, the path of each input
+            that a module holds, ``layers.0.up.weight``, by its position; ``None`` of a whole graph.
     """
 
     digest: str
@@ -56,6 +60,8 @@ class DynamoGraph:
     takes_gradient: bool = False
     held: Mapping[str, str | None] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
+    tensor_paths: Mapping[str, str] = field(default_factory=dict)
+    held_inputs: Mapping[int, str] | None = None
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
         """Return where the node of a carried graph was called, by its place in that graph.

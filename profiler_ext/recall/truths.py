@@ -73,6 +73,7 @@ class TracedGraph:
         is_region: it was cut from another graph, to be compiled by itself.
         is_backward: of a region, that it is of a backward graph.
         is_inference: of a region, that no gradient was asked for.
+        held_inputs: of a part of a Dynamo graph, as its record has them.
     """
 
     nodes: tuple[FxNode, ...]
@@ -80,6 +81,7 @@ class TracedGraph:
     is_region: bool = False
     is_backward: bool = False
     is_inference: bool = False
+    held_inputs: tuple[tuple[int, int, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,11 @@ class ReadyArtifact:
     is_kept: bool = True
     dynamo: DynamoGraph | None = None
     traced: TracedGraph | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is of a part of a Dynamo graph that is compiled by itself."""
+        return self.dynamo is not None and self.dynamo.held_inputs is not None
 
     @property
     def is_of_no_source(self) -> bool:
@@ -216,7 +223,12 @@ def _traced(
         fresh = tuple(node for node in fresh if node.target != INPUT)
     join = lines.from_region if traced.is_region else lines.from_fresh_graph
     nodes = join(recorded.nodes, fresh)
-    here = dataclasses.replace(recorded, nodes=lines.as_recorded(nodes), joint=traced.joint)
+    here = dataclasses.replace(
+        recorded,
+        nodes=lines.as_recorded(nodes),
+        joint=traced.joint,
+        held_inputs=traced.held_inputs,
+    )
     if traced.is_region:
         here = dataclasses.replace(
             here, is_backward=traced.is_backward, is_inference=traced.is_inference
@@ -235,5 +247,16 @@ def _from_source(dynamo: DynamoGraph | None, first: Provenance, found: Found) ->
     known = tuple(found)  # all of them: one that cannot be read is told
     same = next((record for record in known if record.dynamo_digest == dynamo.digest), None)
     if same is not None:
-        return Recalled(same, lines.from_dynamo(same, dynamo), found.gaps)
+        here = dataclasses.replace(same, held_inputs=_held_inputs(same, dynamo))
+        return Recalled(here, lines.from_dynamo(same, dynamo), found.gaps)
     return Recalled(first, lines.stale(first.nodes), (*found.gaps, _OTHER_SOURCE))
+
+
+def _held_inputs(
+    recorded: Provenance, dynamo: DynamoGraph
+) -> tuple[tuple[int, int, str], ...] | None:
+    """Return which modules of this process hold what was recorded of an equal part."""
+    if recorded.held_inputs is None or dynamo.held_inputs is None:
+        return recorded.held_inputs
+    held = dynamo.held_inputs
+    return tuple((at, of, held[of]) for at, of, _ in recorded.held_inputs if of in held)

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         Frame,
         Lineage,
         ModuleFrame,
+        PartModules,
         is_of_optimizer,
     )
     from profiler_ext.records.lines_consistency import inconsistency_of_lines
@@ -180,6 +181,7 @@ __all__ = [
     "Mechanism",
     "ModuleFrame",
     "NestedIn",
+    "PartModules",
     "Phase",
     "Place",
     "Position",
@@ -233,7 +235,7 @@ _HOMES = {
     "generated_module inconsistency_of_code",
     "idle": "NO_IDLE IdlePieces",
     "idle_causes": "IdleCause",
-    "lineage": "OPTIMIZER Frame Lineage ModuleFrame is_of_optimizer",
+    "lineage": "OPTIMIZER Frame Lineage ModuleFrame PartModules is_of_optimizer",
     "lines_consistency": "inconsistency_of_lines",
     "mechanism": "Mechanism",
     "numbering": "first_rows numbered ranks sorted_distinct",

@@ -48,7 +48,9 @@ def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator
         yield "a step before the recording of less than no time, or of over a century"
     if settings.first_step_ns is not None and not abs(settings.first_step_ns) < _LONGEST_NS:
         yield "a first step that began over a century away"
-    paths = (frame.path for _, frame in settings.called_modules)
+    parts = chain.from_iterable(part.modules for _, part in settings.called_parts)
+    frames = chain(settings.called_modules, parts)
+    paths = (frame.path for _, frame in frames if frame is not None)
     yield from _of_modules(paths, "settings")
     for at, graph in enumerate(graphs):
         yield from (f"graph {at}: {problem}" for problem in _of_instance(graph))

@@ -13,6 +13,11 @@ class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution
         "compiled here",
         "was noted while this process compiled the graph",
     )
+    CALLED = (
+        "call_of_graph",
+        "line of the graph's call",
+        "is where the program called the compiled graph, whose own nodes have no line of it",
+    )
     FRESH_GRAPH = (
         "fresh_fx_graph",
         "traced here",

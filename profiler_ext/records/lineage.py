@@ -37,6 +37,29 @@ class ModuleFrame:
     path: str
     class_name: str
 
+    @property
+    def is_of_variable(self) -> bool:
+        """Whether its path begins at a variable: in the record of a graph that has other models."""
+        return self.path.startswith(("L['", "G['"))
+
+
+@dataclass(frozen=True, slots=True)
+class PartModules:
+    """The modules that a call of a graph is on, by the paths that its record names.
+
+    Attributes:
+        modules: each path of the record with the module of the call, ``None`` where that is not
+            known.
+        own: the module whose own method calls, if it is one.
+    """
+
+    modules: tuple[tuple[str, ModuleFrame | None], ...] = ()
+    own: ModuleFrame | None = None
+
+    def of(self, recorded: ModuleFrame) -> ModuleFrame | None:
+        """Return the module of the call that stands where a recorded one did."""
+        return dict(self.modules).get(recorded.path)
+
 
 OPTIMIZER = "/torch/optim/"
 """What is in the path of each file of ``torch.optim``, wherever torch is installed."""

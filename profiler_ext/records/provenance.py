@@ -128,6 +128,10 @@ class Provenance:
             depend on an input, in order: compiled autograd copies them from AOTAutograd's cache
             under other names.
         is_told: nobody saw the compile; it is what the generated code tells of itself.
+        held_inputs: of a part of a Dynamo graph that a backend compiled by itself the inputs that
+            a module holds: for each its position, its position among the part's inputs, and its
+            path, ``layers.0.up.weight``; ``None`` of any other graph. Equal parts may share one
+            artifact, so which modules a call is on is known by what it is passed.
     """
 
     digest: str
@@ -144,6 +148,12 @@ class Provenance:
     dynamo_annotations: tuple[tuple[tuple[str, str], ...], ...] = ()
     entered: tuple[tuple[str, str], ...] = ()
     is_told: bool = False
+    held_inputs: tuple[tuple[int, int, str], ...] | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a Dynamo graph, which may run for any part that is equal."""
+        return self.held_inputs is not None
 
     @property
     def calls_libraries(self) -> bool:

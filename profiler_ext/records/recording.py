@@ -8,7 +8,7 @@ from profiler_ext.records.cells import Cell
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Trace
 from profiler_ext.records.generated_code import GeneratedModule
-from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.lineage import ModuleFrame, PartModules
 from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.records.python_lines import PythonLines
 
@@ -26,6 +26,9 @@ class Settings:
         world_size: number of ranks, 1 without ranks.
         step_source: what ended a step: ``prof.step``, ``Optimizer.step``, ``forward``,
             ``function`` or ``none``.
+        called_parts: of equal parts of a graph that a backend compiled by itself, which share an
+            artifact, the modules that a call was on, by the number in its mark.
+        models: the names of the models, at which paths of modules begin; none where there is one.
         asked: what was asked of the profiler already: ``run``, ``recompile``, ``shapes``; advice to
             do it is not given again.
         called_modules: modules that were compiled by themselves, by the number in their mark in
@@ -49,6 +52,8 @@ class Settings:
     step_source: str = "none"
     called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
     asked: tuple[str, ...] = ()
+    called_parts: tuple[tuple[int, PartModules], ...] = ()
+    models: tuple[str, ...] = ()
     host: str = ""
     steps_before_ns: tuple[int, ...] = ()
     steps_before_on_device: bool = False

@@ -18,7 +18,7 @@ from typing import Any
 from profiler_ext.capture.traces.module_paths import user_class
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.python_lines.monitoring import Tool
+from profiler_ext.python_lines.monitoring import Tool, returning
 from profiler_ext.run.request import EndedBy, StepOn
 from profiler_ext.torch_compat import process
 
@@ -151,19 +151,18 @@ class CallEnds:
         self._outermost.frame, self._outermost.call = id(frame), call
 
     def _returns(self, code: CodeType, _: int, __: object) -> None:
-        if (call := self._over(code)) is not None:
-            self._on_end(call)
+        frame = _frame_of(code) if self._outermost.is_any else None
+        if (call := self._over(frame)) is not None:
+            with returning(frame):
+                self._on_end(call)
 
     def _unwinds(self, code: CodeType, _: int, __: object) -> None:
         if id(code) in self._codes:
-            self._over(code)
+            self._over(_frame_of(code))
 
-    def _over(self, code: CodeType) -> Call | None:
+    def _over(self, frame: FrameType | None) -> Call | None:
         """Return the outermost call where that is what ends now."""
         outermost = self._outermost
-        if not outermost.is_any:
-            return None
-        frame = _frame_of(code)
         if frame is None or id(frame) != outermost.frame:
             return None
         call, outermost.frame, outermost.call = outermost.call, None, None

@@ -35,6 +35,8 @@ _MACHINERY = tuple(
 )
 COMPILER = "/torch/_dynamo/compiled_autograd.py"
 _ENGINE = "/torch/autograd/graph.py"
+_STOCK = "/torch/_dynamo/external_utils.py"
+"""Where Dynamo calls torch's own code, such as a stock layer, in a frame that it compiles."""
 _OWN = str(Path(__file__).parents[1])
 
 
@@ -122,7 +124,22 @@ def _value_of_variable() -> Callable[[FrameType, str], Any]:
     return value
 
 
-_value = _value_of_variable()
+value_of = _value_of_variable()
+"""Returns the value of a variable of a frame, given its name; ``None`` where it has none."""
+
+
+def compiled_frame(caller: Caller) -> FrameType | None:
+    """Return the frame whose code Dynamo compiled: the caller's, or that which calls a stock layer.
+
+    Args:
+        caller: what calls a compiled graph, as :func:`caller` says it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not caller.frame:
+        if frame.f_code.co_filename.endswith(_STOCK):
+            return frame
+        frame = frame.f_back
+    return caller.frame
 
 
 class KnownCalls:
@@ -160,7 +177,7 @@ class KnownCalls:
         frame = inner.f_back
         if (frame and frame.f_code) is not known.code or known.artifact() is not artifact:
             return None
-        module = _value(frame, known.variable) if frame is not None and known.variable else None
+        module = value_of(frame, known.variable) if frame is not None and known.variable else None
         if type(module) is tuple:  # all that the frame was passed
             module = module[0] if module else None
         named = known.names.get(identity(module))

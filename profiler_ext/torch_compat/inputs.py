@@ -82,6 +82,16 @@ def is_passed_in(node: torch.fx.Node) -> bool:
     return source is not None and bool(running_names.IS_INPUT.of(source))
 
 
+def source_name(node: torch.fx.Node) -> str | None:
+    """Return how Dynamo reads an input of its graph, ``L['self']._modules['a']._parameters['b']``.
+
+    A part that a backend cuts out of the graph keeps that of the inputs that are the graph's.
+    """
+    source = running_names.GRAPHARG_SOURCE.maybe(fx_names.GRAPHARG.of(node.meta))
+    name = running_names.SOURCE_NAME.maybe(source)
+    return name if isinstance(name, str) else None
+
+
 def definition(output_graph: Any) -> str:
     """Return the line that names the compiled function's arguments, as a frame's text.
 

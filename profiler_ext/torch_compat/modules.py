@@ -17,12 +17,28 @@ def held_modules(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module
     Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_modules``, which is not
     there before it has run, and may be anything in a module that is no ordinary one.
     """
-    held: Any = process.own_attributes(holder).get("_modules")
+    for name, module in _entries(holder, "_modules"):
+        if process.is_module(module):
+            yield name, module
+
+
+def held_parameters(holder: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters that a module holds itself, without a call of what is the user's own.
+
+    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_parameters``.
+    """
+    for name, tensor in _entries(holder, "_parameters"):
+        if issubclass(type(tensor), torch.Tensor):
+            yield name, tensor
+
+
+def _entries(holder: torch.nn.Module, attribute: str) -> Iterator[tuple[str, Any]]:
+    held: Any = process.own_attributes(holder).get(attribute)
     if not issubclass(type(held), dict):
         return
-    for name, module in list(dict.items(held)):
-        if type(name) is str and process.is_module(module):
-            yield name, module
+    for name, value in list(dict.items(held)):
+        if type(name) is str:
+            yield name, value
 
 
 def modules_called(meta: fx.Meta) -> tuple[tuple[int | None, str], ...]:

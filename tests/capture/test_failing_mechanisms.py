@@ -289,5 +289,5 @@ def test_each_rule_says_what_it_gives_and_each_finding_is_read_by_name() -> None
     rules = {rule.__name__ for rule in (*order.ORDER, *order.COPIES)}
     assert set(CONTRIBUTIONS) == rules
     read = {name for each in CONTRIBUTIONS.values() for name in each.findings}
-    assert read | {"links", "replaced", "creations"} == set(finders.GIVES)
+    assert read | {"links", "replaced", "creations", "tensors"} == set(finders.GIVES)
     assert set(finders.DEPENDENTS) < set(finders.GIVES)

@@ -72,7 +72,12 @@ def test_a_function_may_call_several_models_each_with_paths_of_its_own(fresh_tor
         return student(x) - teacher(x)
 
     x = torch.rand(4, 8, requires_grad=True)
-    assert _paths(loss, x) == {("", "0"), ("", "1", "1.0")}
+    teacher_, student_ = "G['teacher']", "L['student']"
+    assert _paths(loss, x) == {
+        (student_, f"{student_}.0"),
+        (teacher_, f"{teacher_}.0"),
+        (teacher_, f"{teacher_}.1", f"{teacher_}.1.0"),
+    }
 
 
 def test_what_torch_does_not_number_keeps_its_path() -> None:

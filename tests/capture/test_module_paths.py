@@ -8,7 +8,7 @@ from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules, user_class
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.records import ModuleFrame
+from profiler_ext.records import GraphInstance, ModuleFrame
 
 
 def test_the_path_starts_at_the_model_that_the_user_holds() -> None:
@@ -123,6 +123,15 @@ def test_roots_are_the_variables_that_hold_a_module_themselves() -> None:
     }
 
 
+class NoGraphs:
+    def graph_of(self, artifact: object) -> None: ...
+
+    def called_on(self, graph: int) -> None: ...
+
+    def graphs(self) -> tuple[GraphInstance, ...]:
+        return ()
+
+
 class Silent:
     is_recording = False
 
@@ -132,7 +141,7 @@ def test_a_called_module_is_named_from_the_users_model_through_torchs_wrappers()
     layers = list(model[0])
     model[0][1] = torch.compile(layers[1], backend="eager")
     around = nn.DataParallel(model)
-    called = CalledModules(lambda artifact: None, Guard(strict=True), Silent())
+    called = CalledModules(NoGraphs(), Guard(strict=True), Silent())
     assert [called._numbers.of(layer) for layer in layers] == [0, 1]
     assert called.paths(HeldModules()) == (
         (0, ModuleFrame("0.0", "Linear")),

@@ -21,6 +21,8 @@ it is compiled; and from which **truth** that line comes, when a cache answers i
 _TRUTHS: Mapping[LineEvidence, str] = MappingProxyType(
     {
         LineEvidence.COMPILED: "the first run of a script",
+        LineEvidence.CALLED: "`torch.compile(nn.Sequential(...))`: stock layers have no line "
+        "of the program's, and its call has one",
         LineEvidence.FRESH_GRAPH: "a later run with AOTAutograd's cache off or bypassed: autograd "
         "was traced anew, and Inductor's code came from the FX graph cache",
         LineEvidence.FRESH_DYNAMO: "a later run with all caches on, though lines were added above "

@@ -15,7 +15,7 @@ class TreeNode {
   constructor(names) {
     Object.assign(this, sum(), { names, path: names.join("."), below: new Map(), members: new Set() });
     this.near = nearOfModules.get(this.path) ?? null;
-    this.name = names.at(-1) === "*" ? names.slice(-2).join(".") : names.at(-1) ?? "(the model itself)";
+    this.name = names.at(-1) === "*" ? names.slice(-2).join(".") : names.at(-1) ?? report.root;
     this.itself = { ...sum(), name: "(itself)", node: this, near: null, holds: place => this.holds(place) };
   }
 

@@ -12,7 +12,10 @@ from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, GapReason, Ints, ModuleFrame, Place
+from profiler_ext.records import Events, Frame, GapReason, Ints, ModuleFrame, PartModules, Place
+
+Called = ModuleFrame | PartModules
+"""What a graph was called on: a module, or the modules that it is a part of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +27,24 @@ class CallContext:
         in_engine: inside autograd's engine, so while a backward pass runs.
         is_forward: called as a forward that autograd knows.
         is_backward: called as the backward of a compiled forward.
-        module: the module that was compiled by itself and called, if that is known.
+        module: the module that was compiled by itself and called, or the modules that a part of a
+            graph was called on, if that is known.
         copied: for calls that a graph of compiled autograd copies the module that the forward
             was called on; ``None`` for one of several whose forward the trace does not show.
         caller: the place of the op in another graph's call that runs it, if one does.
+        called_from: the program's frames that call it, where its nodes leave lines or modules open.
+        called_in: the innermost module whose call is under way then.
     """
 
     in_optimizer: bool = False
     in_engine: bool = False
     is_forward: bool = False
     is_backward: bool = False
-    module: ModuleFrame | None = None
-    copied: frozenset[tuple[str, ModuleFrame | None]] = frozenset()
+    module: Called | None = None
+    copied: frozenset[tuple[str, Called | None]] = frozenset()
     caller: Place | None = None
+    called_from: tuple[Frame, ...] = ()
+    called_in: ModuleFrame | None = None
 
 
 class EnclosingRanges:
@@ -47,14 +55,14 @@ class EnclosingRanges:
     """
 
     def __init__(
-        self, events: Events, nesting: Nesting, modules: Mapping[int, ModuleFrame] | None = None
+        self, events: Events, nesting: Nesting, modules: Mapping[int, Called] | None = None
     ) -> None:
         """Look at a trace.
 
         Args:
             events: its events.
             nesting: their nesting.
-            modules: modules that were compiled by themselves, by the number in their mark.
+            modules: what was compiled by itself and called, by the number in the mark.
         """
 
         def nearest(flags: Flags) -> Rows:
@@ -142,7 +150,7 @@ class EnclosingRanges:
         is_own = self._called[marker] == marker  # not that of a call which this one lies within
         return names.marked_graph(self.events.name[mark]) if is_own and mark != NO_ROW else None
 
-    def _copied(self, marker: int, links: ForwardLinks) -> Iterator[tuple[str, ModuleFrame | None]]:
+    def _copied(self, marker: int, links: ForwardLinks) -> Iterator[tuple[str, Called | None]]:
         """List what the mark around a graph of compiled autograd says it copies."""
         mark = int(self._copies[marker])
         calls = () if mark == NO_ROW else names.marked_copies(self.events.name[mark])
@@ -154,7 +162,7 @@ class EnclosingRanges:
             if module is not None or is_open:
                 yield call, module
 
-    def _module(self, row: int | None) -> ModuleFrame | None:
+    def _module(self, row: int | None) -> Called | None:
         """Return the module in the mark around a graph's call, or within the forward at a row."""
         if row is None:
             return None

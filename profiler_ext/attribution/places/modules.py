@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 
-from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.records import FxNode, GraphInstance, ModuleFrame
+from profiler_ext.attribution.calls.enclosing import CallContext, Called
+from profiler_ext.records import FxNode, GraphInstance, ModuleFrame, PartModules
 
-ModulesOfJoints = Mapping[str, set[ModuleFrame]]
+ModulesOfJoints = Mapping[str, set[Called]]
 """The modules that forwards were called on, by the joint graph that they were cut from."""
 
 
 def modules_of_joints(
-    called: Iterable[tuple[GraphInstance, ModuleFrame | None]],
+    called: Iterable[tuple[GraphInstance, Called | None]],
 ) -> ModulesOfJoints:
     """Collect the modules that the forward graphs of a trace were called on.
 
@@ -25,7 +25,7 @@ def modules_of_joints(
     Returns:
         By the id of each joint graph the modules that its forward was called on.
     """
-    modules: dict[str, set[ModuleFrame]] = defaultdict(set)
+    modules: dict[str, set[Called]] = defaultdict(set)
     for graph, module in called:
         if graph.joint is not None and module is not None and not graph.runs_backward:
             modules[graph.joint].add(module)
@@ -33,31 +33,31 @@ def modules_of_joints(
 
 
 def module_of(
-    node: FxNode,
-    context: CallContext,
-    forwards: ModulesOfJoints,
-    joint: str | None = None,
+    node: FxNode, graph: GraphInstance, context: CallContext, forwards: ModulesOfJoints
 ) -> ModuleFrame | None:
     """Return the innermost module of a node, as its graph was called.
 
     What compiled autograd copied belongs to the module that its own forward was called on. Where
     nothing tells which forward that is, it belongs to the one module that such forwards were
-    called on, and so does a backward whose own forward ran before the recording began.
+    called on, and so does a backward whose own forward ran before the recording began. A part of a
+    graph belongs to no module where that of its call is not known: it may run for an equal part.
 
     Args:
         node: the node.
-        context: where its graph was called.
+        graph: its graph.
+        context: where that was called.
         forwards: the modules that forwards were called on.
-        joint: the joint graph that the node's graph was cut from.
     """
     if node.lineage.joint is None and context.module is not None:
         return innermost_module(node, context.module)
+    joint = graph.joint if graph.runs_backward else None
     modules = forwards.get(node.lineage.joint or joint or "", set())
     copied = dict(context.copied)
     if node.lineage.copied_call is not None and node.lineage.copied_call in copied:
         own = copied[node.lineage.copied_call]
         return innermost_module(node, own) if own in modules else None
-    return None if len(modules) > 1 else innermost_module(node, next(iter(modules), None))
+    unknown = PartModules() if graph.record.is_part else None
+    return None if len(modules) > 1 else innermost_module(node, next(iter(modules), unknown))
 
 
 def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
@@ -89,13 +89,18 @@ def _common(modules: list[tuple[ModuleFrame, ...]]) -> tuple[ModuleFrame, ...]:
     return tuple(each[0] for each in takewhile(lambda each: len(set(each)) == 1, shared))
 
 
-def innermost_module(node: FxNode, called: ModuleFrame | None) -> ModuleFrame | None:
+def innermost_module(node: FxNode, called: Called | None) -> ModuleFrame | None:
     """Return the innermost module of a node.
 
     Args:
         node: the node; its modules' paths begin at the module that was compiled.
-        called: that module, where it was compiled by itself and its own path is known.
+        called: that module, where it was compiled by itself and its own path is known; or the
+            modules of the call, where it is a part of a graph.
     """
+    if isinstance(called, PartModules):
+        return called.of(node.lineage.modules[-1]) if node.lineage.modules else called.own
+    if any(module.is_of_variable for module in node.lineage.modules[-1:]):
+        return None
     if called is None:
         return node.lineage.modules[-1] if node.lineage.modules else None
     if not node.lineage.modules:

@@ -45,6 +45,7 @@ class PlaceTable:
         self._roots = SourceRoots(settings)
         self._index: dict[Place, int] = {}
         self._of_node: dict[tuple[int, str, CallContext], int] = {}
+        self._open: dict[int, bool] = {}
         named = ({n.name: n for n in with_modules_of_sums(graph.nodes)} for graph in graphs)
         self._nodes = list(named)
 
@@ -84,7 +85,14 @@ class PlaceTable:
     def _module_of(
         self, node: FxNode, graph: GraphInstance, context: CallContext
     ) -> ModuleFrame | None:
-        return module_of(node, context, self._forwards, _joint_of_backward(graph))
+        return module_of(node, graph, context, self._forwards)
+
+    def leaves_open(self, graph: int) -> bool:
+        """Tell whether a graph has nodes whose line or module nothing tells but its call."""
+        if graph not in self._open:
+            places = (self.of_node(graph, name, CallContext()) for name in self._nodes[graph])
+            self._open[graph] = any(p.line is None or p.module is None for p in places)
+        return self._open[graph]
 
     def of_node(self, graph: int, name: str, context: CallContext) -> Place:
         """Return the place of a graph's node, as the graph was called.
@@ -102,12 +110,17 @@ class PlaceTable:
         evidence = node.lineage.evidence or LineEvidence.ABSENT
         is_open = _is_of_any_module(node, instance)
         module = None if is_open else self._module_of(node, instance, context)
+        if not node.lineage.modules and module is None:
+            module = context.called_in
         in_torch_optim = instance.runs_optimizer and node.lineage.is_of_optimizer
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
         stack = (*(context.caller.stack if context.caller else ()), *node.lineage.stack)
         is_line_of_it = not is_stale and not _is_unlinked_gradient(node)
         lined = self._roots.with_line(Place(), stack if is_line_of_it else ())
+        if lined.line is None and is_line_of_it and context.called_from:
+            stack = (*context.called_from, *stack)
+            lined, evidence = self._roots.with_line(Place(), stack), LineEvidence.CALLED
         has_line = lined.line is not None
         place = dataclasses.replace(
             lined,
@@ -162,10 +175,6 @@ def gap_place(
         op: the ATen op, if that is known.
     """
     return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
-
-
-def _joint_of_backward(graph: GraphInstance) -> str | None:
-    return graph.joint if graph.runs_backward else None
 
 
 def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:

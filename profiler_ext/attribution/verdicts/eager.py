@@ -49,7 +49,7 @@ class _Told(NamedTuple):
 
 
 class EagerJudge:
-    """Gives launches outside compiled graphs their verdicts."""
+    """Gives launches outside compiled graphs their verdicts; ``lines`` are those that ran."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class EagerJudge:
         self._op = nesting.outermost(dispatched, within=enclosing.is_marker)
         self._forward_ops = ForwardOps(enclosing, recording.trace, self._op)
         self._links = self._forward_ops.links
-        self._lines = EagerLines(recording, enclosing, enqueued, self._links)
+        self.lines = EagerLines(recording, enclosing, enqueued, self._links)
         self._roots = SourceRoots(recording.settings)
         self._forward: dict[int, int] = {}
         self._known: dict[Hashable, tuple[int, EagerLine]] = {}
@@ -109,7 +109,7 @@ class EagerJudge:
 
         Where lines are watched, each launch stands at a position of its own.
         """
-        if self._lines.are_watched:
+        if self.lines.are_watched:
             return launches
         enqueued, enclosing, name = self._enqueued, self._enclosing, self._enclosing.events.name
         row, cpu = enqueued.event[launches], enqueued.cpu[launches]
@@ -156,7 +156,7 @@ class EagerJudge:
 
     def _told(self, launch: int, cpu: int) -> tuple[_Told, EagerLine, str]:
         """Return what the trace tells of a launch, its line, and the rule that told."""
-        line = self._lines.of_launch(launch)
+        line = self.lines.of_launch(launch)
         self._link(launch, cpu, line)
         if line.gap is GapReason.OUT_OF_ORDER:
             return _Told(None, Phase.OTHER, gap=line.gap), line, ""

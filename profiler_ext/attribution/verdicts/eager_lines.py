@@ -227,11 +227,12 @@ class EagerLines:
         if forward is None:
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
         if forward not in self._of_row:
-            self._of_row[forward] = replace(self._of_op(forward), phase=None, linked_by=None)
+            self._of_row[forward] = replace(self.of_row(forward), phase=None, linked_by=None)
         found = self._of_row[forward]
         return replace(found, evidence=EagerEvidence.RAN_FORWARD) if found.stack else found
 
-    def _of_op(self, row: int) -> EagerLine:
+    def of_row(self, row: int) -> EagerLine:
+        """Return the line at which an event of the CPU stands."""
         try:
             return self._line(row, self._during(row))
         except AmbiguousPositionError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,15 +28,19 @@ class _Compile:
 
     Attributes:
         dynamo: its Dynamo graph.
+        part: the part of it that is compiled by itself now; ``None`` where that is all of it.
         number: that graph's number in this process.
         joints: its joint graphs.
+        parts: for each of them the part of the Dynamo graph that was traced to it.
         bypass: why torch bypassed AOTAutograd's cache in it.
         halves: what torch keeps of its backward halves.
     """
 
     dynamo: DynamoGraph | None = None
+    part: DynamoGraph | None = None
     number: int | None = None
     joints: list[JointGraph] = field(default_factory=list)
+    parts: list[DynamoGraph | None] = field(default_factory=list)
     bypass: str | None = None
     halves: list[weakref.ref[Any]] = field(default_factory=list)
 
@@ -59,12 +63,33 @@ class EarlierStages:
     def keep_dynamo(self, graph: DynamoGraph) -> None:
         """Keep the Dynamo graph of the compile in force."""
         if (compile_id := process.current_compile_id()) is not None:
-            self._begin(compile_id, _Compile(graph, next(self._numbers)))
+            self._begin(compile_id, _Compile(graph, number=next(self._numbers)))
 
     @property
     def dynamo(self) -> DynamoGraph | None:
         """The Dynamo graph of the compile in force."""
         return None if (now := self._now()) is None else now.dynamo
+
+    def begin_part(self, describe: Callable[[DynamoGraph], DynamoGraph | None]) -> None:
+        """Have the compile of a part of the Dynamo graph begin, or that of all of it.
+
+        Args:
+            describe: describes the part, ``None`` where it is all.
+        """
+        if (now := self._now()) is not None and now.dynamo is not None:
+            now.part = describe(now.dynamo)
+
+    def traced_from(self, joint: JointGraph | None = None) -> DynamoGraph | None:
+        """Return the Dynamo graph, or its part, that a graph of the compile in force is of.
+
+        Args:
+            joint: the joint graph that the graph was cut from; by default what is compiled now.
+        """
+        if (now := self._now()) is None:
+            return None
+        pairs = zip(now.joints, now.parts, strict=False)
+        part = next((part for known, part in pairs if known is joint), now.part)
+        return part or now.dynamo
 
     @property
     def dynamo_number(self) -> int | None:
@@ -85,6 +110,7 @@ class EarlierStages:
     def keep_joint(self, joint: JointGraph) -> None:
         """Keep a joint graph until its halves are compiled."""
         if (now := self._now_or_new()) is not None:
+            now.parts.append(now.part)
             now.joints.append(joint)
 
     def keep_half(self, half: weakref.ref[Any]) -> None:

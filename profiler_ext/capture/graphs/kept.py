@@ -29,6 +29,29 @@ _GONE = Gap(
 _FAILED = Gap(GapReason.CAPTURE_FAILED, f"{RECALL}: what was kept of the graph cannot be read")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class CalledOn:
+    """What tells the modules that a call of a graph is on.
+
+    Attributes:
+        variables: those of the calling frame that hold its models, ``L['net']``; none where it is a
+            part of a graph, whose parameters tell.
+        is_own: the first holds the module whose own method was compiled.
+    """
+
+    variables: tuple[str, ...] = ()
+    is_own: bool = False
+
+    def path(self, at: int) -> str:
+        """Return where the paths of the model in a variable begin in the record of the graph.
+
+        Args:
+            at: the variable's place.
+        """
+        is_alone = len(self.variables) == 1 or (self.is_own and at == 0)
+        return "" if is_alone else self.variables[at]
+
+
 class KeptGraph:
     """A graph instance of this process.
 
@@ -82,6 +105,17 @@ class KeptGraph:
         if artifact is not None and not artifact.names_the_optimizer:
             return False
         return self.instance.runs_optimizer
+
+    @property
+    def called_on(self) -> CalledOn | None:
+        """What tells the modules of a call; ``None`` where that is the method that calls alone."""
+        if self.about.record.is_part or (self._artifact and self._artifact.is_part):
+            return CalledOn()
+        dynamo = self._artifact.dynamo if self._artifact else None
+        if dynamo is None or self.about.is_backward or dynamo.copy_sources:
+            return None
+        is_own = dynamo.own is not None
+        return CalledOn(dynamo.roots, is_own) if dynamo.roots[is_own:] else None
 
     def change(self, **changes: Any) -> None:
         """Know more of its artifact.

@@ -10,9 +10,10 @@ from typing import Any
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
 from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.capture.nodes.fx_nodes import led_nodes
-from profiler_ext.capture.nodes.inputs import describe_inputs
+from profiler_ext.capture.nodes.inputs import describe_inputs, held_inputs
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.regions import Region
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.generated_code import GeneratedCode
 from profiler_ext.recall.truths import ReadyArtifact, TracedGraph
 from profiler_ext.store import is_current
@@ -47,9 +48,15 @@ def ready_artifact(
         is_compiled=inner is not None and inner.is_compiled,
         is_compiled_in_child=inductor.compiles_in_child(),
         is_kept=is_kept,
-        dynamo=compiles.dynamo,
+        dynamo=_dynamo(compiles, inner),
         traced=_traced(compiles, inner) if may_have_record else None,
     )
+
+
+def _dynamo(compiles: Compiles, inner: InnerCompile | None) -> DynamoGraph | None:
+    """Return what the artifact's graph was traced from: of a backward, when its forward was."""
+    joint = None if inner is None else compiles.joint_of(inner.fingerprint)
+    return compiles.traced_from(joint)
 
 
 def _code_of(artifact: Any, is_backward: bool, *, has_record: bool) -> Callable[[], GeneratedCode]:
@@ -93,7 +100,8 @@ def _fresh(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
     nodes += describe_nested(nested_nodes(inner.gm), compilation)
     nodes += describe_inputs(inputs.all_inputs(inner.gm), compilation)
     joint = compilation.joint_of(inner.gm.graph)
-    return TracedGraph(nodes, joint.id if joint else None)
+    held = held_inputs(inputs.all_inputs(inner.gm), compiles.traced_from(joint))
+    return TracedGraph(nodes, joint.id if joint else None, held_inputs=held)
 
 
 def _region(region: Region) -> TracedGraph:

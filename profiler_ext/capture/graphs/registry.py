@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.kept import KeptGraph
+from profiler_ext.capture.graphs.kept import CalledOn, KeptGraph
 from profiler_ext.capture.graphs.process_store import process_store
 from profiler_ext.capture.graphs.ready import ready_artifact
 from profiler_ext.capture.graphs.unlearnt import Unlearnt, keep_for_others
@@ -48,6 +48,7 @@ class Registry:
         self._graphs: list[KeptGraph] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], list[KeptGraph]]] = {}
         self._shared: set[int] = set()
+        self.called_on: dict[int, CalledOn] = {}
         self._unlearnt = Unlearnt()
         self._copied: dict[int, list[CopiedInputs]] = {}
         self._gone: deque[tuple[int, list[KeptGraph]]] = deque()
@@ -112,6 +113,7 @@ class Registry:
         self._unlearnt.end(index)
         self._copied.pop(index, None)
         self._shared.discard(index)
+        self.called_on.pop(index, None)
         kept.let_go()
 
     def ride(self, artifact: Any, data: bytes) -> None:
@@ -268,6 +270,8 @@ class Registry:
             kept.change(index=index)
             self._graphs.append(kept)
             self._bind(artifact, kept)
+            if (called_on := kept.called_on) is not None:
+                self.called_on[index] = called_on
             if is_replayed:
                 self._unlearnt.add(index)
         return index

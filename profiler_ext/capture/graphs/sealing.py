@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.fx
 
@@ -13,12 +13,13 @@ from profiler_ext.capture.lineage.joint_graph import JointGraph, fingerprint_of
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.buckets import open_buckets
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
-from profiler_ext.capture.nodes.inputs import describe_inputs
+from profiler_ext.capture.nodes.inputs import describe_inputs, held_inputs
 from profiler_ext.capture.nodes.nested import Nested, describe_nested
 from profiler_ext.capture.sites.call_sites import partial_sum_site
 from profiler_ext.capture.sites.comments import contradicted
 from profiler_ext.capture.sites.placing import PlacedSite, placed_sites
 from profiler_ext.recall.correspondence import bound
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records import CallSite, FxNode, Gap, GapReason, Provenance, SiteKind
 from profiler_ext.store import with_digest
@@ -28,6 +29,7 @@ _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.CPP)
 _Calls = dict[str, tuple[WrapperCall, ...]]
 _NESTED = "where nodes of nested graphs come from"
 _INPUTS = "where the inputs come from that a CUDA graph copies"
+_HELD = "which modules hold the inputs of a part"
 _BUCKETS = "which collectives a bucket serves"
 _SUMS = "the last stages of reductions that run eagerly"
 _CHECK = "the check of call sites against the generated code"
@@ -61,6 +63,9 @@ def seal(
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within, alone) for n, p in enumerate(sites)]
     opened = alone(_BUCKETS, open_buckets, sealed, gm.graph.nodes, compilation)
     call_sites, parts = opened or (_without_made(sealed, gm.graph.nodes, compilation), ())
+    joint = compilation.joint_of(gm.graph)
+    dynamo = compiles.traced_from(joint)
+    held = alone(_HELD, _held_inputs, gm, dynamo)
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
@@ -68,14 +73,16 @@ def seal(
         or bool(region and region.outer_graph.is_backward),
         is_inference=inductor.graph_is_inference(graph)
         and not (region and region.is_differentiated),
-        joint=joint.id or None if (joint := compilation.joint_of(gm.graph)) else None,
+        joint=joint.id or None if joint else None,
         dynamo_digest=None,
         nodes=(*nodes, *parts),
         entered=_entered(compiles) if inductor.graph_is_backward(graph) else (),
         call_sites=call_sites,
         gaps=(*doubts, *failed()),
+        # A part of which that is not known has the modules of none.
+        held_inputs=() if held is None else held.paths,
     )
-    return with_digest(bound(provenance, compilation.dynamo))
+    return with_digest(bound(provenance, dynamo))
 
 
 def _checked_sites(
@@ -98,6 +105,16 @@ def _describe_inputs(
     artifact: Any, gm: torch.fx.GraphModule, compilation: Compilation
 ) -> tuple[FxNode, ...]:
     return describe_inputs(inputs.changing_inputs(artifact, gm), compilation)
+
+
+class _Held(NamedTuple):
+    """The inputs of a part's graph that modules hold; ``None`` of a graph that is no part."""
+
+    paths: tuple[tuple[int, int, str], ...] | None
+
+
+def _held_inputs(gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> _Held:
+    return _Held(held_inputs(inputs.all_inputs(gm), dynamo))
 
 
 def _without_made(

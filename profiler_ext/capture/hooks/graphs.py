@@ -11,6 +11,7 @@ import torch.fx
 
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.parts import begin_part
 from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.capture.lineage.bodies import find_bodies
 from profiler_ext.capture.lineage.joint import describe_joint
@@ -170,6 +171,7 @@ class GraphHooks:
         self._compiles.note_bypass(call.result)
 
     def _autograd_cache_key(self, call: Observed) -> Observation:
+        begin_part(self._compiles, next(iter(call.arguments.values()), None))
         try:
             yield
         finally:

@@ -41,6 +41,7 @@ class Capture:
         guard: what keeps their failures from the user's program.
         misfit: why this torch does not fit, where that was found when its compiler was imported.
         graph_of: tells the index of an artifact's graph instance, where it has but one.
+        called_on: tells what tells the modules of its calls, if that is not the method that calls.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Capture:
         self._compiles = Compiles(self.guard.alone)
         self._registry = Registry(self._compiles, self.guard)
         self.graph_of = self._registry.index_of  # itself: each call that is recorded asks
+        self.called_on = self._registry.called_on.get
         self._cpu_kernels = CpuKernels(self.guard)
         self._cpu_events = cpu_events
         self._log = CompileLog(lambda: self._compiles.dynamo_number)

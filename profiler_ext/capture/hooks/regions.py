@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.parts import begin_part
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.nodes.regions import describe_region
@@ -62,3 +63,6 @@ class RegionHooks:
             region = describe_region(outer_graph, gm, compiles.dynamo, compiles.alone)
             with self._compiles.in_region(region):
                 yield
+        else:
+            begin_part(self._compiles, call["gm"])
+            yield

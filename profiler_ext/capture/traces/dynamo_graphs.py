@@ -14,6 +14,7 @@ from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.equal_code import note_equal
 from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
+from profiler_ext.capture.traces.held_tensors import held_tensors
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
 from profiler_ext.capture.traces.region_runs import RunsOfGraph
 from profiler_ext.capture.traces.resumed_lines import note_resumed
@@ -44,7 +45,8 @@ def describe_dynamo_graph(
     finders = finders or Finders()
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     found = finders.find("modules", _modules, output_graph, nodes) or _Modules({}, None, {})
-    source_of = _Sources(found, is_lost="modules" in finders.lost)
+    is_lost = "modules" in finders.lost
+    source_of = Sources(tuple(found.models), found.own, found.held, is_lost=is_lost)
     places, named = [source_of(node) for node in nodes], [fx.source_fns(n.meta) for n in nodes]
     arguments = finders.find("arguments", _arguments, gm, output_graph, found.own) or {}
     models = found.models.values()
@@ -52,7 +54,7 @@ def describe_dynamo_graph(
     once = [() if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)]
     sources = {} if "runs" in finders.lost else _sources(once, places)
     return DynamoGraph(
-        _digest(nodes, named),
+        digest_of(nodes, named),
         tuple(found.models),
         found.own,
         {**sources, **{name: place for name, place in arguments.items() if place is not None}},
@@ -62,6 +64,7 @@ def describe_dynamo_graph(
         finders.find("inlined", _inlined, nodes, source_of) or {},
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
         held=found.held,
+        tensor_paths=finders.find("tensors", held_tensors, gm, found.models, found.own) or {},
         lost=finders.lost,
     )
 
@@ -78,7 +81,7 @@ def _modules(output_graph: Any, nodes: Sequence[torch.fx.Node]) -> _Modules:
     # Compiled autograd's own graph module is no module of the user's.
     found = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
     itself, module = found or (None, None)
-    models = _outermost_modules(output_graph, nodes, itself) | dict([found] if found else [])
+    models = dict([found] if found else []) | _outermost_modules(output_graph, nodes, itself)
     held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
     return _Modules(models, _own_module(module), held)
 
@@ -103,7 +106,7 @@ class _Runs(NamedTuple):
 def _runs(
     graph: torch.fx.Graph,
     nodes: Sequence[torch.fx.Node],
-    source_of: _Sources,
+    source_of: Sources,
     models: Collection[torch.nn.Module],
     dropped: DroppedTraces,
 ) -> _Runs:
@@ -136,7 +139,7 @@ def _argument(given: torch.fx.Node) -> tuple[str, ...]:
 
 
 def _inlined(
-    nodes: list[torch.fx.Node], source_of: _Sources
+    nodes: list[torch.fx.Node], source_of: Sources
 ) -> dict[tuple[str, ...], tuple[Inlined, ...]]:
     inlined = {}
     for call in nodes:
@@ -183,14 +186,23 @@ def _sources(
     return {key: place for key, place in pairs if key and count[key] == 1}
 
 
-class _Sources:
+class Sources:
     """Reads where the nodes of one graph were called; many are of one module."""
 
-    def __init__(self, found: _Modules, *, is_lost: bool) -> None:
-        self._found, self._is_lost = found, is_lost
+    def __init__(
+        self,
+        roots: tuple[str, ...],
+        own: ModuleFrame | None,
+        held: HeldPaths,
+        *,
+        is_lost: bool,
+    ) -> None:
+        """Take what tells the modules of the graph's nodes, as :func:`module_frames` has it."""
+        self._roots, self._own, self._held, self._is_lost = roots, own, held, is_lost
         self._frames: dict[tuple[tuple[str, str], ...], tuple[ModuleFrame, ...]] = {}
 
     def __call__(self, node: torch.fx.Node) -> Source:
+        """Return where a node was called."""
         stack = fx.module_stack(node.meta)
         if stack not in self._frames:
             self._frames[stack] = () if self._is_lost else self._read(stack)
@@ -198,11 +210,16 @@ class _Sources:
         return Source(parse_stack(text), self._frames[stack], fx.annotation(node.meta))
 
     def _read(self, stack: tuple[tuple[str, str], ...]) -> tuple[ModuleFrame, ...]:
-        models, own, held = self._found
-        return module_frames(stack, tuple(models), own, held)
+        return module_frames(stack, self._roots, self._own, self._held)
 
 
-def _digest(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:
+def digest_of(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:
+    """Return what tells a graph from others: its ops, what each reads, and its source functions.
+
+    Args:
+        nodes: the calls of the graph, in order.
+        named: the source functions of each; empty where they shall not count.
+    """
     position = {node: index for index, node in enumerate(nodes)}
     rows = [
         (key, fx.target_name(n.target), [position.get(i) for i in n.all_input_nodes])

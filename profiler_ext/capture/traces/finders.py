@@ -23,6 +23,7 @@ GIVES = {
     "outputs": "where gradients of outputs come from",
     "bodies": "where nodes of backward bodies come from",
     "modules": "modules",
+    "tensors": "which modules hold the inputs of parts",
     "runs": "which call of a region nodes are of",
     "inlined": "where nodes of carried graphs come from",
     "arguments": "where arguments come from",
@@ -36,7 +37,7 @@ DEPENDENTS = {
     "replaced": ("links",),
     "gradients": ("links",),
     "links": ("bodies",),
-    "modules": ("runs",),
+    "modules": ("runs", "tensors"),
 }
 """What is found by means of another finding, and is lost with it."""
 

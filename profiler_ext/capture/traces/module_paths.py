@@ -51,13 +51,22 @@ def user_class(module: Any) -> str:
     Args:
         module: a module of the user's, or a wrapper.
     """
+    return user_name(type(without_wrappers(module)))
+
+
+def without_wrappers(module: Any) -> Any:
+    """Return a module, or what wrappers of torch's hold that it is one of.
+
+    Args:
+        module: a module of the user's, or a wrapper.
+    """
     while (under := held_under(module)) is not None:
         held = process.own_attributes(module)
         inner = held.get(under, (held.get("_modules") or {}).get(under))
         if not process.is_module(inner):
             break
         module = inner
-    return user_name(type(module))
+    return module
 
 
 def root_modules(
@@ -89,12 +98,15 @@ def module_frames(
 
     Args:
         stack: ``(path, class name)`` from the root inwards, as Dynamo spells them.
-        roots: variables that hold a module (:func:`root_modules`).
+        roots: variables that hold a module (:func:`root_modules`); that of the module whose own
+            method was compiled is the first.
         own: the module whose own method was compiled; Dynamo leaves it out of every stack.
         held: paths under which a module is held elsewhere, or nowhere (:mod:`held_paths`).
 
     Returns:
-        The same modules without torch's wrappers; the path of the model itself is ``""``.
+        The same modules without torch's wrappers; the path of the model itself is ``""``, and
+        where there are several, all but the one whose own method was compiled begin at their
+        variable: ``G['critic'].up``.
     """
     where = ((path if held is None else held.get(path, path), name) for path, name in stack)
     stack = tuple((path, name) for path, name in where if path is not None)
@@ -103,9 +115,39 @@ def module_frames(
     stack = tuple((dotted(path), name) for path, name in stack)
     root = next((r for r in roots if within(stack[0][0], r)), stack[0][0])
     around = () if own is None else ((root, own.class_name),)
+    model = name_of_root(root, roots, own)
     return tuple(
-        ModuleFrame(relative(path, root), name) for path, name in _unwrapped(stack, around)
+        ModuleFrame(below(model, relative(path, root)), name)
+        for path, name in _unwrapped(stack, around)
     )
+
+
+def name_of_root(root: str, roots: tuple[str, ...], own: ModuleFrame | None) -> str:
+    """Return where the paths of a model begin in the record of a graph.
+
+    Args:
+        root: the variable that holds it.
+        roots: all such variables, as :func:`module_frames` has them.
+        own: the module whose own method was compiled.
+    """
+    is_own = own is not None and root == roots[0]
+    return "" if is_own or len(roots) < 2 else root
+
+
+def variable(root: str) -> tuple[str, str]:
+    """Return the scope and the name of a variable: ``L`` and ``net`` of ``L['net']``."""
+    match = _VARIABLE.match(root)
+    return ("", "") if match is None else (match["scope"], match["name"])
+
+
+def below(model: str, path: str) -> str:
+    """Return a path that begins at a model, given the one from there on.
+
+    Args:
+        model: where it begins, ``""`` where that has no name.
+        path: the path from the model on.
+    """
+    return f"{model}.{path}".strip(".")
 
 
 def dotted(path: str) -> str:
