@@ -73,7 +73,8 @@ def _row(name: str, ranks: int, folder: Path) -> str:
     except ProfilerExtError as error:
         return f"| {name} | {own} | no session: {error} {said[-400:]} {text[-300:]} |"
     marks = next((json.loads(line) for line in said.splitlines() if line.startswith("{")), None)
-    same_ns = (marks["marks_ns"][SKIP - 1] - marks["marks_ns"][1]) / (SKIP - 2) if marks else 0.0
+    # The step after the last of these begins with the profiler's own start.
+    same_ns = (marks["marks_ns"][SKIP - 2] - marks["marks_ns"][1]) / (SKIP - 3) if marks else 0.0
     return _measured(name, own["step_ns"] if own else [], same_ns, session.analysis)
 
 

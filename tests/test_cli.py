@@ -126,7 +126,8 @@ def test_what_is_no_session_is_refused_in_a_sentence(
     for name in ("list.json", "broken.json", "binary.json.gz", "empty.json", "gone.json"):
         assert name in refused(capsys, "report", tmp_path / name)
         assert name in refused(capsys, "export", tmp_path / name, "--to", "csv")
-    assert f"holds no {FILE_NAME}" in refused(capsys, "report", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert f"holds no {FILE_NAME}" in refused(capsys, "report", tmp_path / "empty")
     assert "another tool wrote it" in refused(capsys, "report", tmp_path / "other.json")
 
 

@@ -123,5 +123,5 @@ def _parameters(inputs: Sequence[Any]) -> list[tuple[int, Any]]:
 def _may_be_held(value: Any) -> bool:
     """Tell whether a module may hold a value as its parameter: asked at each call, so in brief."""
     return type(value) is torch.nn.Parameter or (
-        issubclass(type(value), torch.Tensor) and bool(getattr(value, "_is_param", False))
+        issubclass(type(value), torch.Tensor) and isinstance(value, torch.nn.Parameter)
     )

@@ -103,7 +103,16 @@ class Guard:
             return None
 
     def alone(self, lost: str, function: Callable[..., T], /, *args: Any) -> T | None:
-        """Run a mechanism whose failure costs what it gives and nothing else; as ``Alone``."""
+        """Run a mechanism whose failure costs what it gives and nothing else; as ``Alone``.
+
+        Args:
+            lost: what it gives, in words.
+            function: the mechanism.
+            *args: what it is given.
+
+        Returns:
+            What it gives; ``None`` where it failed.
+        """
         try:
             return function(*args)
         except Exception as error:

@@ -41,7 +41,12 @@ def streams_of(args: Sequence[Args], threads: Sequence[int | str], numbers: Numb
 
 
 def external_ids_of(args: Sequence[Args], numbers: Numbers) -> Ints:
-    """Return the external id of each event, which torch 1.8 and 1.9 write small."""
+    """Return the external id of each event, which torch 1.8 and 1.9 write small.
+
+    Args:
+        args: the arguments of each event.
+        numbers: makes a column of numbers of which some are absent.
+    """
     own = numbers([each.external_id for each in args])
     return _or(own, lambda: numbers([each.small_external_id for each in args]))
 

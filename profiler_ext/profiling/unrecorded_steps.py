@@ -44,7 +44,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def here(cls) -> Mark:
-        """Mark this point."""
+        """Return a mark of this point."""
         return cls(perf_counter_ns(), device_mark())
 
     def until_ns(self, end: Mark) -> int | None:

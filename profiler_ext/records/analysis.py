@@ -49,7 +49,13 @@ class Step:
 
     @classmethod
     def on_cpu(cls, number: int, start_ns: int, end_ns: int) -> Step:
-        """Return a step whose marks bound it."""
+        """Return a step whose marks bound it.
+
+        Args:
+            number: as the trace has it.
+            start_ns: when the program began the step.
+            end_ns: when it ended it.
+        """
         return cls(number, start_ns, end_ns, start_ns, end_ns)
 
     @property

@@ -17,7 +17,7 @@ def uses_device() -> bool:
 
 
 def device_mark() -> Any | None:
-    """Record an event on the current stream of the accelerator in use; ``None`` without one."""
+    """Return an event recorded on the current stream of the accelerator; ``None`` without one."""
     module = _module_in_use()
     if module is None or _is_capturing(module):
         return None

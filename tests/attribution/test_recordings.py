@@ -81,7 +81,7 @@ def test_in_a_replay_only_runs_of_library_calls_with_helpers_stay_open():
     }
     assert compiled == {
         "line": 1_183_139,
-        "op": 6_400,
+        "no_source_line": 6_400,
         "ambiguous_extern_run": 139_198,
         "wrapper_glue": 5_887,
     }

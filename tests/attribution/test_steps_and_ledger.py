@@ -90,14 +90,14 @@ def test_what_has_no_level_is_kept_under_its_reason():
     )
 
 
-def test_an_eager_op_without_a_line_is_kept_under_the_reason_and_led_to_its_op():
+def test_an_op_without_a_line_is_kept_under_the_reason_and_attributed_to_its_op():
     table = _table([_kernel(0, 10), _kernel(10, 5)], level="op", gap="lines_need_python_3_12")
     in_graph = table.start_ns == 10
     ledger = keep_ledger(
         _scoped(table, in_graph), _none(table), busy_spans(table), [Step.on_cpu(0, 0, 15)]
     )
     assert ledger == (
-        LedgerLine(0, 0, "compiled", "op", "op", 5),
+        LedgerLine(0, 0, "compiled", "op", "lines_need_python_3_12", 5),
         LedgerLine(0, 0, "eager", "op", "lines_need_python_3_12", 10),
         LedgerLine(0, 0, "idle", None, "idle", 0),
     )
