@@ -118,13 +118,13 @@ def test_the_terminal_shows_rooflines_where_there_is_room(width: int, shown: lis
 @pytest.mark.parametrize(
     ("by", "columns"),
     [
-        ("line", "line code a step part forward backward to save"),
-        ("module", "module a step part itself forward backward to save"),
+        ("line", "line code a step part forward backward rest"),
+        ("module", "module a step part itself roofline to save"),
         ("kernel", "kernel a step part launches median roofline to save"),
         ("site", "kernel module or line a step part launches to save"),
     ],
 )
-def test_what_could_be_saved_fits_eighty_columns(by: str, columns: str) -> None:
+def test_eighty_columns_have_phases_that_add_up_then_what_could_be_saved(by: str, columns: str) -> None:
     analysis = load(RECORDED / f"findings/tuned_gpt{SUFFIX}").analysis
     head, *rows = report(analysis, by=by, width=80).split("\n\n")[-1].splitlines()
     assert " ".join(head.split()) == columns

@@ -155,8 +155,8 @@ def test_all_that_was_asked_for_is_written(tmp_path: Path, capsys, monkeypatch) 
     assert main(["diff", FLAWED, REMEDIED, "--format", "md", *given]) == 4
     printed = capsys.readouterr().out
     assert printed.startswith("## Gate: 1 failed\n")
-    (command,) = (line for line in printed.splitlines() if line.startswith("::"))
-    assert read_back(command)[1]["line"] == "103"
+    commands = [line for line in printed.splitlines() if line.startswith("::")]
+    assert {read_back(each)[1]["line"] for each in commands} == {"103", "199"}
     assert summary.read_text().startswith("before\n## Gate: 1 failed\n")
     assert "### Step as recorded:" in summary.read_text()
     assert junitparser.JUnitXml.fromfile(str(xml)).failures == 1
@@ -169,7 +169,8 @@ def test_json_has_what_came_of_each_condition_and_is_of_its_schema(capsys) -> No
     jsonschema.validate(answer, json.loads((ROOT / "docs/answers.schema.json").read_text()))
     (condition,) = answer["gate"]["conditions"]
     assert (answer["gate"]["outcome"], condition["outcome"]) == ("failed", "failed")
-    failed = condition["judged"][0]
+    (call, failed) = condition["judged"][:2]
+    assert (call["name"], call["verdict"]) == ("flaws.py:199", "faster")
     assert (failed["name"], failed["unit"], failed["verdict"]) == ("flaws.py:103", "ns", "faster")
     assert failed["lines"][0]["code"] == "optimizer.step()"
 
