@@ -35,7 +35,9 @@ def test_a_browser_shows_what_changed_the_gate_and_each_table(tmp_path: Path) ->
     path = export_comparison(SLOWER, tmp_path / "c.html", judge(SLOWER, ["total > +3%"]))
     with open_page() as (page, troubles):
         page.goto(path.as_uri())
-        assert page.inner_text("#total").startswith("step as recorded: 10.1 ms -> 10.5 ms, +360 us (+3.6%)")
+        assert page.inner_text("#total").startswith(
+            "step as recorded: 10.1 ms -> 10.5 ms, +360 us (+3.6%)"
+        )
         assert page.inner_text("#gate h2") == "Gate: 1 failed"
         assert "model.py:14  h = self.up(x)  +360 us" in page.inner_text("#gate tbody")
         lines = page.locator("#line tbody tr").all_inner_texts()

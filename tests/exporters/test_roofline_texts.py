@@ -124,7 +124,9 @@ def test_the_terminal_shows_rooflines_where_there_is_room(width: int, shown: lis
         ("site", "kernel module or line a step part launches to save"),
     ],
 )
-def test_eighty_columns_have_phases_that_add_up_then_what_could_be_saved(by: str, columns: str) -> None:
+def test_eighty_columns_have_phases_that_add_up_then_what_could_be_saved(
+    by: str, columns: str
+) -> None:
     analysis = load(RECORDED / f"findings/tuned_gpt{SUFFIX}").analysis
     head, *rows = report(analysis, by=by, width=80).split("\n\n")[-1].splitlines()
     assert " ".join(head.split()) == columns
