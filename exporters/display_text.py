@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median_low
 from typing import Any
 
 from profiler_ext.errors import UsageError
@@ -219,3 +220,21 @@ def step_text(analysis: Analysis, step: Step) -> str:
     busy = sum(line.duration_ns for line in lines if line.scope != Scope.IDLE)
     text = f"step {step.number}: {time_text(step.wall_ns)}"
     return f"{text}, device busy {percent_text(busy, total)}" if total else text
+
+
+def training_text(analysis: Analysis, steps_ns: Sequence[int]) -> str:
+    """Return one line on the steps before the recording, and how busy they keep the device.
+
+    A recording slows the CPU and not the device: what that runs for a step takes as long in both.
+
+    Args:
+        analysis: an analysis with steps.
+        steps_ns: how long each of them took.
+    """
+    least, most = min(steps_ns), max(steps_ns)
+    is_one = time_text(least) == time_text(most)
+    times = time_text(least) if is_one else range_text(least, most)
+    busy_ns = sum(line.duration_ns for line in analysis.ledger if line.scope != Scope.IDLE)
+    devices = len({line.device for line in analysis.ledger})
+    part = percent_text(busy_ns / devices / len(analysis.steps), median_low(steps_ns))
+    return f"{len(steps_ns)} steps without a profiler: {times}, device busy {part}"

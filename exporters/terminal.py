@@ -24,7 +24,7 @@ from profiler_ext.exporters.display_text import (
     ledger_label,
     range_text,
     step_text,
-    time_text,
+    training_text,
 )
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.headings import heading
@@ -274,10 +274,7 @@ def _part_row(label: str, duration_ns: int, of_steps: float) -> Row:
 
 def _print_steps(analysis: Analysis, console: Console) -> None:
     if steps_ns := training_steps(analysis):
-        least, most = min(steps_ns), max(steps_ns)
-        is_one = time_text(least) == time_text(most)
-        times = time_text(least) if is_one else range_text(least, most)
-        say(console, f"{len(steps_ns)} steps before the recording, without a profiler: {times}")
+        say(console, training_text(analysis, steps_ns))
     if len(analysis.steps) < 2:
         return
     for step in analysis.steps[:_SHOWN_STEPS]:
