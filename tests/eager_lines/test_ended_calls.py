@@ -1,0 +1,28 @@
+"""A call of a model that ends a step is over where the recording begins at its end."""
+
+from __future__ import annotations
+
+from tests.compiling import fresh_torch
+from tests.end_to_end.script_runs import Run, exits, out, run
+from tests.watched import needs_lines
+
+__all__ = ["exits", "fresh_torch", "run"]
+pytestmark = needs_lines
+
+
+def test_what_follows_the_call_on_its_line_is_outside_of_the_model_in_each_step(run: Run) -> None:
+    body = """
+        net = torch.nn.Sequential(model)
+        with torch.no_grad():
+            for n in range(6): (net(torch.ones(2, 4)) @ torch.ones(4, 4)).argmax()
+    """
+    assert run(body, "--step-on", "forward", "--skip", "2") == 0
+    analysis = out().analysis
+    launches = out().launches()
+    found = [
+        (step, name, launch_module)
+        for step, name, launch_module in zip(
+            launches.step, launches.name, launches.module, strict=True
+        )
+    ]
+    assert found == []
