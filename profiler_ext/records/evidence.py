@@ -141,6 +141,12 @@ class ForwardEvidence(
         "the autograd node that ran",
         "was made with the autograd node that ran when the backward node was traced",
     )
+    AUTOGRAD_NODE_OF_CALL = (
+        "autograd_node_of_call",
+        "the autograd node that ran, by its call",
+        "is the last node of the call in which the autograd node was made that ran: under vmap an "
+        "op may leave no node of its name, and which of the call's nodes it is stays open",
+    )
     AUTOGRAD_NODE_OF_BODY = (
         "autograd_node_of_body",
         "the autograd node that ran, in a body",

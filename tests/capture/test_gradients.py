@@ -82,6 +82,76 @@ def test_what_no_op_bears_is_left_unlinked(creation: Creation) -> None:
     assert (found.links, found.places) == ({}, {})
 
 
+def of_call(op: str, since: int, until: int, call: str = "linear") -> Creation:
+    meta = {"stack_trace": line(f"line of {call}"), "source_fn_stack": [(call, None)]}
+    return dataclasses.replace(forward(op, since, until), meta=meta)
+
+
+def test_a_number_between_two_nodes_of_one_call_is_of_that_call() -> None:
+    """``vmap`` runs a product and a sum for ``addmm``, whose number no node bears by its name."""
+    creations = {
+        "permute": of_call("permute", 4, 5),
+        "mm": of_call("mm", 5, 6),
+        "add": of_call("add", 6, 6),
+        "tanh": forward("tanh", 6, 7),
+        "grad": gradient("AddmmBackward0", 6),
+    }
+    found = find_gradients(creations)
+    assert found.links == {"grad": Link("add", "autograd_node_of_call")}
+    assert code(found.places["grad"]) == "line of linear"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        of_call("permute", 4, 5, "t"),  # the number may be of what left no node between the calls
+        dataclasses.replace(of_call("permute", 4, 5), replays="mm"),  # made anew in another call
+        dataclasses.replace(of_call("permute", 4, 5), thread=2),
+        dataclasses.replace(of_call("permute", 4, 5), autograd_node=AutogradNode("TBackward0", 3)),
+    ],
+)
+def test_a_number_after_another_call_s_node_is_of_no_call(before: Creation) -> None:
+    creations = {
+        "permute": before,
+        "mm": of_call("mm", 5, 6),
+        "grad": gradient("AddmmBackward0", 6),
+    }
+    assert "grad" not in find_gradients(creations).links
+
+
+def test_a_number_in_a_body_is_of_no_call_as_the_body_may_run_twice() -> None:
+    body = {"source_fn_stack": [("scan", None), ("linear", None)], "stack_trace": line("linear")}
+    creations = {
+        "permute": dataclasses.replace(of_call("permute", 4, 5), meta=body),
+        "mm": dataclasses.replace(of_call("mm", 5, 6), meta=body),
+        "grad": gradient("AddmmBackward0", 6),
+    }
+    assert "grad" not in find_gradients(creations).links
+
+
+def test_a_number_between_a_gradient_s_first_values_is_of_no_call() -> None:
+    seed = dataclasses.replace(gradient("", 0, op="full"), autograd_node=None, since=4, until=5)
+    creations = {
+        "full": seed,
+        "full_1": dataclasses.replace(seed, since=5, until=6),
+        "grad": gradient("AddmmBackward0", 6),
+    }
+    assert "grad" not in find_gradients(creations).links
+
+
+def test_a_number_within_one_node_s_backward_leads_to_that_and_on_to_its_op() -> None:
+    first = dataclasses.replace(gradient("SinBackward0", 5), since=6, until=7)
+    creations = {
+        "sin": forward("sin", 4, 5),
+        "first": first,
+        "second": dataclasses.replace(first, since=7, until=8),
+        "grad": gradient("AddmmBackward0", 8),
+    }
+    found = find_gradients(creations)
+    assert found.links["grad"] == Link("second", "autograd_node_of_call")
+    assert code(found.places["grad"]) == "line of sin"
+
+
 def test_a_number_of_two_threads_links_where_the_names_differ_only() -> None:
     creations = {
         "sin": forward("sin", 4, 5),

@@ -1,11 +1,14 @@
 """Owns with which node of a traced graph an autograd node was made: by its number and its name.
 
 The number was given just before the op's nodes were made. Other numbers may have been given there
-too, and an op may leave no node: the node must bear the autograd node's name as well.
+too, and an op may leave no node: the node must bear the autograd node's name as well. ``vmap`` runs
+other ops in an op's place, as products and sums for ``addmm``, and no node bears the name then: a
+number that was given between two nodes of one call of Dynamo's graph is of that call all the same.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import re
@@ -13,10 +16,12 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from profiler_ext.capture.lineage.links import HAND_ON
 from profiler_ext.capture.traces.creations import Creation, Creations
 from profiler_ext.recall.views import is_view_op
+from profiler_ext.records import Frame
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import COPY_SLICES, AutogradNode
 
@@ -83,6 +88,46 @@ class MadeWith:
         calls = {self._of_runs(each, autograd_node, creation) for each in runs if each}
         calls.discard(())
         return calls.pop() if len(calls) == 1 else ()
+
+    def last_of_call(self, name: str) -> str | None:
+        """Return the last node of the call in which the autograd node was made that ran.
+
+        It says which call of Dynamo's graph a node differentiates where no op of it is known.
+
+        Args:
+            name: a node.
+        """
+        creation = self.creations.get(name)
+        if creation is None or creation.autograd_node is None:
+            return None
+        number = creation.autograd_node.number
+        runs = (_runs_from(number, runs) for runs in self._runs.values())
+        calls = {self._call_around(each[0]) for each in runs if each}
+        calls.discard(None)
+        return self._last_of_calls.get(calls.pop()) if len(calls) == 1 else None
+
+    def _call_around(self, run: _Run) -> _Call | None:
+        """Return the call of which the nodes are between which a run's numbers were given."""
+        call = self._call(run.names[0])
+        return call if run.before is not None and self._call(run.before) == call else None
+
+    def _call(self, name: str) -> _Call | None:
+        """Return what tells the call of Dynamo's graph that made a node, and made no other.
+
+        A body that is called several times has its names again, and a view that is made anew has
+        those of where it was made first; what asks for a gradient runs all of the backward.
+        """
+        made = self.creations[name]
+        named, by, stack = made.lineage.source_fns, made.autograd_node, made.lineage.stack
+        is_whole_backward = by is None and fx.asks_for_gradient(named)
+        if len(named) != 1 or made.replays is not None or is_whole_backward:
+            return None
+        return _Call(named[0], stack, by)
+
+    @functools.cached_property
+    def _last_of_calls(self) -> Mapping[_Call | None, str]:
+        valued = (n for n, made in self.creations.items() if made.target not in HAND_ON)
+        return {call: name for name in valued if (call := self._call(name)) is not None}
 
     def _of_runs(
         self, runs: Sequence[_Run], autograd_node: AutogradNode, creation: Creation
@@ -158,6 +203,20 @@ class MadeWith:
 
     def _is_one_call(self, one: str, other: str) -> bool:
         return (self._op(one), self._source(one)) == (self._op(other), self._source(other))
+
+
+class _Call(NamedTuple):
+    """What tells a call of Dynamo's graph, or the run of one autograd node in such a call.
+
+    Attributes:
+        source: its name there.
+        stack: the lines that it stands at.
+        autograd_node: the one that ran.
+    """
+
+    source: str
+    stack: tuple[Frame, ...]
+    autograd_node: AutogradNode | None
 
 
 @dataclass(frozen=True, slots=True)

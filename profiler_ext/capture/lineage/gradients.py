@@ -1,9 +1,10 @@
 """Owns gradients taken inside the traced function: the op that each of their nodes differentiates.
 
 An op of such a gradient is made while an autograd node runs, and is led to the op that the
-autograd node was made with (``autograd_nodes``); what is made by none is left unlinked. A gradient
-of a gradient leads to the gradient's node, and on to its forward. So is led what torch leads
-nowhere in a backward of its own: what differentiates an op that mutates has the number of none.
+autograd node was made with (``autograd_nodes``), or to its call where it left no node of its name;
+what is made by none is left unlinked. A gradient of a gradient leads to the gradient's node, and on
+to its forward. So is led what torch leads nowhere in a backward of its own: what differentiates an
+op that mutates has the number of none.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def find_gradients(creations: Creations) -> Gradients:
     # A backward that torch tags has torch's links, and no other is led to it.
     is_tagged = not any(map(_is_traced, creations.values()))
     forward = {} if is_tagged else made.every()
-    links = {n: Link(node, rule) for n, node in forward.items() if _is_traced(creations[n])}
+    links = {} if is_tagged else dict(_traced(made, forward))
     links |= {} if is_tagged else _seeds(creations, links)
     # The joint graph's own backward of such a gradient has its numbers, and the line that asks.
     outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
@@ -65,6 +66,15 @@ def find_gradients(creations: Creations) -> Gradients:
     links = {n: link for n, link in links.items() if n not in sums}
     of_sums = dict(_links_of_sums(creations, sums, made.call_of))
     return Gradients(links | of_sums, _places(creations, of_sums, sums, places), made.of)
+
+
+def _traced(made: MadeWith, forward: Mapping[str, str]) -> Iterator[tuple[str, Link]]:
+    """Lead the nodes of gradients to an op, or else to the call that the op is of."""
+    for name in filter(lambda name: _is_traced(made.creations[name]), made.creations):
+        if name in forward:
+            yield name, Link(forward[name], ForwardEvidence.AUTOGRAD_NODE)
+        elif (node := made.last_of_call(name)) is not None:
+            yield name, Link(node, ForwardEvidence.AUTOGRAD_NODE_OF_CALL)
 
 
 def gradient_of(stage: Stage) -> Lineages:
