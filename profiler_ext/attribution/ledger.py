@@ -1,8 +1,9 @@
 """Owns the ledger: the wall time of every step on every device, by what the device did.
 
 A step is bounded on the device (``trace/steps.py``), and what counts is what the device did in that
-time, whichever step enqueued it. Where launches overlap, the overlapped time counts once: for what computes or copies rather than for a collective, so that what
-is left of collectives is exposed communication; and else for the launch that started first.
+time, whichever step enqueued it. Where launches overlap, the overlapped time counts once: for what
+computes or copies rather than for a collective, so that what is left of collectives is exposed
+communication; and else for the launch that started first.
 """
 
 from __future__ import annotations
