@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 
 import torch
+import torch.fx
 
 from profiler_ext.capture.traces.module_paths import below, user_class, without_wrappers
 from profiler_ext.records import ModuleFrame, PartModules, PythonLines, Settings
@@ -78,7 +79,10 @@ def _named(path: str, names: list[str]) -> str:
 
 
 def _names(models: list[torch.nn.Module]) -> list[str]:
-    if len(models) < 2:
+    # A graph that a backend runs eagerly is a module of torch's, and no model beside the program's.
+    inner = map(without_wrappers, models)
+    programs = [each for each in inner if not isinstance(each, torch.fx.GraphModule)]
+    if len(programs) < 2:
         return [""] * len(models)
     classes = [user_class(model) for model in models]
     several = {each for each, times in Counter(classes).items() if times > 1}
