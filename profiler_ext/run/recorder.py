@@ -231,6 +231,16 @@ def _what_of_steps(request: Request) -> dict[str, Any]:
     }
 
 
+class _FirstThen:
+    """Is true or not when torch asks whether to close a step's mark, then whether to open one."""
+
+    def __init__(self, closes: bool, opens: bool) -> None:
+        self._answers = [opens, closes]
+
+    def __bool__(self) -> bool:
+        return self._answers.pop() if len(self._answers) > 1 else self._answers[0]
+
+
 class _ProfilerOfRun(profile):
     """The profiler of a recorder."""
 
@@ -238,16 +248,20 @@ class _ProfilerOfRun(profile):
         self._recorder = recorder
         super().__init__(**options)
         self._raw = RawTrace(recorder.folder)
+        self._is_marked = False
         self._guard.run("steps", self._mark_steps, 0)
+        self._guard.run("steps", profilers.mark_steps, self, self._is_marked)
 
     def step(self) -> None:
         self._guard.run("steps", self._mark_steps, self.step_num + 1)
         super().step()
+        self._guard.run("steps", profilers.mark_steps, self, self._is_marked)
 
     def _mark_steps(self, step: int) -> None:
         """Mark recorded steps only: a profiler of the program's would see the others' marks."""
-        is_chosen = self.schedule(step) is not ProfilerAction.NONE
-        profilers.mark_steps(self, is_chosen and self._recorder.window.is_marked(step))
+        was_marked, is_chosen = self._is_marked, self.schedule(step) is not ProfilerAction.NONE
+        self._is_marked = is_chosen and self._recorder.window.is_marked(step)
+        profilers.mark_steps(self, _FirstThen(was_marked, self._is_marked))
 
     def _asked(self) -> tuple[str, ...]:
         return ("run", *super()._asked())
