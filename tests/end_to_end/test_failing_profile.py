@@ -78,7 +78,14 @@ def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, wher
         "profiler.settings_of_process",
         *(
             f"putting_together.{part}"
-            for part in ("_graphs", "_compiles", "_gaps", "in_utf8", "_source_roots", "_learn")
+            for part in (
+                "switch.graphs",
+                "_compiles",
+                "_gaps",
+                "in_utf8",
+                "_source_roots",
+                "_learn",
+            )
         ),
         "generated_code._kept",
         "notebook_cells._with_cells",
@@ -142,7 +149,11 @@ def test_where_attribution_fails_the_recording_is_saved_and_attributed_by_who_re
 def of_run(kept: list[Any], folder: Path) -> Any:
     """Profile two steps of a loop as ``run`` does whose session will be in a folder."""
     recorder = SimpleNamespace(
-        is_wanted=lambda: True, take=kept.append, refuse=fails, folder=folder
+        is_wanted=lambda: True,
+        take=kept.append,
+        refuse=fails,
+        folder=folder,
+        window=SimpleNamespace(is_marked=lambda step: True, first=1),
     )
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
     prof = _ProfilerOfRun(recorder, schedule=schedule)
@@ -167,7 +178,7 @@ def test_a_step_of_run_counts_where_its_mark_fails(monkeypatch, tmp_path) -> Non
 
 @pytest.mark.usefixtures("shown")
 def test_where_run_makes_no_session_of_a_trace_it_keeps_torchs(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("profiler_ext.profiling.profiler.read_trace", fails)
+    monkeypatch.setattr("profiler_ext.profiling.torch_views.read_trace", fails)
     kept: list[Any] = []
     with pytest.warns(CaptureWarning, match="of ours"):
         prof = of_run(kept, tmp_path / "out")
@@ -178,7 +189,7 @@ def test_where_run_makes_no_session_of_a_trace_it_keeps_torchs(monkeypatch, tmp_
 
 @pytest.mark.usefixtures("shown")
 @pytest.mark.parametrize(
-    "where", ["profiling.profiler.read_trace", "profiling.turns.TakesTurns._takes_its_turn"]
+    "where", ["profiling.torch_views.read_trace", "profiling.turns.TakesTurns._takes_its_turn"]
 )
 def test_where_there_is_no_session_asking_for_it_says_why(monkeypatch, where: str) -> None:
     monkeypatch.setattr(f"profiler_ext.{where}", fails)

@@ -54,12 +54,14 @@ def merged(folder: Path) -> MergedSession:
 
 
 def parts_of(merged: MergedSession) -> pd.DataFrame:
-    """The parts of the first step, with their launches."""
+    """The parts of the first step, with their launches; paths are those within each model."""
     launches = merged.launches()
     first = launches[launches.step == launches.step.min()]
-    return merged.attribution().merge(
+    parts = merged.attribution().merge(
         first[["rank", "launch", "kind", "graph"]], on=["rank", "launch"]
     )
+    parts["module"] = parts.module.str.replace(r"^Model( \w+)?\.?", "", regex=True)
+    return parts
 
 
 def test_collectives_communicate_in_their_process_group(merged: MergedSession) -> None:

@@ -212,7 +212,7 @@ def test_after_a_second_ctrl_c_the_remark_says_what_is_kept(
     kept: str,
     there: set[str],
 ) -> None:
-    module = "profiling.profiler" if amid == "read_trace" else "sessions.output"
+    module = "profiling.torch_views" if amid == "read_trace" else "sessions.output"
     monkeypatch.setattr(f"profiler_ext.{module}.{amid}", twice_interrupted)
     with pytest.raises(KeyboardInterrupt):
         run("for _ in range(8): step()")
