@@ -30,6 +30,9 @@ def part_of(gm: torch.fx.GraphModule, whole: DynamoGraph) -> DynamoGraph | None:
     if tuple((f"argument {node.name}",) for node in given) == whole.arguments:
         return None
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
+    # Inputs are called p_0, p_1, ... where torch's cache keys are to be the same for equal graphs.
+    if digest_of(nodes, [fx.source_fns(node.meta) for node in nodes]) == whole.digest:
+        return None
     source_of = Sources(whole.roots, whole.own, whole.held, is_lost="modules" in whole.lost)
     paths = (whole.tensor_paths.get(inputs.source_name(node) or "") for node in given)
     return dataclasses.replace(
