@@ -103,10 +103,12 @@ def steps(
     return script
 
 
-def trained(analysis: Analysis, *before_ns: int) -> Analysis:
+def trained(analysis: Analysis, *before_ns: int, on_device: bool = False) -> Analysis:
     """Return an analysis whose steps took so long before they were recorded."""
     recording = analysis.recording
-    settings = replace(recording.settings, steps_before_ns=before_ns)
+    settings = replace(
+        recording.settings, steps_before_ns=before_ns, steps_before_on_device=on_device
+    )
     return replace(analysis, recording=replace(recording, settings=settings))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from profiler_ext.findings.facts import Facts
 from profiler_ext.findings.training import Training
 from tests.findings.stepping import US, Script, trained
@@ -103,10 +101,8 @@ def test_the_profilers_own_time_is_no_work_of_the_cpu_that_it_slows() -> None:
 
 
 def on_device(script: Script, *before_us: int) -> Training:
-    analysis = trained(script.analysis(), *(each * US for each in before_us))
-    recording = analysis.recording
-    told = replace(recording.settings, steps_before_on_device=True)
-    return Facts(replace(analysis, recording=replace(recording, settings=told))).training
+    before_ns = (each * US for each in before_us)
+    return Facts(trained(script.analysis(), *before_ns, on_device=True)).training
 
 
 def test_what_the_device_took_for_the_steps_before_is_what_a_step_takes() -> None:

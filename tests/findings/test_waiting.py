@@ -77,8 +77,9 @@ def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unreco
 
 
 def test_a_wait_costs_nothing_where_the_steps_before_took_no_longer_than_the_device() -> None:
-    before_ns = [905 * US] * 5  # Recorded, 1,400; laid out with a quicker CPU, more than 905 too.
-    assert is_silent(synchronisation.RULE, trained(behind(400), *before_ns))
+    before_ns = [905 * US] * 5  # Recorded, 1,400; replayed with a quicker CPU, more than 905 too.
+    fills = trained(behind(400), *before_ns, on_device=True)
+    assert is_silent(synchronisation.RULE, fills)
     assert not is_silent(synchronisation.RULE, behind(400))
 
 

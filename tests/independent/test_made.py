@@ -78,7 +78,7 @@ def _shares(analysis: Analysis) -> Any:
 
 def test_an_id_that_is_a_correlation_names_no_op(analysed) -> None:
     analysis = analysed("external_id_is_correlation")
-    assert ops(analysis) == [("aten::mm", "forward", "enclosing_op")]
+    assert ops(analysis) == [("aten::mm", "other", "enclosing_op")]
     assert [note for note in analysis.notes if "correlation ids" in note] == [
         "the external ids of this trace are correlation ids and name no op: each launch has the "
         "op around its launching call, on the thread of that call."
@@ -96,7 +96,7 @@ def test_a_trace_of_torch_1_9_is_read_like_todays(analysed) -> None:
     analysis = analysed("torch_1_9")
     assert [(step.number, step.wall_ns) for step in analysis.steps] == [(1, 355_500)]
     assert ops(analysis) == [
-        ("aten::mm", "forward", "launching_op"),
+        ("aten::mm", "forward", "differentiated_op"),
         ("aten::mm", "backward", "autograd_sequence_number"),
         ("aten::mm", "backward", "autograd_sequence_number"),
         (None, "other", ""),
