@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 _RELEASE = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,9}")
 
 
 def is_newer(version: str) -> bool:
-    """Tell whether a version, ``0.3.0`` or ``0.3.0.dev1``, is newer than this one."""
+    """Tell whether a version, ``0.4.0`` or ``0.4.0.dev1``, is newer than this one."""
     return _release(version) > _release(VERSION)
 
 
 def _release(version: str) -> tuple[int, ...]:
     found = _RELEASE.match(version)
     numbers = [int(number) for number in found[0].split(".")] if found else [0]
-    while numbers and not numbers[-1]:  # 0.2 is 0.2.0
+    while numbers and not numbers[-1]:  # 0.3 is 0.3.0
         numbers.pop()
     return tuple(numbers)

@@ -196,8 +196,8 @@ def test_a_session_of_a_newer_version_is_read_where_all_of_it_is_known(tmp_path)
 @pytest.mark.parametrize("changed", [{"cache_state": "dreamt"}, {"index": "first"}])
 def test_a_session_that_a_newer_version_wrote_is_told_with_its_version(tmp_path, changed):
     with pytest.raises(TraceError) as raised:
-        read_recording(_session_of(tmp_path, "0.3.0", **changed))
-    told = rf"was written by a newer profiler-ext \(0\.3\.0; this one is {VERSION}: .*\$.graphs"
+        read_recording(_session_of(tmp_path, "0.4.0", **changed))
+    told = rf"was written by a newer profiler-ext \(0\.4\.0; this one is {VERSION}: .*\$.graphs"
     assert re.search(told, str(raised.value))
     assert str(raised.value).endswith("); update profiler-ext to read it")
 

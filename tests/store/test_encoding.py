@@ -107,10 +107,10 @@ def test_a_record_of_another_version_is_read_where_all_of_it_is_known(version: s
 
 @pytest.mark.parametrize("change", [_with_new_word, _with_new_type])
 def test_what_a_newer_version_wrote_is_told_with_its_version(change: Callable[[Any], None]) -> None:
-    data = _of("0.3.0", change)
+    data = _of("0.4.0", change)
     told = (
         r"^found a provenance that was written by a newer profiler-ext "
-        rf"\(0\.3\.0; this one is {VERSION}: .*\); update profiler-ext to read it$"
+        rf"\(0\.4\.0; this one is {VERSION}: .*\); update profiler-ext to read it$"
     )
     with pytest.raises(NewerRecordError, match=told):
         from_bytes(data)
