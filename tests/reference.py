@@ -127,10 +127,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         "words.md": lambda: _page(texts.WORDS, *map(_vocabulary, words)),
         "formats.md": lambda: _page(texts.FORMATS, *map(_format, FORMATS), _texts()),
         "findings.md": lambda: _page(
-            texts.FINDINGS.format(least=LEAST_FRACTION),
-            MEASURED.read_text().strip(),
-            false_alarms(),
-            *map(_rule, RULES),
+            texts.FINDINGS.format(least=LEAST_FRACTION), *map(_rule, RULES)
         ),
         "answers.schema.json": lambda: json.dumps(json_schema(made_tables()), indent=1) + "\n",
         "torch.md": lambda: _page(texts.TORCH, _flags(), _told_by_number(), _told_by_data()),
@@ -140,6 +137,9 @@ def pages() -> Mapping[str, Callable[[], str]]:
         "reference/environment.md": lambda: _page(shell.VARIABLES, shell.variables()),
         "reference/communication.md": lambda: _page(
             communication.COMMUNICATION, communication.names()
+        ),
+        "trust/recommendations.md": lambda: _page(
+            texts.RECOMMENDATIONS, MEASURED.read_text().strip(), false_alarms()
         ),
         "reference/statuses.md": lambda: _page(shell.STATUSES_PAGE, shell.statuses()),
         "reference/errors.md": lambda: _page(shell.ERRORS, shell.error_slugs()),

@@ -114,7 +114,15 @@ finding has more than that part of a step at stake.
 - Findings that count the same time **say so** (`shared_with`): their times are not to be added.
 - Below {least:.0%} of a step and below 20 us, and below a tenth of a second of what each process
   spends once, **nothing is said**; what a rule lacks is said where
-  a rule could not be judged. A session without a finding says that it has none."""
+  a rule could not be judged. A session without a finding says that it has none.
+
+How well each rule's prediction held against the measured speedup of its remedy, and where rules were
+wrong, is in [measured recommendations](trust/recommendations.md)."""
+
+RECOMMENDATIONS = """# Measured recommendations
+
+What each [rule](../findings.md) predicted, and what its remedy won when both steps were timed. The
+rules themselves, with what each means and what to try, are in [findings](../findings.md)."""
 
 TORCH = """# What differs between torch versions
 
