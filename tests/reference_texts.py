@@ -116,7 +116,7 @@ finding has more than that part of a step at stake.
   spends once, **nothing is said**; what a rule lacks is said where
   a rule could not be judged. A session without a finding says that it has none.
 
-How well each rule's prediction held against the measured speedup of its remedy, and where rules were
+How each rule's prediction compares with the measured speedup of its remedy, and where rules were
 wrong, is in [measured recommendations](trust/recommendations.md)."""
 
 RECOMMENDATIONS = """# Measured recommendations
