@@ -1,4 +1,4 @@
-"""Owns the table of what the rules say of recorded sessions, for the page of findings."""
+"""The table of findings in recorded sessions, for the page of measured recommendations."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from tests.findings.said import sections
 _MOST_NAMED = 8
 ALARMS = """## False alarms
 
-What the rules say of {count} sessions that were recorded on H200s, one of them on an H100: the
-cases of `tests/cases`, the worked examples, ranks alone and merged, and steps of the trials above
-with their flaw and without. Each line of it was judged (`tests/findings/said.txt`, which a test
-holds), and each flaw is there: a case whose kernels take some microseconds is bound by its
-launches. Of twelve models whose layers differ by design `unlike_siblings` says nothing, and of
-micro-batches under CUDA graphs no rule does.
+What the rules report of {count} recorded sessions: the cases of `tests/cases`, the worked examples,
+ranks alone and merged, and steps of the trials above with their flaw and without, on H200s and one
+H100. Each finding was reviewed (`tests/findings/said.txt`, checked by a test); each flaw is real:
+a case whose kernels take microseconds is bound by its launches. `unlike_siblings` reports none of
+twelve models whose layers differ by design, and no rule reports micro-batches under CUDA graphs.
 
-When the worked examples and the two GPUs were read for the first time, 10 of the 32 findings of
-these 15 sessions were false alarms: what they told is as it should be, or their remedy would not
-have helped. So was one of the 126 of the others, of a region that is compiled by itself. All are
-mended, and more are not known:
+In the first review of the worked examples and the two GPUs 10 of 32 findings in 15 sessions were
+false alarms: what they reported is as it should be, or their remedy would not have helped. One of
+126 in the other sessions was, about a region that is compiled by itself. All are fixed, and no
+others are known:
 
-- `launch_bound` (2) told to launch faster where the CPU was in Python between steps for 28 of 36
-  ms;
-- `recompilation` (3) told that a stage is compiled with and without gradients;
-- `replay_copy` (1) told of two copies that run 3 us, as launching them costs the CPU more, which
-  no remedy spares;
-- `late_rank` (4) told stages of a pipeline, which wait for each other's messages, to merge their
-  sessions, which does not tell who came last.
+- `launch_bound` (2) recommended faster launches where the CPU was in Python between steps for 28 of
+  36 ms;
+- `recompilation` (3) reported a stage that is compiled with and without gradients;
+- `replay_copy` (1) reported two copies of 3 us for the CPU time of launching them, which no remedy
+  saves;
+- `late_rank` (4) recommended to merge the sessions of pipeline stages, which wait for messages:
+  merging does not show who came last.
 """
 
 
 def false_alarms() -> str:
-    """Return the section: each rule with how many sessions it speaks of, and which these are."""
+    """Return the section: each rule with how many sessions it reports, and which."""
     said = {
         name: {line.split()[0] for line in text.splitlines() if not line.startswith("not judged")}
         for name, text in sections().items()
@@ -40,7 +39,7 @@ def false_alarms() -> str:
         (rule.name, [name for name, rules in said.items() if rule.name in rules]) for rule in RULES
     ]
     lines = [f"| `{rule}` | {len(names)} | {_named(names)} |" for rule, names in rows]
-    table = "\n".join(("| rule | said of | namely |", "| --- | ---: | --- |", *lines))
+    table = "\n".join(("| rule | sessions | which |", "| --- | ---: | --- |", *lines))
     return f"{ALARMS.format(count=len(said))}\n{table}"
 
 
