@@ -74,10 +74,10 @@ _ROWS = {
 def _took_us(work: Callable[[], object], times: int) -> float:
     """Return what the CPU takes for a piece of work that is begun so many times."""
     synchronize()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(times):
         work()
-    taken = time.perf_counter() - begun
+    taken = time.perf_counter() - started
     synchronize()
     return 1e6 * taken / times
 
@@ -126,18 +126,18 @@ def _in_a_process(name: str, *, is_tiny: bool) -> tuple[Look, Look]:
     return before, after
 
 
-def _ratio(before: Look, after: Look, piece: str, beside: str | None = None) -> float:
+def _ratio(before: Look, after: Look, piece: str, baseline: str | None = None) -> float:
     """Return how much longer a piece takes afterwards, beside the loop if asked."""
     ratio = after[piece] / before[piece]
-    return ratio if beside is None else ratio / (after[beside] / before[beside])
+    return ratio if baseline is None else ratio / (after[baseline] / before[baseline])
 
 
 def tell(name: str, looks: Sequence[tuple[Look, Look]]) -> None:
     """Print a row's figures: medians over its processes, the least and the greatest."""
     for piece in ("step", "launch"):
-        for beside in (None, "loop"):
-            ratios = [_ratio(before, after, piece, beside) for before, after in looks]
-            words = f"{name}: {piece}{' beside a loop' if beside else ''}, after / before"
+        for baseline in (None, "loop"):
+            ratios = [_ratio(before, after, piece, baseline) for before, after in looks]
+            words = f"{name}: {piece}{' beside a loop' if baseline else ''}, after / before"
             print(figure_of(words, ratios, "x"), flush=True)
 
 

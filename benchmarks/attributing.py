@@ -42,11 +42,11 @@ def _sizes(largest: int, options: argparse.Namespace) -> list[int]:
 
 def _spent(recording: Recording) -> tuple[int, float]:
     """Return how many events a recording has, and the processor time that it takes."""
-    begun = time.process_time()
+    started = time.process_time()
     analysis = attribute(recording)
     for table in (tables.by_line, tables.by_module, tables.by_kernel):
         table(analysis)
-    return len(recording.trace.events), time.process_time() - begun
+    return len(recording.trace.events), time.process_time() - started
 
 
 def _figures(name: str, runs: list[tuple[int, int, float]]) -> list[Figure]:

@@ -30,7 +30,7 @@ _SHAPES = (
 _TINY = ((16, 32, 64),)
 
 
-class Heard:
+class AutotuneLog:
     """What autotuning measured, product by product."""
 
     def __init__(self) -> None:
@@ -85,12 +85,12 @@ def main() -> int:
     profiler_ext.enable()
     rows = []
     for shape in _TINY if options.tiny else _SHAPES:
-        heard = Heard()
-        select_algorithm.add_feedback_saver(heard)
+        autotune_log = AutotuneLog()
+        select_algorithm.add_feedback_saver(autotune_log)
         tuned = products(step_of(shape, device, max_autotune=True))
         select_algorithm.clear_feedback_savers()
         library = products(step_of(shape, device))
-        row = {"shape": shape, "measured": heard.measured, "tuned": tuned, "library": library}
+        row = {"shape": shape, "measured": autotune_log.measured, "tuned": tuned, "library": library}
         rows.append(row)
         print(json.dumps(row), flush=True)
     if options.out is not None:

@@ -105,8 +105,8 @@ def machine() -> str:
 
 
 def _processor() -> str:
-    told = Path("/proc/cpuinfo")
-    text = told.read_text() if told.exists() else ""
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1] if found else platform.processor() or platform.machine()
 

@@ -130,20 +130,20 @@ def paired(options: argparse.Namespace, kinds: list[str], folder: Path) -> list[
     both_sides = [(kind, side) for kind in kinds for side in (WITH, WITHOUT)]
     with ThreadPoolExecutor(cores.qsize()) as pool:
         list(pool.map(lambda job: runs.fill(*job), both_sides))
-        hooks = _told(pool, "within hooks", runs.timed, kinds, _TIMED_RUNS)
-        pairs = _told(pool, "pair", runs.pair, kinds, options.pairs)
+        hooks = _child_figures(pool, "within hooks", runs.timed, kinds, _TIMED_RUNS)
+        pairs = _child_figures(pool, "pair", runs.pair, kinds, options.pairs)
     return [each for kind in kinds for each in shown(kind, pairs[kind], hooks[kind])]
 
 
-def _told(
+def _child_figures(
     pool: Executor, what: str, run: Callable[[str, int], Any], kinds: list[str], count: int
 ) -> dict[str, list[Any]]:
     """Run each kind so many times, and print what each run told as it comes."""
     jobs = [(kind, number) for number in range(count) for kind in kinds]
     all_told: dict[str, list[Any]] = {kind: [] for kind in kinds}
-    for (kind, number), told in zip(jobs, pool.map(run, *zip(*jobs, strict=True)), strict=True):
-        all_told[kind] += [told] if told else []
-        print(f"{kind}, {what} {number}: {json.dumps(_rounded(told))}", flush=True)
+    for (kind, number), figures_of_child in zip(jobs, pool.map(run, *zip(*jobs, strict=True)), strict=True):
+        all_told[kind] += [figures_of_child] if figures_of_child else []
+        print(f"{kind}, {what} {number}: {json.dumps(_rounded(figures_of_child))}", flush=True)
     return all_told
 
 
@@ -151,10 +151,10 @@ def _twos(cores: list[int]) -> list[_Cores]:
     return list(zip(cores[::2], cores[1::2], strict=False)) or [(None, None)]
 
 
-def _rounded(told: Any) -> Any:
-    if isinstance(told, dict):
-        return {what: _rounded(each) for what, each in told.items()}
-    return round(told, 4) if isinstance(told, float) else told
+def _rounded(figures_of_child: Any) -> Any:
+    if isinstance(figures_of_child, dict):
+        return {what: _rounded(each) for what, each in figures_of_child.items()}
+    return round(figures_of_child, 4) if isinstance(figures_of_child, float) else figures_of_child
 
 
 def shown(
@@ -192,12 +192,12 @@ def remember(options: argparse.Namespace, folder: Path) -> list[Figure]:
     """Return what is held for each FX node after a cold and a warm start, and what is stored."""
     figures = []
     for state in ("cold", "warm"):
-        told = in_child(options, "memory", HELD, folder / "memory")
-        nodes = sum(told["nodes"])
+        figures_of_child = in_child(options, "memory", HELD, folder / "memory")
+        nodes = sum(figures_of_child["nodes"])
         per = {
-            f"{name} a profile asks": told[f"held {name}"] / nodes for name in ("before", "after")
+            f"{name} a profile asks": figures_of_child[f"held {name}"] / nodes for name in ("before", "after")
         }
-        per["record on the artifact"] = sum(told["record bytes"]) / nodes
+        per["record on the artifact"] = sum(figures_of_child["record bytes"]) / nodes
         figures += [Figure(f"{state}: {what}, a node", each, "B") for what, each in per.items()]
     stored = list((folder / "memory" / "profiler_ext").rglob("*.pxpr"))
     total = sum(file.stat().st_size for file in stored)

@@ -32,8 +32,8 @@ from benchmarks.processes import Spent, spent
 from benchmarks.quick_figures import QUICK, Quick
 from benchmarks.recordings import GPT, ROOT, environment, folder
 from benchmarks.tiling import tile
-from profiler_ext.comparison.student import quantile, two_sided
-from profiler_ext.comparison.uncertainty import FALSE_DISCOVERIES, RUNS_AGREE, false_discoveries
+from profiler_ext.comparison.student import quantile, two_sided_p_value
+from profiler_ext.comparison.uncertainty import FALSE_DISCOVERY_RATE, MIN_RUN_DEVIATION, benjamini_hochberg
 
 _BOTH_TAILS = 0.05
 Sides = tuple[Path, Path]
@@ -69,7 +69,7 @@ class Change:
         Args:
             q_value: the rate of false discoveries at which it is one.
         """
-        if q_value > FALSE_DISCOVERIES:
+        if q_value > FALSE_DISCOVERY_RATE:
             return f"no difference (one of {(self.high / self.low) ** 0.5 - 1:.1%} would be seen)"
         return ("faster", "slower")[self.ratio > 1] if self.unit == "s" else self._of_memory()
 
@@ -88,11 +88,11 @@ def change(name: str, unit: str, pairs: Sequence[tuple[float, float]]) -> Change
     logarithms = [math.log(head / base) for base, head in pairs]
     freedom = len(pairs) - 1
     # Few runs can agree by chance, so they are taken to differ a little.
-    error = max(stdev(logarithms), RUNS_AGREE) / math.sqrt(len(pairs))
+    error = max(stdev(logarithms), MIN_RUN_DEVIATION) / math.sqrt(len(pairs))
     mean, reach = fmean(logarithms), error * quantile(_BOTH_TAILS, freedom)
     base, head = (median(side) for side in zip(*pairs, strict=True))
     low, high = math.exp(mean - reach), math.exp(mean + reach)
-    p_value = two_sided(mean / error, freedom)
+    p_value = two_sided_p_value(mean / error, freedom)
     return Change(name, unit, base, head, math.exp(mean), low, high, p_value, len(pairs))
 
 
@@ -102,7 +102,7 @@ def judged(changes: Sequence[Change]) -> list[tuple[Change, str]]:
     Args:
         changes: all of them.
     """
-    q_values = false_discoveries(np.array([each.p_value for each in changes]))
+    q_values = benjamini_hochberg(np.array([each.p_value for each in changes]))
     return [(each, each.verdict(q)) for each, q in zip(changes, q_values.tolist(), strict=True)]
 
 

@@ -60,9 +60,9 @@ class Clock:
 
 def compile_once(options: argparse.Namespace) -> dict[str, object]:
     """Compile a model here; return what it took."""
-    clock, whole = Clock(), CompileHooks.observations
+    clock, original = Clock(), CompileHooks.observations
     if options.child == "timed":
-        CompileHooks.observations = lambda self: map(clock.timed, whole(self))  # type: ignore[method-assign]
+        CompileHooks.observations = lambda self: map(clock.timed, original(self))  # type: ignore[method-assign]
     elif options.child == "without":
         CompileHooks.observations = lambda self: iter(())  # type: ignore[method-assign]
     profiler_ext.enable()

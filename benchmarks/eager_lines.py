@@ -77,11 +77,11 @@ def step_of(options: argparse.Namespace) -> Step:
 def step_taken(step: Step) -> Taken:
     """Run a step and wait for the device."""
     synchronize()
-    begun, of_thread = time.perf_counter(), time.thread_time()
+    started, of_thread = time.perf_counter(), time.thread_time()
     step()
     of_thread = time.thread_time() - of_thread
     synchronize()
-    return Taken((time.perf_counter() - begun) * 1e3, of_thread * 1e3)
+    return Taken((time.perf_counter() - started) * 1e3, of_thread * 1e3)
 
 
 def block(step: Step, steps: int, lines: RecordedLines | None) -> list[Taken]:

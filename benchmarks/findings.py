@@ -49,7 +49,7 @@ MOST_STEPS = 40
 
 def tried(case: Case | OnceCase, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
     """Return what a case came to; a failure of it is part of that."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     try:
         if isinstance(case, OnceCase):
             outcome = _tried_once(case, sizes)
@@ -58,7 +58,7 @@ def tried(case: Case | OnceCase, sizes: Sizes, rounds: int, out: Path | None) ->
     except Exception as error:
         traceback.print_exc()
         outcome = Outcome(case.rule, case.words, failure=f"{type(error).__name__}: {error}"[:200])
-    print(f"{case.rule}: {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
+    print(f"{case.rule}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
     torch._dynamo.reset()
     gc.collect()
     if sizes.device == "cuda":
@@ -161,12 +161,12 @@ def _timed(pair: Pair, turn: int) -> tuple[float, float]:
 def _block(step: Step) -> float:
     step()
     synchronize()
-    begun, count = time.perf_counter(), 0
-    while count < MOST_STEPS and (count < 3 or time.perf_counter() - begun < BLOCK_S):
+    started, count = time.perf_counter(), 0
+    while count < MOST_STEPS and (count < 3 or time.perf_counter() - started < BLOCK_S):
         step()
         count += 1
     synchronize()
-    return 1e3 * (time.perf_counter() - begun) / count
+    return 1e3 * (time.perf_counter() - started) / count
 
 
 def main() -> int:

@@ -69,8 +69,8 @@ def outcome_of(
         remedied_ms=statistics.median(after for _, after in times),
         gain_ms=statistics.median(gains),
         gain_quartiles_ms=_quartiles(gains),
-        others=_said(flawed.found, rule),
-        on_remedied=_said([each for each in remedied.found if each.rule == rule]),
+        others=_predicted_text(flawed.found, rule),
+        on_remedied=_predicted_text([each for each in remedied.found if each.rule == rule]),
     )
 
 
@@ -82,7 +82,7 @@ def _quartiles(gains: list[float]) -> tuple[float, float]:
     return first, third
 
 
-def _said(found: Iterable[Finding], besides: str = "") -> str:
+def _predicted_text(found: Iterable[Finding], besides: str = "") -> str:
     """Return the findings of all rules but one, each with its milliseconds."""
     named = (f"{f.rule} {f.at_stake_ns / 1e6:.2f}" for f in found if f.rule != besides)
     return ", ".join(named)

@@ -63,18 +63,18 @@ def _timed(step: Step, sizes: Sizes) -> float:
     step()
     synchronize()
     dist.barrier()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     step()
     synchronize()
-    took = torch.tensor([time.perf_counter() - begun])
+    took = torch.tensor([time.perf_counter() - started])
     count = torch.tensor([min(MOST_STEPS, max(3, int(BLOCK_S / float(took))))], device=sizes.device)
     dist.broadcast(count, 0)
     dist.barrier()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(int(count)):
         step()
     synchronize()
-    return 1e3 * (time.perf_counter() - begun) / int(count)
+    return 1e3 * (time.perf_counter() - started) / int(count)
 
 
 def main() -> int:

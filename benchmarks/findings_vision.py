@@ -256,10 +256,10 @@ def main() -> int:
     if options.quiet is None:
         return tell(CASES, options)
     sizes = sizes_of(options)
-    said = {name: quiet(name, sizes, options.out) for name in options.quiet or QUIET}
-    for name, words in said.items():
+    findings_by_program = {name: quiet(name, sizes, options.out) for name in options.quiet or QUIET}
+    for name, words in findings_by_program.items():
         print(f"{name}: {'; '.join(words) or 'nothing'}", flush=True)
-    return 1 if any(said.values()) else 0
+    return 1 if any(findings_by_program.values()) else 0
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class RankCase:
 
 def after_backward(sizes: Sizes) -> Pair:
     """Each gradient is reduced by itself when the backward is over; DDP does it meanwhile."""
-    alone, beside = (wide(sizes) for _ in range(2))
+    alone, ddp_model = (wide(sizes) for _ in range(2))
     x = rows(sizes)
     optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-5, fused=sizes.device == "cuda")
 
@@ -43,18 +43,18 @@ def after_backward(sizes: Sizes) -> Pair:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    ranked = DistributedDataParallel(beside, gradient_as_bucket_view=True)
+    ranked = DistributedDataParallel(ddp_model, gradient_as_bucket_view=True)
     return Pair(step, training(ranked, forward=lambda: loss(ranked, x)))
 
 
 def one_unit(sizes: Sizes) -> Pair:
     """FSDP gathers the whole model before its first layer; each layer is gathered by itself."""
-    whole, each = wide(sizes), wide(sizes)
+    one_unit_model, each = wide(sizes), wide(sizes)
     for layer in each:
         fully_shard(layer)
-    fully_shard(whole)
+    fully_shard(one_unit_model)
     fully_shard(each)
-    return pair(sizes, whole, each)
+    return pair(sizes, one_unit_model, each)
 
 
 def gathered_twice(sizes: Sizes) -> Pair:

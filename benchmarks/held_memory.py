@@ -15,13 +15,13 @@ def held() -> dict[str, Any]:
     capture = switch.current()
     assert capture is not None
     gc.collect()
-    before, riding = sized([capture]), [_record_bytes(kept) for kept in capture._registry._graphs]
+    before, on_artifact = sized([capture]), [_record_bytes(kept) for kept in capture._registry._graphs]
     graphs = capture.graphs
     gc.collect()
     return {
         "nodes": [len(graph.nodes) for graph in graphs],
         "states": [graph.cache_state.value for graph in graphs],
-        "record bytes": riding,
+        "record bytes": on_artifact,
         "held before": before,
         "held after": sized([capture]),
     }
@@ -29,7 +29,7 @@ def held() -> dict[str, Any]:
 
 def _record_bytes(kept: Any) -> int:
     artifact = kept._artifact
-    return len(artifact.sealed.data if artifact.sealed else artifact.riding or b"")
+    return len(artifact.sealed.data if artifact.sealed else artifact.on_artifact or b"")
 
 
 def sized(roots: Iterable[object]) -> int:

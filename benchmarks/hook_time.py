@@ -53,14 +53,14 @@ class HookTime:
     def begin(self) -> None:
         """Have every hook timed that is installed from here on."""
         gc.callbacks.append(self._collected)
-        wrap, told, callback = Guard.wrap, Guard.wrap_results, Guard.callback
+        wrap, on_result, callback = Guard.wrap, Guard.wrap_results, Guard.callback
         timed = self._timed
 
         def wrapped(guard: Guard, original: Any, hook: str, observe: Any, switch: Any) -> Any:
             return wrap(guard, original, hook, self._observing(hook, observe), switch)
 
         def results(guard: Guard, original: Any, hook: str, each: Results, switch: Any) -> Any:
-            return told(guard, original, hook, Results(timed(hook, each.told)), switch)
+            return on_result(guard, original, hook, Results(timed(hook, each.on_result)), switch)
 
         def called_back(guard: Guard, hook: str, function: Any) -> Any:
             return callback(guard, hook, timed(hook, function))
@@ -69,11 +69,11 @@ class HookTime:
         Guard.wrap_results = results  # type: ignore[method-assign,assignment]
         Guard.callback = called_back  # type: ignore[method-assign,assignment]
 
-    def _collected(self, phase: str, told: dict[str, int]) -> None:
+    def _collected(self, phase: str, on_result: dict[str, int]) -> None:
         here, now_ns = self._depth, time.thread_time_ns()
         if phase == "start":
             here.collecting_ns = now_ns
-        elif told["generation"] == _FULL:
+        elif on_result["generation"] == _FULL:
             here.collected_ns += now_ns - here.collecting_ns
 
     def _timed(self, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -140,7 +140,7 @@ def timed(step: Step) -> float:
     return 1e3 * (time.perf_counter() - began) / STEPS
 
 
-def told_ms(session: profiler_ext.Session, causes: tuple[IdleCause, ...]) -> float:
+def reported_ms(session: profiler_ext.Session, causes: tuple[IdleCause, ...]) -> float:
     """Return the idle time of some causes in a usual step."""
     idle = session.analysis.idle
     chosen = idle.cause.where(*causes)
@@ -158,9 +158,9 @@ def tried(case: Case, rounds: int, out: Path | None) -> str:
     pairs = [(timed(case.flawed), timed(case.remedied)) for _ in range(rounds)]
     saved = statistics.median(flawed - remedied for flawed, remedied in pairs)
     flawed_ms = statistics.median(flawed for flawed, _ in pairs)
-    told = told_ms(recorded(case.flawed, 4, warm_up=1), case.causes)
+    told = reported_ms(recorded(case.flawed, 4, warm_up=1), case.causes)
     session = recorded(case.flawed, 4, warm_up=1)
-    left = told_ms(recorded(case.remedied, 4, warm_up=1), case.causes)
+    left = reported_ms(recorded(case.remedied, 4, warm_up=1), case.causes)
     if out is not None:
         name = case.name.replace(" ", "_").replace(",", "")
         rank = int(os.environ.get("RANK", "0"))

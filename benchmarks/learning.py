@@ -42,7 +42,7 @@ _WAYS: dict[str, Callable[[], object]] = {
     "enable(), learnt before": switch.enable,
     "PROFILER_EXT=1, learnt before": lambda: switch.enable(learn=False),
 }
-_TOLD = ["launch", "node", "file", "line", "gap"]
+_COMPARED_COLUMNS = ["launch", "node", "file", "line", "gap"]
 
 
 class Stage(nn.Module):
@@ -135,12 +135,12 @@ def _step_ms(step: Step) -> float:
     return statistics.median(took_ms)
 
 
-def _told(step: Step) -> dict[str, Any]:
+def _compared_rows(step: Step) -> dict[str, Any]:
     """Return what is said of each launch of a recorded step, and by which evidence."""
     session = recorded(step, _RECORDED)
     launches, shares = session.launches(), session.attribution()
     names = shares.launch.map(launches.set_index("launch").name)
-    rows = shares[_TOLD].assign(name=names).astype(object).where(shares[_TOLD].notna(), None)
+    rows = shares[_COMPARED_COLUMNS].assign(name=names).astype(object).where(shares[_COMPARED_COLUMNS].notna(), None)
     by = launches.groupby("evidence").duration_ns.sum()
     gaps = launches[launches.gap.notna()].groupby("gap").duration_ns.sum()
     part = {str(k): round(int(v) / int(launches.duration_ns.sum()), 4) for k, v in by.items()}
@@ -165,7 +165,7 @@ def tried(model: str, way: str, device: str) -> dict[str, Any]:
         step()
     took = {"profilers": len(begun), "before_us": before_us, "after_us": _launch_us(device)}
     took["step_ms"] = _step_ms(step)
-    return took | (_told(step) if switch.current() else {})
+    return took | (_compared_rows(step) if switch.current() else {})
 
 
 def _part(model: str, way: str, cores: str, is_tiny: bool, cache: str) -> dict[str, Any]:
@@ -178,17 +178,17 @@ def _part(model: str, way: str, cores: str, is_tiny: bool, cache: str) -> dict[s
     )
     if done.returncode:
         return {"failed": done.stderr[-2000:]}
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
-def _row(model: str, way: str, said: dict[str, Any], first: dict[str, Any]) -> str:
-    if "failed" in said:
-        return f"| {model} | {way} | failed: {said['failed']} |"
-    times = f"{said['before_us']:.2f} | {said['after_us']:.2f} | {said['step_ms']:.3f}"
-    same = str(said["rows"] == first.get("rows")) if "rows" in said else ""
-    told = f"{len(said.get('rows', ()))} | {same} | {said.get('evidence')} | {said.get('gaps')}"
-    return f"| {model} | {way} | {said['profilers']} | {times} | {told} |"
+def _row(model: str, way: str, measured: dict[str, Any], first: dict[str, Any]) -> str:
+    if "failed" in measured:
+        return f"| {model} | {way} | failed: {measured['failed']} |"
+    times = f"{measured['before_us']:.2f} | {measured['after_us']:.2f} | {measured['step_ms']:.3f}"
+    same = str(measured["rows"] == first.get("rows")) if "rows" in measured else ""
+    told = f"{len(measured.get('rows', ()))} | {same} | {measured.get('evidence')} | {measured.get('gaps')}"
+    return f"| {model} | {way} | {measured['profilers']} | {times} | {told} |"
 
 
 def _cores(at: int, of: int) -> str:
@@ -229,8 +229,8 @@ def _every(models: list[str], is_tiny: bool) -> dict[str, dict[str, Any]]:
                 for at, model in enumerate(models)
             }
             for model, answer in asked.items():
-                every[model][way] = said = answer.result()
-                print(_row(model, way, said, next(iter(every[model].values()))), flush=True)
+                every[model][way] = measured = answer.result()
+                print(_row(model, way, measured, next(iter(every[model].values()))), flush=True)
     return every
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from profiler_ext.attribution.collectives import collectives_of, ends_ns, starts_ns
 from profiler_ext.exporters.formats import FILE_NAME
-from profiler_ext.exporters.tables.sites import main_places
+from profiler_ext.exporters.tables.sites import largest_places
 from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.records import Analysis, Ints, Recording
 from profiler_ext.sessions.session import Session
@@ -95,7 +95,7 @@ def template_of(path: Path) -> Template:
     own = collectives_of(analysis)
     order = np.argsort(starts_ns(own), kind="stable")
     places = [(place.file, place.line) for place in analysis.places]
-    main = [places[at] for at in main_places(analysis).tolist()]
+    main = [places[at] for at in largest_places(analysis).tolist()]
     spent: dict[tuple[str, int], int] = {}
     for at, where in enumerate(main):
         if where[0] and launches.kind[at] != "communication":

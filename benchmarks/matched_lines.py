@@ -52,8 +52,8 @@ def _judged(
     functions: tuple[Mapping[int, str], Mapping[int, str]],
     chance: random.Random,
 ) -> Counter[str]:
-    truth = _alignment(*sides)
-    back = {to: number for number, to in truth.items()}
+    expected = _alignment(*sides)
+    back = {to: number for number, to in expected.items()}
     often, too = chance.choice(_KNOWN), chance.choice(_KNOWN_TOO)
     base = {n for n in functions[0] if _runs(sides[0][n - 1]) and chance.random() < often}
     head = {
@@ -68,14 +68,14 @@ def _judged(
     ]
     found = match_in_file(texts[0], texts[1])
     counts = Counter(
-        _verdict(truth, back, sides, number, to, why) for number, (to, why) in found.items()
+        _verdict(expected, back, sides, number, to, why) for number, (to, why) in found.items()
     )
-    counts["missed"] = sum(truth.get(number) in head and number not in found for number in base)
+    counts["missed"] = sum(expected.get(number) in head and number not in found for number in base)
     return counts
 
 
 def _verdict(
-    truth: Mapping[int, int],
+    expected: Mapping[int, int],
     back: Mapping[int, int],
     sides: list[list[str]],
     number: int,
@@ -83,11 +83,11 @@ def _verdict(
     why: Match,
 ) -> str:
     if why is Match.EDITED:
-        is_of_none = number not in truth and to not in back
+        is_of_none = number not in expected and to not in back
         return "edited" if is_of_none else "edited, but another line"
-    if truth.get(number) == to:
+    if expected.get(number) == to:
         return "right"
-    is_of_none = number not in truth and to not in back
+    is_of_none = number not in expected and to not in back
     same_text = sides[0][number - 1].split() == sides[1][to - 1].split()
     return "moved out of order" if is_of_none and same_text else "wrong"
 

@@ -86,12 +86,12 @@ def _ended(process: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
-            return max(seen, _told_bytes(usage)), process.returncode, usage
+            return max(seen, _reported_bytes(usage)), process.returncode, usage
         seen = max(seen, _resident_bytes(process.pid))
         time.sleep(_LOOK_S)
 
 
-def _told_bytes(usage: resource.struct_rusage) -> int:
+def _reported_bytes(usage: resource.struct_rusage) -> int:
     """Return what the system tells of a process: until it began its program, it was as we are."""
     ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return usage.ru_maxrss << 10 if usage.ru_maxrss > ours else 0

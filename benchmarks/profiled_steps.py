@@ -199,7 +199,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length", type=int, default=512)
 
 
-def told_model(options: argparse.Namespace) -> str:
+def cpu_model(options: argparse.Namespace) -> str:
     """Say what is trained.
 
     Args:
@@ -216,7 +216,7 @@ def main() -> None:
     step = compiled_step(options)
     for _ in range(NOT_COUNTED):
         step()
-    print(told_model(options), flush=True)
+    print(cpu_model(options), flush=True)
     figures: list[Figure] = []
     for part in _parts(step, options):
         tell(part)

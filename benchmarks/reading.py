@@ -63,7 +63,7 @@ def main() -> None:
         print(json.dumps(told))
         return
     found = [figure for packed in (False, True) for figure in _by_events(options, packed)]
-    tell([*found, *_beside_torch(options.rounds)], options.json)
+    tell([*found, *_compared_with_torch(options.rounds)], options.json)
 
 
 def _by_events(options: argparse.Namespace, packed: bool) -> list[Figure]:
@@ -122,7 +122,7 @@ def _read(path: Path) -> tuple[int, float, int]:
     return len(recording.trace.raw), seconds, peak
 
 
-def _beside_torch(rounds: int) -> list[Figure]:
+def _compared_with_torch(rounds: int) -> list[Figure]:
     runs = [_in_a_process("--after-a-profile") for _ in range(rounds)]
     ratios = [reading / export for _, export, reading in runs]
     return [

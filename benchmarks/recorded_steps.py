@@ -29,7 +29,7 @@ import torch
 import profiler_ext
 from benchmarks.figures import Figure, add_json, tell, write
 from benchmarks.pairs import WITH, interval, sides_of_turn
-from benchmarks.profiled_steps import NOT_COUNTED, add_model, compiled_step, told_model
+from benchmarks.profiled_steps import NOT_COUNTED, add_model, compiled_step, cpu_model
 from benchmarks.steps import Step, synchronize
 from profiler_ext.capture.called_modules import CalledModules
 from profiler_ext.isolation.guard import Guard
@@ -251,7 +251,7 @@ def main() -> None:
     step = compiled_step(options)
     for _ in range(NOT_COUNTED):
         step()
-    print(told_model(options), flush=True)
+    print(cpu_model(options), flush=True)
     figures = marks_us(step, 50)
     tell(figures)
     for lines in options.lines or ["on"]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import profiler_ext
 from profiler_ext.errors import ProfilerExtError
-from profiler_ext.records import Analysis, LedgerCategory, Scope
+from profiler_ext.records import Analysis, BreakdownCategory, Scope
 
 _FILES = ("*.pt.trace.json.gz", "*.pt.trace.json")
 _Session = profiler_ext.Session | profiler_ext.MergedSession
@@ -40,7 +40,7 @@ def off_in_steps(analysis: Analysis) -> Iterator[str]:
             if sum(line.duration_ns for line in own) != step.wall_ns:
                 yield "the ledger"
             in_ledger = sum(
-                line.duration_ns for line in own if line.category is LedgerCategory.IDLE
+                line.duration_ns for line in own if line.category is BreakdownCategory.IDLE
             )
             pieces = (idle.step == step.number) & (idle.device == device)
             if int(idle.duration_ns[pieces].sum()) != in_ledger:

@@ -8,7 +8,7 @@ from profiler_ext.kineto.names import graph_key, is_graph_marker
 from profiler_ext.records import GraphInstance
 
 PYTHON = "Python outside of any op"
-_MOST_LETTERS = 48
+_MAX_CHARS = 48
 
 
 class ActivityNames:
@@ -32,8 +32,8 @@ class ActivityNames:
             return PYTHON
         if is_graph_marker(activity):
             return self._graph(graph_key(activity))
-        is_long = len(activity) > _MOST_LETTERS
-        return f"{activity[: _MOST_LETTERS - 1]}…" if is_long else activity
+        is_long = len(activity) > _MAX_CHARS
+        return f"{activity[: _MAX_CHARS - 1]}…" if is_long else activity
 
     def _graph(self, key: str | None) -> str:
         """Return a graph's name; one that bypassed torch's cache has no key, and tells no graph."""

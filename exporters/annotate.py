@@ -14,21 +14,21 @@ from profiler_ext.exporters.answers.parts import FileEntry, SourceLine
 from profiler_ext.exporters.console import text_console
 from profiler_ext.exporters.display_text import PHASE_STYLES, short_path, short_phase, time_text
 from profiler_ext.exporters.headings import heading, heading_of_ranks
-from profiler_ext.exporters.printed import PRINTED
+from profiler_ext.exporters.printed import PRINT_FORMATS
 from profiler_ext.exporters.rich_parts import Console, Text
 from profiler_ext.exporters.sources import SourceFile, sources_of_ranks
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 
-FORMATS = tuple(each.name for each in PRINTED if each.is_of_source)
+FORMATS = tuple(each.name for each in PRINT_FORMATS if each.is_of_source)
 _TIME_WIDTH = 7
 _TAB = 4
 Times = Mapping[Phase, int]
 
 
 @dataclass(frozen=True, slots=True)
-class AnnotatedFile:
+class AnnotatedSourceFile:
     """One source file and what its lines cost.
 
     Attributes:
@@ -47,7 +47,7 @@ class AnnotatedFile:
 
 def annotated(
     analyses: Sequence[Analysis], texts: Mapping[str, str], files: Sequence[str] = ()
-) -> list[AnnotatedFile]:
+) -> list[AnnotatedSourceFile]:
     """Return the source files that took device time, the user's own first.
 
     Args:
@@ -62,10 +62,10 @@ def annotated(
         UsageError: A name fits no file.
     """
     times = _times(analyses)
-    every = [AnnotatedFile(f, times.get(f.path, {})) for f in sources_of_ranks(analyses, texts)]
+    all_files = [AnnotatedSourceFile(f, times.get(f.path, {})) for f in sources_of_ranks(analyses, texts)]
     if not files:
-        return [each for each in every if each.times]
-    return [each for name in files for each in _named(name, every)]
+        return [each for each in all_files if each.times]
+    return [each for name in files for each in _named(name, all_files)]
 
 
 def annotate(
@@ -120,10 +120,10 @@ def print_annotated(
         UsageError: A name fits no file.
     """
     chosen = annotated(analyses, texts, files)
-    told = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
-    _say(console, Text(told, style="bold"))
+    heading_text = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
+    _print_line(console, Text(heading_text, style="bold"))
     if not chosen:
-        _say(console, Text("No device time was led to a source line."))
+        _print_line(console, Text("No device time was led to a source line."))
     for each in chosen:
         _print_file(each, analyses, console)
 
@@ -137,38 +137,38 @@ def _times(analyses: Sequence[Analysis]) -> dict[str, dict[int, Times]]:
     return times
 
 
-def _named(name: str, every: Iterable[AnnotatedFile]) -> list[AnnotatedFile]:
+def _named(name: str, all_files: Iterable[AnnotatedSourceFile]) -> list[AnnotatedSourceFile]:
     def fits(path: str) -> bool:
         return path == name or path.replace("\\", "/").endswith("/" + name.removeprefix("./"))
 
-    every = list(every)
-    named = [each for each in every if fits(each.source.path)]
+    all_files = list(all_files)
+    named = [each for each in all_files if fits(each.source.path)]
     if not named:
-        known = ", ".join(printable(each.source.path) for each in every) or "none"
+        known = ", ".join(printable(each.source.path) for each in all_files) or "none"
         raise UsageError(f"the session has no source file {name!r}; it has: {known}")
     return named
 
 
-def _print_file(each: AnnotatedFile, analyses: Sequence[Analysis], console: Console) -> None:
+def _print_file(each: AnnotatedSourceFile, analyses: Sequence[Analysis], console: Console) -> None:
     name = short_path(each.source.path, analyses[0].recording.settings)
     count = len({step.number for analysis in analyses for step in analysis.steps})
     ranks = f" of {len(analyses)} ranks" if len(analyses) > 1 else ""
     steps = f"{count} step{'s' if count != 1 else ''}{ranks}"
     title = f"{name}: {time_text(each.duration_ns)} in {steps}"
     console.print()
-    _say(console, Text(printable(title), style="bold"))
+    _print_line(console, Text(printable(title), style="bold"))
     if each.source.missing:
-        _say(
+        _print_line(
             console,
             Text(f"only the recorded lines are known: {each.source.missing}", style="yellow"),
         )
     phases = [p for p in Phase if any(p in times for times in each.times.values())]
-    _say(console, _heads(phases))
+    _print_line(console, _heads(phases))
     before = 0
     for number, text in each.source.lines.items():
         if before and number > before + 1:
-            _say(console, Text(f"{'':{_margin(phases)}}   ...", style="dim"))
-        _say(console, _line(number, text, each.times.get(number, {}), phases))
+            _print_line(console, Text(f"{'':{_margin(phases)}}   ...", style="dim"))
+        _print_line(console, _line(number, text, each.times.get(number, {}), phases))
         before = number
 
 
@@ -193,15 +193,15 @@ def _margin(phases: Sequence[Phase]) -> int:
     return sum(len(_cell(0, phase)) + 2 for phase in phases)
 
 
-def _say(console: Console, line: Text) -> None:
+def _print_line(console: Console, line: Text) -> None:
     console.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def _answer(files: Iterable[AnnotatedFile]) -> AnnotatedSource:
+def _answer(files: Iterable[AnnotatedSourceFile]) -> AnnotatedSource:
     return AnnotatedSource(files=[_entry(each) for each in files])
 
 
-def _entry(each: AnnotatedFile) -> FileEntry:
+def _entry(each: AnnotatedSourceFile) -> FileEntry:
     lines = [
         SourceLine(line=number, text=text, phases_ns=_by_phase(each.times.get(number, {})))
         for number, text in each.source.lines.items()

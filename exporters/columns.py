@@ -12,8 +12,8 @@ from profiler_ext.printable import printable
 
 BETWEEN = 2
 ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
-_MATTERS = 3
-_FEWEST_LETTERS = 8
+_PRIORITY_LIMIT = 3
+_MIN_NAME_WIDTH = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 Row = Mapping[str, Any]
 
@@ -94,22 +94,22 @@ def fitting(numbers: Sequence[Number], names: Sequence[Name], width: int) -> lis
     wanted = sum(min(max(each.least, each.wanted), each.longest) for each in names)
     wanted += BETWEEN * (len(names) - 1)
     chosen: list[Number] = []
-    for some in _together(numbers):
+    for some in _by_priority(numbers):
         groups = {each.group for each in some} - {""}
         with_these = [*(each for each in chosen if each.stands_for not in groups), *some]
         taken = sum(column.width + BETWEEN for column in with_these)
         order = some[0].order
-        if order == 0 or taken + (least if order <= _MATTERS else wanted) <= width:
+        if order == 0 or taken + (least if order <= _PRIORITY_LIMIT else wanted) <= width:
             chosen = with_these
     return [each for each in numbers if each in chosen]
 
 
-def _together(numbers: Sequence[Number]) -> list[list[Number]]:
+def _by_priority(numbers: Sequence[Number]) -> list[list[Number]]:
     """Return the columns by order, those of one group at the place of its first."""
-    found: dict[tuple[int, object], list[Number]] = {}
+    groups_found: dict[tuple[int, object], list[Number]] = {}
     for at, each in enumerate(numbers):
-        found.setdefault((each.order, each.group or at), []).append(each)
-    return sorted(found.values(), key=lambda some: some[0].order)
+        groups_found.setdefault((each.order, each.group or at), []).append(each)
+    return sorted(groups_found.values(), key=lambda some: some[0].order)
 
 
 def name_widths(names: Sequence[Name], room: int) -> list[int]:
@@ -124,7 +124,7 @@ def name_widths(names: Sequence[Name], room: int) -> list[int]:
         second = others[0]
         own = min(first.longest, max(first.least, room - BETWEEN - second.longest))
         left = min(second.longest, room - BETWEEN - own)
-        if left >= min(second.longest, _FEWEST_LETTERS):
+        if left >= min(second.longest, _MIN_NAME_WIDTH):
             return [own, left]
     return [max(min(first.longest, room), 1)]
 
@@ -150,13 +150,13 @@ def table_of(
         heading = Text(column.heading, style=column.style)
         table.add_column(heading, justify=column.justify, width=column.width)
     for at, row in enumerate(rows):
-        texts = _beside([printable(each.texts[at]) for each in names], widths)
+        texts = _spread_names([printable(each.texts[at]) for each in names], widths)
         cut = (each.cut(text, wide) for each, text, wide in zip(names, texts, widths, strict=False))
         table.add_row(*map(Text, cut), *(column.cell(row) for column in shown))
     return table
 
 
-def _beside(texts: list[str], widths: list[int]) -> list[str]:
+def _spread_names(texts: list[str], widths: list[int]) -> list[str]:
     """Move what is too long for its column into the next, where that is empty and wider."""
     if len(widths) < 2 or texts[1] or len(texts[0]) <= widths[0] or widths[1] <= widths[0]:
         return texts

@@ -21,7 +21,7 @@ from profiler_ext.comparison.records import (
 )
 from profiler_ext.comparison.shapes import Shape
 from profiler_ext.comparison.sides import Side
-from profiler_ext.comparison.uncertainty import FALSE_DISCOVERIES, FEWEST_STEPS
+from profiler_ext.comparison.uncertainty import FALSE_DISCOVERY_RATE, MIN_STEPS
 from profiler_ext.comparison.words import Verdict
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.answers.documents import Answer
@@ -112,7 +112,7 @@ class ComparedRow(Part, frozen=True, kw_only=True):
     modules: Annotated[list[str], about("modules with most of its time, numbers as *")]
 
 
-class FusedFacts(Part, frozen=True, kw_only=True):
+class FusedKernelFacts(Part, frozen=True, kw_only=True):
     """Launches that compute one set of ops."""
 
     kernels: list[str]
@@ -124,8 +124,8 @@ class FusedFacts(Part, frozen=True, kw_only=True):
 class FusionFacts(Part, frozen=True, kw_only=True):
     """A fusion that changed: what was launched for some ops before, and what now."""
 
-    base: list[FusedFacts]
-    head: list[FusedFacts]
+    base: list[FusedKernelFacts]
+    head: list[FusedKernelFacts]
     change: ChangeFacts
 
 
@@ -190,8 +190,8 @@ def comparison_answer(
         verdict_counts={str(v): verdicts.count(v) for v in Verdict if v in verdicts},
         rows=[row_facts(row, shapes) for row in table.rows[:top]],
         fusions=[fusion_facts(each) for each in comparison.fusions[:top]],
-        false_discovery_rate=FALSE_DISCOVERIES,
-        fewest_steps=FEWEST_STEPS,
+        false_discovery_rate=FALSE_DISCOVERY_RATE,
+        fewest_steps=MIN_STEPS,
         notes=list(notes(comparison, by)),
         gate=None if gate is None else gate_facts(gate),
     )
@@ -229,9 +229,9 @@ def change_facts(change: Change) -> ChangeFacts:
     )
 
 
-def _interval(found: Interval) -> IntervalFacts:
+def _interval(interval: Interval) -> IntervalFacts:
     return IntervalFacts(
-        low_ns=found.low_ns, high_ns=found.high_ns, p_value=found.p_value, q_value=found.q_value
+        low_ns=interval.low_ns, high_ns=interval.high_ns, p_value=interval.p_value, q_value=interval.q_value
     )
 
 
@@ -260,9 +260,9 @@ def _named(
 ) -> Named | None:
     if subject is None:
         return None
-    said = {each.name: getattr(subject, each.name) for each in fields(subject)}
+    names = {each.name: getattr(subject, each.name) for each in fields(subject)}
     grid, block = shapes.get((subject.kernel, subject.kind), (None, None))
-    return Named(**said, grid=grid, block=block)
+    return Named(**names, grid=grid, block=block)
 
 
 def fusion_facts(fusion: FusionChange) -> FusionFacts:
@@ -274,9 +274,9 @@ def fusion_facts(fusion: FusionChange) -> FusionFacts:
     )
 
 
-def _fused(fused: FusedKernel) -> FusedFacts:
+def _fused(fused: FusedKernel) -> FusedKernelFacts:
     ops = [named for each in fused.ops if (named := _named(each)) is not None]
-    return FusedFacts(
+    return FusedKernelFacts(
         kernels=list(fused.kernels),
         ops=ops,
         duration_ns=fused.duration_ns,

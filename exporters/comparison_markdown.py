@@ -9,7 +9,7 @@ from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.records import Row, Table
 from profiler_ext.comparison.words import Verdict
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.comparison_terminal import SHOWN_FUSIONS, fusion_lines
+from profiler_ext.exporters.comparison_terminal import MAX_FUSIONS, fusion_texts
 from profiler_ext.exporters.comparison_texts import (
     change_text,
     count_text,
@@ -22,7 +22,7 @@ from profiler_ext.exporters.comparison_texts import (
     step_text,
     total_texts,
 )
-from profiler_ext.exporters.tables.files import markdown_row, markdown_words
+from profiler_ext.exporters.tables.files import markdown_row, markdown_escape
 
 
 def comparison_markdown(comparison: Comparison, by: str = "line", top: int | None = 15) -> str:
@@ -38,17 +38,17 @@ def comparison_markdown(comparison: Comparison, by: str = "line", top: int | Non
     """
     if top is not None and top < 1:
         raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
-    return "\n".join(_lines(comparison, comparison.table(by), top)) + "\n"
+    return "\n".join(_comparison_lines(comparison, comparison.table(by), top)) + "\n"
 
 
-def _lines(comparison: Comparison, table: Table, top: int | None) -> Iterator[str]:
-    yield f"### {markdown_words(step_text(comparison).capitalize())}"
+def _comparison_lines(comparison: Comparison, table: Table, top: int | None) -> Iterator[str]:
+    yield f"### {markdown_escape(step_text(comparison).capitalize())}"
     yield ""
     for line in (*total_texts(comparison),)[1:]:
-        yield markdown_words(line)
+        yield markdown_escape(line)
         yield ""
     for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
-        yield f"- {name}: {markdown_words(side_text(side))}"
+        yield f"- {name}: {markdown_escape(side_text(side))}"
     yield ""
     if table.by != "ledger":
         ledger = comparison.table("ledger")
@@ -65,7 +65,7 @@ def _lines(comparison: Comparison, table: Table, top: int | None) -> Iterator[st
             yield ""
     yield from _fusions(comparison)
     for note in notes(comparison, table.by):
-        yield f"> {markdown_words(note)}"
+        yield f"> {markdown_escape(note)}"
         yield ">"
 
 
@@ -90,10 +90,10 @@ def _fusions(comparison: Comparison) -> Iterator[str]:
         return
     yield f"<details><summary>Fusions that changed: {len(fusions)}</summary>"
     yield ""
-    for fusion in fusions[:SHOWN_FUSIONS]:
-        yield f"- {markdown_words(change_text(fusion.change))}"
-        for line in fusion_lines(fusion):
-            yield f"  - {markdown_words(line.strip())}"
+    for fusion in fusions[:MAX_FUSIONS]:
+        yield f"- {markdown_escape(change_text(fusion.change))}"
+        for line in fusion_texts(fusion):
+            yield f"  - {markdown_escape(line.strip())}"
     yield ""
     yield "</details>"
     yield ""

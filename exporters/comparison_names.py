@@ -8,7 +8,7 @@ from profiler_ext.exporters.display_text import cause_text, gap_text, ledger_lab
 from profiler_ext.exporters.short_texts import short_kernel
 from profiler_ext.records import CompileKind, Phase, Scope
 
-_UNNAMED = {
+_FALLBACK_LABELS = {
     "line": "no source line",
     "module": "no module",
     "layer": "no module",
@@ -50,7 +50,7 @@ def name_text(by: str, subject: Subject) -> str:
     name = own_name(by, subject)
     if idle:
         return f"{name} ({idle})" if name else f"({idle})"
-    why = gap_text(subject.gap) if subject.gap else _UNNAMED.get(by, "not told")
+    why = gap_text(subject.gap) if subject.gap else _FALLBACK_LABELS.get(by, "not told")
     return name or f"({why})"
 
 

@@ -22,7 +22,7 @@ from profiler_ext.exporters.comparison_texts import (
     side_text,
     total_texts,
 )
-from profiler_ext.exporters.console import print_notes, say, tell, text_console
+from profiler_ext.exporters.console import print_notes, print_line, print_wrapped, text_console
 from profiler_ext.exporters.rich_parts import Console, Text
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.printable import printable
@@ -34,7 +34,7 @@ STYLES = {
     Verdict.GONE: "green",
 }
 MARKS = {Verdict.NOISE: "~", Verdict.TOO_FEW: "?"}
-SHOWN_FUSIONS, _SHOWN_KERNELS = 5, 4
+MAX_FUSIONS, _SHOWN_KERNELS = 5, 4
 _TIME, _DELTA, _PERCENT = 8, 9, 7
 _INDENT = 10
 _LEDGER_ROWS, _IDLE_ROWS = 8, 5
@@ -58,9 +58,9 @@ def print_comparison(
         raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
     table = comparison.table(by)
     for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
-        tell(console, f"{name}  {side_text(side)}", "bold", indent=len(f"{name}  "))
+        print_wrapped(console, f"{name}  {side_text(side)}", "bold", indent=len(f"{name}  "))
     for line in total_texts(comparison):
-        tell(console, line, "bold")
+        print_wrapped(console, line, "bold")
     if by != "ledger":
         _print_ledger(comparison, console)
     console.print()
@@ -70,9 +70,9 @@ def print_comparison(
         _print_table(comparison, table, idle, console, min(top or _IDLE_ROWS, _IDLE_ROWS))
     if by in ("line", "kernel", "op"):
         _print_fusions(comparison, console)
-    found = {row.change.verdict for row in (*table.rows, *comparison.table("ledger").rows)}
-    if legend := [f"{mark} {verdict.words}" for verdict, mark in MARKS.items() if verdict in found]:
-        say(console, ", ".join(legend), "dim")
+    verdicts = {row.change.verdict for row in (*table.rows, *comparison.table("ledger").rows)}
+    if legend := [f"{mark} {verdict.words}" for verdict, mark in MARKS.items() if verdict in verdicts]:
+        print_line(console, ", ".join(legend), "dim")
     print_notes(notes(comparison, by), console)
 
 
@@ -101,7 +101,7 @@ def _print_ledger(comparison: Comparison, console: Console) -> None:
     if rows:
         _print_rows(comparison, table, rows[:_LEDGER_ROWS], console, "wall time of a step")
     if len(rows) > _LEDGER_ROWS:
-        say(console, f"and {len(rows) - _LEDGER_ROWS} more: --by ledger", "dim")
+        print_line(console, f"and {len(rows) - _LEDGER_ROWS} more: --by ledger", "dim")
 
 
 def _print_table(
@@ -110,18 +110,18 @@ def _print_table(
     """Print some rows of a table: those that changed, and how many did not."""
     rows = shown_rows(of)
     words = "idle time by" if of and of[0].subject.account == Account.IDLE else "by"
-    say(console, f"{words} {table.by}: {count_text(of)}", "bold")
+    print_line(console, f"{words} {table.by}: {count_text(of)}", "bold")
     shown = rows[:top]
     if shown:
         _print_rows(comparison, table, shown, console, table.by)
     if left := len(rows) - len(shown):
-        say(console, f"and {left} more: --top {len(rows)}", "dim")
+        print_line(console, f"and {left} more: --top {len(rows)}", "dim")
 
 
 def _print_rows(
     comparison: Comparison, table: Table, rows: Sequence[Row], console: Console, heading: str
 ) -> None:
-    say(console, _columns("base", "head", "change", "", " ") + heading, "bold")
+    print_line(console, _columns("base", "head", "change", "", " ") + heading, "bold")
     for row in rows:
         texts, style = row_texts(comparison, table, row), STYLES.get(row.change.verdict, "")
         mark = MARKS.get(row.change.verdict, " ")
@@ -133,7 +133,7 @@ def _print_rows(
             line.append(printable(f"  {texts.code}"), "dim default")
         console.print(line, no_wrap=True, overflow="ellipsis")
         if texts.details:
-            say(console, printable(f"{'':{_INDENT}}{details_text(texts)}"), "dim")
+            print_line(console, printable(f"{'':{_INDENT}}{details_text(texts)}"), "dim")
 
 
 def _columns(base: str, head: str, delta: str, part: str, mark: str) -> str:
@@ -146,16 +146,16 @@ def _print_fusions(comparison: Comparison, console: Console) -> None:
     if not fusions:
         return
     console.print()
-    say(console, f"fusions that changed: {len(fusions)}", "bold")
-    for fusion in fusions[:SHOWN_FUSIONS]:
-        tell(console, change_text(fusion.change), STYLES.get(fusion.change.verdict, ""))
-        for line in fusion_lines(fusion):
-            tell(console, line, indent=_INDENT)
-    if len(fusions) > SHOWN_FUSIONS:
-        say(console, f"and {len(fusions) - SHOWN_FUSIONS} more: --format json", "dim")
+    print_line(console, f"fusions that changed: {len(fusions)}", "bold")
+    for fusion in fusions[:MAX_FUSIONS]:
+        print_wrapped(console, change_text(fusion.change), STYLES.get(fusion.change.verdict, ""))
+        for line in fusion_texts(fusion):
+            print_wrapped(console, line, indent=_INDENT)
+    if len(fusions) > MAX_FUSIONS:
+        print_line(console, f"and {len(fusions) - MAX_FUSIONS} more: --format json", "dim")
 
 
-def fusion_lines(fusion: FusionChange) -> list[str]:
+def fusion_texts(fusion: FusionChange) -> list[str]:
     """Return what was launched before and what now, a line each.
 
     Args:

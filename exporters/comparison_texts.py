@@ -18,8 +18,8 @@ from profiler_ext.exporters.display_text import short_phase, time_text
 from profiler_ext.exporters.short_texts import middle, short_kernel
 from profiler_ext.records import Phase
 
-SHOWN_OPS = 8
-_KERNEL = 40
+MAX_OPS = 8
+_MAX_KERNEL_CHARS = 40
 _STEPS = {Basis.TRAINING: "step in training", Basis.RECORDED: "step as recorded"}
 _ORDER = (
     *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
@@ -119,10 +119,10 @@ def count_text(rows: Sequence[Row]) -> str:
     Args:
         rows: rows of a table.
     """
-    often = Counter(row.change.verdict for row in rows)
-    said = [f"{often[verdict]} {verdict.words}" for verdict in _ORDER if often[verdict]]
+    occurrences = Counter(row.change.verdict for row in rows)
+    verdict_counts = [f"{occurrences[verdict]} {verdict.words}" for verdict in _ORDER if occurrences[verdict]]
     noise = [row.change.delta_ns for row in rows if row.change.verdict is Verdict.NOISE]
-    text = ", ".join(said) or "no rows"
+    text = ", ".join(verdict_counts) or "no rows"
     return f"{text} (together {signed(sum(noise))})" if noise else text
 
 
@@ -190,12 +190,12 @@ def kernel_text(kernel: FusedKernel, steps: int) -> str:
         steps: over how many steps their time is.
     """
     at: dict[str, list[str]] = {}
-    for op in kernel.ops[:SHOWN_OPS]:
+    for op in kernel.ops[:MAX_OPS]:
         phase = short_phase(Phase(op.phase)) if op.phase else ""
         place = f"{own_name('line', op) or 'no line'} {phase}".strip()
         at.setdefault(place, []).append(op_name(op.aten_op or "?"))
     ops = "; ".join(f"{', '.join(sorted(set(names)))} ({place})" for place, names in at.items())
-    left = len(kernel.ops) - SHOWN_OPS
+    left = len(kernel.ops) - MAX_OPS
     more = f"; {left} more" if left > 0 else ""
     count = f"{kernel.launches / max(steps, 1):.3g}"
     time = time_text(kernel.duration_ns / max(steps, 1))
@@ -204,7 +204,7 @@ def kernel_text(kernel: FusedKernel, steps: int) -> str:
 
 
 def _kernels_text(kernel: FusedKernel) -> str:
-    first, *others = (middle(short_kernel(name), _KERNEL) for name in kernel.kernels or ("?",))
+    first, *others = (middle(short_kernel(name), _MAX_KERNEL_CHARS) for name in kernel.kernels or ("?",))
     return f"[{first}, {len(others)} more]" if others else f"[{first}]"
 
 

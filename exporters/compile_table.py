@@ -24,13 +24,13 @@ HEADS = {
     CompilePhase.CUDA_GRAPHS: "graphs",
     CompilePhase.OTHER: "other",
 }
-_NARROW = 72
+_PHASES_MIN_WIDTH = 72
 
 
 def phases_of(rows: Iterable[Mapping[str, Any]]) -> list[CompilePhase]:
     """Return the phases that took time in some rows of the table ``compiles``."""
-    told = list(rows)
-    return [phase for phase in CompilePhase if any(row[f"{phase}_ns"] for row in told)]
+    listed = list(rows)
+    return [phase for phase in CompilePhase if any(row[f"{phase}_ns"] for row in listed)]
 
 
 def compile_table(drawing: Drawing) -> RenderableType:
@@ -41,7 +41,7 @@ def compile_table(drawing: Drawing) -> RenderableType:
     """
     rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
     console, settings = drawing.console, drawing.settings
-    phases = phases_of(rows) if console.width >= _NARROW else []
+    phases = phases_of(rows) if console.width >= _PHASES_MIN_WIDTH else []
     heads = [("time", TIME), *((HEADS[each], max(TIME, len(HEADS[each]))) for each in phases)]
     widths = [width for _, width in heads]
     parts: list[RenderableType] = [

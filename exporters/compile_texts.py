@@ -21,9 +21,9 @@ from profiler_ext.records import (
     Settings,
 )
 
-_MOST_PHASES = 3
-_MOST_LETTERS = 240
-_RUNS_LIKE = 10  # below so many steps a compile has paid its time many times over
+_MAX_PHASES = 3
+_MAX_CHARS = 240
+_MIN_STEPS_WORTH = 10  # below so many steps a compile has paid its time many times over
 
 
 def compile_text_of_ranks(analyses: Sequence[Analysis]) -> str | None:
@@ -33,13 +33,13 @@ def compile_text_of_ranks(analyses: Sequence[Analysis]) -> str | None:
         analyses: one for each rank.
     """
     longest = max(analyses, key=lambda each: sum(map(_waited_ns, rows(each))))
-    told = compile_text(longest)
+    sentence = compile_text(longest)
     rank = longest.recording.settings.rank
-    return None if told is None else f"rank {rank}, which compiled for longest: {told}"
+    return None if sentence is None else f"rank {rank}, which compiled for longest: {sentence}"
 
 
 def _waited_ns(compiled: Compiled) -> int:
-    return compiled.duration_ns if compiled.is_waited_for else 0
+    return compiled.duration_ns if compiled.is_blocking else 0
 
 
 def compile_text(analysis: Analysis) -> str | None:
@@ -48,23 +48,23 @@ def compile_text(analysis: Analysis) -> str | None:
     Args:
         analysis: has the compilations, and the steps.
     """
-    compiled = [each for each in rows(analysis) if each.is_waited_for]
+    compiled = [each for each in rows(analysis) if each.is_blocking]
     if not compiled:
         return None
     records = [record for each in compiled for record in each.every]
-    graphs = _graphs(analysis, records)
+    graphs = _graphs_text(analysis, records)
     total = sum(each.duration_ns for each in compiled)
     inside = sum(profiled_ns(analysis, each) for each in compiled)
     parts = [
         f"compiling took {time_text(total)} for {graphs} ({_phases(compiled)})",
         f"{time_text(inside)} of it in profiled steps" if inside else "",
     ]
-    said = ", ".join(filter(None, parts))
-    more = "; ".join(filter(None, (_again(records), *_caches(records))))
-    return printable(f"{said}: {more}" if more else said)
+    summary = ", ".join(filter(None, parts))
+    more = "; ".join(filter(None, (_recompile_counts(records), *_caches(records))))
+    return printable(f"{summary}: {more}" if more else summary)
 
 
-def _graphs(analysis: Analysis, records: Iterable[Compilation]) -> str:
+def _graphs_text(analysis: Analysis, records: Iterable[Compilation]) -> str:
     """Return how many graphs compiling made, and how many of these are not of the profiled steps.
 
     A process may have compiled what its profiled steps do not run: another model, sizes before.
@@ -73,12 +73,12 @@ def _graphs(analysis: Analysis, records: Iterable[Compilation]) -> str:
     in_steps = ~np.ma.getmaskarray(analysis.launches.step)
     launching = set(analysis.launches.graph[in_steps].compressed().tolist())
     ran = sum(graph in launching for graph in made)
-    said = counted(len(made), "graph")
+    summary = counted(len(made), "graph")
     if ran == len(made):
-        return said
+        return summary
     if len(made) == 1:
-        return f"{said}, which ran in no profiled step"
-    return f"{said}, of which {ran or 'none'} ran in the profiled steps"
+        return f"{summary}, which ran in no profiled step"
+    return f"{summary}, of which {ran or 'none'} ran in the profiled steps"
 
 
 def counted(number: int, word: str) -> str:
@@ -99,29 +99,29 @@ def _phases(compiled: Sequence[Compiled]) -> str:
 
 def phases_text(spent: Mapping[CompilePhase, int]) -> str:
     """Return the longest phases, each with its time."""
-    longest = sorted(spent, key=lambda phase: -spent[phase])[:_MOST_PHASES]
+    longest = sorted(spent, key=lambda phase: -spent[phase])[:_MAX_PHASES]
     return ", ".join(
         f"{phase.words} {time_text(spent[phase])}" for phase in longest if spent[phase]
     )
 
 
-def _again(records: Iterable[Compilation]) -> str:
+def _recompile_counts(records: Iterable[Compilation]) -> str:
     """The counts of what stands out."""
-    found = [
+    parts_found = [
         (sum(bool(each.recompiles) for each in records), "recompilation"),
         (sum(len(each.breaks) for each in records), "graph break"),
         (sum(each.failure is not None for each in records), "failed compile"),
     ]
-    return ", ".join(counted(number, word) for number, word in found if number)
+    return ", ".join(counted(number, word) for number, word in parts_found if number)
 
 
 def _caches(records: Iterable[Compilation]) -> Iterator[str]:
     answers = Counter((each.cache, each.answer) for of in records for each in of.lookups)
     for cache in CompileCache:
-        said = [(answers[cache, answer], answer) for answer in CacheAnswer]
-        told = ", ".join(_answers(number, answer) for number, answer in said if number)
-        if told:
-            yield f"{cache.words}: {told}"
+        summary = [(answers[cache, answer], answer) for answer in CacheAnswer]
+        sentence = ", ".join(_answers(number, answer) for number, answer in summary if number)
+        if sentence:
+            yield f"{cache.words}: {sentence}"
 
 
 def _answers(number: int, answer: CacheAnswer) -> str:
@@ -152,14 +152,14 @@ def detail_texts(row: Mapping[str, Any], settings: Settings) -> list[str]:
         row: of the table ``compiles``; absent values are ``None``.
         settings: whose roots shorten the paths.
     """
-    found = [
+    parts_found = [
         row["recompiles"] and f"again, as {row['recompiles']} failed: {row['recompile_reason']}",
         _break_text(row, settings),
         row["failure"] and f"gave nothing: {_first_line(row['failure'])}",
         row["cache_detail"],
         _use_text(row),
     ]
-    return [_short(text) for text in found if text]
+    return [_short(text) for text in parts_found if text]
 
 
 def _break_text(row: Mapping[str, Any], settings: Settings) -> str | None:
@@ -174,15 +174,15 @@ def _break_text(row: Mapping[str, Any], settings: Settings) -> str | None:
 def _cause(reason: str) -> str:
     """What torch met: where its text begins with what it was at, the paragraph after that."""
     paragraphs = [part.strip() for part in reason.split("\n\n") if part.strip()]
-    is_told_first = len(paragraphs) > 1 and paragraphs[0].endswith(":")
-    return _first_line(paragraphs[1] if is_told_first else reason)
+    has_heading = len(paragraphs) > 1 and paragraphs[0].endswith(":")
+    return _first_line(paragraphs[1] if has_heading else reason)
 
 
 def _use_text(row: Mapping[str, Any]) -> str | None:
     if not row["graphs"] or not row["per_step_ns"]:
         return "its graphs ran in no profiled step" if row["graphs"] else None
     once = f"its graphs run {time_text(row['per_step_ns'])} a step"
-    if row["as_steps"] < _RUNS_LIKE:
+    if row["as_steps"] < _MIN_STEPS_WORTH:
         return once
     return f"{once}: the compile took as long as {row['as_steps']:,.0f} of those"
 
@@ -193,4 +193,4 @@ def _first_line(text: str) -> str:
 
 def _short(text: str) -> str:
     line = printable(" ".join(text.split()))
-    return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}\u2026"
+    return line if len(line) <= _MAX_CHARS else f"{line[: _MAX_CHARS - 1]}\u2026"

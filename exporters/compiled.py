@@ -30,7 +30,7 @@ class Compiled:
         return sum(each.duration_ns for each in self.every)
 
     @property
-    def is_waited_for(self) -> bool:
+    def is_blocking(self) -> bool:
         """Whether the program waited for it, and for nothing else meanwhile."""
         return self.first.kind is not CompileKind.WORKER
 
@@ -41,11 +41,11 @@ class Compiled:
 
 def rows(analysis: Analysis) -> list[Compiled]:
     """Return the rows of the table, in the order of time."""
-    found: dict[object, list[Compilation]] = {}
+    groups: dict[object, list[Compilation]] = {}
     for each in sorted(analysis.recording.compiles, key=lambda each: each.started_ns):
         key = (each.kind, each.compile_id) if each.kind in BESIDE else each.index
-        found.setdefault(key, []).append(each)
-    return [Compiled(every[0], tuple(every)) for every in found.values()]
+        groups.setdefault(key, []).append(each)
+    return [Compiled(every[0], tuple(every)) for every in groups.values()]
 
 
 def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None) -> int:
@@ -71,10 +71,10 @@ def lookups_text(lookups: Sequence[CacheLookup]) -> str | None:
         lookups: what they answered, in order; ``None`` comes of none.
     """
     answers = Counter((each.cache, each.answer, each.reason) for each in lookups)
-    found = (
+    groups = (
         f"{cache.words}: {answer.words}"
         + (f" ({reason})" if reason else "")
         + (f", {number} times" if number > 1 else "")
         for (cache, answer, reason), number in answers.items()
     )
-    return "; ".join(found) or None
+    return "; ".join(groups) or None

@@ -25,7 +25,7 @@ def text_console(file: IO[str], width: int) -> Console:
     )
 
 
-def say(console: Console, line: str, style: str = "") -> None:
+def print_line(console: Console, line: str, style: str = "") -> None:
     """Print one line, cut to the console's width.
 
     Args:
@@ -36,7 +36,7 @@ def say(console: Console, line: str, style: str = "") -> None:
     console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis")
 
 
-def tell(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+def print_wrapped(console: Console, text: str, style: str = "", indent: int = 0) -> None:
     """Print a text on as many lines as it takes; a number and its unit stay together.
 
     Args:
@@ -58,4 +58,4 @@ def print_notes(notes: tuple[str, ...], console: Console) -> None:
         console: where to.
     """
     for note in notes:
-        tell(console, f"note: {note}", "yellow")
+        print_wrapped(console, f"note: {note}", "yellow")

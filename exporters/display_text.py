@@ -17,7 +17,7 @@ from profiler_ext.records import (
     GapReason,
     GraphInstance,
     IdleCause,
-    LedgerCategory,
+    BreakdownCategory,
     Level,
     Phase,
     Scope,
@@ -26,11 +26,11 @@ from profiler_ext.records import (
 )
 
 PHASE_STYLES = {phase: color.middle for phase, color in PHASE_COLORS.items()}
-_CATEGORIES = {term.value: term.words for each in (LedgerCategory, GapReason) for term in each}
+_CATEGORIES = {term.value: term.words for each in (BreakdownCategory, GapReason) for term in each}
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 
-def checked_top(top: int) -> int:
+def require_top(top: int) -> int:
     """Return how many rows are to be shown.
 
     Args:
@@ -53,7 +53,7 @@ def time_text(duration_ns: float) -> str:
     return f"{duration_ns:.0f} ns"
 
 
-def of_step_text(duration_ns: float, steps: int) -> str:
+def per_step_text(duration_ns: float, steps: int) -> str:
     """Return a time that some steps have together as that of one: ``12.3 us a step``.
 
     Args:
@@ -85,7 +85,7 @@ def percent_text(part: float, total: float) -> str:
     return f"{100 * part / total:.1f}%" if total else ""
 
 
-def recorded_text(unrecorded: str, recorded: str) -> str:
+def with_recorded_text(unrecorded: str, recorded: str) -> str:
     """Return what is so in training, and what was recorded where that reads otherwise.
 
     Args:
@@ -124,7 +124,7 @@ def cause_text(cause: str) -> str:
     return IdleCause(cause).words if cause in tuple(IdleCause) else cause
 
 
-def late_text(row: Mapping[str, Any]) -> str:
+def delay_cause_text(row: Mapping[str, Any]) -> str:
     """Return what made a rank late: why its device idled, or that it worked."""
     return "running" if row["cause"] is None else cause_text(row["cause"])
 
@@ -161,7 +161,7 @@ def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
     if column == "cause":
         return cause_text(row["cause"])
     if column == "rank":
-        return f"rank {row['rank']}: {late_text(row)}"
+        return f"rank {row['rank']}: {delay_cause_text(row)}"
     return "(the model itself)" if column == "module" and not row[column] else str(row[column])
 
 
@@ -170,12 +170,12 @@ def ledger_label(row: Mapping[str, Any]) -> str:
     text: str = _CATEGORIES.get(row["category"], row["category"])
     if row["scope"] == Scope.IDLE:
         return text
-    is_reason = row["level"] == Level.OP and row["category"] != LedgerCategory.OP
-    led = "ops only: " if is_reason else ""
-    return f"{Scope(row['scope']).words}: {led}{text}"
+    is_reason = row["level"] == Level.OP and row["category"] != BreakdownCategory.OP
+    prefix = "ops only: " if is_reason else ""
+    return f"{Scope(row['scope']).words}: {prefix}{text}"
 
 
-def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
+def cache_bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
     """Return one line that says which graphs bypassed torch's caches, why, and the cost.
 
     Args:
@@ -184,18 +184,18 @@ def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
     Returns:
         The line; ``None`` where every graph could be cached.
     """
-    anew = [graph for graph in graphs if graph.cache_state is CacheState.BYPASS]
-    traced = [g for g in graphs if g.autograd_bypass is not None and g not in anew]
-    cost = time_text(sum(graph.compile_ns for graph in anew))
-    why = [graph.cache_detail or "unknown" for graph in anew]
+    bypassing = [graph for graph in graphs if graph.cache_state is CacheState.BYPASS]
+    traced = [g for g in graphs if g.autograd_bypass is not None and g not in bypassing]
+    cost = time_text(sum(graph.compile_ns for graph in bypassing))
+    why = [graph.cache_detail or "unknown" for graph in bypassing]
     parts = [
-        f"{len(anew)} of {len(graphs)} compiled graphs bypassed torch's cache: every process "
+        f"{len(bypassing)} of {len(graphs)} compiled graphs bypassed torch's cache: every process "
         f"compiles anew ({cost} here): {'; '.join(dict.fromkeys(why))}",
         f"{len(traced)} of {len(graphs)} compiled graphs bypassed AOTAutograd's cache: every "
         f"process traces anew: {'; '.join(dict.fromkeys(map(_autograd_bypass, traced)))}",
     ]
-    said = [part for part, bypassed in zip(parts, (anew, traced), strict=True) if bypassed]
-    return printable(". ".join(said)) or None
+    sentences = [part for part, bypassed in zip(parts, (bypassing, traced), strict=True) if bypassed]
+    return printable(". ".join(sentences)) or None
 
 
 def _autograd_bypass(graph: GraphInstance) -> str:

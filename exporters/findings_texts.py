@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from profiler_ext.exporters.display_text import (
     percent_text,
-    recorded_text,
+    with_recorded_text,
     short_path,
     time_text,
 )
 from profiler_ext.exporters.short_texts import middle, short_kernel, start
 from profiler_ext.findings import (
-    LEAST_FRACTION,
+    MIN_FRACTION,
     ON_RANKS,
     Figure,
     FigureUnit,
     Finding,
     Findings,
     Stake,
-    Sureness,
-    Where,
+    Confidence,
+    Location,
 )
 from profiler_ext.printable import printable
 from profiler_ext.records import Settings
 
 SHOWN = 5
 """So many findings are shown before all else; the rest is behind a key."""
-IN_PAGE = 100
+MAX_ON_PAGE = 100
 """So many findings a person is shown where all are asked for: they are ranked, and each has its
 words with it."""
-_SURE = {
-    Sureness.MEASURED: "measured",
-    Sureness.ESTIMATED: "an estimate",
-    Sureness.UPPER_BOUND: "at most",
+_CONFIDENCE = {
+    Confidence.MEASURED: "measured",
+    Confidence.ESTIMATED: "an estimate",
+    Confidence.UPPER_BOUND: "at most",
 }
 _UNKNOWN = "at stake is not known"
 _PART = {Stake.WINDOW: "window", Stake.PROCESS: "once"}
-_MOST_LETTERS = 64
+_MAX_CHARS = 64
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
-def findings_title(findings: Findings) -> str:
+def findings_heading(findings: Findings) -> str:
     """Return what heads the findings; where there is none, that there is none."""
     if findings.found:
         return f"What to do first, of a step of {_step_text(findings)}"
@@ -52,7 +52,7 @@ def findings_title(findings: Findings) -> str:
     rules = f"{findings.judged} rules were judged"
     if unjudged:
         rules += f", {unjudged} could not be"
-    return f"Nothing to do first: no rule found {LEAST_FRACTION:.0%} of a step at stake ({rules})"
+    return f"Nothing to do first: no rule found {MIN_FRACTION:.0%} of a step at stake ({rules})"
 
 
 def _step_text(findings: Findings) -> str:
@@ -60,10 +60,10 @@ def _step_text(findings: Findings) -> str:
     recorded = time_text(findings.step_ns)
     if findings.unrecorded_ns is None:
         return recorded
-    return recorded_text(time_text(findings.unrecorded_ns), recorded)
+    return with_recorded_text(time_text(findings.unrecorded_ns), recorded)
 
 
-def stake_texts(finding: Finding) -> tuple[str, str]:
+def time_at_stake_texts(finding: Finding) -> tuple[str, str]:
     """Return the time at stake, and which part of a step it is, or what else it is counted for."""
     if finding.stake is Stake.UNKNOWN:
         return "?", ""
@@ -71,7 +71,7 @@ def stake_texts(finding: Finding) -> tuple[str, str]:
     return time_text(finding.at_stake_ns), _PART.get(finding.stake, part)
 
 
-def where_text(where: Where, settings: Settings) -> str:
+def where_text(where: Location, settings: Settings) -> str:
     """Return the place of a finding on one line; empty where it has none.
 
     Args:
@@ -102,15 +102,15 @@ def kernel_name(kernel: str) -> str:
     """
     name = short_kernel(kernel)
     # A template's first argument tells it apart, the end of other names.
-    return (start if "<" in name else middle)(name, _MOST_LETTERS)
+    return (start if "<" in name else middle)(name, _MAX_CHARS)
 
 
 def why_text(finding: Finding) -> str:
     """Return the rule, how sure it is, the figures that it rests on, and what it shares."""
     figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
     shared = [f"counted in {name} too: do not add" for name in finding.shared_with]
-    sure = _UNKNOWN if finding.stake is Stake.UNKNOWN else _SURE[finding.sureness]
-    return printable(" · ".join([finding.rule, sure, *figures, *shared]))
+    confidence = _UNKNOWN if finding.stake is Stake.UNKNOWN else _CONFIDENCE[finding.sureness]
+    return printable(" · ".join([finding.rule, confidence, *figures, *shared]))
 
 
 def figure_text(figure: Figure) -> str:
@@ -127,7 +127,7 @@ def figure_text(figure: Figure) -> str:
     return _bytes_text(value) if figure.unit is FigureUnit.BYTES else f"{value:,.0f}"
 
 
-def unjudged_texts(findings: Findings) -> tuple[str, ...]:
+def skipped_rules_lines(findings: Findings) -> tuple[str, ...]:
     """Return a line for each reason for which rules could not be judged, of several ranks once."""
     rules: dict[str, dict[str, None]] = {}
     for each in findings.unjudged:

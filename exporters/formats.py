@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import PARQUET, TENSORBOARD, Extra
-from profiler_ext.exporters.loading import named
+from profiler_ext.exporters.loading import load_function
 from profiler_ext.exporters.table_kinds import WRITTEN
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Format:
         ranks_writer: writes several analyses likewise; ``None`` where it holds one rank only.
         is_folder: it is a folder of files.
         shows_source: it carries source files: its writers take the folders to show them from.
-        in_run: the files of it that ``run`` writes into a session's folder, and their use.
+        run_outputs: the files of it that ``run`` writes into a session's folder, and their use.
         writing: the extra that writes it.
         viewing: the extra that shows it.
         how_to_view: says how to see what was written to a path.
@@ -53,7 +53,7 @@ class Format:
     ranks_writer: str | None = None
     is_folder: bool = False
     shows_source: bool = False
-    in_run: tuple[tuple[str, str], ...] = ()
+    run_outputs: tuple[tuple[str, str], ...] = ()
     writing: Extra | None = None
     viewing: Extra | None = None
     how_to_view: str | None = None
@@ -114,16 +114,16 @@ class Format:
         if self.writing is not None:
             self.writing.require(self.name)
         more = {"roots": roots} if self.shows_source else {}
-        written: Path = named(writer)(what, path, **more)
+        written: Path = load_function(writer)(what, path, **more)
         return written
 
     def place_in(self, folder: Path) -> Path:
         """Return where ``run`` writes it in a session's folder."""
-        return folder if self.is_folder else folder / self.in_run[0][0]
+        return folder if self.is_folder else folder / self.run_outputs[0][0]
 
     def hints(self, path: Path) -> tuple[str, ...]:
         """Return sentences that say how to see what was written to a path."""
-        return () if self.how_to_view is None else tuple(named(self.how_to_view)(path))
+        return () if self.how_to_view is None else tuple(load_function(self.how_to_view)(path))
 
 
 SESSION = Format(
@@ -132,7 +132,7 @@ SESSION = Format(
     suffixes=(".json.gz", ".json"),
     target="trace.json.gz",
     writer="chrome_trace:export_chrome_trace",
-    in_run=((FILE_NAME, "loads back: profiler-ext report DIR; opens in Perfetto too"),),
+    run_outputs=((FILE_NAME, "loads back: profiler-ext report DIR; opens in Perfetto too"),),
 )
 """What a session is kept as."""
 
@@ -144,7 +144,7 @@ FORMATS = (
         target="trace.pftrace",
         writer="perfetto:export_perfetto",
         ranks_writer="perfetto:export_ranks",
-        in_run=(("trace.pftrace", "open it in the Perfetto UI"),),
+        run_outputs=(("trace.pftrace", "open it in the Perfetto UI"),),
         how_to_view="perfetto.viewing:how_to_view",
     ),
     SESSION,
@@ -156,7 +156,7 @@ FORMATS = (
         writer="html:export_html",
         ranks_writer="html:export_ranks",
         shows_source=True,
-        in_run=(("report.html", "open it in a browser"),),
+        run_outputs=(("report.html", "open it in a browser"),),
     ),
     Format(
         name="csv",
@@ -166,7 +166,7 @@ FORMATS = (
         writer="table_folders:export_csv",
         ranks_writer="table_folders:export_ranks_csv",
         is_folder=True,
-        in_run=_TABLE_FILES,
+        run_outputs=_TABLE_FILES,
     ),
     Format(
         name="parquet",
@@ -193,12 +193,12 @@ FORMATS = (
 )
 
 
-def in_run() -> tuple[Format, ...]:
+def run_outputs() -> tuple[Format, ...]:
     """Return the formats that ``run`` writes without being asked."""
-    return tuple(each for each in FORMATS if each.in_run)
+    return tuple(each for each in FORMATS if each.run_outputs)
 
 
-def format_called(name: str) -> Format:
+def format_named(name: str) -> Format:
     """Return the format that has a name.
 
     Raises:

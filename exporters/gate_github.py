@@ -12,7 +12,7 @@ from pathlib import Path
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.exporters.gate_texts import judged_text
 from profiler_ext.gate.chosen import PlacedLine
-from profiler_ext.gate.records import Gate, Judged, Result
+from profiler_ext.gate.records import Gate, Evaluation, Result
 from profiler_ext.gate.words import Outcome
 
 MOST = 10
@@ -38,7 +38,7 @@ def workflow_commands(
         for each in result.of(Outcome.FAILED)
     ]
     level = "warning" if is_too_few_allowed else "error"
-    untold = [
+    undecided = [
         _command(each_level, {"title": _title(result)}, _why(result))
         for result in gate.results
         for outcome, each_level in (
@@ -48,8 +48,8 @@ def workflow_commands(
         )
         if result.outcome is outcome
     ]
-    yield from untold
-    yield from _bounded(errors, MOST - sum(each.startswith("::error") for each in untold))
+    yield from undecided
+    yield from _bounded(errors, MOST - sum(each.startswith("::error") for each in undecided))
 
 
 def _bounded(commands: list[str], most: int) -> list[str]:
@@ -60,7 +60,7 @@ def _bounded(commands: list[str], most: int) -> list[str]:
     return [*commands[: max(most - 1, 0)], more]
 
 
-def _failed(result: Result, judged: Judged, comparison: Comparison, root: Path) -> str:
+def _failed(result: Result, judged: Evaluation, comparison: Comparison, root: Path) -> str:
     where = _where(judged.lines[0], comparison, root) if judged.lines else {}
     return _command("error", {**where, "title": _title(result)}, judged_text(judged))
 
@@ -82,8 +82,8 @@ def _title(result: Result) -> str:
 
 
 def _command(level: str, properties: dict[str, str], message: str) -> str:
-    said = ",".join(f"{name}={_escaped(text, _PROPERTY)}" for name, text in properties.items())
-    return f"::{level} {said}::{_escaped(message, _DATA)}"
+    fields = ",".join(f"{name}={_escaped(text, _PROPERTY)}" for name, text in properties.items())
+    return f"::{level} {fields}::{_escaped(message, _DATA)}"
 
 
 def _escaped(text: str, escapes: dict[str, str]) -> str:

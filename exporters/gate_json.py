@@ -6,7 +6,7 @@ from typing import Annotated
 
 from profiler_ext.exporters.answers.parts import Part, about
 from profiler_ext.gate.chosen import PlacedLine
-from profiler_ext.gate.records import Gate, Judged, Result
+from profiler_ext.gate.records import Gate, Evaluation, Result
 
 
 class PlacedFacts(Part, frozen=True, kw_only=True):
@@ -68,8 +68,8 @@ def _condition(result: Result) -> ConditionFacts:
     )
 
 
-def _judged(judged: Judged) -> JudgedFacts:
-    found = judged.interval
+def _judged(judged: Evaluation) -> JudgedFacts:
+    interval = judged.interval
     return JudgedFacts(
         name=judged.name or None,
         unit=judged.unit,
@@ -77,9 +77,9 @@ def _judged(judged: Judged) -> JudgedFacts:
         head=judged.head,
         delta=judged.delta,
         fraction=judged.fraction,
-        low=None if found is None else found.low_ns,
-        high=None if found is None else found.high_ns,
-        q_value=None if found is None else found.q_value,
+        low=None if interval is None else interval.low_ns,
+        high=None if interval is None else interval.high_ns,
+        q_value=None if interval is None else interval.q_value,
         verdict=judged.verdict,
         outcome=judged.outcome,
         lines=[_placed(line) for line in judged.lines],

@@ -58,9 +58,9 @@ def _add_case(suite: ElementTree.Element, result: Result, is_too_few_allowed: bo
     if tag is None:
         ElementTree.SubElement(case, "system-out").text = f"{result.outcome.words}\n{details}"
         return
-    said = {"message": _clean(judged_text(result.judged[0]))}
+    attributes = {"message": _clean(judged_text(result.judged[0]))}
     typed = {"type": str(result.outcome)} if tag == "failure" else {}
-    ElementTree.SubElement(case, tag, said | typed).text = details
+    ElementTree.SubElement(case, tag, attributes | typed).text = details
 
 
 def _tag(outcome: Outcome, is_too_few_allowed: bool) -> str | None:

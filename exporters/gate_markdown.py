@@ -11,8 +11,8 @@ from profiler_ext.exporters.gate_texts import (
     line_text,
     shown_of,
 )
-from profiler_ext.exporters.tables.files import markdown_row, markdown_words
-from profiler_ext.gate.records import Gate, Judged, Result
+from profiler_ext.exporters.tables.files import markdown_row, markdown_escape
+from profiler_ext.gate.records import Gate, Evaluation, Result
 
 
 def gate_markdown(gate: Gate) -> str:
@@ -21,17 +21,17 @@ def gate_markdown(gate: Gate) -> str:
     Args:
         gate: what came of all conditions.
     """
-    return "\n".join(_lines(gate)) + "\n"
+    return "\n".join(_gate_lines(gate)) + "\n"
 
 
-def _lines(gate: Gate) -> Iterator[str]:
-    yield f"## Gate: {markdown_words(gate_text(gate))}"
+def _gate_lines(gate: Gate) -> Iterator[str]:
+    yield f"## Gate: {markdown_escape(gate_text(gate))}"
     yield ""
     yield markdown_row(("outcome", "condition", "base", "head", "change", "most of it at"))
     yield "| --- | --- | ---: | ---: | --- | --- |"
     for result in gate.results:
         for each in shown_of(result):
-            yield _row(result, each)
+            yield _gate_row(result, each)
         if left := len(result.judged) - len(shown_of(result)):
             yield markdown_row(("", result.condition.text, "", "", f"and {left} more", ""))
     yield ""
@@ -42,7 +42,7 @@ def _lines(gate: Gate) -> Iterator[str]:
     yield ""
 
 
-def _row(result: Result, judged: Judged) -> str:
+def _gate_row(result: Result, judged: Evaluation) -> str:
     times = (amount_text(judged, judged.base), amount_text(judged, judged.head))
     change = judged_text(judged).partition(" -> ")[2].partition(", ")[2]
     condition = result.condition.text + (f": {judged.name}" if judged.name else "")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from profiler_ext.comparison.words import Verdict
 from profiler_ext.exporters.comparison_texts import signed
-from profiler_ext.exporters.console import say
+from profiler_ext.exporters.console import print_line
 from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.rich_parts import Console, Padding, Text
 from profiler_ext.gate.chosen import PlacedLine
 from profiler_ext.gate.conditions import Unit
-from profiler_ext.gate.records import Gate, Judged, Result
+from profiler_ext.gate.records import Gate, Evaluation, Result
 from profiler_ext.gate.words import Outcome
 from profiler_ext.printable import printable
 
@@ -36,10 +36,10 @@ def print_gate(gate: Gate, console: Console) -> None:
         gate: what came of all conditions.
         console: where to; what is long is cut at its width.
     """
-    say(console, printable(f"gate: {gate_text(gate)}"), _STYLES[gate.outcome])
+    print_line(console, printable(f"gate: {gate_text(gate)}"), _STYLES[gate.outcome])
     for result in gate.results:
         line = f"{result.outcome.words:<{_WIDTH}}  {result.condition.text}"
-        say(console, printable(line), _STYLES[result.outcome])
+        print_line(console, printable(line), _STYLES[result.outcome])
         for text in result_lines(result):
             console.print(Padding(Text(printable(text)), (0, 0, 0, _WIDTH + 2)))
     console.print()
@@ -47,10 +47,10 @@ def print_gate(gate: Gate, console: Console) -> None:
 
 def gate_text(gate: Gate) -> str:
     """Return what came of all conditions, in one line."""
-    often = Counter(result.outcome for result in gate.results)
-    said = [f"{often[outcome]} {outcome.words}" for outcome in reversed(Outcome) if often[outcome]]
+    occurrences = Counter(result.outcome for result in gate.results)
+    counts = [f"{occurrences[outcome]} {outcome.words}" for outcome in reversed(Outcome) if occurrences[outcome]]
     of = f" of {len(gate.results)} conditions" if len(gate.results) > 1 else ""
-    return f"{', '.join(said)}{of}"
+    return f"{', '.join(counts)}{of}"
 
 
 def result_lines(result: Result) -> Iterator[str]:
@@ -70,7 +70,7 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"try: {result.outcome.remedy}"
 
 
-def shown_of(result: Result) -> tuple[Judged, ...]:
+def shown_of(result: Result) -> tuple[Evaluation, ...]:
     """Return what is shown of a condition: all that failed up to a bound, else what is worst.
 
     Args:
@@ -80,7 +80,7 @@ def shown_of(result: Result) -> tuple[Judged, ...]:
     return failed[:SHOWN] or result.judged[:1]
 
 
-def judged_text(judged: Judged) -> str:
+def judged_text(judged: Evaluation) -> str:
     """Return what something takes on both sides, by how much that differs, and how sure it is.
 
     Args:
@@ -95,7 +95,7 @@ def judged_text(judged: Judged) -> str:
     return f"{named}, {_signed(judged, judged.delta)}{percent}{_interval(judged)}{verdict}"
 
 
-def amount_text(judged: Judged, amount: float) -> str:
+def amount_text(judged: Evaluation, amount: float) -> str:
     """Return a time, or a size.
 
     Args:
@@ -121,17 +121,17 @@ def line_text(line: PlacedLine) -> str:
     return f"{at.file}:{at.line}{gone}  {at.code or at.cause or ''}".rstrip()
 
 
-def _signed(judged: Judged, delta: float) -> str:
+def _signed(judged: Evaluation, delta: float) -> str:
     return f"{'-' if delta < 0 else '+'}{amount_text(judged, abs(delta))}"
 
 
-def _interval(judged: Judged) -> str:
-    found = judged.interval
-    if found is None:
+def _interval(judged: Evaluation) -> str:
+    interval = judged.interval
+    if interval is None:
         return ""
-    return f", 95%: {_signed(judged, found.low_ns)} to {_signed(judged, found.high_ns)}"
+    return f", 95%: {_signed(judged, interval.low_ns)} to {_signed(judged, interval.high_ns)}"
 
 
-def _counts(judged: tuple[Judged, ...]) -> str:
-    often = Counter(each.outcome for each in judged)
-    return ", ".join(f"{often[o]} {o.words}" for o in reversed(Outcome) if often[o])
+def _counts(judged: tuple[Evaluation, ...]) -> str:
+    occurrences = Counter(each.outcome for each in judged)
+    return ", ".join(f"{occurrences[o]} {o.words}" for o in reversed(Outcome) if occurrences[o])

@@ -15,7 +15,7 @@ from profiler_ext.exporters.sources import read_texts
 from profiler_ext.records import Analysis, GapReason, Recording
 
 
-def kept_modules(recording: Recording) -> dict[str, str]:
+def recorded_modules(recording: Recording) -> dict[str, str]:
     """Return the text of the generated modules that a session keeps, by their paths.
 
     Args:
@@ -43,7 +43,7 @@ def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[s
     recording = analysis.recording
     if any(gap.reason == GapReason.SOURCE_OFF for gap in recording.gaps):
         return {}
-    kept = kept_modules(recording)
+    kept = recorded_modules(recording)
     named = dict.fromkeys(filter(None, (graph.output_module for graph in recording.graphs)))
     elsewhere = [path for path in named if path not in kept]
     return read_texts(elsewhere, recording.settings, roots) | kept

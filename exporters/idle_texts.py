@@ -11,12 +11,12 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.activity_names import ActivityNames
 from profiler_ext.exporters.display_text import (
     cause_text,
-    of_step_text,
+    per_step_text,
     percent_text,
     short_path,
     time_text,
 )
-from profiler_ext.exporters.placed_text import PlacedText
+from profiler_ext.exporters.placed_text import LineText
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, IdlePieces, Place, Settings, first_rows, numbered
@@ -24,7 +24,7 @@ from profiler_ext.records import Analysis, IdlePieces, Place, Settings, first_ro
 _SHOWN_CAUSES = 6
 
 
-def idle_texts(analysis: Analysis, most: int) -> list[PlacedText]:
+def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
     """Return lines that say why devices ran nothing for most of their idle time, largest first.
 
     Args:
@@ -32,23 +32,23 @@ def idle_texts(analysis: Analysis, most: int) -> list[PlacedText]:
         most: so many lines at most, besides one that says how much is left.
     """
     named = ActivityNames(analysis.recording.graphs)
-    sums: dict[PlacedText, int] = {}
-    for (cause, place, did), duration_ns in _distinct(analysis.idle):
-        text = _placed(cause, place, did, analysis.recording.settings, named)
+    sums: dict[LineText, int] = {}
+    for (cause, place, activity), duration_ns in _distinct(analysis.idle):
+        text = _placed(cause, place, activity, analysis.recording.settings, named)
         sums[text] = sums.get(text, 0) + duration_ns
     largest = sorted(sums.items(), key=lambda each: -each[1])
     steps = len(analysis.steps)
     shown = largest[:most]
     if rest := largest[most:]:
         left_ns = sum(duration_ns for _, duration_ns in rest)
-        shown.append((PlacedText(f"{len(rest)} more causes and lines"), left_ns))
+        shown.append((LineText(f"{len(rest)} more causes and lines"), left_ns))
     return [
-        replace(text, before=f"idle {of_step_text(took_ns, steps)}: {text.before}")
+        replace(text, before=f"idle {per_step_text(took_ns, steps)}: {text.before}")
         for text, took_ns in shown
     ]
 
 
-def cause_parts(table: tables.DataFrame) -> list[tuple[str, int]]:
+def cause_times(table: tables.DataFrame) -> list[tuple[str, int]]:
     """Return the causes of idle time in words, each with its time; together they are all of it.
 
     Args:
@@ -57,7 +57,7 @@ def cause_parts(table: tables.DataFrame) -> list[tuple[str, int]]:
     sums: dict[str, int] = {}
     for row in records(table):
         sums[row["cause"]] = sums.get(row["cause"], 0) + row["duration_ns"]
-    return causes_shown(sums)
+    return top_causes(sums)
 
 
 def cause_sums(analyses: Iterable[Analysis], step: int | None = None) -> dict[str, int]:
@@ -78,7 +78,7 @@ def cause_sums(analyses: Iterable[Analysis], step: int | None = None) -> dict[st
     return sums
 
 
-def causes_shown(sums: Mapping[str, int]) -> list[tuple[str, int]]:
+def top_causes(sums: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the largest causes of idle time in words, and what all others are together.
 
     Args:
@@ -94,10 +94,10 @@ def causes_shown(sums: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def causes_text(analysis: Analysis) -> str:
     """Return one line that says how much of the idle time each cause has."""
-    parts = cause_parts(tables.idle_by_cause(analysis))
+    parts = cause_times(tables.idle_by_cause(analysis))
     total = sum(duration_ns for _, duration_ns in parts)
-    said = (f"{words} {percent_text(duration_ns, total)}" for words, duration_ns in parts)
-    return printable(f"device idle {time_text(total)}: {', '.join(said)}")
+    shares = (f"{words} {percent_text(duration_ns, total)}" for words, duration_ns in parts)
+    return printable(f"device idle {time_text(total)}: {', '.join(shares)}")
 
 
 def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None], int]]:
@@ -107,17 +107,17 @@ def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None],
     firsts = first_rows(group)
     sums = np.zeros(len(firsts), dtype=np.int64)
     np.add.at(sums, group, idle.duration_ns)
-    found = zip(*(column[firsts].tolist() for column in columns), sums.tolist(), strict=True)
-    for cause, place, did, duration_ns in found:
-        said = (idle.cause.strings[cause], idle.places[place], idle.cpu_activity.strings[did])
-        yield (said[0], said[1], said[2] or None), duration_ns
+    groups = zip(*(column[firsts].tolist() for column in columns), sums.tolist(), strict=True)
+    for cause, place, activity, duration_ns in groups:
+        shares = (idle.cause.strings[cause], idle.places[place], idle.cpu_activity.strings[activity])
+        yield (shares[0], shares[1], shares[2] or None), duration_ns
 
 
 def _placed(
-    cause: str, place: Place, did: str | None, settings: Settings, named: ActivityNames
-) -> PlacedText:
+    cause: str, place: Place, activity: str | None, settings: Settings, named: ActivityNames
+) -> LineText:
     words = cause_text(cause)
     if place.file is None:
-        return PlacedText(f"{words}, the CPU in {named.short(did)}")
+        return LineText(f"{words}, the CPU in {named.short(activity)}")
     line = f"{short_path(place.file, settings)}:{place.line}"
-    return PlacedText(f"{words} at ", line, f"  {place.code}" if place.code else "")
+    return LineText(f"{words} at ", line, f"  {place.code}" if place.code else "")

@@ -9,14 +9,14 @@ from profiler_ext.records import Frame, Place
 THE_MODEL = "(model)"
 
 
-def distinct(places: Iterable[Place], say: Callable[[Place], str | None]) -> list[str]:
+def distinct(places: Iterable[Place], text_of: Callable[[Place], str | None]) -> list[str]:
     """Return what ``say`` says of places, each text once, nothing for ``None``.
 
     Args:
         places: places, in the order in which they are to be said.
         say: what to say of one.
     """
-    return list(dict.fromkeys(text for place in places if (text := say(place)) is not None))
+    return list(dict.fromkeys(text for place in places if (text := text_of(place)) is not None))
 
 
 def node_text(place: Place) -> str:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 
-def named(function: str) -> Callable[..., Any]:
+def load_function(function: str) -> Callable[..., Any]:
     """Load a function.
 
     Args:

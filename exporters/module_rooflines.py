@@ -10,7 +10,7 @@ from profiler_ext.exporters.module_tree import folded_paths, inclusive_times, su
 
 Row = Mapping[str, Any]
 Times = Mapping[str, int]
-_PARTS = 2
+_MIN_KNOWN_PART = 2
 """As of one module, what is known of less than half of a row's time says nothing of it."""
 
 
@@ -26,8 +26,8 @@ def tree_rooflines(rows: Sequence[Row], fold: bool = True) -> dict[str, dict[str
     folds = {path: path for path in every}
     if fold:
         folds = folded_paths(every, {row["module"]: row["module_class"] for row in rows})
-    found = _ModuleRooflines(rows, folds)
-    return {path: found.of(path, took) for path, took in summed_by_fold(own, folds).items()}
+    rooflines_found = _ModuleRooflines(rows, folds)
+    return {path: rooflines_found.of(path, took) for path, took in summed_by_fold(own, folds).items()}
 
 
 class _ModuleRooflines:
@@ -63,7 +63,7 @@ class _ModuleRooflines:
             inclusive_ns: its time, with all that is below it.
         """
         saved, bounded = self._saved.get(path, 0), self._bounded.get(path, 0)
-        if not bounded or _PARTS * bounded < inclusive_ns:
+        if not bounded or _MIN_KNOWN_PART * bounded < inclusive_ns:
             return {"could_save_ns": saved}
         return {
             "could_save_ns": saved,

@@ -16,7 +16,7 @@ from profiler_ext.exporters.module_tree import (
     folded_paths,
     inclusive_times,
     module_tree,
-    name_of_root,
+    root_label,
     summed_by_fold,
 )
 from profiler_ext.exporters.rich_parts import Table
@@ -81,7 +81,7 @@ def tree_rows(
         step), each phase and what rooflines say of all that; what lies deeper than the tree counts
         for what it lies in.
     """
-    tree = _Tree([row for row in rows if not _is_gap(row)], name_of_root(models))
+    tree = _Tree([row for row in rows if not _is_gap(row)], root_label(models))
     return tree.rows(most, depth)
 
 
@@ -135,9 +135,9 @@ class _Tree:
 
     def _of_outlier(self, outlier: Outlier, at: int) -> dict[str, Any]:
         ratio = outlier.inclusive_ns / outlier.median_ns if outlier.median_ns else 0
-        told = f"{ratio:.1f} times the median" if ratio else "the others take no time"
+        ratio_text = f"{ratio:.1f} times the median" if ratio else "the others take no time"
         return {
-            "label": f"{_INDENT * at}! {outlier.path}: {told}",
+            "label": f"{_INDENT * at}! {outlier.path}: {ratio_text}",
             "class": "",
             "duration_ns": outlier.inclusive_ns,
             "per_step_ns": outlier.inclusive_ns * self._of_step,

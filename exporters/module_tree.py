@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from profiler_ext.findings.siblings import standing_out
+from profiler_ext.findings.siblings import outlier_indices
 
 ANY = "*"
-_FEWEST_FOLDED = 2
-_BEYOND = 0.1
-_DEEPEST = 64  # names of a path; a path comes from a file, and what is below this is one name
+_MIN_FOLDED = 2
+_OUTLIER_MARGIN = 0.1
+_MAX_DEPTH = 64  # names of a path; a path comes from a file, and what is below this is one name
 
 Times = Mapping[str, int]
 Classes = Mapping[str, str | None]
@@ -64,7 +64,7 @@ class Outlier:
     median_ns: int
 
 
-def name_of_root(models: Sequence[str]) -> str:
+def root_label(models: Sequence[str]) -> str:
     """Return what the root of a tree is called.
 
     Args:
@@ -86,7 +86,7 @@ def module_tree(own_ns: Times, classes: Classes, fold: bool = True) -> ModuleNod
     """
     every = inclusive_times(own_ns)
     folds = folded_paths(every, classes) if fold else {path: path for path in every}
-    return _Grown(own_ns, every, classes, folds).node("")
+    return _TreeBuilder(own_ns, every, classes, folds).node("")
 
 
 def inclusive_times(own_ns: Times) -> dict[str, int]:
@@ -134,7 +134,7 @@ def folded_paths(paths: Mapping[str, object], classes: Classes) -> dict[str, str
             groups.setdefault((parent, classes.get(path)), []).append(path)
     classes_below = Counter(parent for parent, _ in groups)
     alike = [each for (parent, _), each in groups.items() if classes_below[parent] == 1]
-    starred = {path for each in alike if len(each) >= _FEWEST_FOLDED for path in each}
+    starred = {path for each in alike if len(each) >= _MIN_FOLDED for path in each}
     return {path: _folded(path, starred) for path in paths}
 
 
@@ -148,12 +148,12 @@ def outliers(inclusive_ns: Times, folds: Mapping[str, str]) -> dict[str, Outlier
         inclusive_ns: path of a module to its time with all below it.
         folds: each path with ``*`` for what is folded.
     """
-    found = {}
+    outliers_found = {}
     for group in _layers(folds).values():
         times = [inclusive_ns.get(path, 0) for path in group]
-        for at in standing_out(times, _BEYOND):
-            found[group[at]] = Outlier(group[at], times[at], round(median(times)))
-    return found
+        for at in outlier_indices(times, _OUTLIER_MARGIN):
+            outliers_found[group[at]] = Outlier(group[at], times[at], round(median(times)))
+    return outliers_found
 
 
 def _layers(folds: Mapping[str, str]) -> dict[str, list[str]]:
@@ -165,7 +165,7 @@ def _layers(folds: Mapping[str, str]) -> dict[str, list[str]]:
     return groups
 
 
-class _Grown:
+class _TreeBuilder:
     """The nodes of a tree, made from what each path folds to."""
 
     def __init__(
@@ -199,8 +199,8 @@ class _Grown:
     def _outliers(self, folded: str, paths: Sequence[str]) -> tuple[Outlier, ...]:
         if _parent_and_name(folded)[1] != ANY:
             return ()
-        found = outliers(self._every, dict.fromkeys(paths, folded)).values()
-        return tuple(sorted(found, key=lambda each: -each.inclusive_ns))
+        outliers_found = outliers(self._every, dict.fromkeys(paths, folded)).values()
+        return tuple(sorted(outliers_found, key=lambda each: -each.inclusive_ns))
 
 
 def _with_parents(path: str) -> Iterator[str]:
@@ -211,12 +211,12 @@ def _with_parents(path: str) -> Iterator[str]:
 
 
 def _parent_and_name(path: str) -> tuple[str, str]:
-    *above, name = path.split(".", _DEEPEST)
+    *above, name = path.split(".", _MAX_DEPTH)
     return ".".join(above), name
 
 
 def _folded(path: str, starred: set[str]) -> str:
-    names = path.split(".", _DEEPEST)
+    names = path.split(".", _MAX_DEPTH)
     ends = (".".join(names[: at + 1]) for at in range(len(names)))
     pairs = zip(names, ends, strict=True)
     return ".".join(ANY if end in starred else name for name, end in pairs)

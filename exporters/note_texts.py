@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis
 
-_MOST_RANKS = 8
+_MAX_RANKS_LISTED = 8
 
 
 def note_texts(analyses: Sequence[Analysis]) -> list[str]:
@@ -21,11 +21,11 @@ def note_texts(analyses: Sequence[Analysis]) -> list[str]:
         for note in analysis.notes:
             ranks.setdefault(note, []).append(analysis.recording.settings.rank)
     several = len(analyses) > 1
-    lines = (f"{_of_ranks(of)}: {note}" if several else note for note, of in ranks.items())
+    lines = (f"{_ranks_text(of)}: {note}" if several else note for note, of in ranks.items())
     return list(map(printable, lines))
 
 
-def _of_ranks(ranks: Sequence[int]) -> str:
-    if len(ranks) > _MOST_RANKS:
+def _ranks_text(ranks: Sequence[int]) -> str:
+    if len(ranks) > _MAX_RANKS_LISTED:
         return f"{len(ranks)} ranks, the first {ranks[0]}"
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

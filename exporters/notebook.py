@@ -21,33 +21,33 @@ from profiler_ext.exporters.display_text import (
     time_text,
 )
 from profiler_ext.exporters.findings_texts import (
-    IN_PAGE,
+    MAX_ON_PAGE,
     SHOWN,
-    findings_title,
-    stake_texts,
+    findings_heading,
+    time_at_stake_texts,
     what_text,
     where_text,
     why_text,
 )
 from profiler_ext.exporters.headings import heading, heading_of_ranks
-from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
+from profiler_ext.exporters.idle_texts import cause_sums, top_causes, idle_texts
 from profiler_ext.exporters.module_rooflines import tree_rooflines
-from profiler_ext.exporters.module_tree import ModuleNode, module_tree, name_of_root
+from profiler_ext.exporters.module_tree import ModuleNode, module_tree, root_label
 from profiler_ext.exporters.note_texts import note_texts
 from profiler_ext.exporters.roofline_texts import roofline_text, utilisation_texts
 from profiler_ext.exporters.short_texts import kernel_text, middle
 from profiler_ext.exporters.skew_texts import skew_texts
-from profiler_ext.exporters.table_kinds import BY, table_called
-from profiler_ext.exporters.table_texts import led_texts, records
-from profiler_ext.findings import Finding, find, find_of_ranks
+from profiler_ext.exporters.table_kinds import BY, table_named
+from profiler_ext.exporters.table_texts import coverage_lines, records
+from profiler_ext.findings import Finding, find, find_on_ranks
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Settings
 
 _TOP = 10
 _SHOWN_IDLE = 3
 _DEPTH = 4
-_MOST_LETTERS = 64
-_NEAR = ("roofline", "could save")
+_MAX_CHARS = 64
+_ROOFLINE_HEADS = ("roofline", "could save")
 _LEFT, _RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
 _CODE = f"{_LEFT};font-family:monospace"
 Row = Mapping[str, Any]
@@ -64,8 +64,8 @@ def session_html(analyses: Sequence[Analysis]) -> str:
         and folded the modules as a tree and the kernels. Times are the mean of a step.
     """
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
-    told = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
-    compiled = f"<p>{_text(told)}</p>" if told is not None else ""
+    result = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
+    compiled = f"<p>{_text(result)}</p>" if result is not None else ""
     parts = (
         f"<p><b>{_text(line)}</b></p>",
         _findings(analyses),
@@ -86,7 +86,7 @@ def _notes(analyses: Sequence[Analysis]) -> str:
 def _rows(analyses: Sequence[Analysis], name: str) -> list[dict[str, Any]]:
     """Return the rows of a table, of one rank as it is, of several their sum."""
     if len(analyses) == 1:
-        return records(table_called(name).make(analyses[0]))
+        return records(table_named(name).make(analyses[0]))
     return records(tables.of_ranks(analyses, analyses[0].recording.trace.base_ns, name))
 
 
@@ -98,20 +98,20 @@ def _spans(analyses: Sequence[Analysis]) -> int:
 def _findings(analyses: Sequence[Analysis]) -> str:
     if not any(analysis.steps for analysis in analyses):
         return ""
-    told = find(analyses[0]) if len(analyses) == 1 else find_of_ranks(analyses)
+    result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
     settings = analyses[0].recording.settings
-    items = [_finding(each, settings) for each in told.found[:IN_PAGE]]
-    rest, left = "".join(items[SHOWN:]), len(told.found) - SHOWN
+    items = [_finding(each, settings) for each in result.found[:MAX_ON_PAGE]]
+    rest, left = "".join(items[SHOWN:]), len(result.found) - SHOWN
     rest = f'<ol start="{SHOWN + 1}">{rest}</ol>' if rest else ""
-    if len(told.found) > IN_PAGE:
-        rest += f"<p>and {len(told.found) - IN_PAGE:,} more: session.findings()</p>"
+    if len(result.found) > MAX_ON_PAGE:
+        rest += f"<p>and {len(result.found) - MAX_ON_PAGE:,} more: session.findings()</p>"
     more = f"<details><summary>{left:,} more</summary>{rest}</details>"
     shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
-    return f"<p><b>{_text(findings_title(told))}</b></p>{shown}{more if rest else ''}"
+    return f"<p><b>{_text(findings_heading(result))}</b></p>{shown}{more if rest else ''}"
 
 
 def _finding(finding: Finding, settings: Settings) -> str:
-    time, part = stake_texts(finding)
+    time, part = time_at_stake_texts(finding)
     place = _text(where_text(finding.where, settings))
     lines = (
         f"<b>{time} {part}</b> {_text(what_text(finding))}",
@@ -128,13 +128,13 @@ def _ledger(analyses: Sequence[Analysis]) -> str:
         return "<p>No step was profiled, so there is nothing to sum.</p>"
     wall, spans = sum(row["duration_ns"] for row in rows), _spans(analyses)
     lines = [_ledger_row(row["duration_ns"], wall, spans, _text(ledger_label(row))) for row in rows]
-    for words, duration_ns in causes_shown(cause_sums(analyses)):
+    for words, duration_ns in top_causes(cause_sums(analyses)):
         lines.append(_ledger_row(duration_ns, wall, spans, f"&emsp;{_text(words)}"))
     lines.append(_ledger_row(wall, wall, spans, "total"))
     waits = skew_texts(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
     placed = (each.text for each in waits)
-    said = (*led_texts(analyses), *utilisation_texts(analyses), *placed)
-    below = "".join(f"<p>{_text(text)}</p>" for text in said)
+    sentences = (*coverage_lines(analyses), *utilisation_texts(analyses), *placed)
+    below = "".join(f"<p>{_text(text)}</p>" for text in sentences)
     heads = ("wall time of the device", "a step", "of wall time")
     return _table(heads, (_LEFT, _RIGHT, _RIGHT), lines) + below
 
@@ -148,8 +148,8 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
     if not rows:
         return ""
     phases = [phase for phase in Phase if any(row[phase] for row in rows)]
-    heads = ("line", "a step", "of device", "of wall time", *map(short_phase, phases), *_NEAR)
-    styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *_NEAR)))
+    heads = ("line", "a step", "of device", "of wall time", *map(short_phase, phases), *_ROOFLINE_HEADS)
+    styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *_ROOFLINE_HEADS)))
     total = sum(row["duration_ns"] for row in rows)
     lines = [_line(analyses, row, total, phases) for row in rows[:_TOP]]
     more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
@@ -163,10 +163,10 @@ def _line(
     name = "<br>".join(map(_text, filter(None, names)))
     own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
     numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(row[p], spans) for p in phases))
-    return (name, *numbers, *_near(analyses, row))
+    return (name, *numbers, *_roofline_cells(analyses, row))
 
 
-def _near(analyses: Sequence[Analysis], row: Row) -> tuple[str, ...]:
+def _roofline_cells(analyses: Sequence[Analysis], row: Row) -> tuple[str, ...]:
     return roofline_text(row), _of_step(row["could_save_ns"] or 0, _spans(analyses))
 
 
@@ -184,12 +184,12 @@ def _modules(analyses: Sequence[Analysis]) -> str:
         own[row["module"]] = own.get(row["module"], 0) + row["duration_ns"]
     tree = module_tree(own, {row["module"]: row["module_class"] for row in rows})
     spans, found = _spans(analyses), tree_rooflines(rows)
-    root = name_of_root(analyses[0].recording.settings.models)
+    root = root_label(analyses[0].recording.settings.models)
     lines = [
-        (*_module(node, root, depth, tree.inclusive_ns, spans), *_near(analyses, found[node.path]))
+        (*_module(node, root, depth, tree.inclusive_ns, spans), *_roofline_cells(analyses, found[node.path]))
         for node, depth in _walk(tree, 0)
     ]
-    heads = ("module", "a step", "of all modules", *_NEAR)
+    heads = ("module", "a step", "of all modules", *_ROOFLINE_HEADS)
     body = _table(heads, (_CODE, *(_RIGHT for _ in heads[1:])), lines)
     return f"<details><summary>modules</summary>{body}</details>"
 
@@ -217,7 +217,7 @@ def _kernels(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_kernel")
     if not rows:
         return ""
-    heads = ("kernel", "a step", "of device", "launches", *_NEAR)
+    heads = ("kernel", "a step", "of device", "launches", *_ROOFLINE_HEADS)
     styles = (_CODE, *(_RIGHT for _ in heads[1:]))
     total = sum(row["duration_ns"] for row in rows)
     lines = [_kernel(analyses, row, total) for row in rows[:_TOP]]
@@ -227,10 +227,10 @@ def _kernels(analyses: Sequence[Analysis]) -> str:
 
 
 def _kernel(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, ...]:
-    name = middle(kernel_text(row), _MOST_LETTERS)
+    name = middle(kernel_text(row), _MAX_CHARS)
     time = _of_step(row["duration_ns"], _spans(analyses))
     part = percent_text(row["duration_ns"], total_ns)
-    return _text(name), time, part, f"{row['launches']:,}", *_near(analyses, row)
+    return _text(name), time, part, f"{row['launches']:,}", *_roofline_cells(analyses, row)
 
 
 def _wall_ns(analyses: Sequence[Analysis]) -> int:

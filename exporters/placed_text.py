@@ -8,7 +8,7 @@ from profiler_ext.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedText:
+class LineText:
     """A sentence that names a line of source, or none.
 
     Attributes:

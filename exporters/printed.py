@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.loading import named
+from profiler_ext.exporters.loading import load_function
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintFormat:
     """What a result can be printed as.
 
     Attributes:
@@ -30,13 +30,13 @@ class Printed:
     is_of_source: bool = False
 
 
-TEXT = Printed("text", "for a person, in the terminal", is_of_source=True)
-JSON = Printed("json", "one JSON object of answers.schema.json", is_of_source=True)
-PRINTED = (
+TEXT = PrintFormat("text", "for a person, in the terminal", is_of_source=True)
+JSON = PrintFormat("json", "one JSON object of answers.schema.json", is_of_source=True)
+PRINT_FORMATS = (
     TEXT,
-    Printed("csv", "comma-separated, with raw numbers", "tables.files:printed_csv"),
+    PrintFormat("csv", "comma-separated, with raw numbers", "tables.files:printed_csv"),
     JSON,
-    Printed("md", "a Markdown table", "tables.files:markdown_text"),
+    PrintFormat("md", "a Markdown table", "tables.files:markdown_text"),
 )
 
 
@@ -53,8 +53,8 @@ def printed(table: pd.DataFrame, format: str) -> str:
     Raises:
         UsageError: There is no such format.
     """
-    for each in PRINTED:
+    for each in PRINT_FORMATS:
         if each.name == format and each.writer is not None:
-            return str(named(each.writer)(table))
-    *first, last = (each.name for each in PRINTED)
+            return str(load_function(each.writer)(table))
+    *first, last = (each.name for each in PRINT_FORMATS)
     raise UsageError(f"there is no format {format!r}; ask for {', '.join(first)} or {last}")

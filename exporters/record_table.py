@@ -14,7 +14,7 @@ from profiler_ext.exporters.short_texts import kernel_text, middle, short_kernel
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.records import Settings
 
-_LEAST = 24
+_LEAST_NAME_WIDTH = 24
 
 
 def record_table(drawing: Drawing) -> RenderableType:
@@ -25,10 +25,10 @@ def record_table(drawing: Drawing) -> RenderableType:
     """
     rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
     (first, heading), *others = drawing.kind.shown
-    said = [_text(row, first, drawing.settings) or _unnamed(row, drawing) for row in rows]
+    labels = [_text(row, first, drawing.settings) or _unnamed(row, drawing) for row in rows]
     every = (_column(at, *each, rows, drawing.settings) for at, each in enumerate(others))
     numbers = [each for each in every if any(each.cell(row).plain for row in rows)]
-    table = table_of(rows, [Name(heading, said, middle, _LEAST)], numbers, drawing.console.width)
+    table = table_of(rows, [Name(heading, labels, middle, _LEAST_NAME_WIDTH)], numbers, drawing.console.width)
     return Group(table, *([Text(f"({left:,} more)", style="dim")] if left > 0 else []))
 
 

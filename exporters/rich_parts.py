@@ -17,18 +17,18 @@ __all__ = ["Console", "Group", "Padding", "RenderableType", "Table", "Text"]
 
 
 @contextmanager
-def _folder_as_removed() -> Iterator[None]:
+def _with_removed_folder() -> Iterator[None]:
     """Have a working folder that cannot be asked for be one that was removed."""
-    asked = os.getcwd
+    original = os.getcwd
     try:
-        asked()
+        original()
     except OSError:
         vars(os)["getcwd"] = _was_removed
     try:
         yield
     finally:
         if os.getcwd is _was_removed:
-            vars(os)["getcwd"] = asked
+            vars(os)["getcwd"] = original
 
 
 def _was_removed() -> NoReturn:
@@ -36,7 +36,7 @@ def _was_removed() -> NoReturn:
 
 
 @contextmanager
-def _numbers_kept() -> Iterator[None]:
+def _random_state_kept() -> Iterator[None]:
     """Have the program draw the numbers that it would draw."""
     state = random.getstate()
     try:
@@ -45,7 +45,7 @@ def _numbers_kept() -> Iterator[None]:
         random.setstate(state)
 
 
-with _folder_as_removed(), _numbers_kept():
+with _with_removed_folder(), _random_state_kept():
     from rich.console import Console, Group, RenderableType
     from rich.padding import Padding
     from rich.table import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiler_ext.exporters.display_text import percent_text, recorded_text, time_text
+from profiler_ext.exporters.display_text import percent_text, with_recorded_text, time_text
 from profiler_ext.findings import find
 from profiler_ext.records import Analysis
 from profiler_ext.rooflines.utilisation import Utilisation, utilisation
@@ -81,43 +81,43 @@ def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     Args:
         analyses: one for each rank.
     """
-    found = [(analysis, utilisation(analysis)) for analysis in analyses]
-    known = [(analysis, each) for analysis, each in found if each is not None]
+    utilisation_found = [(analysis, utilisation(analysis)) for analysis in analyses]
+    known = [(analysis, each) for analysis, each in utilisation_found if each is not None]
     return tuple(_text(each, analysis, len(analyses) > 1) for analysis, each in known)
 
 
-def _text(found: Utilisation, analysis: Analysis, is_named: bool) -> str:
+def _text(utilisation_found: Utilisation, analysis: Analysis, is_named: bool) -> str:
     settings = analysis.recording.settings
     of_rank = f"rank {settings.rank}: " if is_named else ""
-    if found.counted_fraction < _LEAST_COUNTED:
-        told = percent_text(found.counted_fraction, 1)
+    if utilisation_found.counted_fraction < _LEAST_COUNTED:
+        percent = percent_text(utilisation_found.counted_fraction, 1)
         more = "" if "shapes" in settings.asked else "; `--shapes` records those of eager ops"
-        return f"{of_rank}MFU is not known: products of {told} of their time have sizes{more}."
-    units = ", ".join(_units(found))
-    known = "" if found.known_fraction > _ALL else f"; the unit of {_known(found)} is known"
-    amount = _amount(found.flops / len(analysis.steps), "FLOP")
-    mfu = _mfu(found, find(analysis).unrecorded_ns)
+        return f"{of_rank}MFU is not known: products of {percent} of their time have sizes{more}."
+    units = ", ".join(_units(utilisation_found))
+    known = "" if utilisation_found.known_fraction > _ALL else f"; the unit of {_known(utilisation_found)} is known"
+    amount = _amount(utilisation_found.flops / len(analysis.steps), "FLOP")
+    mfu = _mfu(utilisation_found, find(analysis).unrecorded_ns)
     return f"{of_rank}MFU {mfu}: {amount} a step, {units}{known}."
 
 
-def _mfu(found: Utilisation, unrecorded_ns: int | None) -> str:
+def _mfu(utilisation_found: Utilisation, unrecorded_ns: int | None) -> str:
     """Return it of a step in training, and of the recorded ones where that is known apart."""
-    recorded = percent_text(found.mfu, 1)
+    recorded = percent_text(utilisation_found.mfu, 1)
     if unrecorded_ns is None:
         return recorded
-    return recorded_text(percent_text(found.mfu_of(unrecorded_ns), 1), recorded)
+    return with_recorded_text(percent_text(utilisation_found.mfu_of(unrecorded_ns), 1), recorded)
 
 
-def _known(found: Utilisation) -> str:
-    return percent_text(found.known_fraction, 1)
+def _known(utilisation_found: Utilisation) -> str:
+    return percent_text(utilisation_found.known_fraction, 1)
 
 
-def _units(found: Utilisation) -> list[str]:
+def _units(utilisation_found: Utilisation) -> list[str]:
     """Say which units did the operations, and of several, how much."""
-    whole = sum(flops for _, flops in found.by_unit)
-    if len(found.by_unit) == 1:
-        return [found.by_unit[0][0]]
-    return [f"{unit} {percent_text(flops, whole)}" for unit, flops in found.by_unit]
+    whole = sum(flops for _, flops in utilisation_found.by_unit)
+    if len(utilisation_found.by_unit) == 1:
+        return [utilisation_found.by_unit[0][0]]
+    return [f"{unit} {percent_text(flops, whole)}" for unit, flops in utilisation_found.by_unit]
 
 
 def _amount(amount: float, unit: str) -> str:

@@ -50,7 +50,7 @@ def source_files(analysis: Analysis, texts: Mapping[str, str]) -> tuple[SourceFi
     """
     settings = analysis.recording.settings
     known = recorded_lines(analysis)
-    paths = sorted(known, key=lambda path: (not is_users_own(path, settings), path))
+    paths = sorted(known, key=lambda path: (not is_user_file(path, settings), path))
     return tuple(_source_file(path, known[path], texts.get(path)) for path in paths)
 
 
@@ -77,13 +77,13 @@ def recorded_lines(analysis: Analysis) -> dict[str, dict[int, str]]:
     shown = {place.file for place in analysis.places}
     known: dict[str, dict[int, str]] = {}
     for frame in dict.fromkeys(frame for place in analysis.places for frame in _frames(place)):
-        if frame.file in shown or is_users_own(frame.file, settings):
+        if frame.file in shown or is_user_file(frame.file, settings):
             lines = known.setdefault(frame.file, {})
             lines[frame.line] = frame.code or lines.get(frame.line, "")
     return known
 
 
-def is_users_own(path: str, settings: Settings) -> bool:
+def is_user_file(path: str, settings: Settings) -> bool:
     """Return whether a file is the user's: under a root of theirs, or relative to one.
 
     Args:
@@ -115,7 +115,7 @@ def read_texts(
     return {path: text for path, text in texts if text is not None}
 
 
-def sources_here(analyses: Iterable[Analysis], roots: Iterable[str | Path] = ()) -> dict[str, str]:
+def local_sources(analyses: Iterable[Analysis], roots: Iterable[str | Path] = ()) -> dict[str, str]:
     """Return the text of the recorded source files that may be read here, by path.
 
     Args:
@@ -138,11 +138,11 @@ def _source_file(path: str, known: Mapping[int, str], text: str | None) -> Sourc
     if text is None:
         return SourceFile(path, recorded, _CELL_NOT_KEPT if is_cell(path) else _NOT_HERE)
     lines = dict(enumerate(text.removesuffix("\n").split("\n"), start=1))
-    doubt = next(filter(None, (_doubt(*each, lines) for each in recorded.items())), "")
-    return SourceFile(path, recorded, doubt) if doubt else SourceFile(path, lines)
+    mismatch = next(filter(None, (_mismatch(*each, lines) for each in recorded.items())), "")
+    return SourceFile(path, recorded, mismatch) if mismatch else SourceFile(path, lines)
 
 
-def _doubt(number: int, code: str, lines: Mapping[int, str]) -> str:
+def _mismatch(number: int, code: str, lines: Mapping[int, str]) -> str:
     """Return why a recorded line does not show that this is the file that ran."""
     if not code.strip():
         return f"the text of line {number} was not recorded, so the file cannot be checked"
@@ -179,10 +179,10 @@ def _relative(path: str, settings: Settings) -> tuple[str, ...]:
 def _text(place: Path, roots: Sequence[Path]) -> str | None:
     """Return the text of a Python file that lies under a root, with every link resolved."""
     try:
-        real = place.resolve(strict=True)
-        if real.suffix != ".py" or not any(real.is_relative_to(root) for root in roots):
+        resolved = place.resolve(strict=True)
+        if resolved.suffix != ".py" or not any(resolved.is_relative_to(root) for root in roots):
             return None
-        data = read_regular(real, _LARGEST_BYTES)
+        data = read_regular(resolved, _LARGEST_BYTES)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
     except (OSError, RuntimeError, SyntaxError, LookupError, ValueError):

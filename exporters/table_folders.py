@@ -10,8 +10,8 @@ from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import WRITTEN
 from profiler_ext.records import Analysis
 
-_Made = Callable[[TableKind], tables.DataFrame]
-_Write = Callable[[tables.DataFrame, Path], None]
+_MakeTable = Callable[[TableKind], tables.DataFrame]
+_WriteTable = Callable[[tables.DataFrame, Path], None]
 
 
 def export_csv(analysis: Analysis, folder: Path) -> Path:
@@ -21,7 +21,7 @@ def export_csv(analysis: Analysis, folder: Path) -> Path:
         analysis: what to write.
         folder: where to.
     """
-    return _written(_of(analysis), folder, tables.write_csv, "csv")
+    return _written(_of_rank(analysis), folder, tables.write_csv, "csv")
 
 
 def export_ranks_csv(analyses: Sequence[Analysis], folder: Path) -> Path:
@@ -41,7 +41,7 @@ def export_parquet(analysis: Analysis, folder: Path) -> Path:
         analysis: what to write.
         folder: where to.
     """
-    return _written(_of(analysis), folder, tables.write_parquet, "parquet")
+    return _written(_of_rank(analysis), folder, tables.write_parquet, "parquet")
 
 
 def export_ranks_parquet(analyses: Sequence[Analysis], folder: Path) -> Path:
@@ -54,16 +54,16 @@ def export_ranks_parquet(analyses: Sequence[Analysis], folder: Path) -> Path:
     return _written(_of_ranks(analyses), folder, tables.write_parquet, "parquet")
 
 
-def _of(analysis: Analysis) -> _Made:
+def _of_rank(analysis: Analysis) -> _MakeTable:
     return lambda kind: kind.make(analysis)
 
 
-def _of_ranks(analyses: Sequence[Analysis]) -> _Made:
+def _of_ranks(analyses: Sequence[Analysis]) -> _MakeTable:
     base_ns = analyses[0].recording.trace.base_ns
     return lambda kind: tables.of_ranks(analyses, base_ns, kind.name)
 
 
-def _written(made: _Made, folder: Path, write: _Write, suffix: str) -> Path:
+def _written(make: _MakeTable, folder: Path, write: _WriteTable, suffix: str) -> Path:
     for kind in WRITTEN:
-        write(made(kind), folder / f"{kind.name}.{suffix}")
+        write(make(kind), folder / f"{kind.name}.{suffix}")
     return folder

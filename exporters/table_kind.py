@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.loading import named
+from profiler_ext.exporters.loading import load_function
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,8 +71,8 @@ class TableKind:
         if depth is None:
             return ()
         if depth < 0 or self.by != "module":
-            told = "0 or more" if depth < 0 else "one of a report by module, which alone has it"
-            raise UsageError(f"the depth is {depth}; ask for {told}")
+            allowed = "0 or more" if depth < 0 else "one of a report by module, which alone has it"
+            raise UsageError(f"the depth is {depth}; ask for {allowed}")
         return (depth,)
 
     def make(self, analysis: Analysis, *arguments: Any, **filters: Any) -> pd.DataFrame:
@@ -90,11 +90,11 @@ class TableKind:
             UsageError: There is no such step, rank or phase, or the table has none.
         """
         given = {name: value for name, value in filters.items() if value is not None}
-        own, asked = analysis.recording.settings.rank, given.get("rank")
-        if asked not in (None, own):
-            raise UsageError(f"there is no rank {asked}; the session is of rank {own} alone")
+        own, rank = analysis.recording.settings.rank, given.get("rank")
+        if rank not in (None, own):
+            raise UsageError(f"there is no rank {rank}; the session is of rank {own} alone")
         if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope", "kernel"})):
-            said = " and ".join(wrong)
-            raise UsageError(f"{self.name} is of no work and has no {said}; leave that out")
-        table: pd.DataFrame = named(self.maker)(analysis, *arguments, **given)
+            names = " and ".join(wrong)
+            raise UsageError(f"{self.name} is of no work and has no {names}; leave that out")
+        table: pd.DataFrame = load_function(self.maker)(analysis, *arguments, **given)
         return table

@@ -198,7 +198,7 @@ _SUMS_FIRST = sorted(TABLES, key=lambda kind: kind in RECORDS)
 BY = {kind.by: kind for kind in _SUMS_FIRST if kind.by is not None}
 
 
-def table_called(name: str) -> TableKind:
+def table_named(name: str) -> TableKind:
     """Return the table that has a name.
 
     Raises:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import checked_top, of_step_text, percent_text, time_text
+from profiler_ext.exporters.display_text import require_top, per_step_text, percent_text, time_text
 from profiler_ext.exporters.printed import printed
 from profiler_ext.exporters.tables.selection import Filters
-from profiler_ext.records import Analysis, LedgerLine, Level, Scope
+from profiler_ext.records import Analysis, BreakdownRow, Level, Scope
 
 
 def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
@@ -36,7 +36,7 @@ def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
     Raises:
         UsageError: ``top`` is less than 1.
     """
-    return table if top is None else table.head(checked_top(top))
+    return table if top is None else table.head(require_top(top))
 
 
 def records(table: tables.DataFrame) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def records(table: tables.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
 
 
-def led_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     """Return how much of the device time is led to lines, and of compiled backward to forward.
 
     Of eager work nothing is said where nobody watched the lines.
@@ -55,20 +55,20 @@ def led_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     """
     ledger = [line for analysis in analyses for line in analysis.ledger]
     is_watched = any(analysis.recording.python is not None for analysis in analyses)
-    wanted = (Scope.COMPILED, Scope.EAGER) if is_watched else (Scope.COMPILED,)
+    scopes = (Scope.COMPILED, Scope.EAGER) if is_watched else (Scope.COMPILED,)
     spent = {line.scope for line in ledger if line.duration_ns}
     texts = [
         f"{100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}% of {scope} device time is led "
         "to source lines."
-        for scope in wanted
+        for scope in scopes
         if scope in spent
     ]
-    if (linked := tables.fraction_linked(analyses)) is not None:
+    if (linked := tables.fraction_linked_to_forward(analyses)) is not None:
         texts.append(f"{100 * linked:.1f}% of compiled backward time is led to its forward op.")
     return (*texts, *_gaps_texts(ledger), *_communication_texts(analyses))
 
 
-def _gaps_texts(ledger: Sequence[LedgerLine]) -> Iterator[str]:
+def _gaps_texts(ledger: Sequence[BreakdownRow]) -> Iterator[str]:
     """Yield a line with the gaps by the names under which the documentation explains them."""
     busy = sum(line.duration_ns for line in ledger if line.scope != Scope.IDLE)
     gaps = tables.gap_times_ns((line.category, line.duration_ns) for line in ledger)
@@ -92,10 +92,10 @@ def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
     if total:
         waits = f"; {time_text(waiting)} waiting for the last rank" if waiting else ""
         parts = f"{time_text(exposed)} exposed, {time_text(total - exposed)} overlapped{waits}"
-        yield f"Communication {of_step_text(sums['duration_ns'], steps)}: {parts}."
+        yield f"Communication {per_step_text(sums['duration_ns'], steps)}: {parts}."
 
 
-def narrowed_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
+def filters_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
     """Say what a table is narrowed to, and how much it leaves out; nothing where it is not.
 
     Args:
@@ -105,8 +105,8 @@ def narrowed_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
     """
     if not (given := [f"{name} {value}" for name, value in filters.items() if value is not None]):
         return ""
-    left_ns, said = all_ns - shown_ns, f"only {', '.join(given)}; left out"
+    left_ns, text = all_ns - shown_ns, f"only {', '.join(given)}; left out"
     part = percent_text(left_ns, all_ns) or "nothing"
     return (
-        f"{said}: {time_text(left_ns)} of {time_text(all_ns)} ({part}); all above is of everything"
+        f"{text}: {time_text(left_ns)} of {time_text(all_ns)} ({part}); all above is of everything"
     )

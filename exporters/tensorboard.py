@@ -42,7 +42,7 @@ _RENAMED: dict[str, str] = {
     Category.GPU_USER_ANNOTATION: "gpu_annotation",
     "": "other",
 }
-_FRESH_ID = 1 << 40
+_FIRST_FREE_ID = 1 << 40
 _OPS_SHOWN = 3
 # The plugin adds times as doubles, so parts that touch would seem to overlap.
 _APART_NS = 4
@@ -172,9 +172,9 @@ class _StockTrace:
 
     def _ids(self, row: int) -> dict[str, object]:
         """Return the ids that tie a part of a call to its one device event."""
-        ids: dict[str, object] = {Arg.EXTERNAL_ID: _FRESH_ID + row}
+        ids: dict[str, object] = {Arg.EXTERNAL_ID: _FIRST_FREE_ID + row}
         if self._in_calls[row] > 1:
-            ids[Arg.CORRELATION] = _FRESH_ID + row
+            ids[Arg.CORRELATION] = _FIRST_FREE_ID + row
         return ids
 
     def _slot(self, event: int, number: int, of: int) -> _Slot:
@@ -222,25 +222,25 @@ class _Labels:
         codes = (column.codes[row] for column in (launches.phase, launches.gap, launches.name))
         key = (self._keys[row], *codes)
         if key not in self._known:
-            self._known[key] = self._made(row)
+            self._known[key] = self._make_labels(row)
         modules, operator = self._known[key]
         members = slot.members()
         for label in modules:
             yield b"".join((label.before, members, b',"args":{', label.args))
-        external_id = str(_FRESH_ID + row).encode()
+        external_id = str(_FIRST_FREE_ID + row).encode()
         yield b"".join(
             (operator.before, members, b',"args":{"External id":', external_id, operator.args)
         )
 
-    def _made(self, row: int) -> tuple[list[_Label], _Label]:
+    def _make_labels(self, row: int) -> tuple[list[_Label], _Label]:
         """Make what stands around launches of the same places, phase, gap and name."""
         places = [self._places[place] for place in self._parts.of(row)]
         phase = self._launches.phase[row]
         modules = list(self._modules(places[0] if places else Place(), phase))
         stack = {Arg.CALL_STACK: _call_stack(places[0])} if places and places[0].stack else {}
-        told = b"," + msgspec.json.encode(stack)[1:] if stack else b"}"
+        stack_json = b"," + msgspec.json.encode(stack)[1:] if stack else b"}"
         name = self._operator(row, places, phase)
-        return modules, _Label(_before(Category.CPU_OP, name), told + b"}")
+        return modules, _Label(_before(Category.CPU_OP, name), stack_json + b"}")
 
     def _operator(self, row: int, places: list[Place], phase: str) -> str:
         ops = distinct(places, op_text) or [self._launches.gap[row] or self._launches.name[row]]
@@ -257,13 +257,13 @@ class _Labels:
             # One id for every call, or the plugin's tree would repeat the module per call.
             number = self._module_ids.setdefault(name, len(self._module_ids))
             args: dict[str, object] = {
-                Arg.PYTHON_ID: _FRESH_ID + number,
+                Arg.PYTHON_ID: _FIRST_FREE_ID + number,
                 Arg.PYTHON_PARENT_ID: parent,
                 Arg.PYTHON_MODULE_ID: number,
             }
             before = _before(Category.PYTHON_FUNCTION, name)
             yield _Label(before, msgspec.json.encode(args)[1:] + b"}")
-            parent = _FRESH_ID + number
+            parent = _FIRST_FREE_ID + number
 
 
 def _before(category: str, name: str) -> bytes:
@@ -292,5 +292,5 @@ def _relabelled_calls(analysis: Analysis) -> dict[int, list[int]]:
     for row, correlation in enumerate(launches.correlation.tolist()):
         if correlation in row_of and not on_cpu[row]:
             launches_by_call.setdefault(row_of[correlation], []).append(row)
-    led = launches.level.where(Level.LINE).tolist()
-    return {call: rows for call, rows in launches_by_call.items() if any(led[row] for row in rows)}
+    has_line = launches.level.where(Level.LINE).tolist()
+    return {call: rows for call, rows in launches_by_call.items() if any(has_line[row] for row in rows)}

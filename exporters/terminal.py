@@ -17,10 +17,10 @@ from profiler_ext.exporters.columns import (
     table_of,
 )
 from profiler_ext.exporters.compile_texts import compile_text
-from profiler_ext.exporters.console import print_notes, say, tell, text_console
+from profiler_ext.exporters.console import print_notes, print_line, print_wrapped, text_console
 from profiler_ext.exporters.display_text import (
-    bypass_text,
-    checked_top,
+    cache_bypass_text,
+    require_top,
     ledger_label,
     range_text,
     step_text,
@@ -28,23 +28,23 @@ from profiler_ext.exporters.display_text import (
 )
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.headings import heading
-from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
-from profiler_ext.exporters.loading import named
+from profiler_ext.exporters.idle_texts import cause_times, idle_texts
+from profiler_ext.exporters.loading import load_function
 from profiler_ext.exporters.rich_parts import Console, Table, Text
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import table_by, table_called
+from profiler_ext.exporters.table_kinds import table_by, table_named
 from profiler_ext.exporters.table_texts import (
     first_rows,
-    led_texts,
-    narrowed_text,
+    coverage_lines,
+    filters_text,
     records,
     table_text,
 )
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal_findings import print_first
-from profiler_ext.exporters.top_table import OF_STEP, SCOPE_STYLES, measures
+from profiler_ext.exporters.top_table import STEP_PART, SCOPE_STYLES, measures
 from profiler_ext.findings import find, training_steps
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
@@ -102,12 +102,12 @@ def print_report(
     if analysis.steps:
         print_first(find(analysis), analysis.recording.settings, console)
     else:
-        say(console, "No step was profiled, so there is nothing to sum.")
+        print_line(console, "No step was profiled, so there is nothing to sum.")
     _print_ledger(analysis, console)
     if (compiled := compile_text(analysis)) is not None:
         console.print(Text(compiled))
-    if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
-        say(console, bypassed, "yellow")
+    if (bypassed := cache_bypass_text(analysis.recording.graphs)) is not None:
+        print_line(console, bypassed, "yellow")
     if analysis.steps or len(table):
         print_top(report, table, console, filters)
     print_notes(analysis.notes, console)
@@ -135,13 +135,13 @@ def report_of(
     """
     kind = table_by(by)
     if top is not None:
-        checked_top(top)
+        require_top(top)
     kind.arguments(depth)
     return Report(kind, top, depth, settings, table)
 
 
 def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
-    return lambda name, **filters: table_called(name).make(analysis, **filters)
+    return lambda name, **filters: table_named(name).make(analysis, **filters)
 
 
 def print_top(
@@ -162,14 +162,14 @@ def print_top(
     console.print()
     if any(value is not None for value in filters.values()):
         all_ns = _time_of(report.table(kind.name))
-        console.print(Text(narrowed_text(filters, _time_of(table), all_ns)))
+        console.print(Text(filters_text(filters, _time_of(table), all_ns)))
     if not len(table):
         console.print(Text(f"nothing to show by {kind.by}: {kind.words}"))
         return
     of_wall: Filters = {"step": filters.get("step"), "rank": filters.get("rank")}
     wall_ns = int(report.table("coverage", **of_wall)["duration_ns"].sum())
     drawing = Drawing(kind, table, shown, report.settings, console, wall_ns, report.depth)
-    console.print(named(kind.drawer)(drawing))
+    console.print(load_function(kind.drawer)(drawing))
 
 
 def _time_of(table: tables.DataFrame) -> int:
@@ -208,28 +208,28 @@ def report(
         console = text_console(file, width)
         print_report(analysis, console, by=by, top=top, depth=depth, **filters)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
-    asked = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
-    arguments = asked.kind.arguments(depth)
-    table = asked.kind.make(analysis, *arguments, **filters)
-    return table_text(asked.kind.in_order(table), top, format)
+    request = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
+    arguments = request.kind.arguments(depth)
+    table = request.kind.make(analysis, *arguments, **filters)
+    return table_text(request.kind.in_order(table), top, format)
 
 
 def _print_ledger(analysis: Analysis, console: Console) -> None:
     rows = records(tables.coverage(analysis))
     if not rows:
         return
-    causes = cause_parts(tables.idle_by_cause(analysis))
-    said = (*led_texts([analysis]), *utilisation_texts([analysis]))
-    print_coverage(rows, causes, said, console)
+    causes = cause_times(tables.idle_by_cause(analysis))
+    sentences = (*coverage_lines([analysis]), *utilisation_texts([analysis]))
+    print_coverage(rows, causes, sentences, console)
     _print_steps(analysis, console)
     for each in idle_texts(analysis, _SHOWN_IDLE):
-        say(console, each.text)
+        print_line(console, each.text)
 
 
 def print_coverage(
     rows: list[dict[str, Any]],
     causes: Iterable[tuple[str, int]],
-    led: Iterable[str],
+    sentences: Iterable[str],
     console: Console,
 ) -> None:
     """Print the ledger, and which parts of the device time are led to lines and forward.
@@ -242,8 +242,8 @@ def print_coverage(
     """
     if rows:
         console.print(_ledger_table(rows, causes, console))
-        for text in led:
-            tell(console, text)
+        for text in sentences:
+            print_wrapped(console, text)
 
 
 def _ledger_table(
@@ -251,19 +251,19 @@ def _ledger_table(
 ) -> Table:
     wall = sum(row["duration_ns"] for row in rows)
     of_steps = sum(row["per_step_ns"] for row in rows) / wall if wall else 0.0
-    told: list[Row] = [{**row, "label": printable(ledger_label(row))} for row in rows]
-    told += [_part_row(f"  {words}", took_ns, of_steps) for words, took_ns in causes]
-    told.append(_part_row("total", wall, of_steps))
-    width = max(bar_width(console), len(OF_STEP))
+    rows_shown: list[Row] = [{**row, "label": printable(ledger_label(row))} for row in rows]
+    rows_shown += [_part_row(f"  {words}", took_ns, of_steps) for words, took_ns in causes]
+    rows_shown.append(_part_row("total", wall, of_steps))
+    width = max(bar_width(console), len(STEP_PART))
 
     def bar(row: Row) -> Text:
         parts = {SCOPE_STYLES[row["scope"]]: row["duration_ns"]} if "scope" in row else {}
         return bar_text(parts, wall, width, console)
 
-    name = Name("wall time of the steps", [row["label"] for row in told], middle, _LEAST_LABEL)
-    numbers = [*measures(wall), Number(OF_STEP, width, bar, 1, justify="left")]
-    table = table_of(told, [name], numbers, console.width)
-    for drawn, row in zip(table.rows, told, strict=True):
+    name = Name("wall time of the steps", [row["label"] for row in rows_shown], middle, _LEAST_LABEL)
+    numbers = [*measures(wall), Number(STEP_PART, width, bar, 1, justify="left")]
+    table = table_of(rows_shown, [name], numbers, console.width)
+    for drawn, row in zip(table.rows, rows_shown, strict=True):
         drawn.style = "" if "scope" in row else "bold" if row["label"] == "total" else "dim"
     return table
 
@@ -274,11 +274,11 @@ def _part_row(label: str, duration_ns: int, of_steps: float) -> Row:
 
 def _print_steps(analysis: Analysis, console: Console) -> None:
     if steps_ns := training_steps(analysis):
-        say(console, training_text(analysis, steps_ns))
+        print_line(console, training_text(analysis, steps_ns))
     if len(analysis.steps) < 2:
         return
     for step in analysis.steps[:_SHOWN_STEPS]:
-        say(console, step_text(analysis, step))
+        print_line(console, step_text(analysis, step))
     if walls := [step.wall_ns for step in analysis.steps[_SHOWN_STEPS:]]:
         # Where the CPU runs ahead, the last step waits for the device, and is the longest.
-        say(console, f"and {len(walls)} more: {range_text(min(walls), max(walls))}")
+        print_line(console, f"and {len(walls)} more: {range_text(min(walls), max(walls))}")

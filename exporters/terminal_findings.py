@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from profiler_ext.exporters.console import say
-from profiler_ext.exporters.display_text import checked_top
+from profiler_ext.exporters.console import print_line
+from profiler_ext.exporters.display_text import require_top
 from profiler_ext.exporters.findings_texts import (
-    IN_PAGE,
+    MAX_ON_PAGE,
     SHOWN,
-    findings_title,
+    findings_heading,
     more_text,
-    stake_texts,
-    unjudged_texts,
+    time_at_stake_texts,
+    skipped_rules_lines,
     what_text,
     where_text,
     why_text,
@@ -34,7 +34,7 @@ def print_first(findings: Findings, settings: Settings, console: Console) -> Non
     """
     _print(findings, findings.found[:SHOWN], settings, console)
     if (more := more_text(findings, f"profiler-ext {ALL}")) is not None:
-        say(console, more, "dim")
+        print_line(console, more, "dim")
     console.print()
 
 
@@ -52,20 +52,20 @@ def print_all(
     Raises:
         UsageError: ``top`` is less than 1.
     """
-    shown = findings.found[: IN_PAGE if top is None else checked_top(top)]
+    shown = findings.found[: MAX_ON_PAGE if top is None else require_top(top)]
     _print(findings, shown, settings, console)
     if (left := len(findings.found) - len(shown)) > 0:
         console.print(
             Text(f"and {left:,} more: --top {len(findings.found)} prints all", style="dim")
         )
-    for line in unjudged_texts(findings):
+    for line in skipped_rules_lines(findings):
         console.print(Text(line, style="dim"))
 
 
 def _print(
     findings: Findings, shown: tuple[Finding, ...], settings: Settings, console: Console
 ) -> None:
-    console.print(Text(findings_title(findings), style="bold"))
+    console.print(Text(findings_heading(findings), style="bold"))
     if not shown:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
@@ -73,7 +73,7 @@ def _print(
     table.add_column(width=_PART, justify="right", no_wrap=True)
     table.add_column()
     for finding in shown:
-        table.add_row(*map(Text, stake_texts(finding)), _words(finding, settings))
+        table.add_row(*map(Text, time_at_stake_texts(finding)), _words(finding, settings))
     console.print(table)
 
 

@@ -6,14 +6,14 @@ from typing import Protocol, Unpack
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.compile_texts import compile_text_of_ranks
-from profiler_ext.exporters.console import print_notes, say
-from profiler_ext.exporters.display_text import bypass_text
+from profiler_ext.exporters.console import print_notes, print_line
+from profiler_ext.exporters.display_text import cache_bypass_text
 from profiler_ext.exporters.headings import heading_of_ranks
-from profiler_ext.exporters.idle_texts import cause_parts
+from profiler_ext.exporters.idle_texts import cause_times
 from profiler_ext.exporters.rich_parts import Console, Text
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
-from profiler_ext.exporters.table_texts import led_texts, records
+from profiler_ext.exporters.table_texts import coverage_lines, records
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal import print_coverage, print_top, report_of
 from profiler_ext.exporters.terminal_findings import print_first
@@ -86,14 +86,14 @@ def print_ranks_report(
     table = ranks.by(by, **filters)
     console.print(Text(heading_of_ranks(ranks.analyses), style="bold"))
     print_first(ranks.found, settings, console)
-    causes = cause_parts(ranks.idle_by_cause())
-    late = (each.text for each in skew_texts(ranks.analyses))
-    said = (*led_texts(ranks.analyses), *utilisation_texts(ranks.analyses), *late)
-    print_coverage(records(ranks.coverage()), causes, said, console)
+    causes = cause_times(ranks.idle_by_cause())
+    stragglers = (each.text for each in skew_texts(ranks.analyses))
+    sentences = (*coverage_lines(ranks.analyses), *utilisation_texts(ranks.analyses), *stragglers)
+    print_coverage(records(ranks.coverage()), causes, sentences, console)
     if (compiled := compile_text_of_ranks(ranks.analyses)) is not None:
         console.print(Text(compiled))
     for analysis in ranks.analyses:
-        if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
-            say(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
+        if (bypassed := cache_bypass_text(analysis.recording.graphs)) is not None:
+            print_line(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
     print_top(report, table, console, filters)
     print_notes(ranks.notes, console)

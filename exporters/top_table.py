@@ -41,10 +41,10 @@ from profiler_ext.records import Phase, Scope, Settings
 SCOPE_STYLES = {scope: color.middle for scope, color in SCOPE_COLORS.items()}
 TIME, PART, ROOFLINE, _RANGE = 7, 6, 11, 17
 _GROUP = 12
-OF_STEP = "of the step"
-_LEAST = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
-_NARROW_LEAST = {"file": 16, "code": 17, "kernel": 22, "name": 22, "module": 20}
-_NARROW, _NAMES_NARROW = 96, 112
+STEP_PART = "of the step"
+_LEAST_WIDTHS = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
+_NARROW_LEAST_WIDTHS = {"file": 16, "code": 17, "kernel": 22, "name": 22, "module": 20}
+_NARROW_WIDTH, _NARROW_NAMES_WIDTH = 96, 112
 _FIRST_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 _FEW_PHASES, _OTHER_PHASES = "few phases", "other phases"
 _SAVED, _SAVED_NARROW = "could save", "to save"
@@ -110,19 +110,19 @@ def roofline_numbers(rows: Sequence[Row], width: int) -> list[Number]:
         rows: all rows of the table.
         width: of the terminal.
     """
-    near = number("roofline", roofline_text, 2, ROOFLINE)
-    savings = number(_SAVED_NARROW if width < _NARROW else _SAVED, _saved_a_step, 1, TIME)
+    roofline = number("roofline", roofline_text, 2, ROOFLINE)
+    savings = number(_SAVED_NARROW if width < _NARROW_WIDTH else _SAVED, _savings_per_step, 1, TIME)
     has_rooflines = any(row.get("bound") for row in rows)
-    return [each for each in (near, savings) if has_rooflines and _says(each, rows)]
+    return [each for each in (roofline, savings) if has_rooflines and _has_values(each, rows)]
 
 
-def _saved_a_step(row: Row) -> str:
+def _savings_per_step(row: Row) -> str:
     saved = row.get("could_save_ns")
     of_step = saved * row["per_step_ns"] / row["duration_ns"] if saved else None
     return savings_text({"could_save_ns": of_step})
 
 
-def _says(column: Number, rows: Sequence[Row]) -> bool:
+def _has_values(column: Number, rows: Sequence[Row]) -> bool:
     return any(column.cell(row).plain for row in rows)
 
 
@@ -134,7 +134,7 @@ def _bar(drawing: Drawing) -> Number:
             return {SCOPE_STYLES[Scope.IDLE]: row["duration_ns"]}
         return {PHASE_STYLES[phase]: row[phase] for phase in Phase}
 
-    names_first = "kernel" in kind.keys or drawing.console.width < _NAMES_NARROW
+    names_first = "kernel" in kind.keys or drawing.console.width < _NARROW_NAMES_WIDTH
     return bar(parts, drawing, 4 if names_first else 3)
 
 
@@ -146,12 +146,12 @@ def bar(parts: Callable[[Row], Mapping[str, float]], drawing: Drawing, order: in
         drawing: has the wall time.
         order: as of :class:`Number`.
     """
-    width = max(bar_width(drawing.console), len(OF_STEP))
+    width = max(bar_width(drawing.console), len(STEP_PART))
 
     def cell(row: Row) -> Text:
         return bar_text(parts(row), drawing.wall_ns, width, drawing.console)
 
-    return Number(OF_STEP, width, cell, order, justify="left")
+    return Number(STEP_PART, width, cell, order, justify="left")
 
 
 def _phase_numbers(kind: TableKind, rows: Sequence[Row]) -> list[Number]:
@@ -206,10 +206,10 @@ def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:
         number("TFLOP/s", lambda row: _rate(row.get("est_tflop_per_s")), 3),
         number("grid", lambda row: row.get("grid") or "", 5, 11),
         number("block", lambda row: row.get("block") or "", 5, 8),
-        number("registers", lambda row: _whole(row.get("registers_per_thread")), 5),
-        number("shared mem.", lambda row: _whole(row.get("shared_memory_bytes")), 5),
+        number("registers", lambda row: _integer(row.get("registers_per_thread")), 5),
+        number("shared mem.", lambda row: _integer(row.get("shared_memory_bytes")), 5),
     ]
-    return [column for column in columns if _says(column, rows)]
+    return [column for column in columns if _has_values(column, rows)]
 
 
 def _collective_numbers(rows: Sequence[Row]) -> list[Number]:
@@ -219,7 +219,7 @@ def _collective_numbers(rows: Sequence[Row]) -> list[Number]:
     """
     words = ("exposed", "overlapped", "waiting")
     times = [
-        number(word, _a_step(f"{word}_ns"), 1, TIME)
+        number(word, _per_step(f"{word}_ns"), 1, TIME)
         for word in words
         if any(row.get(f"{word}_ns") is not None for row in rows)
     ]
@@ -231,7 +231,7 @@ def _group(row: Row) -> str:
     return middle(printable(row["process_group"] or "not told"), _GROUP)
 
 
-def _a_step(name: str) -> Callable[[Row], str]:
+def _per_step(name: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
         took = row.get(name)
         return "" if took is None else time_cell(took / row["steps"] / row.get("ranks", 1))
@@ -243,13 +243,13 @@ def _rate(value: float | None) -> str:
     return "" if not value else figure(value)
 
 
-def _whole(value: int | None) -> str:
+def _integer(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
 def _names(drawing: Drawing, rows: Sequence[Row]) -> list[Name]:
     kind = drawing.kind
-    least = _NARROW_LEAST if drawing.console.width < _NAMES_NARROW else _LEAST
+    least = _NARROW_LEAST_WIDTHS if drawing.console.width < _NARROW_NAMES_WIDTH else _LEAST_WIDTHS
     texts = list(zip(*(labels(kind, row, drawing.settings) for row in rows), strict=True))
     names = []
     for (column, heading), of_rows in zip(kind.shown, texts, strict=True):

@@ -64,5 +64,5 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-if autostart.is_asked_for():
+if autostart.is_requested():
     autostart.start()

@@ -18,10 +18,10 @@ from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.errors import UsageError
 from profiler_ext.files.paths import library_roots
 from profiler_ext.kineto import names
-from profiler_ext.kineto.recording import in_utf8
+from profiler_ext.kineto.recording import with_valid_utf8
 from profiler_ext.recall.lines import from_record
 from profiler_ext.recall.records import find_kernels, find_records
-from profiler_ext.recall.truths import Recalled
+from profiler_ext.recall.truths import GraphLookup
 from profiler_ext.records import (
     CacheState,
     Events,
@@ -93,7 +93,7 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     )
     known = {graph.key for graph in graphs if graph.is_known}
     unknown = tuple(key for key in wanted if key not in known)
-    return Attached(in_utf8(attached), len(wanted), unknown, _missing(graphs))
+    return Attached(with_valid_utf8(attached), len(wanted), unknown, _missing(graphs))
 
 
 def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Settings:
@@ -130,7 +130,7 @@ def _instance(
         output_module=None,
     )
     nodes = from_record(record.nodes, LineEvidence.ATTACHED, root)
-    return Recalled(record, nodes).into(instance, root)
+    return GraphLookup(record, nodes).into(instance, root)
 
 
 def _missing(graphs: list[GraphInstance]) -> tuple[str, ...]:

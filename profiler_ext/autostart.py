@@ -15,7 +15,7 @@ from profiler_ext import renaming, torch_import
 VARIABLE = "PROFILER_EXT"
 
 
-def is_asked_for() -> bool:
+def is_requested() -> bool:
     """Tell whether the environment asks for early capture in this process."""
     worker = any("compile_worker" in word for word in sys.orig_argv)
     return os.environ.get(VARIABLE, "0") not in ("", "0") and not worker
@@ -30,11 +30,11 @@ def at_start() -> None:
 
 def start() -> None:
     """Switch capture on now if torch is there, else when it has been imported."""
-    if "torch" in sys.modules or not torch_import.is_awaited():
-        torch_import.when_torch_is_there(_enable)
+    if "torch" in sys.modules or not torch_import.is_pending():
+        torch_import.on_torch_import(_enable)
 
 
 def _enable() -> None:
-    name = renaming.load_under_other_name() if renaming.is_taken([]) else renaming.NAME
+    name = renaming.load_under_alias() if renaming.is_shadowed([]) else renaming.NAME
     # Nobody has asked for a recording: what attaches CUPTI waits until somebody does.
     import_module(f"{name}.profiling.switch").enable(learn=False)

@@ -12,7 +12,7 @@ from profiler_ext.exporters.extras import EXTRAS
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Check:
     """One thing that was looked at.
 
     Attributes:
@@ -32,7 +32,7 @@ class Finding:
         return f"{self.state:8} {self.subject:28} {self.detail}"
 
 
-def examine() -> tuple[Finding, ...]:
+def examine() -> tuple[Check, ...]:
     """Look at this machine; imports torch.
 
     Returns:
@@ -41,73 +41,73 @@ def examine() -> tuple[Finding, ...]:
     return tuple(_findings())
 
 
-def _findings() -> Iterator[Finding]:
-    yield Finding("python", "ok", platform.python_version())
+def _findings() -> Iterator[Check]:
+    yield Check("python", "ok", platform.python_version())
     try:
         import torch
     except ImportError as error:
-        yield Finding("torch", "missing", f"{error}; pip install torch", is_fatal=True)
+        yield Check("torch", "missing", f"{error}; pip install torch", is_fatal=True)
         return
-    from profiler_ext.torch_compat.behaviour import untried
+    from profiler_ext.torch_compat.behaviour import untested_version
 
-    said = untried()
-    yield Finding("torch", "missing" if said else "ok", said or str(torch.__version__))
+    problem_text = untested_version()
+    yield Check("torch", "missing" if problem_text else "ok", problem_text or str(torch.__version__))
     yield _device()
     yield from _capabilities()
     yield from _settings()
     yield from _extras()
 
 
-def _device() -> Finding:
+def _device() -> Check:
     import torch
 
     if torch.cuda.is_available():
-        return Finding("device", "ok", torch.cuda.get_device_name())
+        return Check("device", "ok", torch.cuda.get_device_name())
     if torch.accelerator.is_available():
         name = torch.accelerator.current_accelerator()
-        return Finding("device", "ok", f"{name}: read as far as its trace allows")
-    return Finding("device", "ok", "CPU: C++ kernels and ATen ops are the launches")
+        return Check("device", "ok", f"{name}: read as far as its trace allows")
+    return Check("device", "ok", "CPU: C++ kernels and ATen ops are the launches")
 
 
-def _capabilities() -> Iterator[Finding]:
+def _capabilities() -> Iterator[Check]:
     from profiler_ext.torch_compat import behaviour, names, points
 
     for point in points.ALL:
         problem = point.problem()
-        detail = point.serves if problem is None else f"{problem}: lost is {point.serves}"
-        yield Finding(
+        detail = point.purpose if problem is None else f"{problem}: lost is {point.purpose}"
+        yield Check(
             point.path, "ok" if problem is None else "missing", detail, problem is not None
         )
-    gone = [name for name in names.ALL if not name.is_there()]
-    for name in gone:
-        detail = f"{name.lack()}: lost is {name.serves}"
-        yield Finding(name.path, "missing", detail, name.is_vital)
-    there = len(names.ALL) - len(gone)
-    yield Finding("private names", "missing" if gone else "ok", f"{there} of {len(names.ALL)}")
+    unavailable = [name for name in names.ALL if not name.is_available()]
+    for name in unavailable:
+        detail = f"{name.lack()}: lost is {name.purpose}"
+        yield Check(name.path, "missing", detail, name.is_vital)
+    available = len(names.ALL) - len(unavailable)
+    yield Check("private names", "missing" if unavailable else "ok", f"{available} of {len(names.ALL)}")
     for each in behaviour.ALL:
         differs = each.contradiction()
         state = "missing" if differs else "ok" if each else "off"
         detail = f"torch {each.does if each else each.otherwise}"
-        yield Finding(each.name, state, differs or detail)
-    for flag in behaviour.TOLD_BY_NUMBER:
+        yield Check(each.name, state, differs or detail)
+    for flag in behaviour.VERSION_FLAGS:
         detail = f"torch {flag.does if flag else flag.otherwise}"
-        yield Finding(flag.name, "ok" if flag else "off", detail)
+        yield Check(flag.name, "ok" if flag else "off", detail)
 
 
-def _settings() -> Iterator[Finding]:
+def _settings() -> Iterator[Check]:
     from profiler_ext.torch_compat import inductor
 
     on = inductor.caches_enabled()
-    yield Finding("FX graph cache", "ok" if on else "off", inductor.cache_dir())
+    yield Check("FX graph cache", "ok" if on else "off", inductor.cache_dir())
     rides = os.environ.get("PROFILER_EXT_RIDE", "1") != "0"
     text = "provenance rides the cached artifacts" if rides else "PROFILER_EXT_RIDE=0"
-    yield Finding("provenance in the cache", "ok" if rides else "off", text)
+    yield Check("provenance in the cache", "ok" if rides else "off", text)
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[Check]:
     remedies = {package: extra.install for extra in EXTRAS for package in extra.packages}
     for package, remedy in remedies.items():
         try:
-            yield Finding(package, "ok", importlib.metadata.version(package))
+            yield Check(package, "ok", importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
-            yield Finding(package, "off", f"optional; {remedy}")
+            yield Check(package, "off", f"optional; {remedy}")

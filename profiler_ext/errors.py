@@ -58,13 +58,13 @@ class OutputError(ProfilerExtError):
     slug = "output"
 
 
-class ReaderGoneError(OutputError):
+class StdoutClosedError(OutputError):
     """Nobody reads standard output any more, so there is nobody to tell."""
 
     slug = "reader_gone"
 
 
-class OwnFaultError(ProfilerExtError):
+class InternalError(ProfilerExtError):
     """Something of this package failed; the program and what was recorded are not affected."""
 
     slug = "own_fault"
@@ -121,7 +121,7 @@ class LateCaptureWarning(ProfilerExtWarning):
     """A model was compiled before capture was switched on."""
 
 
-class UntriedTorchWarning(ProfilerExtWarning):
+class UntestedTorchWarning(ProfilerExtWarning):
     """This torch is none that was tried; what is captured may be wrong."""
 
 

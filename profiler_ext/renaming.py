@@ -16,11 +16,11 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 NAME = "profiler_ext"
-OTHER = "_profiler_ext_of_run"
+ALIAS = "_profiler_ext_of_run"
 _FOLDER = Path(__file__).parent
 
 
-def is_taken(folders: Sequence[str]) -> bool:
+def is_shadowed(folders: Sequence[str]) -> bool:
     """Tell whether another module is called as we are, for a program with these folders first."""
     here = sys.modules.get(NAME)
     if here is not None and not _is_ours(getattr(here, "__spec__", None)):
@@ -29,7 +29,7 @@ def is_taken(folders: Sequence[str]) -> bool:
     return spec is not None and not _is_ours(spec)
 
 
-def load_under_other_name() -> str:
+def load_under_alias() -> str:
     """Leave the name to the program.
 
     Returns:
@@ -40,7 +40,7 @@ def load_under_other_name() -> str:
     for name in [each for each in sys.modules if each.split(".")[0] == NAME]:
         if _is_ours(sys.modules[name].__spec__):
             del sys.modules[name]
-    return OTHER
+    return ALIAS
 
 
 def _is_ours(spec: ModuleSpec | None) -> bool:
@@ -48,12 +48,12 @@ def _is_ours(spec: ModuleSpec | None) -> bool:
     if spec is None:
         return False
     if spec.origin is None:
-        return all(_holds_a_part(Path(each)) for each in spec.submodule_search_locations or ())
+        return all(_is_namespace_part(Path(each)) for each in spec.submodule_search_locations or ())
     origin = Path(spec.origin)
     return _FOLDER in origin.parents or _FOLDER in origin.resolve().parents
 
 
-def _holds_a_part(folder: Path) -> bool:
+def _is_namespace_part(folder: Path) -> bool:
     """Whether a folder without code of its own has only what an editable install adds to us."""
     return {each.name for each in folder.iterdir()} <= {"exporters", "__pycache__"}
 
@@ -64,19 +64,19 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name.split(".")[0] != OTHER:
+        if name.split(".")[0] != ALIAS:
             return None
         places = path if path is not None else [str(_FOLDER.parent)]
-        real = PathFinder.find_spec(NAME if name == OTHER else name, places, target)
-        if real is None or real.origin is None:
-            return real
+        original = PathFinder.find_spec(NAME if name == ALIAS else name, places, target)
+        if original is None or original.origin is None:
+            return original
         spec = ModuleSpec(
             name,
-            _Loader(name, real.origin),
-            origin=real.origin,
-            is_package=real.submodule_search_locations is not None,
+            _Loader(name, original.origin),
+            origin=original.origin,
+            is_package=original.submodule_search_locations is not None,
         )
-        spec.submodule_search_locations = real.submodule_search_locations
+        spec.submodule_search_locations = original.submodule_search_locations
         spec.has_location = True
         return spec
 
@@ -89,7 +89,7 @@ class _Loader(SourceFileLoader):
         tree = ast.parse(self.get_data(path), path)
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module and _is_own(node.module):
-                node.module = OTHER + node.module[len(NAME) :]
+                node.module = ALIAS + node.module[len(NAME) :]
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
 

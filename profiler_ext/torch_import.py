@@ -17,19 +17,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def when_torch_is_there(do: Callable[[], object]) -> None:
+def on_torch_import(callback: Callable[[], object]) -> None:
     """Call a function now if torch is imported, else when it has been.
 
     Args:
         do: what is called, once; what it raises then is a warning, and no failed import.
     """
     if "torch" in sys.modules:
-        _attempt(do)
+        _attempt(callback)
     else:
-        sys.meta_path.insert(0, _TorchFinder(do))
+        sys.meta_path.insert(0, _TorchFinder(callback))
 
 
-def is_awaited() -> bool:
+def is_pending() -> bool:
     """Tell whether something is to be done when torch is imported."""
     return any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)
 
@@ -37,8 +37,8 @@ def is_awaited() -> bool:
 class _TorchFinder(MetaPathFinder):
     """Finds torch as ever, and hears when it is there; to be asked where torch is, is no import."""
 
-    def __init__(self, do: Callable[[], object]) -> None:
-        self._do: Callable[[], object] | None = do
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback: Callable[[], object] | None = callback
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -51,23 +51,23 @@ class _TorchFinder(MetaPathFinder):
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = spec or finder.find_spec("torch", path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _ThenDo(spec.loader, self._there)
+            spec.loader = _CallbackLoader(spec.loader, self._torch_loaded)
         return spec
 
-    def _there(self) -> None:
-        do, self._do = self._do, None
+    def _torch_loaded(self) -> None:
+        callback, self._callback = self._callback, None
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        if do is not None:
-            do()
+        if callback is not None:
+            callback()
 
 
-class _ThenDo(Loader):
+class _CallbackLoader(Loader):
     """Loads torch by its own loader, and then does what is to be done."""
 
-    def __init__(self, loader: Any, do: Callable[[], object]) -> None:
+    def __init__(self, loader: Any, callback: Callable[[], object]) -> None:
         self._loader = loader
-        self._do = do
+        self._callback = callback
 
     def __getattr__(self, name: str) -> Any:
         """Be the loader of torch to whoever asks it anything else."""
@@ -82,7 +82,7 @@ class _ThenDo(Loader):
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _attempt(self._do)
+        _attempt(self._callback)
 
 
 def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:

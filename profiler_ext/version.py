@@ -14,8 +14,8 @@ def is_newer(version: str) -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    found = _RELEASE.match(version)
-    numbers = [int(number) for number in found[0].split(".")] if found else [0]
+    match = _RELEASE.match(version)
+    numbers = [int(number) for number in match[0].split(".")] if match else [0]
     while numbers and not numbers[-1]:  # 0.3 is 0.3.0
         numbers.pop()
     return tuple(numbers)

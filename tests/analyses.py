@@ -8,7 +8,7 @@ from __future__ import annotations
 from profiler_ext.records import (
     Analysis,
     Device,
-    LedgerLine,
+    BreakdownRow,
     Recording,
     Settings,
     Step,
@@ -131,10 +131,10 @@ GPU_IDLE = (
 )
 
 GPU_LEDGER = (
-    LedgerLine(3, 0, "compiled", "line", "line", 130_001),
-    LedgerLine(3, 0, "compiled", "none", "ambiguous_extern_run", 20_000),
-    LedgerLine(3, 0, "eager", "op", "op", 74_500),
-    LedgerLine(3, 0, "idle", None, "idle", 775_499),
+    BreakdownRow(3, 0, "compiled", "line", "line", 130_001),
+    BreakdownRow(3, 0, "compiled", "none", "ambiguous_extern_run", 20_000),
+    BreakdownRow(3, 0, "eager", "op", "op", 74_500),
+    BreakdownRow(3, 0, "idle", None, "idle", 775_499),
 )
 
 
@@ -229,8 +229,8 @@ def cpu_step() -> Analysis:
         shares=shares(CPU_ROWS),
         idle=idle(CPU_IDLE),
         ledger=(
-            LedgerLine(0, 0, "compiled", "line", "line", 160_001),
-            LedgerLine(0, 0, "eager", "op", "op", 50_000),
-            LedgerLine(0, 0, "idle", None, "idle", 289_999),
+            BreakdownRow(0, 0, "compiled", "line", "line", 160_001),
+            BreakdownRow(0, 0, "eager", "op", "op", 50_000),
+            BreakdownRow(0, 0, "idle", None, "idle", 289_999),
         ),
     )

@@ -65,7 +65,7 @@ def restores_scheduled_action(_: pytest.MonkeyPatch) -> bool:
     profiler.current_action = action.NONE
     profiler.stop()
     is_restored = profiler.current_action is action.RECORD
-    profilers.begin_anew(profiler)
+    profilers.reset_action(profiler)
     profiler.stop()
     assert profiler.current_action is action.NONE
     return is_restored

@@ -10,12 +10,12 @@ from profiler_ext.comparison.words import Account, Match, Verdict
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.answers.schema import json_schema
 from profiler_ext.exporters.formats import FORMATS, Format
-from profiler_ext.exporters.printed import PRINTED
+from profiler_ext.exporters.printed import PRINT_FORMATS
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables.comparison import COMPARED
 from profiler_ext.exporters.tables.schema import COLUMNS
-from profiler_ext.findings import LEAST_FRACTION, RULES, Rule
+from profiler_ext.findings import MIN_FRACTION, RULES, Rule
 from profiler_ext.gate.words import Outcome
 from profiler_ext.records import (
     NOTHING,
@@ -29,7 +29,7 @@ from profiler_ext.records import (
     GapReason,
     IdleCause,
     LaunchKind,
-    LedgerCategory,
+    BreakdownCategory,
     Level,
     LineEvidence,
     Mechanism,
@@ -66,7 +66,7 @@ VOCABULARIES: tuple[type[Term], ...] = (
     SiteKind,
     Level,
     Scope,
-    LedgerCategory,
+    BreakdownCategory,
     CacheState,
     EntryState,
     Unit,
@@ -94,7 +94,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     SiteKind: ("What a call site of a compiled graph launches", "The launch"),
     Level: ("Levels", "The launch, or a part of it,"),
     Scope: ("Parts of a step's wall time", "The time"),
-    LedgerCategory: ("What the ledger's time was led to", "The time"),
+    BreakdownCategory: ("What the ledger's time was led to", "The time"),
     EntryState: ("States of stored records, in `profiler-ext cache list`", "The record"),
     CacheState: ("How a compiled graph came to be in a process", "The graph"),
     Unit: ("Which arithmetic a kernel used", "The arithmetic"),
@@ -115,7 +115,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
     """Return what makes each page's text, by its name."""
     evidence = (LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence)
     words = (
-        *(Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState),
+        *(Phase, LaunchKind, SiteKind, Level, Scope, BreakdownCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
         *(Account, Match, Verdict, Outcome),
@@ -127,7 +127,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         "words.md": lambda: _page(texts.WORDS, *map(_vocabulary, words)),
         "formats.md": lambda: _page(texts.FORMATS, *map(_format, FORMATS), _texts()),
         "findings.md": lambda: _page(
-            texts.FINDINGS.format(least=LEAST_FRACTION), *map(_rule, RULES)
+            texts.FINDINGS.format(least=MIN_FRACTION), *map(_rule, RULES)
         ),
         "answers.schema.json": lambda: json.dumps(json_schema(made_tables()), indent=1) + "\n",
         "torch.md": lambda: _page(texts.TORCH, _flags(), _told_by_number(), _told_by_data()),
@@ -175,7 +175,7 @@ def _flags() -> str:
 def _told_by_number() -> str:
     rows = (
         _difference(row, "Where the number leaves it open", "it is taken not to")
-        for row in behaviour.TOLD_BY_NUMBER
+        for row in behaviour.VERSION_FLAGS
     )
     return "\n\n".join(("## Told by the number alone: no name came with it", *rows))
 
@@ -183,7 +183,7 @@ def _told_by_number() -> str:
 def _told_by_data() -> str:
     rows = (
         _difference(row, "Read in", f"`profiler_ext/{row.read_in}`")
-        for row in behaviour.TOLD_BY_DATA
+        for row in behaviour.PROBED_FLAGS
     )
     return "\n\n".join(("## Told by the data itself: no flag is needed", *rows))
 
@@ -241,7 +241,7 @@ def _format(format: Format) -> str:
         "without a path": f"`{format.target}`",
         "several ranks": "yes" if format.holds_ranks else "no",
         "carries whole source files": "yes" if format.shows_source else "no",
-        "`profiler-ext run` writes": ", ".join(f"`{name}`" for name, _ in format.in_run),
+        "`profiler-ext run` writes": ", ".join(f"`{name}`" for name, _ in format.run_outputs),
         "to write it": f"`{format.writing.install}`" if format.writing else "",
         "to see it": f"`{format.viewing.install}`" if format.viewing else "",
     }
@@ -250,7 +250,7 @@ def _format(format: Format) -> str:
 
 
 def _texts() -> str:
-    rows = "\n".join(f"| `{each.name}` | {each.words} |" for each in PRINTED)
+    rows = "\n".join(f"| `{each.name}` | {each.words} |" for each in PRINT_FORMATS)
     return f"## What is printed\n\n`--format` takes:\n\n| | |\n| --- | --- |\n{rows}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profiler_ext.kineto.communication import VARIABLE
-from profiler_ext.kineto.communication_names import KERNELS, OPS, Named
+from profiler_ext.kineto.communication_names import KERNELS, OPS, CommunicationNames
 
 COMMUNICATION = f"""# Communication by name
 
@@ -34,11 +34,11 @@ def names() -> str:
     return "\n\n".join((_section("Kernels", KERNELS), _section("Ops and ranges", OPS)))
 
 
-def _section(title: str, rows: Sequence[Named]) -> str:
+def _section(title: str, rows: Sequence[CommunicationNames]) -> str:
     head = "| library | names, as a pattern | for example | source |\n| --- | --- | --- | --- |"
     return "\n".join((f"## {title}\n\n{head}", *map(_row, rows)))
 
 
-def _row(row: Named) -> str:
+def _row(row: CommunicationNames) -> str:
     pattern, example = (text.replace("|", "\\|") for text in (row.pattern, row.example))
     return f"| {row.library} | `{pattern}` | `{example}` | {row.source} |"

@@ -113,8 +113,8 @@ def test_what_runs_saw_launched_by_other_choices_of_libraries_places_only_what_i
     store.put_kernels(digest, DEVICE, "b2", ((1, ("k1", "k2")), (2, ("k3",))))
     assert told(attach(plain("fkey"), store, tmp_path).recording) == [LED, OPEN, OPEN, OPEN]
     store.put_kernels(digest, DEVICE, "b2", ((1, ("k1",)),))
-    agreed = attach(plain("fkey"), store, tmp_path).recording.graphs[0].stored_kernels
-    assert agreed == ((1, ("k1",)), (2, ("k2", "k3")))
+    unambiguous = attach(plain("fkey"), store, tmp_path).recording.graphs[0].stored_kernels
+    assert unambiguous == ((1, ("k1",)), (2, ("k2", "k3")))
 
 
 def test_a_line_that_does_not_stand_any_more_is_not_given(store: Store, tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ from packaging.requirements import Requirement
 
 import profiler_ext
 from profiler_ext import doctor
-from profiler_ext.errors import UntriedTorchWarning
+from profiler_ext.errors import UntestedTorchWarning
 from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import behaviour, compiled_autograd, fx
 from profiler_ext.torch_compat.behaviour import (
     Behaviour,
     Build,
     Difference,
-    ToldByData,
+    ProbedFlag,
     build_of,
 )
 from tests.behaviour_proofs import NEEDS_GPU, PROOFS
@@ -30,8 +30,8 @@ __all__ = ["fresh_torch"]
 PACKAGE = Path(profiler_ext.__file__).parent
 ROWS: tuple[Difference, ...] = (
     *behaviour.ALL,
-    *behaviour.TOLD_BY_NUMBER,
-    *behaviour.TOLD_BY_DATA,
+    *behaviour.VERSION_FLAGS,
+    *behaviour.PROBED_FLAGS,
 )
 HERE = build_of(str(torch.__version__))
 every_flag = pytest.mark.parametrize("flag", behaviour.ALL, ids=lambda each: each.name)
@@ -117,7 +117,7 @@ def test_what_the_number_alone_tells_is_not_done_where_it_leaves_that_open(
 
 
 @pytest.mark.parametrize(
-    "flag", (*behaviour.ALL, *behaviour.TOLD_BY_NUMBER), ids=lambda each: each.name
+    "flag", (*behaviour.ALL, *behaviour.VERSION_FLAGS), ids=lambda each: each.name
 )
 def test_each_flag_is_asked(flag: Difference) -> None:
     asked = {
@@ -142,8 +142,8 @@ def test_no_other_file_compares_versions_or_reads_torchs_source() -> None:
     assert found <= told  # for the recording, and for whom what libraries launch is the same
 
 
-@pytest.mark.parametrize("row", behaviour.TOLD_BY_DATA, ids=lambda each: each.name)
-def test_what_data_tells_is_read_in_a_file(row: ToldByData) -> None:
+@pytest.mark.parametrize("row", behaviour.PROBED_FLAGS, ids=lambda each: each.name)
+def test_what_data_tells_is_read_in_a_file(row: ProbedFlag) -> None:
     assert (PACKAGE / row.read_in).is_file()
 
 
@@ -151,7 +151,7 @@ def test_what_data_tells_is_read_in_a_file(row: ToldByData) -> None:
 
 
 def test_each_row_has_its_proof() -> None:
-    by_chance = {row.name for row in behaviour.TOLD_BY_NUMBER}  # one end in 200 ends the process
+    by_chance = {row.name for row in behaviour.VERSION_FLAGS}  # one end in 200 ends the process
     assert PROOFS.keys() | NEEDS_GPU | by_chance == {row.name for row in ROWS}
 
 
@@ -165,10 +165,10 @@ def test_torch_does_what_the_flag_says(flag: Behaviour, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("fresh_torch")
 @pytest.mark.parametrize(
     "row",
-    [row for row in behaviour.TOLD_BY_DATA if row.name not in NEEDS_GPU],
+    [row for row in behaviour.PROBED_FLAGS if row.name not in NEEDS_GPU],
     ids=lambda each: each.name,
 )
-def test_torch_does_what_is_told_by_data(row: ToldByData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_does_what_is_told_by_data(row: ProbedFlag, monkeypatch: pytest.MonkeyPatch) -> None:
     assert PROOFS[row.name](monkeypatch) is row.is_in(HERE)
 
 
@@ -205,7 +205,7 @@ def test_a_torch_that_was_not_tried_is_a_warning_a_gap_and_the_doctor_tells(
         f"torch {version} was not tried with this profiler-ext, 2.11, 2.13, 2.14, 2.15 were: "
         "a line or a module may be wrong"
     )
-    with pytest.warns(UntriedTorchWarning) as warned:
+    with pytest.warns(UntestedTorchWarning) as warned:
         profiler_ext.enable()
     profiler_ext.enable()
     assert [str(each.message) for each in warned] == [said]
@@ -218,8 +218,8 @@ def test_the_torchs_that_were_tried_are_those_that_pip_lets_in() -> None:
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
     needed = (Requirement(each) for each in project["dependencies"])
     (supported,) = (each.specifier for each in needed if each.name == "torch")
-    assert tuple((2, n) for n in range(40) if f"2.{n}.0" in supported) == behaviour.TRIED
-    assert behaviour.untried() is None
+    assert tuple((2, n) for n in range(40) if f"2.{n}.0" in supported) == behaviour.TESTED_VERSIONS
+    assert behaviour.untested_version() is None
 
 
 @pytest.mark.parametrize("version", ["2.13.0a0+nv26.05", "2.12.0.dev20260301", "main"])

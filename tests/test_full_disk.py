@@ -13,7 +13,7 @@ import pytest
 
 from profiler_ext import cli
 from profiler_ext.errors import OutputError
-from profiler_ext.exporters.formats import FORMATS, format_called
+from profiler_ext.exporters.formats import FORMATS, format_named
 from profiler_ext.sessions import output
 from profiler_ext.sessions.merging import load
 from profiler_ext.sessions.session import FILE_NAME, Session
@@ -83,7 +83,7 @@ def every_write(write: Callable[[], object], folder: Path) -> Iterator[int]:
 
 
 def written(session: Session, form: str, target: Path) -> Path:
-    return format_called(form).write(session.analysis, target)
+    return format_named(form).write(session.analysis, target)
 
 
 EXPORTS = {each.name: each.target for each in FORMATS}
@@ -136,7 +136,7 @@ def test_a_session_that_cannot_be_written_is_kept_elsewhere_or_told_to_be_lost(
         monkeypatch.setattr(output, "_kept", keep)
         Disk.left = 0
         with pytest.raises(OutputError, match=f"No space left on device; .*{ending}$"):
-            output.write_all(session, tmp_path / "out")
+            output.write_outputs(session, tmp_path / "out")
     (folder,) = (tmp_path / "tmp").iterdir()
     assert len(load(folder).launches()) == len(session.launches())
     assert list((tmp_path / "out").iterdir()) == []
@@ -150,7 +150,7 @@ def test_where_only_the_rest_cannot_be_written_the_session_is_there(
     session.save(tmp_path)
     Disk.left = 1000 - Disk.left  # as many writes as the session takes
     with pytest.raises(OutputError, match=f"the session itself is in {tmp_path}: `profiler-ext ex"):
-        output.write_all(session, tmp_path)
+        output.write_outputs(session, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
@@ -162,7 +162,7 @@ def test_without_a_temporary_folder_it_is_kept_in_the_working_folder(
     monkeypatch.chdir(tmp_path / "working")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(OutputError, match=f"recorded is in {tmp_path}/working/.* instead$"):
-        output.write_all(session, tmp_path / "out")
+        output.write_outputs(session, tmp_path / "out")
     (folder,) = (tmp_path / "working").iterdir()
     assert len(load(folder).launches()) == len(session.launches())
 
@@ -174,9 +174,9 @@ def test_where_nothing_can_be_written_at_all_the_error_says_so(
     monkeypatch.chdir("/proc")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(OutputError, match=r"no temporary folder .* either, so .* is lost$"):
-        output.write_all(session, tmp_path / "out")
+        output.write_outputs(session, tmp_path / "out")
     with pytest.raises(OutputError, match=r"choose another place$"):
-        output.write_all(session, tmp_path / "out", keep=False)
+        output.write_outputs(session, tmp_path / "out", keep=False)
 
 
 REFUSED = {

@@ -18,15 +18,15 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds, tables
 from profiler_ext.exporters.extras import CLUSTER, EXTRAS, MCP, TRAINING
 from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, format_of
-from profiler_ext.exporters.loading import named
-from profiler_ext.exporters.printed import PRINTED, Printed
+from profiler_ext.exporters.loading import load_function
+from profiler_ext.exporters.printed import PRINT_FORMATS, PrintFormat
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import BY, TABLES, WRITTEN
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import Analysis
 from profiler_ext.sessions import output
 from profiler_ext.sessions.session import Session
-from profiler_ext.sessions.tabled import Tabled
+from profiler_ext.sessions.tabled import SessionTables
 from tests.analyses import cpu_step, gpu_step
 from tests.test_merging import two_ranks
 
@@ -62,7 +62,7 @@ def helped(capsys: pytest.CaptureFixture[str], command: str) -> str:
 def test_a_format_has_all_that_commands_ask_for(format: Format) -> None:
     assert format.name and format.words and format.suffixes and format.target
     for writer in filter(None, (format.writer, format.ranks_writer)):
-        first, _, *others = inspect.signature(named(writer)).parameters
+        first, _, *others = inspect.signature(load_function(writer)).parameters
         assert first == ("analyses" if writer == format.ranks_writer else "analysis")
         assert ("roots" in others) == format.shows_source
     assert format.is_folder or format_of(Path(format.target)) is format
@@ -102,8 +102,8 @@ def test_a_run_writes_and_lists_what_the_rows_say(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     session = Session(gpu_step().recording)
-    output.write_all(session, tmp_path)
-    files = {name: use for each in FORMATS for name, use in each.in_run}
+    output.write_outputs(session, tmp_path)
+    files = {name: use for each in FORMATS for name, use in each.run_outputs}
     assert {path.name for path in tmp_path.iterdir()} == set(files)
     run.print_session(session, tmp_path)
     *_, listed = capsys.readouterr().out.partition(f"written to {tmp_path}:\n")
@@ -114,7 +114,7 @@ def test_a_run_writes_and_lists_what_the_rows_say(
 def test_the_readme_names_every_format() -> None:
     assert f"--to\n{'|'.join(each.name for each in FORMATS)}" in README
     for each in FORMATS:
-        assert all(f"`{name}`" in README for name, _ in each.in_run), each.name
+        assert all(f"`{name}`" in README for name, _ in each.run_outputs), each.name
         assert all(suffix in README for suffix in each.suffixes), each.name
 
 
@@ -134,7 +134,7 @@ def test_a_new_format_is_a_module_and_a_row(
         suffixes=(".count",),
         target="all.count",
         writer="count:export_count",
-        in_run=(("launches.count", "how many there are"),),
+        run_outputs=(("launches.count", "how many there are"),),
     )
     monkeypatch.setattr(formats, "FORMATS", (*FORMATS, row))
 
@@ -144,7 +144,7 @@ def test_a_new_format_is_a_module_and_a_row(
     assert (folder / "all.count").read_text() == count
     session = Session(gpu_step().recording)
     assert session.export(folder / "one.count").read_text() == count
-    output.write_all(session, folder)
+    output.write_outputs(session, folder)
     assert (folder / "launches.count").read_text() == count
     run.print_session(session, folder)
     assert f"  {'launches.count':24} how many there are\n" in capsys.readouterr().out
@@ -156,7 +156,7 @@ def test_what_names_no_format_is_refused_with_the_list() -> None:
     with pytest.raises(UsageError, match=r"no format has the suffix of x\.txt; use one of \.pf"):
         format_of(Path("x.txt"))
     with pytest.raises(UsageError, match="no format 'txt'; use one of perfetto, chrome, html"):
-        formats.format_called("txt")
+        formats.format_named("txt")
 
 
 # Tables
@@ -168,8 +168,8 @@ def test_a_table_is_called_as_its_row_says(kind: TableKind, analysis: Analysis) 
     made = kind.make(analysis)
     session = Session(analysis.recording)
     assert list(getattr(session, kind.name)().columns) == list(made.columns)
-    assert getattr(tables, kind.name) is named(kind.maker)
-    assert getattr(Tabled, kind.name).__doc__
+    assert getattr(tables, kind.name) is load_function(kind.maker)
+    assert getattr(SessionTables, kind.name).__doc__
     assert kind.words
     assert {*kind.keys, *(name for name, _ in kind.shown)} <= set(made.columns)
     assert not kind.keys or not made.duplicated(list(kind.keys)).any()
@@ -181,13 +181,13 @@ def test_a_table_that_a_report_prints_has_its_words(kind: TableKind) -> None:
     if kind.by is None:
         assert (kind.title, kind.shown, kind.unnamed) == ("", (), "")
     else:
-        named = (f"by_{kind.by}", f"{kind.by}_by_line", f"idle_by_{kind.by}")
-        assert kind.name in (*named, kind.by, f"{kind.by}s")
+        load_function = (f"by_{kind.by}", f"{kind.by}_by_line", f"idle_by_{kind.by}")
+        assert kind.name in (*load_function, kind.by, f"{kind.by}s")
         assert kind.title and kind.shown and kind.unnamed
 
 
 def test_the_methods_of_a_session_are_the_tables() -> None:
-    methods = {name for name, _ in inspect.getmembers(Tabled, inspect.isfunction)}
+    methods = {name for name, _ in inspect.getmembers(SessionTables, inspect.isfunction)}
     assert {name for name in methods if not name.startswith("_")} == {
         "table",
         *(kind.name for kind in TABLES),
@@ -254,9 +254,9 @@ def test_a_folder_of_tables_holds_those_that_are_written(tmp_path: Path) -> None
 # Texts and extras
 
 
-@pytest.mark.parametrize("form", PRINTED, ids=lambda each: each.name)
+@pytest.mark.parametrize("form", PRINT_FORMATS, ids=lambda each: each.name)
 def test_every_text_is_printed(
-    form: Printed, folder: Path, capsys: pytest.CaptureFixture[str]
+    form: PrintFormat, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert form.words
     assert printed(capsys, "report", folder, "--format", form.name).strip()

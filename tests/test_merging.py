@@ -10,8 +10,8 @@ from pandas import DataFrame
 from profiler_ext import cli, load, merge
 from profiler_ext.attribution.clocks import Clock
 from profiler_ext.errors import CoverageError, TraceError, UsageError
-from profiler_ext.exporters.table_kinds import table_called
-from profiler_ext.exporters.tables.ranks import rows_summed, with_means
+from profiler_ext.exporters.table_kinds import table_named
+from profiler_ext.exporters.tables.ranks import sum_over_ranks, add_means
 from profiler_ext.kineto.collectives import Collective, collective
 from profiler_ext.kineto.distributed import only_group
 from profiler_ext.kineto.reader import read_trace
@@ -111,10 +111,10 @@ def test_without_shared_collectives_the_wall_clocks_stand_and_a_note_says_so(
 
 
 def test_what_is_left_one_by_one_is_no_clock() -> None:
-    told = [Collective("0", 1, name).is_left_together for name in ("broadcast", "send", "reduce")]
+    told = [Collective("0", 1, name).is_synchronizing for name in ("broadcast", "send", "reduce")]
     assert told == [False, False, False]
     names = ("allreduce", "_allgather_base", "reduce_scatter_tensor", "ALLTOALL_BASE", "barrier")
-    assert all(Collective("0", 1, name).is_left_together for name in names)
+    assert all(Collective("0", 1, name).is_synchronizing for name in names)
 
 
 def test_an_event_without_a_process_group_is_no_collective() -> None:
@@ -169,15 +169,15 @@ def _said(table: DataFrame, time_ns: int, bound: str | None, unit: str | None) -
 
 
 def test_what_bounds_a_row_of_ranks_is_what_bounds_it_where_it_took_longest() -> None:
-    kind, alone = table_called("by_line"), Session(gpu_step().recording).by_line()
+    kind, alone = table_named("by_line"), Session(gpu_step().recording).by_line()
     told = [(157, "latency", "fp32"), (40_000_000, None, None), (900, "memory", "bf16_tensor")]
     ranks = [_said(alone, *each) for each in told]
-    short = with_means(kind, rows_summed(kind, [ranks[0], ranks[2]]), [(0,)] * 2)
+    short = add_means(kind, sum_over_ranks(kind, [ranks[0], ranks[2]]), [(0,)] * 2)
     assert {*short["bound"]} == {"memory"} and {*short["unit"]} == {"bf16_tensor"}
-    whole = with_means(kind, rows_summed(kind, ranks), [(0,)] * 3)
+    whole = add_means(kind, sum_over_ranks(kind, ranks), [(0,)] * 3)
     assert whole["bound"].isna().all() and whole["unit"].isna().all()
-    grouped = rows_summed(kind, [rows_summed(kind, [ranks[0], ranks[2]]), ranks[1]])
-    assert with_means(kind, grouped, [(0,)] * 3).equals(whole)
+    grouped = sum_over_ranks(kind, [sum_over_ranks(kind, [ranks[0], ranks[2]]), ranks[1]])
+    assert add_means(kind, grouped, [(0,)] * 3).equals(whole)
 
 
 def test_coverage_is_over_all_ranks_in_the_same_order() -> None:

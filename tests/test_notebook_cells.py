@@ -11,11 +11,11 @@ import pytest
 
 import profiler_ext
 from profiler_ext.exporters.html.data import report_data
-from profiler_ext.exporters.sources import sources_here
+from profiler_ext.exporters.sources import local_sources
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.profiling.notebook_cells import with_cells
-from profiler_ext.records import LONGEST_CELL_LINE, Cell, Recording, without_source
+from profiler_ext.records import MAX_CELL_LINE_LENGTH, Cell, Recording, without_source
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
 from tests.compiling import fresh_torch
@@ -73,7 +73,7 @@ def test_the_session_has_the_text_of_its_cells(session: Session, tmp_path: Path)
     assert texts["In[2]"] == MODEL
     assert lines(read) == LINES
     assert "compiled = torch.compile(twice)" in read.annotate("In[2]")
-    files = report_data([read.analysis], sources_here([read.analysis]))[0]["files"]
+    files = report_data([read.analysis], local_sources([read.analysis]))[0]["files"]
     assert "compiled = torch.compile(twice)" in json.dumps(files)
     bare = without_source(read.recording)
     assert set(bare.cells) == {Cell(name) for name in texts}
@@ -128,6 +128,6 @@ def test_text_that_nobody_wrote_is_cut_or_left_out(notebook: Notebook) -> None:
         (cell,) = with_cells(recording, Guard(strict=True)).cells
         return cell.lines
 
-    long = "def f(): pass\nx = '" + "x" * LONGEST_CELL_LINE + "'"
-    assert [len(line) for line in kept(long)] == [13, LONGEST_CELL_LINE]
+    long = "def f(): pass\nx = '" + "x" * MAX_CELL_LINE_LENGTH + "'"
+    assert [len(line) for line in kept(long)] == [13, MAX_CELL_LINE_LENGTH]
     assert kept("def f(): pass" + "\n" * 20_000 + "x = 1") == ()

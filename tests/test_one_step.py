@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from profiler_ext.attribution.one_step import of_step
-from profiler_ext.exporters.formats import FORMATS, format_called
+from profiler_ext.exporters.formats import FORMATS, format_named
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.tables import read_csv
 from profiler_ext.records import Analysis, Trace
@@ -89,7 +89,7 @@ def test_the_trace_has_its_events_and_whole_arrows_alone(session: Session, step:
 def test_a_trace_of_it_loads_back_with_its_launches(
     session: Session, step: Analysis, tmp_path: Path
 ) -> None:
-    path = format_called("chrome").write(step, tmp_path / "trace.json.gz")
+    path = format_named("chrome").write(step, tmp_path / "trace.json.gz")
     back = load(path)
     assert back.analysis.steps == step.steps
     for table in ("by_op", "by_phase", "by_kernel", "by_line"):
@@ -98,16 +98,16 @@ def test_a_trace_of_it_loads_back_with_its_launches(
 
 def test_every_other_format_holds_its_time(step: Analysis, tmp_path: Path) -> None:
     whole = int(step.launches.duration_ns.sum())
-    format_called("csv").write(step, tmp_path / "csv")
+    format_named("csv").write(step, tmp_path / "csv")
     assert read_csv(tmp_path / "csv" / "attribution.csv").duration_ns.sum() == whole
-    format_called("parquet").write(step, tmp_path / "parquet")
+    format_named("parquet").write(step, tmp_path / "parquet")
     table = pd.read_parquet(tmp_path / "parquet" / "attribution.parquet")
     assert table.duration_ns.sum() == whole
-    with reading(format_called("perfetto").write(step, tmp_path / "t.pftrace")) as reader:
+    with reading(format_named("perfetto").write(step, tmp_path / "t.pftrace")) as reader:
         assert reader.import_errors() == []
     _, choices = report_data([step], {})
     assert (set(choices.steps), choices.all_steps) == ({STEP}, 1)
-    format_called("tensorboard").write(step, tmp_path / "logs")
+    format_named("tensorboard").write(step, tmp_path / "logs")
     (file,) = (tmp_path / "logs").rglob("*.attribution.json.gz")
     document = json.loads(gzip.decompress(file.read_bytes()))
     assert sum(sum(row["phase_ns"]) for row in document["tables"]["phase"]) == whole
@@ -119,7 +119,7 @@ def test_eager_lines_of_it_load_back_too(tmp_path: Path) -> None:
     session = eager_session()
     number = session.analysis.steps[-1].number
     step = of_step(session.analysis, number)
-    back = load(format_called("chrome").write(step, tmp_path / "trace.json"))
+    back = load(format_named("chrome").write(step, tmp_path / "trace.json"))
     same(back.by_line(), session.by_line(step=number))
 
 

@@ -16,7 +16,7 @@ from profiler_ext import cli, doctor, joint_table
 from profiler_ext.cli import printing
 from profiler_ext.exporters import annotate
 from profiler_ext.exporters.formats import FORMATS
-from profiler_ext.exporters.printed import PRINTED
+from profiler_ext.exporters.printed import PRINT_FORMATS
 from profiler_ext.exporters.tables import SequenceRow, seq_table
 from profiler_ext.store import Store
 from tests.store.records import keep
@@ -26,7 +26,7 @@ SESSION = Path(__file__).parent / "fixtures" / "h200" / "mlp.session.pt.trace.js
 ROOT = Path(__file__).parents[1]
 
 REPORTS = {
-    **{f"report {each.name}": f"report S --format {each.name}" for each in PRINTED},
+    **{f"report {each.name}": f"report S --format {each.name}" for each in PRINT_FORMATS},
     **{f"annotate {form}": f"annotate S --format {form}" for form in annotate.FORMATS},
     **{
         f"export {form}": f"export S --to {form} -o {form}.out"
@@ -65,9 +65,9 @@ def test_a_stream_of_the_program_s_own_has_to_be_written_to_only(
     texts: list[str] = []
     monkeypatch.setattr(sys, "stdout", Written())
     monkeypatch.setattr(sys, "stderr", Written())
-    printing.say("one line")
+    printing.print_line("one line")
     printing.console().print("another")
-    printing.tell("a third")
+    printing.print_message("a third")
     assert "".join(texts) == "one line\nanother\nprofiler-ext: a third\n"
 
 
@@ -81,7 +81,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     row = SequenceRow(1, "aten.mm", None, "forward", "é", 3, None, "mm", "a.py", None, None)
     monkeypatch.setattr(joint_table, "load_example", lambda _: (None, None))
     monkeypatch.setattr(joint_table, "seq_table", lambda *_: seq_table([row]))
-    finding = doctor.Finding("device", "ok", "H200 · é")
+    finding = doctor.Check("device", "ok", "H200 · é")
     monkeypatch.setattr(doctor, "examine", lambda: (finding,))
     return tmp_path
 
@@ -145,10 +145,10 @@ def test_nobody_to_tell_is_no_failure(place: Path, monkeypatch: pytest.MonkeyPat
 def test_a_terminal_gets_a_path_without_controls_and_a_program_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    printing.say("a\x1b[31m")
+    printing.print_line("a\x1b[31m")
     assert capsys.readouterr().out == "a\x1b[31m\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    printing.say("a\x1b[31m")
+    printing.print_line("a\x1b[31m")
     assert capsys.readouterr().out == "a\N{REPLACEMENT CHARACTER}[31m\n"
 
 

@@ -35,7 +35,7 @@ def without(monkeypatch):
     def take(name: Name) -> str:
         problem = f"{name.module}.{name.path} is not there"
         monkeypatch.setitem(private._PROBLEMS, name, problem)
-        monkeypatch.setattr(private, "_SOUND", private._SOUND - {name})
+        monkeypatch.setattr(private, "_VERIFIED", private._VERIFIED - {name})
         return problem
 
     return take
@@ -101,13 +101,13 @@ def test_a_frame_whose_function_is_renamed_raises():
 
 
 def test_this_torch_has_all_names():
-    assert names.lacks() == ()
+    assert names.missing_names() == ()
 
 
 def test_each_name_is_declared_once_and_says_what_is_lost():
     places = [(name.module, name.path) for name in names.ALL]
     assert len(set(places)) == len(places)
-    assert all(name.serves for name in names.ALL)
+    assert all(name.purpose for name in names.ALL)
 
 
 def test_each_place_that_is_wrapped_is_checked_before_capture_begins_and_by_the_doctor():
@@ -155,7 +155,7 @@ def test_what_runs_in_the_users_steps_is_off_without_its_names(without):
     without(running_names.COMPILE_WRAPPER)
     assert not process.can_record()
     assert not process.can_mark_calls()
-    assert not process.can_tell_frame_ends()
+    assert not process.reports_frame_exit()
     assert process.threads_config(are_all=True) is None
 
 

@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_another_module_of_our_name_is_seen_in_the_program_s_folder(tmp_path: Path) -> None:
-    assert not renaming.is_taken([str(tmp_path)])
+    assert not renaming.is_shadowed([str(tmp_path)])
     (tmp_path / "profiler_ext.py").write_text("")
-    assert renaming.is_taken([str(tmp_path)])
-    assert not renaming.is_taken([str(ROOT)])
+    assert renaming.is_shadowed([str(tmp_path)])
+    assert not renaming.is_shadowed([str(ROOT)])
 
 
 def test_what_an_editable_install_leaves_beside_us_is_no_other_module(
@@ -26,9 +26,9 @@ def test_what_an_editable_install_leaves_beside_us_is_no_other_module(
     """It adds a folder with our exporters alone, found where the checkout is on no path."""
     (tmp_path / "site" / "profiler_ext" / "exporters").mkdir(parents=True)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
-    assert not renaming.is_taken([])
+    assert not renaming.is_shadowed([])
     (tmp_path / "mine" / "profiler_ext" / "models").mkdir(parents=True)
-    assert renaming.is_taken([str(tmp_path / "mine")])
+    assert renaming.is_shadowed([str(tmp_path / "mine")])
 
 
 def test_both_are_there_each_under_its_name(tmp_path: Path) -> None:
@@ -37,8 +37,8 @@ def test_both_are_there_each_under_its_name(tmp_path: Path) -> None:
 import sys
 from importlib import import_module
 from profiler_ext import renaming
-assert renaming.is_taken([{str(tmp_path)!r}])
-name = renaming.load_under_other_name()
+assert renaming.is_shadowed([{str(tmp_path)!r}])
+name = renaming.load_under_alias()
 sys.path.insert(0, {str(tmp_path)!r})
 session = import_module(name + ".sessions.session")
 errors = import_module(name + ".errors")

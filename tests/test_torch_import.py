@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BEGIN = """
 import importlib.util, sys
-from profiler_ext.torch_import import when_torch_is_there
-when_torch_is_there(lambda: print("there", sys.modules["torch"].whole))
+from profiler_ext.torch_import import on_torch_import
+on_torch_import(lambda: print("there", sys.modules["torch"].whole))
 """
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_done_without_torch(folder: Path) -> None:
 
 
 def test_what_fails_then_is_a_warning_and_no_failed_import(folder: Path) -> None:
-    code = "when_torch_is_there(lambda: 1 / 0); import torch; print(torch.whole)"
+    code = "on_torch_import(lambda: 1 / 0); import torch; print(torch.whole)"
     said = python(folder, code)
     assert "UserWarning: profiler_ext is off in this process: division by zero" in said
     assert "True" in said.splitlines()

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from profiler_ext.attribution.verdicts.eager_line import WHY_NONE
+from profiler_ext.attribution.verdicts.eager_line import NO_LINES_REASONS
 from profiler_ext.records import Gap, GapReason
 from profiler_ext.sessions.session import Session
 
@@ -18,5 +18,5 @@ def other_gaps(session: Session) -> list[Gap]:
 
     That is the Python that runs, and what other tests compiled before in it.
     """
-    unasked = (*WHY_NONE, GapReason.COMPILES_INCOMPLETE)
+    unasked = (*NO_LINES_REASONS, GapReason.COMPILES_INCOMPLETE)
     return [gap for gap in session.recording.gaps if gap.reason not in unasked]

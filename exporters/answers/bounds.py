@@ -18,16 +18,16 @@ from profiler_ext.exporters.answers.documents import Answer
 from profiler_ext.exporters.answers.parts import Cut
 from profiler_ext.printable import printable, printable_lines
 
-LEAST_BUDGET = 4_000
-_THROUGH = ("files", "generated")
+MIN_BUDGET = 4_000
+_NESTED_LISTS = ("files", "generated")
 """Lists whose items hold lists that are cut rather than the items."""
-_SHORT = 200
-_OF_A_CUT = 160
+_MIN_CUT_CHARS = 200
+_CUT_ENTRY_BYTES = 160
 """A text of so many characters is not worth cutting, and a cut takes about so many to say."""
 
 
 @dataclass(slots=True)
-class _Cuttable:
+class _Truncatable:
     """A list or long text of an answer, the sizes of its items, and how many were there."""
 
     where: tuple[str, ...]
@@ -63,13 +63,13 @@ def bounded(answer: Answer, budget: int | None = None, *, clean: bool = False) -
     Raises:
         UsageError: The budget is too small for any answer.
     """
-    if budget is not None and budget < LEAST_BUDGET:
-        raise UsageError(f"a budget of {budget} bytes is too small; ask for {LEAST_BUDGET} or more")
+    if budget is not None and budget < MIN_BUDGET:
+        raise UsageError(f"a budget of {budget} bytes is too small; ask for {MIN_BUDGET} or more")
     document: dict[str, Any] = msgspec.to_builtins(answer)
     if clean:
         document = _cleaned(document)
     if budget is not None:
-        _cut_down(document, budget)
+        _truncate(document, budget)
     return document
 
 
@@ -81,20 +81,20 @@ def _cleaned(value: Any) -> Any:
     return [_cleaned(each) for each in value] if isinstance(value, list) else value
 
 
-def _cut_down(document: dict[str, Any], budget: int) -> None:
-    parts = list(_cuttables(document, ()))
+def _truncate(document: dict[str, Any], budget: int) -> None:
+    parts = list(_truncatables(document, ()))
     cut: set[int] = set()
     excess = len(_encoded(document)) - budget
     while excess > 0 and any(part.sizes for part in parts):
         at = max(range(len(parts)), key=lambda each: parts[each].size)
-        excess += 0 if at in cut else _OF_A_CUT
+        excess += 0 if at in cut else _CUT_ENTRY_BYTES
         excess -= _shorten(parts[at], excess)
         cut.add(at)
     for at in sorted(cut):
-        _say(document, parts[at])
+        _record_cut(document, parts[at])
 
 
-def _shorten(part: _Cuttable, excess: int) -> int:
+def _shorten(part: _Truncatable, excess: int) -> int:
     """Take items off the end, at most half of the size at once; returns what was taken off."""
     taken, most = 0, max(part.size // 2, 1)
     while part.sizes and taken < min(excess, most):
@@ -102,7 +102,7 @@ def _shorten(part: _Cuttable, excess: int) -> int:
     return taken
 
 
-def _say(document: dict[str, Any], part: _Cuttable) -> None:
+def _record_cut(document: dict[str, Any], part: _Truncatable) -> None:
     name = part.where[-1]
     whole, kept = part.holder[name], len(part.sizes)
     part.holder[name] = whole[:kept]
@@ -113,14 +113,14 @@ def _say(document: dict[str, Any], part: _Cuttable) -> None:
         of=len(whole),
         unit="characters" if isinstance(whole, str) else "items",
         because="budget",
-        left_out_ns=_time(left),
+        left_out_ns=_left_out_ns(left),
     )
     before = [each for each in document["cuts"] if each["where"] == cut.where]
     document["cuts"] = [each for each in document["cuts"] if each["where"] != cut.where]
-    document["cuts"].append(msgspec.to_builtins(_together(cut, before)))
+    document["cuts"].append(msgspec.to_builtins(_merged_cut(cut, before)))
 
 
-def _together(cut: Cut, before: list[dict[str, Any]]) -> Cut:
+def _merged_cut(cut: Cut, before: list[dict[str, Any]]) -> Cut:
     """Return one cut for what was cut twice: to its top rows, and then to the budget."""
     for each in before:
         times = [t for t in (cut.left_out_ns, each["left_out_ns"]) if t is not None]
@@ -129,28 +129,28 @@ def _together(cut: Cut, before: list[dict[str, Any]]) -> Cut:
     return cut
 
 
-def _time(left: str | list[Any]) -> int | None:
+def _left_out_ns(left: str | list[Any]) -> int | None:
     rows = [each for each in left if isinstance(each, dict)]
     times = [each.get("duration_ns", each.get("wall_ns")) for each in rows]
     known = [time for time in times if time is not None]
     return sum(known) if known else None
 
 
-def _cuttables(holder: dict[str, Any], where: tuple[str, ...]) -> Iterator[_Cuttable]:
+def _truncatables(holder: dict[str, Any], where: tuple[str, ...]) -> Iterator[_Truncatable]:
     """Find lists and long texts, through objects and not through lists."""
     for name, value in holder.items():
         path = (*where, name)
         if path == ("cuts",):
             continue
-        if name in _THROUGH:
+        if name in _NESTED_LISTS:
             for at, item in enumerate(value):
-                yield from _cuttables(item, (*path, str(at)))
+                yield from _truncatables(item, (*path, str(at)))
         elif isinstance(value, dict):
-            yield from _cuttables(value, path)
+            yield from _truncatables(value, path)
         elif isinstance(value, list) and value:
-            yield _Cuttable(path, holder, [len(_encoded(each)) + 2 for each in value])
-        elif isinstance(value, str) and len(value) > _SHORT:
-            yield _Cuttable(path, holder, [len(_encoded(each)) - 2 for each in value])
+            yield _Truncatable(path, holder, [len(_encoded(each)) + 2 for each in value])
+        elif isinstance(value, str) and len(value) > _MIN_CUT_CHARS:
+            yield _Truncatable(path, holder, [len(_encoded(each)) - 2 for each in value])
 
 
 def _encoded(value: Any) -> str:

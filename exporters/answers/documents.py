@@ -12,7 +12,7 @@ from profiler_ext.exporters.answers.parts import (
     FileEntry,
     FindingEntry,
     FindingsPart,
-    Looked,
+    DoctorCheck,
     Part,
     Rows,
     SessionFacts,
@@ -32,14 +32,14 @@ class Answer(Part, frozen=True, kw_only=True, tag_field="answer", tag="answer"):
     )
 
 
-class OfSession(Answer, frozen=True, kw_only=True, tag="of_session"):
+class SessionAnswer(Answer, frozen=True, kw_only=True, tag="of_session"):
     """What every answer about a session has."""
 
     session: SessionFacts
     whole: Whole
 
 
-class TableAnswer(OfSession, frozen=True, kw_only=True, tag="table"):
+class TableAnswer(SessionAnswer, frozen=True, kw_only=True, tag="table"):
     """One table of a session; each is an answer that is called as the table is."""
 
     filters: Annotated[dict[str, Any], about("what the table is narrowed to")]
@@ -57,7 +57,7 @@ class Report(Answer, frozen=True, kw_only=True, tag="report"):
     tables: Annotated[dict[str, Rows], about("name of a table to its largest rows")]
 
 
-class FindingsAnswer(OfSession, frozen=True, kw_only=True, tag="findings"):
+class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
     """All findings of a session, what has most at stake first."""
 
     step_ns: Annotated[int, about("wall time of the usual step")]
@@ -78,7 +78,7 @@ class AnnotatedSource(Answer, frozen=True, kw_only=True, tag="annotate"):
 class Doctor(Answer, frozen=True, kw_only=True, tag="doctor"):
     """What fits on a machine, and what does not."""
 
-    looked_at: list[Looked]
+    looked_at: list[DoctorCheck]
 
 
 class CacheList(Answer, frozen=True, kw_only=True, tag="cache_list"):

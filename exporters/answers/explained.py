@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from profiler_ext.exporters.answers.documents import OfSession
+from profiler_ext.exporters.answers.documents import SessionAnswer
 from profiler_ext.exporters.answers.parts import FindingEntry, GapRow, Part, about
 from profiler_ext.exporters.comparison_json import (
     ChangeFacts,
@@ -137,7 +137,7 @@ class Against(Part, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class Explanation(OfSession, frozen=True, kw_only=True, tag="explain"):
+class Explanation(SessionAnswer, frozen=True, kw_only=True, tag="explain"):
     """All about one thing."""
 
     subject: SubjectFacts
@@ -161,7 +161,7 @@ class Explanation(OfSession, frozen=True, kw_only=True, tag="explain"):
     against: Annotated[Against | None, about("what changed since another run")] = None
 
 
-class Candidates(OfSession, frozen=True, kw_only=True, tag="candidates"):
+class Candidates(SessionAnswer, frozen=True, kw_only=True, tag="candidates"):
     """What a name could mean that is not the name of one thing."""
 
     asked: str

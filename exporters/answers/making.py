@@ -22,19 +22,19 @@ from profiler_ext.exporters.answers.parts import (
     FindingsPart,
     Rows,
 )
-from profiler_ext.exporters.answers.whole import MOST_STEPS, Asked, session_facts, whole
-from profiler_ext.exporters.display_text import checked_top
+from profiler_ext.exporters.answers.whole import MAX_STEPS, SessionLike, session_facts, whole
+from profiler_ext.exporters.display_text import require_top
 from profiler_ext.exporters.findings_texts import SHOWN
 from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.exporters.table_kinds import table_named
 from profiler_ext.exporters.table_texts import first_rows, records
 from profiler_ext.exporters.tables.selection import Filters
-from profiler_ext.exporters.tables.trust import Trust, trust_of_rows
+from profiler_ext.exporters.tables.trust import RowEvidence, evidence_of_rows
 from profiler_ext.findings import Finding, Findings
 from profiler_ext.records import Phase
 
 PHASES = {phase.value for phase in Phase}
-AT_A_GLANCE = ("by_phase", "by_line", "by_module", "by_kernel", "idle_by_cause", "compiles")
+OVERVIEW_TABLES = ("by_phase", "by_line", "by_module", "by_kernel", "idle_by_cause", "compiles")
 """The tables of which a report has the largest rows."""
 
 
@@ -61,7 +61,7 @@ def table_answer_type(name: str) -> type[TableAnswer]:
 
 
 def table_answer(
-    asked: Asked,
+    source: SessionLike,
     kind: TableKind,
     top: int | None = None,
     depth: int | None = None,
@@ -80,13 +80,13 @@ def table_answer(
         UsageError: There is no such step, rank or phase, ``top`` is less than 1, or the table has
             no depth.
     """
-    rows, cuts = _rows(asked, kind, "rows", top, kind.arguments(depth), **filters)
+    rows, cuts = _rows(source, kind, "rows", top, kind.arguments(depth), **filters)
     given = {"depth": depth, **filters}
     narrowed = {name: value for name, value in given.items() if value is not None}
     return table_answer_type(kind.name)(
-        cuts=[*cuts, *steps_cut(asked)],
-        session=session_facts(asked),
-        whole=whole(asked),
+        cuts=[*cuts, *steps_truncation(source)],
+        session=session_facts(source),
+        whole=whole(source),
         filters=narrowed,
         row_count=rows.row_count,
         total_ns=rows.total_ns,
@@ -94,7 +94,7 @@ def table_answer(
     )
 
 
-def report_answer(asked: Asked, top: int | None = 15) -> Report:
+def report_answer(source: SessionLike, top: int | None = 15) -> Report:
     """Return a session at a glance.
 
     Args:
@@ -106,28 +106,28 @@ def report_answer(asked: Asked, top: int | None = 15) -> Report:
     """
     cuts: list[Cut] = []
     rows: dict[str, Rows] = {}
-    for name in AT_A_GLANCE:
-        rows[name], more = _rows(asked, table_called(name), f"tables.{name}.rows", top)
+    for name in OVERVIEW_TABLES:
+        rows[name], more = _rows(source, table_named(name), f"tables.{name}.rows", top)
         cuts += more
-    entries = [finding_entry(each) for each in asked.found.found]
+    entries = [finding_entry(each) for each in source.found.found]
     cuts += _cut("findings.findings", len(entries[:SHOWN]), len(entries))
     findings = FindingsPart(
-        step_ns=asked.found.step_ns,
-        unrecorded_ns=asked.found.unrecorded_ns,
-        judged=asked.found.judged,
+        step_ns=source.found.step_ns,
+        unrecorded_ns=source.found.unrecorded_ns,
+        judged=source.found.judged,
         findings=entries[:SHOWN],
-        unjudged=list(asked.found.unjudged),
+        unjudged=list(source.found.unjudged),
     )
     return Report(
-        cuts=[*cuts, *steps_cut(asked)],
-        session=session_facts(asked),
-        whole=whole(asked),
+        cuts=[*cuts, *steps_truncation(source)],
+        session=session_facts(source),
+        whole=whole(source),
         findings=findings,
         tables=rows,
     )
 
 
-def findings_answer(asked: Asked, top: int | None = None) -> FindingsAnswer:
+def findings_answer(source: SessionLike, top: int | None = None) -> FindingsAnswer:
     """Return the findings of a session.
 
     Args:
@@ -137,13 +137,13 @@ def findings_answer(asked: Asked, top: int | None = None) -> FindingsAnswer:
     Raises:
         UsageError: ``top`` is less than 1.
     """
-    found: Findings = asked.found
+    found: Findings = source.found
     entries = [finding_entry(each) for each in found.found]
-    kept = entries if top is None else entries[: checked_top(top)]
+    kept = entries if top is None else entries[: require_top(top)]
     return FindingsAnswer(
-        cuts=[*_cut("findings", len(kept), len(entries)), *steps_cut(asked)],
-        session=session_facts(asked),
-        whole=whole(asked),
+        cuts=[*_cut("findings", len(kept), len(entries)), *steps_truncation(source)],
+        session=session_facts(source),
+        whole=whole(source),
         step_ns=found.step_ns,
         unrecorded_ns=found.unrecorded_ns,
         judged=found.judged,
@@ -152,14 +152,14 @@ def findings_answer(asked: Asked, top: int | None = None) -> FindingsAnswer:
     )
 
 
-def steps_cut(asked: Asked) -> list[Cut]:
+def steps_truncation(source: SessionLike) -> list[Cut]:
     """Say which steps :func:`session_facts` does not tell one by one.
 
     Args:
         asked: a session, or several ranks.
     """
-    walls = [step.wall_ns for each in asked.analyses for step in each.steps]
-    kept = min(len(walls), MOST_STEPS)
+    walls = [step.wall_ns for each in source.analyses for step in each.steps]
+    kept = min(len(walls), MAX_STEPS)
     return _cut("session.steps", kept, len(walls), sum(walls[kept:]), "size")
 
 
@@ -174,7 +174,7 @@ def top_of(where: str, rows: Sequence[Any], top: int | None) -> tuple[list[Any],
     Raises:
         UsageError: ``top`` is less than 1.
     """
-    kept = list(rows if top is None else rows[: checked_top(top)])
+    kept = list(rows if top is None else rows[: require_top(top)])
     left = sum(row.duration_ns for row in rows[len(kept) :])
     return kept, _cut(where, len(kept), len(rows), left)
 
@@ -189,19 +189,19 @@ def sequence_answer(table: tables.DataFrame) -> SequenceTable:
 
 
 def _rows(
-    asked: Asked,
+    source: SessionLike,
     kind: TableKind,
     where: str,
     top: int | None,
     arguments: tuple[Any, ...] = (),
     **filters: Unpack[Filters],
 ) -> tuple[Rows, list[Cut]]:
-    table = kind.in_order(asked.table(kind.name, *arguments, **filters))
+    table = kind.in_order(source.table(kind.name, *arguments, **filters))
     shown = first_rows(table, top)
-    plain = [_with_phases(row) for row in records(shown)]
-    trust = trust_of_rows(asked.analyses, kind.name, kind.keys, *arguments, **filters)
+    plain = [_nest_phases(row) for row in records(shown)]
+    trust = evidence_of_rows(source.analyses, kind.name, kind.keys, *arguments, **filters)
     if trust is not None:
-        plain = [row | _trusted(trust, kind, row) for row in plain]
+        plain = [row | _evidence_columns(trust, kind, row) for row in plain]
     time = _time(table)
     left = None if time is None else time - (_time(shown) or 0)
     return Rows(row_count=len(table), total_ns=time, rows=plain), _cut(
@@ -209,7 +209,7 @@ def _rows(
     )
 
 
-def _with_phases(row: Mapping[str, Any]) -> dict[str, Any]:
+def _nest_phases(row: Mapping[str, Any]) -> dict[str, Any]:
     """Put the columns of phases, whose names say no unit, into one object that does."""
     if not row.keys() >= PHASES:
         return dict(row)
@@ -217,10 +217,10 @@ def _with_phases(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in PHASES} | {"phases_ns": spent}
 
 
-def _trusted(
-    trust: Mapping[tuple[Any, ...], Trust], kind: TableKind, row: Mapping[str, Any]
+def _evidence_columns(
+    trust: Mapping[tuple[Any, ...], RowEvidence], kind: TableKind, row: Mapping[str, Any]
 ) -> dict[str, dict[str, int]]:
-    of_row = trust.get(tuple(row[name] for name in kind.keys), Trust())
+    of_row = trust.get(tuple(row[name] for name in kind.keys), RowEvidence())
     return {
         "site_evidence_ns": of_row.site_evidence_ns,
         "line_evidence_ns": of_row.line_evidence_ns,

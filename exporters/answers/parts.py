@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from profiler_ext.findings import FigureUnit, Unjudged
-from profiler_ext.findings import Where as FindingPlace
+from profiler_ext.findings import Location as FindingPlace
 
 SCHEMA_VERSION: Final = 2
 
@@ -150,7 +150,7 @@ class FileEntry(Part, frozen=True, kw_only=True):
     lines: list[SourceLine]
 
 
-class Looked(Part, frozen=True, kw_only=True):
+class DoctorCheck(Part, frozen=True, kw_only=True):
     """One thing that the doctor looked at."""
 
     subject: str

@@ -16,23 +16,23 @@ import msgspec
 
 from profiler_ext.exporters.answers import documents, explained
 from profiler_ext.exporters.answers.documents import Answer, Report, SequenceTable, TableAnswer
-from profiler_ext.exporters.answers.making import AT_A_GLANCE, PHASES
+from profiler_ext.exporters.answers.making import OVERVIEW_TABLES, PHASES
 from profiler_ext.exporters.answers.parts import Part, Rows, about
 from profiler_ext.exporters.comparison_json import ComparisonAnswer
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.schema import COLUMNS
-from profiler_ext.exporters.tables.trust import SUMMING, TRUST
+from profiler_ext.exporters.tables.trust import SUMMING_TABLES, EVIDENCE_COLUMNS
 
-Made = Mapping[str, Sequence[DataFrame]]
+FramesByTable = Mapping[str, Sequence[DataFrame]]
 _TYPES: Mapping[str, Any] = {
     "string": str | None,
     "Int64": int | None,
     "Float64": float | None,
     "boolean": bool | None,
 }
-_APART = ("findings", "seq_table")
+_OWN_TYPES = ("findings", "seq_table")
 _OF_PHASES = "device time by phase; a phase without time is left out"
-_PLAIN: tuple[type[Answer], ...] = (
+_FIXED_TYPES: tuple[type[Answer], ...] = (
     documents.FindingsAnswer,
     documents.AnnotatedSource,
     documents.Doctor,
@@ -48,7 +48,7 @@ _PLAIN: tuple[type[Answer], ...] = (
 )
 
 
-def json_schema(made: Made) -> dict[str, Any]:
+def json_schema(made: FramesByTable) -> dict[str, Any]:
     """Return the JSON schema of every answer.
 
     Args:
@@ -57,29 +57,29 @@ def json_schema(made: Made) -> dict[str, Any]:
     return msgspec.json.schema(every_answer(made))
 
 
-def every_answer(made: Made) -> Any:
+def every_answer(made: FramesByTable) -> Any:
     """Return the union of the types of all answers, told apart by ``answer``.
 
     Args:
         made: as :func:`json_schema` has it.
     """
     rows = {name: _row_type(name, frames) for name, frames in made.items()}
-    of_tables = [_table_type(name, row) for name, row in rows.items() if name not in _APART]
-    sequence = _with(SequenceTable, "SequenceTable", "seq_table", rows=_list(rows["seq_table"]))
-    types = (*_PLAIN, sequence, _report_type(rows), *of_tables)
+    of_tables = [_table_type(name, row) for name, row in rows.items() if name not in _OWN_TYPES]
+    sequence = _derived_type(SequenceTable, "SequenceTable", "seq_table", rows=_list(rows["seq_table"]))
+    types = (*_FIXED_TYPES, sequence, _report_type(rows), *of_tables)
     return functools.reduce(operator.or_, types)
 
 
 def _table_type(name: str, row: Any) -> Any:
-    return _with(TableAnswer, f"{_title(name)}Answer", name, rows=_list(row))
+    return _derived_type(TableAnswer, f"{_title(name)}Answer", name, rows=_list(row))
 
 
 def _report_type(rows: Mapping[str, Any]) -> Any:
     shown = [
-        (name, _with(Rows, f"{_title(name)}Rows", rows=_list(rows[name]))) for name in AT_A_GLANCE
+        (name, _derived_type(Rows, f"{_title(name)}Rows", rows=_list(rows[name]))) for name in OVERVIEW_TABLES
     ]
     tables = msgspec.defstruct("Glance", shown, bases=(Part,), kw_only=True)
-    return _with(Report, "Report", "report", tables=tables)
+    return _derived_type(Report, "Report", "report", tables=tables)
 
 
 def _row_type(name: str, frames: Sequence[DataFrame]) -> Any:
@@ -88,8 +88,8 @@ def _row_type(name: str, frames: Sequence[DataFrame]) -> Any:
     fields = [_field(each, each in everywhere) for each in columns if each not in PHASES]
     if set(columns) >= PHASES:
         fields.append(("phases_ns", Annotated[dict[str, int], about(_OF_PHASES)]))
-    if name in SUMMING:
-        fields += [(column, Annotated[dict[str, int], about(TRUST[column])]) for column in TRUST]
+    if name in SUMMING_TABLES:
+        fields += [(column, Annotated[dict[str, int], about(EVIDENCE_COLUMNS[column])]) for column in EVIDENCE_COLUMNS]
     return msgspec.defstruct(f"{_title(name)}Row", fields, bases=(Part,), kw_only=True)
 
 
@@ -101,7 +101,7 @@ def _field(column: str, is_required: bool) -> tuple[Any, ...]:
     return column, stated | msgspec.UnsetType, msgspec.UNSET
 
 
-def _with(base: type[Part], title: str, tag: str | None = None, **fields: Any) -> Any:
+def _derived_type(base: type[Part], title: str, tag: str | None = None, **fields: Any) -> Any:
     return msgspec.defstruct(
         title,
         list(fields.items()),

@@ -19,11 +19,11 @@ from profiler_ext.findings import Findings
 from profiler_ext.records import Analysis, GapReason, Level, Scope
 from profiler_ext.rooflines.utilisation import utilisation_by_step, walls_ns
 
-MOST_STEPS = 32
+MAX_STEPS = 32
 """So many steps are told one by one; tables sum over all."""
 
 
-class Asked(Protocol):
+class SessionLike(Protocol):
     """What an answer is about: a session, or the sessions of several ranks."""
 
     @property
@@ -50,30 +50,30 @@ class Asked(Protocol):
         """
 
 
-def session_facts(asked: Asked) -> SessionFacts:
+def session_facts(source: SessionLike) -> SessionFacts:
     """Return what was profiled.
 
     Args:
         asked: a session, or several ranks.
     """
-    settings = asked.analyses[0].recording.settings
-    devices = (name for each in asked.analyses for name in each.device_names)
-    steps = [(each, number) for each in asked.analyses for number in walls_ns(each)]
+    settings = source.analyses[0].recording.settings
+    devices = (name for each in source.analyses for name in each.device_names)
+    steps = [(each, number) for each in source.analyses for number in walls_ns(each)]
     return SessionFacts(
         command=list(settings.command),
         torch_version=settings.torch_version or None,
         devices=list(dict.fromkeys(devices)),
-        ranks=[each.recording.settings.rank for each in asked.analyses],
+        ranks=[each.recording.settings.rank for each in source.analyses],
         world_size=settings.world_size,
-        launches=sum(each.launch_count for each in asked.analyses),
+        launches=sum(each.launch_count for each in source.analyses),
         step_count=len({number for _, number in steps}),
-        steps=list(islice(chain.from_iterable(map(_steps, asked.analyses)), MOST_STEPS)),
+        steps=list(islice(chain.from_iterable(map(_steps, source.analyses)), MAX_STEPS)),
     )
 
 
 def _steps(analysis: Analysis) -> list[StepFacts]:
     """Return the first steps of one rank; steps of one number are told as one."""
-    walls = dict(islice(walls_ns(analysis).items(), MOST_STEPS))
+    walls = dict(islice(walls_ns(analysis).items(), MAX_STEPS))
     busy = dict.fromkeys(walls, 0)
     for line in analysis.ledger:
         if line.step in busy and line.scope != Scope.IDLE:
@@ -94,25 +94,25 @@ def _steps(analysis: Analysis) -> list[StepFacts]:
     ]
 
 
-def whole(asked: Asked) -> Whole:
+def whole(source: SessionLike) -> Whole:
     """Return how much of the time is led to lines, and why the rest is not.
 
     Args:
         asked: a session, or several ranks.
     """
-    rows = records(asked.table("coverage"))
+    rows = records(source.table("coverage"))
     named = ("scope", "level", "category", "duration_ns", "fraction")
     return Whole(
         ledger=[LedgerRow(**{name: row[name] for name in named}) for row in rows],
         gaps=_gaps(rows),
-        line_fraction=_led(asked.analyses, Scope.COMPILED),
-        eager_line_fraction=_led(asked.analyses, Scope.EAGER),
-        linked_fraction=tables.fraction_linked(asked.analyses),
-        notes=list(asked.notes),
+        line_fraction=_line_fraction(source.analyses, Scope.COMPILED),
+        eager_line_fraction=_line_fraction(source.analyses, Scope.EAGER),
+        linked_fraction=tables.fraction_linked_to_forward(source.analyses),
+        notes=list(source.notes),
     )
 
 
-def _led(analyses: Sequence[Analysis], scope: Scope) -> float | None:
+def _line_fraction(analyses: Sequence[Analysis], scope: Scope) -> float | None:
     ledger = [line for analysis in analyses for line in analysis.ledger]
     is_there = any(line.scope == scope and line.duration_ns for line in ledger)
     return tables.fraction_of(ledger, Level.LINE, scope) if is_there else None

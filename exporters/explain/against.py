@@ -19,7 +19,7 @@ from profiler_ext.exporters.comparison_json import (
     side_facts,
 )
 from profiler_ext.exporters.comparison_names import names_text
-from profiler_ext.exporters.comparison_terminal import fusion_lines
+from profiler_ext.exporters.comparison_terminal import fusion_texts
 from profiler_ext.exporters.comparison_texts import (
     change_text,
     details_text,
@@ -31,7 +31,7 @@ from profiler_ext.exporters.explain.subjects import Kind, Subject
 from profiler_ext.records import Analysis
 
 _BY = {Kind.LINE: "line", Kind.MODULE: "module", Kind.KERNEL: "kernel"}
-_MOST = 8
+_MAX_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) ->
     return Against(
         base=side_facts(compared.base),
         change=change_facts(change),
-        rows=[row_facts(row) for row in rows[:_MOST]],
-        fusions=[fusion_facts(each) for each in fusions[:_MOST]],
-        in_words=list(_words(compared, change, rows, fusions, subject)),
+        rows=[row_facts(row) for row in rows[:_MAX_ROWS]],
+        fusions=[fusion_facts(each) for each in fusions[:_MAX_ROWS]],
+        in_words=list(_sentences(compared, change, rows, fusions, subject)),
         notes=list(notes(compared)),
     )
 
@@ -122,7 +122,7 @@ def _takes_part(fusion: FusionChange, rows: Sequence[Row], subject: Subject) -> 
     return any(_name(op, subject) in names for each in kernels for op in each.ops)
 
 
-def _words(
+def _sentences(
     compared: Comparison,
     change: Change,
     rows: Sequence[Row],
@@ -132,17 +132,17 @@ def _words(
     table = compared.table(_BY[subject.kind])
     yield f"{change_text(change)} (device time of a mean step)"
     moved = [row for row in rows if row.base and row.head and row.match is not Match.SAME]
-    yield from (f"it was {names_text(table.by, row)}: {row.match.words}" for row in moved[:_MOST])
-    yield from (_row_words(compared, table, row) for row in rows[:_MOST] if len(rows) > 1)
+    yield from (f"it was {names_text(table.by, row)}: {row.match.words}" for row in moved[:_MAX_ROWS])
+    yield from (_row_sentence(compared, table, row) for row in rows[:_MAX_ROWS] if len(rows) > 1)
     if len(rows) == 1:
-        told = f"95%: {interval_text(change)}"
+        interval = f"95%: {interval_text(change)}"
         details = row_texts(compared, table, rows[0]).details
-        yield from filter(None, [" · ".join(each for each in details if each != told)])
-    for fusion in fusions[:_MOST]:
-        yield "; ".join(" ".join(line.split()) for line in fusion_lines(fusion))
+        yield from filter(None, [" · ".join(each for each in details if each != interval)])
+    for fusion in fusions[:_MAX_ROWS]:
+        yield "; ".join(" ".join(line.split()) for line in fusion_texts(fusion))
 
 
-def _row_words(compared: Comparison, table: Table, row: Row) -> str:
+def _row_sentence(compared: Comparison, table: Table, row: Row) -> str:
     texts = row_texts(compared, table, row)
     change = f"{texts.delta} {texts.percent}".strip()
     parts = (f"{names_text(table.by, row)} {change}: {texts.verdict}", details_text(texts))

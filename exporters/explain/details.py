@@ -13,19 +13,19 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.answers.explained import Generated, IdleRow, Roofline
 from profiler_ext.exporters.answers.making import finding_entry
 from profiler_ext.exporters.answers.parts import FindingEntry, GapRow
-from profiler_ext.exporters.answers.whole import Asked, gap_row
+from profiler_ext.exporters.answers.whole import SessionLike, gap_row
 from profiler_ext.exporters.explain import sums
 from profiler_ext.exporters.explain.chosen import Chosen
 from profiler_ext.exporters.explain.module_paths import is_below
-from profiler_ext.exporters.explain.nodes import module_of_kernel, nodes_of_kernel
+from profiler_ext.exporters.explain.nodes import kernel_module, kernel_nodes
 from profiler_ext.exporters.explain.subjects import Kind, Subject
-from profiler_ext.exporters.generated_code import kept_modules, kernel_sources
+from profiler_ext.exporters.generated_code import recorded_modules, kernel_sources
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.records import GapReason
 from profiler_ext.rooflines.peaks import PEAKS
 from profiler_ext.rooflines.rooflines import rooflines
 
-_CODES = 3
+_MAX_KERNELS = 3
 """The generated code of so many kernels is told."""
 
 
@@ -39,7 +39,7 @@ class About:
         ranks: what of each rank belongs to it.
     """
 
-    asked: Asked
+    asked: SessionLike
     subject: Subject
     ranks: list[Chosen]
 
@@ -51,25 +51,25 @@ def generated(about: About, kernels: Sequence[str]) -> list[Generated]:
         about: whose.
         kernels: its kernels, those of most time first.
     """
-    named, told = list(dict.fromkeys(kernels)), dict[str, Generated]()
+    named, collected = list(dict.fromkeys(kernels)), dict[str, Generated]()
     for each in about.ranks:
-        lacking = [kernel for kernel in named if kernel not in told]
-        told |= {code.kernel: code for code in islice(_codes(each, lacking), _CODES - len(told))}
-    return [told[kernel] for kernel in named if kernel in told]
+        missing = [kernel for kernel in named if kernel not in collected]
+        collected |= {code.kernel: code for code in islice(_codes(each, missing), _MAX_KERNELS - len(collected))}
+    return [collected[kernel] for kernel in named if kernel in collected]
 
 
 def _codes(each: Chosen, kernels: Sequence[str]) -> Iterator[Generated]:
     """Yield the code of kernels, of those whose module is kept; a module is read when needed."""
-    kept = kept_modules(each.analysis.recording)
+    kept = recorded_modules(each.analysis.recording)
     read: dict[str, dict[str, str]] = {}
     for kernel in kernels:
-        path = module_of_kernel(each, kernel)
+        path = kernel_module(each, kernel)
         if path is None or path not in kept:
             continue
         if path not in read:
             read[path] = kernel_sources(kept[path])
         if kernel in read[path]:
-            own, others = nodes_of_kernel(each, kernel)
+            own, others = kernel_nodes(each, kernel)
             yield Generated(
                 kernel=kernel,
                 own_nodes=own,
@@ -86,7 +86,7 @@ def gaps(about: About, duration_ns: int) -> list[GapRow]:
         about: what is explained.
         duration_ns: its time.
     """
-    reasons = sums.line_rules_ns(about.ranks, lambda place: place.gap)
+    reasons = sums.times_by_place(about.ranks, lambda place: place.gap)
     known = {gap: time for gap, time in reasons.items() if gap in tuple(GapReason)}
     return [gap_row(gap, time, duration_ns) for gap, time in known.items()]
 
@@ -122,18 +122,18 @@ def _is_there(row: dict[str, Any], about: About) -> bool:
 
 def roofline(ranks: Sequence[Chosen]) -> Roofline | None:
     """Return how near it is to its roofline; of several ranks the sums, without rates."""
-    told = [_achieved(each) for each in ranks if len(each.own)]
-    if not told:
+    collected = [_achieved(each) for each in ranks if len(each.own)]
+    if not collected:
         return None
     known_ns = sum(map(_known_ns, ranks))
-    if len(told) == 1:
-        return Roofline(known_ns=known_ns, **told[0])
-    nothing = dict.fromkeys(told[0])
-    sums_of = {name: _sum([each[name] for each in told]) for name in _SUMMED}
+    if len(collected) == 1:
+        return Roofline(known_ns=known_ns, **collected[0])
+    nothing = dict.fromkeys(collected[0])
+    sums_of = {name: _sum([each[name] for each in collected]) for name in _ADDITIVE}
     return Roofline(known_ns=known_ns, **nothing | sums_of)
 
 
-_SUMMED = ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
+_ADDITIVE = ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
@@ -143,7 +143,7 @@ def _sum(values: Sequence[int | None]) -> int | None:
 
 def _achieved(each: Chosen) -> dict[str, Any]:
     nothing = np.zeros(len(each.own), np.int64)
-    columns = tables.achieved_by_key(each.analysis, PEAKS, each.own, nothing, 1)
+    columns = tables.roofline_columns_by_key(each.analysis, PEAKS, each.own, nothing, 1)
     (row,) = records(tables.DataFrame(columns))
     return row
 

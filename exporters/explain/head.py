@@ -13,21 +13,21 @@ from profiler_ext.exporters.roofline_texts import roofline_text, savings_text, w
 from profiler_ext.records import Phase
 
 _SHOWN_STEPS = 8
-_LEAST, _MOSTLY = 0.0005, 0.9
+_MIN_KNOWN, _MOSTLY_KNOWN = 0.0005, 0.9
 
 
-def head_texts(told: Explanation) -> Iterator[str]:
+def overview_lines(explanation: Explanation) -> Iterator[str]:
     """Yield what is told of the whole: its time, its phases, its roofline, its steps.
 
     Args:
         told: all about one thing.
     """
-    time = told.time
-    if told.silence is not None:
-        yield f"no device time: {told.silence}"
+    time = explanation.time
+    if explanation.silence is not None:
+        yield f"no device time: {explanation.silence}"
         return
-    each = EachStep.of(told)
-    whole = f", which take {each.time(time.inclusive_ns)} whole" if is_part(told) else ""
+    each = PerStep.of(explanation)
+    whole = f", which take {each.time(time.inclusive_ns)} whole" if is_part(explanation) else ""
     part = percent_text(time.fraction or 0, 1)
     yield (
         f"{each.time(time.duration_ns)} a step, {part} of the device time; "
@@ -39,16 +39,16 @@ def head_texts(told: Explanation) -> Iterator[str]:
         yield f"{each.time(time.below_ns)} of it in modules below"
     if time.called_ns:
         yield f"besides, lines that it calls take {each.time(time.called_ns)}"
-    yield from filter(None, (_near(told), *_step_texts(told)))
+    yield from filter(None, (_roofline_line(explanation), *_step_texts(explanation)))
 
 
-def is_part(told: Explanation) -> bool:
+def is_part(explanation: Explanation) -> bool:
     """Tell whether its launches compute something else too."""
-    return told.time.inclusive_ns != told.time.duration_ns
+    return explanation.time.inclusive_ns != explanation.time.duration_ns
 
 
 @dataclass(frozen=True, slots=True)
-class EachStep:
+class PerStep:
     """Times and counts of a mean step, as a person reads them.
 
     Attributes:
@@ -58,9 +58,9 @@ class EachStep:
     steps: int
 
     @classmethod
-    def of(cls, told: Explanation) -> EachStep:
+    def of(cls, explanation: Explanation) -> PerStep:
         """Return the steps that an explanation sums over."""
-        return cls(max(told.time.rank_steps, 1))
+        return cls(max(explanation.time.rank_steps, 1))
 
     def time(self, duration_ns: int) -> str:
         """Return a time of a mean step."""
@@ -71,26 +71,26 @@ class EachStep:
         return f"{number / self.steps:,.1f}".removesuffix(".0")
 
 
-def _near(told: Explanation) -> str:
-    if told.roofline is None:
+def _roofline_line(explanation: Explanation) -> str:
+    if explanation.roofline is None:
         return ""
-    steps = max(told.time.rank_steps, 1)
-    row = msgspec.structs.asdict(told.roofline)
+    steps = max(explanation.time.rank_steps, 1)
+    row = msgspec.structs.asdict(explanation.roofline)
     for name in ("est_bytes", "est_flops", "could_save_ns"):
         row[name] = None if row[name] is None else row[name] / steps
-    known = told.roofline.known_ns / told.time.duration_ns if told.time.duration_ns else 1
-    if known < _LEAST:
+    known = explanation.roofline.known_ns / explanation.time.duration_ns if explanation.time.duration_ns else 1
+    if known < _MIN_KNOWN:
         return "bytes and operations are not known"
-    if known < _MOSTLY:
+    if known < _MOSTLY_KNOWN:
         return f"bytes and operations are known for {percent_text(known, 1)} of its time only"
     saved = savings_text(row)
     parts = (roofline_text(row), work_text(row), saved and f"could save {saved}")
     return " · ".join(filter(None, parts))
 
 
-def _step_texts(told: Explanation) -> list[str]:
+def _step_texts(explanation: Explanation) -> list[str]:
     """Return its time in each step; of many the shortest, the median and the longest."""
-    steps = told.steps
+    steps = explanation.steps
     if len(steps) < 2:
         return []
     if len(steps) <= _SHOWN_STEPS:

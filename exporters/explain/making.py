@@ -14,25 +14,25 @@ from profiler_ext.exporters.answers.explained import (
     SubjectFacts,
     TimeFacts,
 )
-from profiler_ext.exporters.answers.making import steps_cut, top_of
+from profiler_ext.exporters.answers.making import steps_truncation, top_of
 from profiler_ext.exporters.answers.parts import Cut
-from profiler_ext.exporters.answers.whole import Asked, session_facts, whole
+from profiler_ext.exporters.answers.whole import SessionLike, session_facts, whole
 from profiler_ext.exporters.explain import details, sums
 from profiler_ext.exporters.explain.against import Earlier, against
 from profiler_ext.exporters.explain.chosen import calls, chosen, is_of
 from profiler_ext.exporters.explain.details import About
-from profiler_ext.exporters.explain.module_paths import depth_of, folds_of
+from profiler_ext.exporters.explain.module_paths import depth_of, folded_modules
 from profiler_ext.exporters.explain.silence import silence
 from profiler_ext.exporters.explain.subjects import (
     Kind,
-    name_of,
-    subject_called,
+    subject_label,
+    resolve_subject,
 )
 from profiler_ext.records import Frame, Place
 
 
 def explain(
-    asked: Asked, name: str, top: int | None = 10, earlier: Earlier | None = None
+    asked: SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
 ) -> Explanation:
     """Return all about one thing.
 
@@ -48,7 +48,7 @@ def explain(
     """
     if not any(each.steps for each in asked.analyses):
         raise UsageError("no step was profiled, so there is nothing to explain; record one step")
-    subject = subject_called(name, asked.analyses)
+    subject = resolve_subject(name, asked.analyses)
     about = About(asked, subject, [chosen(each, subject) for each in asked.analyses])
     time, idle = _time(about), details.idle(about)
     has_time = bool(time.launches)
@@ -61,16 +61,16 @@ def explain(
     )
     lists, cuts = _lists(about, idle, top)
     return Explanation(
-        cuts=[*cuts, *steps_cut(asked)],
+        cuts=[*cuts, *steps_truncation(asked)],
         session=session_facts(asked),
         whole=whole(asked),
         subject=_facts(about),
         time=time,
         silence=why,
         roofline=details.roofline(about.ranks),
-        site_evidence_ns=sums.site_rules_ns(about.ranks),
-        line_evidence_ns=sums.line_rules_ns(about.ranks, lambda place: place.evidence),
-        forward_evidence_ns=sums.line_rules_ns(about.ranks, lambda p: p.forward_evidence),
+        site_evidence_ns=sums.times_by_site_evidence(about.ranks),
+        line_evidence_ns=sums.times_by_place(about.ranks, lambda place: place.evidence),
+        forward_evidence_ns=sums.times_by_place(about.ranks, lambda p: p.forward_evidence),
         own_gaps=details.gaps(about, time.duration_ns),
         findings=details.findings(about),
         against=None if earlier is None else against(asked.analyses, earlier, subject),
@@ -78,7 +78,7 @@ def explain(
     )
 
 
-def candidates(asked: Asked, name: str, error: UnclearNameError) -> Candidates:
+def candidates(asked: SessionLike, name: str, error: UnclearNameError) -> Candidates:
     """Return what a name could mean, for a program.
 
     Args:
@@ -87,7 +87,7 @@ def candidates(asked: Asked, name: str, error: UnclearNameError) -> Candidates:
         error: what became of it.
     """
     return Candidates(
-        cuts=steps_cut(asked),
+        cuts=steps_truncation(asked),
         session=session_facts(asked),
         whole=whole(asked),
         asked=name,
@@ -122,7 +122,7 @@ def _fused(about: About) -> list[PartRow]:
     """Return what else the launches compute: of a module by module too."""
     if about.subject.kind is Kind.LINE:
         return sums.part_rows(sums.by_place(about.ranks, _line, others=True), _LINE)
-    folds = folds_of(about.asked.analyses)
+    folds = folded_modules(about.asked.analyses)
     others = sums.by_place(about.ranks, lambda p: (*_line(p), *folds.of(p.module)), others=True)
     return sums.part_rows(others, (*_LINE, "module", "modules"))
 
@@ -131,7 +131,7 @@ def _modules(about: About) -> list[PartRow]:
     """Return the modules of a subject; of a module each by itself, else layers alike as one."""
     if about.subject.kind is Kind.MODULE:
         return sums.part_rows(sums.by_place(about.ranks, _module), ("module",))
-    folds = folds_of(about.asked.analyses)
+    folds = folded_modules(about.asked.analyses)
     known = sums.by_place(about.ranks, lambda p: None if p.module is None else folds.of(p.module))
     return sums.part_rows(known, ("module", "modules"))
 
@@ -150,7 +150,7 @@ def _op(place: Place) -> Hashable:
 
 def _facts(about: About) -> SubjectFacts:
     subject, analyses = about.subject, about.asked.analyses
-    name = name_of(subject, analyses[0])
+    name = subject_label(subject, analyses[0])
     if subject.kind is Kind.KERNEL:
         return SubjectFacts(kind=subject.kind, name=name, kernel=subject.name)
     places = [p for analysis in analyses for p in analysis.places if is_of(p, subject)]

@@ -28,11 +28,11 @@ class Folds:
         """Return what a module is told as, and how many are."""
         if path is None:
             return None, 1
-        told = self.paths.get(path, path)
-        return told, self.members.get(told, 1)
+        folded = self.paths.get(path, path)
+        return folded, self.members.get(folded, 1)
 
 
-def folds_of(analyses: Sequence[Analysis]) -> Folds:
+def folded_modules(analyses: Sequence[Analysis]) -> Folds:
     """Return which modules of a session are told as one.
 
     Args:

@@ -9,7 +9,7 @@ from profiler_ext.exporters.explain.chosen import Chosen
 from profiler_ext.records import FxNode, GraphInstance, Ints, TensorSpec
 
 
-def nodes_of_kernel(each: Chosen, kernel: str) -> tuple[list[NodeFacts], int]:
+def kernel_nodes(each: Chosen, kernel: str) -> tuple[list[NodeFacts], int]:
     """Return the nodes of a subject in the first launch of a kernel, and how many are of others.
 
     Args:
@@ -25,7 +25,7 @@ def nodes_of_kernel(each: Chosen, kernel: str) -> tuple[list[NodeFacts], int]:
     return [_node(name, known.get(name)) for name in own], len(others)
 
 
-def module_of_kernel(each: Chosen, kernel: str) -> str | None:
+def kernel_module(each: Chosen, kernel: str) -> str | None:
     """Return the path of the generated module that the first launch of a kernel is of.
 
     Args:

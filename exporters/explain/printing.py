@@ -9,8 +9,8 @@ from typing import Any
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.answers.bounds import answer_text
-from profiler_ext.exporters.answers.whole import Asked
-from profiler_ext.exporters.console import say, tell, text_console
+from profiler_ext.exporters.answers.whole import SessionLike
+from profiler_ext.exporters.console import print_line, print_wrapped, text_console
 from profiler_ext.exporters.display_text import PHASE_STYLES, short_phase
 from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
@@ -22,12 +22,12 @@ from profiler_ext.printable import printable, printable_lines
 FORMATS = ("text", "json", "md")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 _STYLES = {short_phase(phase): style for phase, style in PHASE_STYLES.items()}
-_BETWEEN, _ALWAYS = 2, 2
+_BETWEEN, _FIXED_COLUMNS = 2, 2
 _ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 
 
 def explained(
-    asked: Asked,
+    asked: SessionLike,
     name: str,
     format: str = "text",
     width: int = 120,
@@ -55,10 +55,10 @@ def explained(
     """
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {', '.join(FORMATS)}")
-    told = explain(asked, name, top, earlier)
+    explanation = explain(asked, name, top, earlier)
     if format == "json":
-        return answer_text(told, budget)
-    about = page(told, asked.analyses[0].recording.settings)
+        return answer_text(explanation, budget)
+    about = page(explanation, asked.analyses[0].recording.settings)
     return page_markdown(about) if format == "md" else page_text(about, width)
 
 
@@ -71,9 +71,9 @@ def print_page(about: Page, console: Console) -> None:
     """
     console.print(Text(printable(about.title), style="bold"))
     if about.code:
-        say(console, "    " + printable(about.code.strip()), "cyan")
+        print_line(console, "    " + printable(about.code.strip()), "cyan")
     for text in about.texts:
-        tell(console, text)
+        print_wrapped(console, text)
     for section in about.sections:
         console.print()
         _print_section(section, console)
@@ -97,12 +97,12 @@ def page_markdown(about: Page) -> str:
     Args:
         about: what it says.
     """
-    lines = [f"# {_safe(about.title)}", ""]
+    lines = [f"# {_escape_markdown(about.title)}", ""]
     if about.code:
         lines += [*_fenced(about.code.strip(), "python"), ""]
-    lines += [f"- {_safe(text)}" for text in about.texts]
+    lines += [f"- {_escape_markdown(text)}" for text in about.texts]
     for section in about.sections:
-        lines += ["", f"## {_safe(section.title)}", "", *_section_lines(section)]
+        lines += ["", f"## {_escape_markdown(section.title)}", "", *_section_lines(section)]
     return "\n".join(lines) + "\n"
 
 
@@ -111,9 +111,9 @@ def _print_section(section: Section, console: Console) -> None:
     if section.rows:
         console.print(_table(section, console))
     for line in printable_lines(section.code).splitlines():
-        say(console, "    " + line, "dim")
+        print_line(console, "    " + line, "dim")
     for text in section.texts:
-        tell(console, text, "dim" if text.startswith("(") else "")
+        print_wrapped(console, text, "dim" if text.startswith("(") else "")
 
 
 def _table(section: Section, console: Console) -> Table:
@@ -138,7 +138,7 @@ def _columns(widths: Sequence[int], width: int) -> list[int]:
     """Return which columns of numbers leave half of the width for names; the first two do stay."""
     shown, taken = [], 0
     for at, each in enumerate(widths):
-        if at < _ALWAYS or taken + each + _BETWEEN <= width // 2:
+        if at < _FIXED_COLUMNS or taken + each + _BETWEEN <= width // 2:
             shown.append(at)
             taken += each + _BETWEEN
     return shown
@@ -148,10 +148,10 @@ def _section_lines(section: Section) -> list[str]:
     lines = []
     if section.rows:
         rule = ["---", *("---:" for _ in section.heads[1:])]
-        cells = [section.heads, rule, *(tuple(map(_safe, row)) for row in section.rows)]
+        cells = [section.heads, rule, *(tuple(map(_escape_markdown, row)) for row in section.rows)]
         lines += [f"| {' | '.join(each)} |" for each in cells]
         lines += [""] if section.texts else []
-    lines += [f"- {_safe(text)}" for text in section.texts]
+    lines += [f"- {_escape_markdown(text)}" for text in section.texts]
     if section.code:
         lines += ["", *_fenced(section.code, "")]
     return lines
@@ -164,5 +164,5 @@ def _fenced(code: str, language: str) -> list[str]:
     return [fence + language, printable_lines(code), fence]
 
 
-def _safe(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     return printable(" ".join(_MARKDOWN.sub(r"\\\1", text.expandtabs()).splitlines()))

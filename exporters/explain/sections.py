@@ -20,7 +20,7 @@ from profiler_ext.exporters.display_text import (
     short_phase,
     time_text,
 )
-from profiler_ext.exporters.explain.head import EachStep, head_texts, is_part
+from profiler_ext.exporters.explain.head import PerStep, overview_lines, is_part
 from profiler_ext.exporters.explain.subjects import THE_MODEL, Kind
 from profiler_ext.exporters.short_texts import kernel_text
 from profiler_ext.records import (
@@ -33,8 +33,8 @@ from profiler_ext.records import (
     Term,
 )
 
-_SHOWN_CODE, _SHOWN_NODES = 40, 6
-_BEGINS = ("@triton.jit", 'extern "C"')
+_MAX_CODE_LINES, _MAX_NODES = 40, 6
+_KERNEL_STARTS = ("@triton.jit", 'extern "C"')
 _TITLES = {
     "fused_with": "Fused with, in the same launches",
     "lines": "Lines",
@@ -90,68 +90,68 @@ class Page:
     sections: tuple[Section, ...] = field(default=())
 
 
-def page(told: Explanation, settings: Settings) -> Page:
+def page(explanation: Explanation, settings: Settings) -> Page:
     """Return the page about one thing.
 
     Args:
         told: all about it.
         settings: has the roots that shorten paths.
     """
-    sections = (each for each in _sections(told, settings) if each.rows or each.texts or each.code)
-    subject = told.subject
+    sections = (each for each in _sections(explanation, settings) if each.rows or each.texts or each.code)
+    subject = explanation.subject
     about = subject.module_class or (subject.function and f"in {subject.function}")
     title = " · ".join(filter(None, (subject.name, subject.kind, about)))
-    return Page(title, subject.code or "", tuple(head_texts(told)), tuple(sections))
+    return Page(title, subject.code or "", tuple(overview_lines(explanation)), tuple(sections))
 
 
-def _sections(told: Explanation, settings: Settings) -> Iterator[Section]:
-    whole = told.time.duration_ns
-    yield Section("What is to be done", texts=tuple(map(_finding, told.findings)))
-    yield from _since(told)
-    yield _kernel_section(told)
+def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]:
+    whole = explanation.time.duration_ns
+    yield Section("What is to be done", texts=tuple(map(_finding, explanation.findings)))
+    yield from _changes(explanation)
+    yield _kernel_section(explanation)
     for name, title in _TITLES.items():
-        rows: Sequence[PartRow] = getattr(told, name)
+        rows: Sequence[PartRow] = getattr(explanation, name)
         of = sum(row.duration_ns for row in rows) if name == "fused_with" else whole
-        if not (name in ("modules", "lines") and _says_nothing(rows, told)):
-            yield _part_section(told, name, title, of, settings)
-    yield Section("The device waited while the CPU was there", texts=tuple(_idle(told)))
-    yield Section("How that is known", texts=tuple(_evidence(told)))
-    yield Section("What is not known", texts=tuple(_gaps(told)))
-    if told.generated:
-        yield _code_section(told)
+        if not (name in ("modules", "lines") and _is_redundant(rows, explanation)):
+            yield _part_section(explanation, name, title, of, settings)
+    yield Section("The device waited while the CPU was there", texts=tuple(_idle(explanation)))
+    yield Section("How that is known", texts=tuple(_evidence(explanation)))
+    yield Section("What is not known", texts=tuple(_gaps(explanation)))
+    if explanation.generated:
+        yield _code_section(explanation)
 
 
-def _since(told: Explanation) -> Iterator[Section]:
+def _changes(explanation: Explanation) -> Iterator[Section]:
     """Yield the section about another run, where there is one."""
-    if told.against is not None:
-        name = ", ".join(run.name for run in told.against.base.runs)
-        notes = (f"note: {note}" for note in told.against.notes)
-        yield Section(f"Since {name}", texts=(*told.against.in_words, *notes))
+    if explanation.against is not None:
+        name = ", ".join(run.name for run in explanation.against.base.runs)
+        notes = (f"note: {note}" for note in explanation.against.notes)
+        yield Section(f"Since {name}", texts=(*explanation.against.in_words, *notes))
 
 
-def _says_nothing(rows: Sequence[PartRow], told: Explanation) -> bool:
+def _is_redundant(rows: Sequence[PartRow], explanation: Explanation) -> bool:
     """Tell whether a table would only repeat what is explained."""
     return (
         len(rows) == 1
-        and told.subject.kind == Kind.MODULE
-        and (rows[0].module == told.subject.module and rows[0].file is None)
+        and explanation.subject.kind == Kind.MODULE
+        and (rows[0].module == explanation.subject.module and rows[0].file is None)
     )
 
 
-def _kernel_section(told: Explanation) -> Section:
-    rows = tuple(_kernel(row, told) for row in told.kernels)
-    whole = ("whole",) if is_part(told) else ()
+def _kernel_section(explanation: Explanation) -> Section:
+    rows = tuple(_kernel(row, explanation) for row in explanation.kernels)
+    whole = ("whole",) if is_part(explanation) else ()
     heads = ("kernel", "a step", "part", *whole, "launches", "median", "kind", "min", "max")
-    return Section("Kernels", heads, rows, _more(told, "kernels"), keeps_end=True)
+    return Section("Kernels", heads, rows, _more(explanation, "kernels"), keeps_end=True)
 
 
-def _kernel(row: KernelRow, told: Explanation) -> tuple[str, ...]:
-    each = EachStep.of(told)
+def _kernel(row: KernelRow, explanation: Explanation) -> tuple[str, ...]:
+    each = PerStep.of(explanation)
     return (
         kernel_text({"kernel": row.kernel, "name": row.name}),
         each.time(row.duration_ns),
-        percent_text(row.duration_ns, told.time.duration_ns),
-        *((each.time(row.whole_ns),) if is_part(told) else ()),
+        percent_text(row.duration_ns, explanation.time.duration_ns),
+        *((each.time(row.whole_ns),) if is_part(explanation) else ()),
         each.count(row.launches),
         time_text(row.median_ns),
         row.kind,
@@ -161,12 +161,12 @@ def _kernel(row: KernelRow, told: Explanation) -> tuple[str, ...]:
 
 
 def _part_section(
-    told: Explanation, name: str, title: str, whole_ns: int, settings: Settings
+    explanation: Explanation, name: str, title: str, whole_ns: int, settings: Settings
 ) -> Section:
-    rows: Sequence[PartRow] = getattr(told, name)
+    rows: Sequence[PartRow] = getattr(explanation, name)
     phases = [phase for phase in Phase if any(phase in row.phases_ns for row in rows)]
     heads = (_HEADS[name], "a step", "part", *map(short_phase, phases))
-    each = EachStep.of(told)
+    each = PerStep.of(explanation)
     cells = tuple(
         (
             _named(row, settings),
@@ -176,7 +176,7 @@ def _part_section(
         )
         for row in rows
     )
-    return Section(title, heads, cells, _more(told, name))
+    return Section(title, heads, cells, _more(explanation, name))
 
 
 def _named(row: PartRow, settings: Settings) -> str:
@@ -189,10 +189,10 @@ def _named(row: PartRow, settings: Settings) -> str:
     return " · ".join(filter(None, parts)) or "(no source line)"
 
 
-def _more(told: Explanation, name: str) -> tuple[str, ...]:
+def _more(explanation: Explanation, name: str) -> tuple[str, ...]:
     """Say how many rows are left out."""
-    cuts = [cut for cut in told.cuts if cut.where == name]
-    each = EachStep.of(told)
+    cuts = [cut for cut in explanation.cuts if cut.where == name]
+    each = PerStep.of(explanation)
     return tuple(
         f"({cut.of - cut.kept} more: {each.time(cut.left_out_ns or 0)} a step)" for cut in cuts
     )
@@ -204,19 +204,19 @@ def _finding(entry: FindingEntry) -> str:
     return f"{stake} · {entry.what} ({entry.rule}) · try: {entry.remedy}"
 
 
-def _idle(told: Explanation) -> Iterator[str]:
-    each = EachStep.of(told)
-    for row in told.idle:
+def _idle(explanation: Explanation) -> Iterator[str]:
+    each = PerStep.of(explanation)
+    for row in explanation.idle:
         during = f" while the CPU ran {row.cpu_activity}" if row.cpu_activity else ""
         yield f"{each.time(row.duration_ns)} a step: {cause_text(row.cause)}{during}"
 
 
-def _evidence(told: Explanation) -> Iterator[str]:
-    whole = told.time.duration_ns
+def _evidence(explanation: Explanation) -> Iterator[str]:
+    whole = explanation.time.duration_ns
     rules = {
-        "launches tied": told.site_evidence_ns,
-        "source line": told.line_evidence_ns,
-        "backward to forward": told.forward_evidence_ns,
+        "launches tied": explanation.site_evidence_ns,
+        "source line": explanation.line_evidence_ns,
+        "backward to forward": explanation.forward_evidence_ns,
     }
     for what, times in rules.items():
         parts = (f"{_rule(rule)} {percent_text(time, whole)}" for rule, time in times.items())
@@ -231,10 +231,10 @@ def _rule(rule: str) -> str:
     return rule
 
 
-def _gaps(told: Explanation) -> Iterator[str]:
-    yield from (f"of it {_gap(gap)}" for gap in told.own_gaps)
-    if told.whole.gaps:
-        gaps = (f"{gap.gap} {percent_text(gap.fraction or 0, 1)}" for gap in told.whole.gaps)
+def _gaps(explanation: Explanation) -> Iterator[str]:
+    yield from (f"of it {_gap(gap)}" for gap in explanation.own_gaps)
+    if explanation.whole.gaps:
+        gaps = (f"{gap.gap} {percent_text(gap.fraction or 0, 1)}" for gap in explanation.whole.gaps)
         yield f"of the whole session's busy time: {', '.join(gaps)}"
 
 
@@ -242,27 +242,27 @@ def _gap(gap: GapRow) -> str:
     return f"{percent_text(gap.fraction or 0, 1)}: {gap.words} ({gap.gap}); {gap.remedy}"
 
 
-def _code_section(told: Explanation) -> Section:
-    first, *others = told.generated
-    lines = _body(first.text.splitlines())
-    left = len(lines) - _SHOWN_CODE
+def _code_section(explanation: Explanation) -> Section:
+    first, *others = explanation.generated
+    lines = _kernel_body(first.text.splitlines())
+    left = len(lines) - _MAX_CODE_LINES
     texts = [f"({left} more lines: --format json)"] if left > 0 else []
     if first.other_nodes:
-        listed = ", ".join(_node(node) for node in first.own_nodes[:_SHOWN_NODES])
-        more = f", and {len(first.own_nodes) - _SHOWN_NODES} more"
-        more = more if len(first.own_nodes) > _SHOWN_NODES else ""
+        listed = ", ".join(_node(node) for node in first.own_nodes[:_MAX_NODES])
+        more = f", and {len(first.own_nodes) - _MAX_NODES} more"
+        more = more if len(first.own_nodes) > _MAX_NODES else ""
         rest = f"{first.other_nodes} nodes of others"
         texts.append(f"its part, in the first launch: {listed}{more}; besides, {rest}")
     if others:
         listed = ", ".join(each.kernel for each in others)
         texts.append(f"the code of {listed} is in --format json")
-    code = "\n".join(lines[:_SHOWN_CODE])
+    code = "\n".join(lines[:_MAX_CODE_LINES])
     return Section(f"Generated code of {first.kernel}", texts=tuple(texts), code=code)
 
 
-def _body(lines: list[str]) -> list[str]:
+def _kernel_body(lines: list[str]) -> list[str]:
     """Return a kernel from where its function begins, without what it imports."""
-    starts = (at for at, line in enumerate(lines) if line.startswith(_BEGINS))
+    starts = (at for at, line in enumerate(lines) if line.startswith(_KERNEL_STARTS))
     return lines[next(starts, 0) :]
 
 

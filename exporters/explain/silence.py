@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from profiler_ext.exporters.display_text import short_path, time_text
-from profiler_ext.exporters.explain.subjects import Kind, Subject, name_of
+from profiler_ext.exporters.explain.subjects import Kind, Subject, subject_label
 from profiler_ext.records import Analysis, FxNode, GraphInstance
 
-_MOST = 4
+_MAX_TARGETS = 4
 
 
 def silence(
@@ -31,15 +31,15 @@ def silence(
     if called_ns:
         spent = time_text(called_ns)
         return f"it launches nothing itself: it calls lines that do, which took {spent} a step"
-    nodes = [found for each in analyses for found in _nodes(each, subject)]
+    nodes = [pair for each in analyses for pair in _nodes(each, subject)]
     if nodes:
-        return _of_nodes(nodes)
+        return _nodes_text(nodes)
     if idle_ns:
         return (
             "it launches nothing: while the CPU was there the device waited for "
             f"{time_text(idle_ns)} a step"
         )
-    return _not_named(subject, analyses[0])
+    return _nearest_lines_text(subject, analyses[0])
 
 
 def _nodes(analysis: Analysis, subject: Subject) -> Iterator[tuple[GraphInstance, FxNode]]:
@@ -50,11 +50,11 @@ def _nodes(analysis: Analysis, subject: Subject) -> Iterator[tuple[GraphInstance
                 yield graph, node
 
 
-def _of_nodes(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
+def _nodes_text(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
     """Tell nodes that no call site computes from those whose call site was not launched."""
     computed = {name for graph, _ in nodes for site in graph.call_sites for name in site.nodes}
     targets = dict.fromkeys(node.target for _, node in nodes)
-    listed = ", ".join(list(targets)[:_MOST]) + (", ..." if len(targets) > _MOST else "")
+    listed = ", ".join(list(targets)[:_MAX_TARGETS]) + (", ..." if len(targets) > _MAX_TARGETS else "")
     if any(node.name in computed for _, node in nodes):
         return f"its ops ({listed}) are in compiled kernels that no profiled step launched"
     return (
@@ -63,7 +63,7 @@ def _of_nodes(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
     )
 
 
-def _not_named(subject: Subject, analysis: Analysis) -> str:
+def _nearest_lines_text(subject: Subject, analysis: Analysis) -> str:
     lines = sorted(
         {
             place.line
@@ -73,8 +73,8 @@ def _not_named(subject: Subject, analysis: Analysis) -> str:
         key=lambda line: (abs(line - subject.line), line),
     )
     file = short_path(subject.name, analysis.recording.settings)
-    near = [name_of(Subject(Kind.LINE, subject.name, line), analysis) for line in lines[:3]]
+    nearest = [subject_label(Subject(Kind.LINE, subject.name, line), analysis) for line in lines[:3]]
     return (
         f"nothing that ran in the profiled steps names it: it launched nothing, or did not run; "
-        f"the nearest lines of {file} with time are {', '.join(near)}"
+        f"the nearest lines of {file} with time are {', '.join(nearest)}"
     )

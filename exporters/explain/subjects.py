@@ -24,7 +24,7 @@ from profiler_ext.records import Analysis, Place
 THE_MODEL = "(model)"
 """What the model itself is called, whose path is empty."""
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d{1,18})")
-_MOST = 12
+_MAX_CANDIDATES = 12
 
 
 class Kind(StrEnum):
@@ -54,7 +54,7 @@ Flags = npt.NDArray[np.bool_]
 Times = Mapping[Subject, int]
 
 
-def times_of(analyses: Sequence[Analysis]) -> dict[Subject, int]:
+def times_by_subject(analyses: Sequence[Analysis]) -> dict[Subject, int]:
     """Return all that has a name in a session, with its device time in the profiled steps.
 
     Args:
@@ -70,7 +70,7 @@ def times_of(analyses: Sequence[Analysis]) -> dict[Subject, int]:
     return times
 
 
-def subject_called(asked: str, analyses: Sequence[Analysis]) -> Subject:
+def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
     """Return the one thing that a name means.
 
     Args:
@@ -84,22 +84,22 @@ def subject_called(asked: str, analyses: Sequence[Analysis]) -> Subject:
     Raises:
         UnclearNameError: It means several things, or none.
     """
-    times = times_of(analyses)
-    kind, name = _split(asked)
+    times = times_by_subject(analyses)
+    kind, name = _split(query)
     within = {each: time for each, time in times.items() if kind in (None, each.kind)}
-    for fits in (_is_exactly, _ends_with, _holds):
-        found = [each for each in within if fits(each, name)]
-        found = [each for each in found if times[each]] or found
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise _ambiguous(asked, found, times, analyses)
+    for fits in (_is_exactly, _ends_with, _contains):
+        matches = [each for each in within if fits(each, name)]
+        matches = [each for each in matches if times[each]] or matches
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise _ambiguous(query, matches, times, analyses)
     if (other := _line_without_time(name, within) or _pattern(name, within)) is not None:
         return other
-    raise _unknown(asked, name, within, analyses)
+    raise _unknown(query, name, within, analyses)
 
 
-def name_of(subject: Subject, analysis: Analysis) -> str:
+def subject_label(subject: Subject, analysis: Analysis) -> str:
     """Return what finds a subject again, as short as it can be.
 
     Args:
@@ -113,9 +113,9 @@ def name_of(subject: Subject, analysis: Analysis) -> str:
 
 def _named(analysis: Analysis) -> Iterable[tuple[Subject, int]]:
     within = ~np.ma.getmaskarray(analysis.launches.step)
-    shares, chosen = analysis.shares, within[analysis.shares.launch]
+    shares, selected = analysis.shares, within[analysis.shares.launch]
     time = np.zeros(len(analysis.places), np.int64)
-    np.add.at(time, shares.place[chosen], shares.duration_ns[chosen])
+    np.add.at(time, shares.place[selected], shares.duration_ns[selected])
     for place, spent in zip(analysis.places, time.tolist(), strict=True):
         yield from ((line, spent) for line in _own_line(place))
         for path in [] if place.module is None else parents(place.module):
@@ -130,10 +130,10 @@ def _kernels(analysis: Analysis, within: Flags) -> Iterable[tuple[Subject, int]]
     number = {text: code for code, text in enumerate(kernel.strings)}
     as_kernel = np.array([number.get(text, -1) for text in name.strings], np.int64)
     differs = as_kernel[name.codes] != kernel.codes
-    for column, chosen in ((kernel, within & ~kernel.where("")), (name, within & differs)):
+    for column, selected in ((kernel, within & ~kernel.where("")), (name, within & differs)):
         time = np.zeros(len(column.strings), np.int64)
-        np.add.at(time, column.codes[chosen], analysis.launches.duration_ns[chosen])
-        for code in np.unique(column.codes[chosen]).tolist():
+        np.add.at(time, column.codes[selected], analysis.launches.duration_ns[selected])
+        for code in np.unique(column.codes[selected]).tolist():
             yield Subject(Kind.KERNEL, column.strings[code]), int(time[code])
 
 
@@ -152,11 +152,11 @@ def _other_lines(analysis: Analysis) -> Iterable[Subject]:
         yield from _own_line(place)
 
 
-def _split(asked: str) -> tuple[Kind | None, str]:
-    before, colon, name = asked.partition(":")
+def _split(query: str) -> tuple[Kind | None, str]:
+    before, colon, name = query.partition(":")
     if colon and before in tuple(Kind):
         return Kind(before), name
-    return None, asked
+    return None, query
 
 
 def _is_exactly(subject: Subject, name: str) -> bool:
@@ -167,13 +167,13 @@ def _is_exactly(subject: Subject, name: str) -> bool:
 
 def _ends_with(subject: Subject, name: str) -> bool:
     if subject.kind is Kind.LINE:
-        asked = _LINE.fullmatch(name)
-        at_line = asked is not None and int(asked["line"]) == subject.line
-        return at_line and asked is not None and _is_file(subject.name, asked["file"])
+        query = _LINE.fullmatch(name)
+        at_line = query is not None and int(query["line"]) == subject.line
+        return at_line and query is not None and _is_file(subject.name, query["file"])
     return subject.kind is Kind.MODULE and bool(name) and subject.name.endswith("." + name)
 
 
-def _holds(subject: Subject, name: str) -> bool:
+def _contains(subject: Subject, name: str) -> bool:
     if subject.kind is Kind.LINE:
         return _is_file(subject.name, name)
     return subject.kind is Kind.KERNEL and len(name) > 2 and name in subject.name
@@ -186,12 +186,12 @@ def _is_file(path: str, name: str) -> bool:
 
 def _line_without_time(name: str, times: Times) -> Subject | None:
     """Return a line that nothing is known of, in a file of which something is."""
-    asked = _LINE.fullmatch(name)
-    if asked is None:
+    query = _LINE.fullmatch(name)
+    if query is None:
         return None
     files = {each.name for each in times if each.kind is Kind.LINE}
-    fitting = [file for file in files if _is_file(file, asked["file"])]
-    return Subject(Kind.LINE, fitting[0], int(asked["line"])) if len(fitting) == 1 else None
+    fitting = [file for file in files if _is_file(file, query["file"])]
+    return Subject(Kind.LINE, fitting[0], int(query["line"])) if len(fitting) == 1 else None
 
 
 def _pattern(name: str, times: Times) -> Subject | None:
@@ -202,14 +202,14 @@ def _pattern(name: str, times: Times) -> Subject | None:
 
 
 def _ambiguous(
-    asked: str, found: Iterable[Subject], times: Times, analyses: Sequence[Analysis]
+    query: str, matches: Iterable[Subject], times: Times, analyses: Sequence[Analysis]
 ) -> UnclearNameError:
-    ordered = sorted(found, key=lambda each: (-times[each], each.name, each.line))
+    ordered = sorted(matches, key=lambda each: (-times[each], each.name, each.line))
     names = _full_names(ordered, analyses)
-    more = f", and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    more = f", and {len(names) - _MAX_CANDIDATES} more" if len(names) > _MAX_CANDIDATES else ""
     return UnclearNameError(
-        f"{printable(asked)} fits {len(names)} things; ask for one of: "
-        f"{', '.join(map(printable, names[:_MOST]))}{more}",
+        f"{printable(query)} fits {len(names)} things; ask for one of: "
+        f"{', '.join(map(printable, names[:_MAX_CANDIDATES]))}{more}",
         candidates=names,
         is_ambiguous=True,
     )
@@ -220,7 +220,7 @@ def _full_names(subjects: Sequence[Subject], analyses: Sequence[Analysis]) -> tu
     files = {each.name for each in subjects if each.kind is Kind.LINE}
     names = [
         f"{each.name}:{each.line}" if each.name in files and len(files) > 1 else short
-        for each, short in ((each, name_of(each, analyses[0])) for each in subjects)
+        for each, short in ((each, subject_label(each, analyses[0])) for each in subjects)
     ]
     if len(set(names)) < len(names):
         pairs = zip(subjects, names, strict=True)
@@ -228,11 +228,11 @@ def _full_names(subjects: Sequence[Subject], analyses: Sequence[Analysis]) -> tu
     return tuple(names)
 
 
-def _unknown(asked: str, name: str, times: Times, analyses: Sequence[Analysis]) -> UnclearNameError:
-    close = _close(name, [name_of(each, analyses[0]) for each in times])
+def _unknown(query: str, name: str, times: Times, analyses: Sequence[Analysis]) -> UnclearNameError:
+    close = _close(name, [subject_label(each, analyses[0]) for each in times])
     hint = f"; did you mean {', '.join(map(printable, close))}?" if close else ""
     return UnclearNameError(
-        f"there is no line, module or kernel {printable(asked)!r} in the session{hint or '; '}"
+        f"there is no line, module or kernel {printable(query)!r} in the session{hint or '; '}"
         f"{'' if hint else 'name one as report --by line, module or kernel prints it'}",
         candidates=close,
         is_ambiguous=False,

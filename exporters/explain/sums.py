@@ -71,7 +71,7 @@ def part_rows(sums: Mapping[Hashable, Sum], names: Sequence[str]) -> list[PartRo
         sums: sums by tuples.
         names: what these tuples hold.
     """
-    return [_part(dict(zip(names, _tuple(key), strict=True)), sums[key]) for key in sums]
+    return [_part(dict(zip(names, _as_tuple(key), strict=True)), sums[key]) for key in sums]
 
 
 def total(ranks: Sequence[Chosen]) -> Sum:
@@ -79,7 +79,7 @@ def total(ranks: Sequence[Chosen]) -> Sum:
     return by_place(ranks, lambda _: "own").get("own", Sum())
 
 
-def line_rules_ns(ranks: Sequence[Chosen], rule: Callable[[Place], str | None]) -> dict[str, int]:
+def times_by_place(ranks: Sequence[Chosen], rule: Callable[[Place], str | None]) -> dict[str, int]:
     """Return own time by what a place names, most first; what names nothing is left out.
 
     Args:
@@ -89,7 +89,7 @@ def line_rules_ns(ranks: Sequence[Chosen], rule: Callable[[Place], str | None]) 
     return {str(name): each.duration_ns for name, each in by_place(ranks, rule).items()}
 
 
-def site_rules_ns(ranks: Sequence[Chosen]) -> dict[str, int]:
+def times_by_site_evidence(ranks: Sequence[Chosen]) -> dict[str, int]:
     """Return own time by the rule that tied each launch, most first."""
     sums = by_launch(ranks, _evidence)
     return {str(name): each.duration_ns for name, each in sums.items() if name}
@@ -128,7 +128,7 @@ def _ordered(sums: Sums) -> Sums:
     return dict(sorted(sums.items(), key=lambda item: (-item[1].duration_ns, repr(item[0]))))
 
 
-def _tuple(key: Hashable) -> tuple[Hashable, ...]:
+def _as_tuple(key: Hashable) -> tuple[Hashable, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
@@ -175,8 +175,8 @@ def _whole_launches(ranks: Sequence[Chosen]) -> dict[Hashable, list[int]]:
 
 
 def _kernel(name: Hashable, own: Sum, whole: Sequence[int], rules: Sums) -> KernelRow:
-    kernel, event, kind = _tuple(name)
-    of_rule = {_tuple(key)[1]: rules[key].duration_ns for key in rules if _tuple(key)[0] == name}
+    kernel, event, kind = _as_tuple(name)
+    of_rule = {_as_tuple(key)[1]: rules[key].duration_ns for key in rules if _as_tuple(key)[0] == name}
     return KernelRow(
         kernel=str(kernel),
         name=str(event),
@@ -196,9 +196,9 @@ def _steps(each: Chosen) -> list[StepTime]:
     numbers = [step.number for step in each.analysis.steps]
     step_of = np.searchsorted(np.array(numbers), np.ma.getdata(each.analysis.launches.step))
     sums = by_launch([each], lambda _: (step_of.astype(np.int64), numbers))
-    told = [(number, sums.get(number, Sum())) for number in numbers]
+    step_sums = [(number, sums.get(number, Sum())) for number in numbers]
     rank = each.analysis.recording.settings.rank
     return [
         StepTime(rank=rank, step=number, duration_ns=of.duration_ns, phases_ns=of.phases_ns)
-        for number, of in told
+        for number, of in step_sums
     ]

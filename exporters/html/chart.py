@@ -25,13 +25,13 @@ def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
     """
     paths = "".join(_paths(columns, most_ns))
     return (
-        f'<p>{_words(columns)}</p><div class="chart" data-rank="{rank}" '
+        f'<p>{_summary_text(columns)}</p><div class="chart" data-rank="{rank}" '
         f'style="--columns:{len(columns)}">'
         f'<span class="most quiet">{time_text(most_ns)}</span>'
-        f'<svg role="img" aria-label="{escape(_words(columns))}" preserveAspectRatio="none" '
+        f'<svg role="img" aria-label="{escape(_summary_text(columns))}" preserveAspectRatio="none" '
         f'viewBox="0 0 {len(columns)} {_HEIGHT}">{paths}</svg>'
         f'<p class="ends quiet"><span>step {columns[0].first}</span>'
-        f"<span>{_last(columns)}</span></p>"
+        f"<span>{_last_step(columns)}</span></p>"
         '<p class="about quiet" role="status"></p></div>'
     )
 
@@ -50,7 +50,7 @@ def parts_of(column: StepColumn) -> tuple[float, ...]:
     return *(time * scale for time in column.phases_ns), column.wall_ns - column.busy_ns
 
 
-def times_of(column: StepColumn) -> tuple[int, ...]:
+def device_times_of(column: StepColumn) -> tuple[int, ...]:
     """Return a column's device time by phase, as every table sums it, and its idle time.
 
     Args:
@@ -91,7 +91,7 @@ def _whiskers(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
         yield f'<path class="span" d="{"".join(drawn)}"/>'
 
 
-def _words(columns: Sequence[StepColumn]) -> str:
+def _summary_text(columns: Sequence[StepColumn]) -> str:
     walls = [wall for column in columns for wall in column.walls_ns]
     slowest = max(columns, key=lambda column: max(column.walls_ns))
     fastest = min(columns, key=lambda column: min(column.walls_ns))
@@ -99,14 +99,14 @@ def _words(columns: Sequence[StepColumn]) -> str:
     together = f", {columns[0].steps} in a column" if len(walls) > len(columns) else ""
     return (
         f"{len(walls):,} steps{together}: median {time_text(median(walls))}; slowest "
-        f"{_named(slowest)} {time_text(max(walls))}; fastest {_named(fastest)} "
+        f"{_column_name(slowest)} {time_text(max(walls))}; fastest {_column_name(fastest)} "
         f"{time_text(min(walls))}; device busy {busy}"
     )
 
 
-def _named(column: StepColumn) -> str:
+def _column_name(column: StepColumn) -> str:
     return f"{column.first}" if column.first == column.last else f"in {column.first}-{column.last}"
 
 
-def _last(columns: Sequence[StepColumn]) -> str:
+def _last_step(columns: Sequence[StepColumn]) -> str:
     return f"step {columns[-1].last}" if len(columns) > 1 else ""

@@ -8,18 +8,18 @@ import numpy as np
 
 from profiler_ext.records import Analysis
 
-MOST_RANKS = 8
-MOST_STEPS = 32
-_FEWEST_STEPS = 4
-_MOST_NUMBERS = 200_000
+MAX_RANKS = 8
+MAX_STEPS = 32
+_MIN_STEPS = 4
+_MAX_NUMBERS = 200_000
 
 
-def rank_of(analysis: Analysis) -> int:
+def rank_number(analysis: Analysis) -> int:
     """Return the rank of an analysis."""
     return analysis.recording.settings.rank
 
 
-def own_step_ns(analysis: Analysis) -> float:
+def step_without_communication_ns(analysis: Analysis) -> float:
     """Return a step's mean wall time without exposed communication: what the rank itself takes.
 
     Ranks that communicate take as long as the slowest, so wall time does not tell them apart.
@@ -30,7 +30,7 @@ def own_step_ns(analysis: Analysis) -> float:
     return (wall - exposed) / max(len(analysis.steps), 1)
 
 
-def shown_ranks(analyses: Sequence[Analysis]) -> dict[int, str]:
+def selectable_ranks(analyses: Sequence[Analysis]) -> dict[int, str]:
     """Return the ranks that can be chosen, each with what tells it apart.
 
     Args:
@@ -39,11 +39,11 @@ def shown_ranks(analyses: Sequence[Analysis]) -> dict[int, str]:
     Returns:
         Rank to ``slowest``, ``median``, ``fastest`` or nothing, by the time that it takes itself.
     """
-    times = {rank_of(analysis): own_step_ns(analysis) for analysis in analyses}
-    return _telling(times, MOST_RANKS)
+    times = {rank_number(analysis): step_without_communication_ns(analysis) for analysis in analyses}
+    return _select_notable(times, MAX_RANKS)
 
 
-def shown_steps(analyses: Sequence[Analysis], numbers: int) -> dict[int, str]:
+def selectable_steps(analyses: Sequence[Analysis], numbers: int) -> dict[int, str]:
     """Return the steps that can be chosen, each with what tells it apart.
 
     Args:
@@ -56,19 +56,19 @@ def shown_steps(analyses: Sequence[Analysis], numbers: int) -> dict[int, str]:
     walls: dict[int, int] = {}
     for step in (step for analysis in analyses for step in analysis.steps):
         walls[step.number] = max(walls.get(step.number, 0), step.wall_ns)
-    room = _MOST_NUMBERS // max(numbers, 1)
-    return _telling(walls, min(MOST_STEPS, max(room, _FEWEST_STEPS)))
+    room = _MAX_NUMBERS // max(numbers, 1)
+    return _select_notable(walls, min(MAX_STEPS, max(room, _MIN_STEPS)))
 
 
-def _telling(times: Mapping[int, float], most: int) -> dict[int, str]:
+def _select_notable(times: Mapping[int, float], most: int) -> dict[int, str]:
     """Choose of too many the slowest half, and the median and the fastest."""
     ordered = sorted(times, key=lambda key: (-times[key], key))
-    names = _names(ordered)
+    names = _extremes(ordered)
     chosen = ordered if len(ordered) <= most else [*ordered[: most - 2], *names]
     return {key: names.get(key, "") for key in sorted(set(chosen))}
 
 
-def _names(ordered: Sequence[int]) -> dict[int, str]:
+def _extremes(ordered: Sequence[int]) -> dict[int, str]:
     """Name the first, the middle and the last; of one or two nothing is said of the middle."""
     if len(ordered) < 2:
         return {}

@@ -14,7 +14,7 @@ from profiler_ext.comparison.kinds import TABLES
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.records import Row, Table
 from profiler_ext.comparison.words import Verdict
-from profiler_ext.exporters.comparison_terminal import fusion_lines
+from profiler_ext.exporters.comparison_terminal import fusion_texts
 from profiler_ext.exporters.comparison_texts import (
     change_text,
     count_text,
@@ -28,12 +28,12 @@ from profiler_ext.exporters.comparison_texts import (
     total_texts,
 )
 from profiler_ext.exporters.gate_texts import gate_text, judged_text, line_text, shown_of
-from profiler_ext.exporters.html.page import filled, resource
+from profiler_ext.exporters.html.page import render_page, resource
 from profiler_ext.files.writing import replacing
-from profiler_ext.gate.records import Gate, Judged, Result
+from profiler_ext.gate.records import Gate, Evaluation, Result
 from profiler_ext.printable import printable
 
-_MOST_ROWS = 500
+_MAX_ROWS = 500
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
 _OPEN = ("ledger", "line")
 
@@ -65,7 +65,7 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
         gate: what came of conditions.
     """
     names = [run.name for side in comparison.matched.sides for run in side.runs[:1]]
-    return filled(
+    return render_page(
         "comparison.html",
         policy=escape(_POLICY),
         title=_text(f"profiler-ext: {' -> '.join(names)}"),
@@ -100,10 +100,10 @@ def _section(comparison: Comparison, table: Table) -> str:
 
 def _table(comparison: Comparison, table: Table, rows: Sequence[Row]) -> str:
     most = max(abs(row.change.delta_ns) for row in rows) or 1.0
-    left = f"<p class='quiet'>and {len(rows) - _MOST_ROWS} more</p>" if rows[_MOST_ROWS:] else ""
+    left = f"<p class='quiet'>and {len(rows) - _MAX_ROWS} more</p>" if rows[_MAX_ROWS:] else ""
     heads = ("base", "head", "change", "")
     head = "".join(f'<th class="number">{name}</th>' for name in heads)
-    lines = "".join(_row(comparison, table, row, most) for row in rows[:_MOST_ROWS])
+    lines = "".join(_row(comparison, table, row, most) for row in rows[:_MAX_ROWS])
     return (
         f'<table><thead><tr>{head}<th class="track"></th><th class="name">{table.by}</th></tr>'
         f"</thead><tbody>{lines}</tbody></table>{left}"
@@ -136,16 +136,16 @@ def _bar(row: Row, most: float) -> str:
 
 
 def _fusions(comparison: Comparison) -> str:
-    found = comparison.fusions
-    if not found:
+    fusions = comparison.fusions
+    if not fusions:
         return ""
     each = "".join(
-        f"<h3>{_text(change_text(fusion.change))}</h3>{_lines(fusion_lines(fusion))}"
-        for fusion in found[:_MOST_ROWS]
+        f"<h3>{_text(change_text(fusion.change))}</h3>{_lines(fusion_texts(fusion))}"
+        for fusion in fusions[:_MAX_ROWS]
     )
     return (
         f'<section id="fusions"><details><summary><h2>Fusions that changed</h2> '
-        f'<span class="quiet">{len(found)}</span></summary>{each}</details></section>'
+        f'<span class="quiet">{len(fusions)}</span></summary>{each}</details></section>'
     )
 
 
@@ -166,7 +166,7 @@ def _conditions(result: Result) -> Iterator[str]:
         )
 
 
-def _judged(judged: Judged) -> str:
+def _judged(judged: Evaluation) -> str:
     return _text(judged_text(judged)) + _lines(
         f"{line_text(line)}  {signed(line.delta_ns)}" for line in judged.lines
     )

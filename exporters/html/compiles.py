@@ -30,28 +30,28 @@ def compiles(analyses: Sequence[Analysis]) -> str:
         analyses: one for each rank; the rows are those of the first.
     """
     analysis, *others = analyses
-    told = compile_text_of_ranks(analyses) if others else compile_text(analysis)
-    if told is None:
+    summary_text = compile_text_of_ranks(analyses) if others else compile_text(analysis)
+    if summary_text is None:
         return ""
     rows = records(tables.compiles(analysis))
     phases = phases_of(rows)
     first, rest = rows[:_SHOWN], rows[_SHOWN:]
     settings = analysis.recording.settings
-    more = _opened(len(rest), _table(rest, phases, settings)) if rest else ""
-    body = f"<p>{_text(told)}</p>{_table(first, phases, settings)}{more}"
+    more = _more_details(len(rest), _compile_table(rest, phases, settings)) if rest else ""
+    body = f"<p>{_text(summary_text)}</p>{_compile_table(first, phases, settings)}{more}"
     where = f" (each compilation: of rank {analysis.recording.settings.rank})" if others else ""
     return f'<section id="compiles"><h2>What torch compiled{where}</h2>{body}</section>\n'
 
 
-def _table(rows: Sequence[Row], phases: Sequence[CompilePhase], settings: Settings) -> str:
+def _compile_table(rows: Sequence[Row], phases: Sequence[CompilePhase], settings: Settings) -> str:
     heads = ("time", *(HEADS[phase] for phase in phases))
     head = "".join(f'<th class="number">{escape(each)}</th>' for each in heads)
-    body = "".join(_row(row, phases, settings) for row in rows)
+    body = "".join(_compile_row(row, phases, settings) for row in rows)
     named = f"<thead><tr><th>function</th>{head}</tr></thead>"
     return f"<table>{named}<tbody>{body}</tbody></table>"
 
 
-def _row(row: Row, phases: Sequence[CompilePhase], settings: Settings) -> str:
+def _compile_row(row: Row, phases: Sequence[CompilePhase], settings: Settings) -> str:
     spent = (row["compile_ns"], *(row[f"{phase}_ns"] for phase in phases))
     cells = "".join(f'<td class="number">{time_text(each) if each else ""}</td>' for each in spent)
     details = "".join(
@@ -60,7 +60,7 @@ def _row(row: Row, phases: Sequence[CompilePhase], settings: Settings) -> str:
     return f"<tr><td>{_text(name_text(row, settings))}{details}</td>{cells}</tr>"
 
 
-def _opened(count: int, body: str) -> str:
+def _more_details(count: int, body: str) -> str:
     return f"<details><summary>{count} more</summary>{body}</details>"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters.display_text import gap_text
-from profiler_ext.exporters.html.choices import own_step_ns, rank_of
+from profiler_ext.exporters.html.choices import step_without_communication_ns, rank_number
 from profiler_ext.exporters.html.files import file_row, files_shown
 from profiler_ext.exporters.html.graphs import Codes, graph_numbers, graph_rows
 from profiler_ext.exporters.html.layers import Layers
@@ -22,7 +22,7 @@ from profiler_ext.exporters.html.single_launches import single_launches
 from profiler_ext.exporters.html.sites import Sites, sites_of
 from profiler_ext.exporters.html.slices import Choices, Slice, Sums, choices
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
-from profiler_ext.exporters.module_tree import name_of_root
+from profiler_ext.exporters.module_tree import root_label
 from profiler_ext.exporters.short_texts import short_kernel
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
@@ -43,7 +43,7 @@ def report_data(
         share, ``slices`` their sums by rank and step, ``files`` the sources, ``graphs`` the
         compiled graphs with their kernels' code.
     """
-    settings, slowest = analyses[0].recording.settings, max(analyses, key=own_step_ns)
+    settings, slowest = analyses[0].recording.settings, max(analyses, key=step_without_communication_ns)
     files, pools = files_shown(analyses, texts), Pools()
     paths = {file.path: number for number, file in enumerate(files)}
     sites = _sites(analyses, pools, paths)
@@ -53,7 +53,7 @@ def report_data(
     data = {
         "near": near(slowest, of_lines, pools.kernels.codes()),
         "near_steps": len(slowest.steps),
-        "near_rank": rank_of(slowest) if len(analyses) > 1 else None,
+        "near_rank": rank_number(slowest) if len(analyses) > 1 else None,
         "phases": [phase.value for phase in Phase],
         "files": [file_row(file, settings) for file in files],
         "graphs": graph_rows(analyses, texts, codes),
@@ -65,7 +65,7 @@ def report_data(
         "single": single_launches(analyses, sites),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
-        "root": name_of_root(settings.models),
+        "root": root_label(settings.models),
         "ops": [printable(op) for op in pools.ops.values()],
         "gaps": [printable(gap_text(gap)) for gap in pools.gaps.values()],
         "kernels": [_kernel(*names) for names in pools.kernels.values()],

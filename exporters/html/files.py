@@ -9,19 +9,19 @@ from typing import Any
 from profiler_ext.exporters.display_text import short_path
 from profiler_ext.exporters.sources import (
     SourceFile,
-    is_users_own,
+    is_user_file,
     recorded_lines,
     sources_of_ranks,
 )
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
 
-MOST_SOURCE = 4_000_000  # letters
-_NO_ROOM = f"the page carries {MOST_SOURCE // 1_000_000} MB of source, the user's own first"
+MAX_SOURCE_CHARS = 4_000_000  # letters
+_NO_ROOM = f"the page carries {MAX_SOURCE_CHARS // 1_000_000} MB of source, the user's own first"
 
 
 def files_shown(
-    analyses: Sequence[Analysis], texts: Mapping[str, str], most: int = MOST_SOURCE
+    analyses: Sequence[Analysis], texts: Mapping[str, str], most: int = MAX_SOURCE_CHARS
 ) -> list[SourceFile]:
     """Return the source files, the user's own first; beyond a bound only their recorded lines.
 
@@ -61,7 +61,7 @@ def file_row(file: SourceFile, settings: Settings) -> dict[str, Any]:
     return {
         "path": printable(file.path),
         "name": printable(short_path(file.path, settings)),
-        "own": is_users_own(file.path, settings),
+        "own": is_user_file(file.path, settings),
         "missing": file.missing,
         "numbers": list(file.lines) if file.missing else [],
         "lines": [printable(line.expandtabs()) for line in file.lines.values()],

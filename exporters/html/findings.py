@@ -7,18 +7,18 @@ from html import escape
 
 from profiler_ext.exporters.display_text import short_path
 from profiler_ext.exporters.findings_texts import (
-    IN_PAGE,
+    MAX_ON_PAGE,
     SHOWN,
-    findings_title,
+    findings_heading,
     kernel_name,
-    stake_texts,
-    unjudged_texts,
+    time_at_stake_texts,
+    skipped_rules_lines,
     what_text,
     why_text,
 )
 from profiler_ext.exporters.html.links import link
-from profiler_ext.exporters.html.words import rule_opened
-from profiler_ext.findings import Finding, Where, find, find_of_ranks
+from profiler_ext.exporters.html.words import rule_details
+from profiler_ext.findings import Finding, Location, find, find_on_ranks
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
 
@@ -31,36 +31,36 @@ def findings(analyses: Sequence[Analysis]) -> str:
     """
     if not any(analysis.steps for analysis in analyses):
         return ""
-    told = find(analyses[0]) if len(analyses) == 1 else find_of_ranks(analyses)
+    result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
     settings = analyses[0].recording.settings
-    items = [_item(each, settings) for each in told.found[:IN_PAGE]]
+    items = [_finding_item(each, settings) for each in result.found[:MAX_ON_PAGE]]
     shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
-    more = _more("".join(items[SHOWN:]), len(told.found))
-    unjudged = "".join(f"<p>{escape(line)}</p>" for line in unjudged_texts(told))
-    lacking = _opened("rules that could not be judged", unjudged) if unjudged else ""
-    title = escape(findings_title(told))
-    return f'<section id="findings"><h2>{title}</h2>{shown}{more}{lacking}</section>\n'
+    more = _more_findings("".join(items[SHOWN:]), len(result.found))
+    unjudged = "".join(f"<p>{escape(line)}</p>" for line in skipped_rules_lines(result))
+    skipped = _details_html("rules that could not be judged", unjudged) if unjudged else ""
+    title = escape(findings_heading(result))
+    return f'<section id="findings"><h2>{title}</h2>{shown}{more}{skipped}</section>\n'
 
 
-def _more(rest: str, found: int) -> str:
+def _more_findings(rest: str, found: int) -> str:
     """Return what is behind a key; of very many findings how all are seen."""
     numbered = f'<ol start="{SHOWN + 1}">{rest}</ol>'
-    if found > IN_PAGE:
-        numbered += f"<p>and {found - IN_PAGE:,} more: profiler-ext report --findings</p>"
-    return _opened(f"{found - SHOWN:,} more", numbered) if rest else ""
+    if found > MAX_ON_PAGE:
+        numbered += f"<p>and {found - MAX_ON_PAGE:,} more: profiler-ext report --findings</p>"
+    return _details_html(f"{found - SHOWN:,} more", numbered) if rest else ""
 
 
-def _item(finding: Finding, settings: Settings) -> str:
-    time, part = stake_texts(finding)
+def _finding_item(finding: Finding, settings: Settings) -> str:
+    time, part = time_at_stake_texts(finding)
     head = f"<b>{time}</b> <b>{part}</b> {_text(what_text(finding))}"
     links = " · ".join(place_links(finding.where, settings))
     place = f"<p>{links}</p>" if links else ""
     why = f'<p class="quiet">{_text(why_text(finding))}</p>'
-    means = rule_opened(finding.rule)
+    means = rule_details(finding.rule)
     return f"<li><p>{head}</p>{place}{why}<p>Try: {_text(finding.remedy)}</p>{means}</li>"
 
 
-def place_links(where: Where, settings: Settings) -> list[str]:
+def place_links(where: Location, settings: Settings) -> list[str]:
     """Return the parts of a place, each as a link to where the page shows it.
 
     Args:
@@ -82,7 +82,7 @@ def place_links(where: Where, settings: Settings) -> list[str]:
     return parts
 
 
-def _opened(title: str, body: str) -> str:
+def _details_html(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>{body}</details>"
 
 

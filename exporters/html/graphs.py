@@ -15,7 +15,7 @@ from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.records import Analysis, GraphInstance, Ints
 
-MOST_CODE = 2_000_000  # letters
+MAX_CODE_CHARS = 2_000_000  # letters
 _Identity = tuple[str | None, bool, int, int, int]
 
 
@@ -80,7 +80,7 @@ class Codes:
 
     def texts(self) -> list[str | None]:
         """Return the texts by their number; ``None`` where there is no room."""
-        texts, room = self._pool.values(), MOST_CODE
+        texts, room = self._pool.values(), MAX_CODE_CHARS
         kept = dict.fromkeys(range(len(texts)))
         for at in sorted(self._most, key=lambda at: -self._most[at]):
             room -= len(texts[at])
@@ -90,13 +90,13 @@ class Codes:
 
 def _distinct(analyses: Sequence[Analysis]) -> dict[_Identity, tuple[dict[str, Any], str | None]]:
     """Return each graph once: its row of the table, and its output module."""
-    found: dict[_Identity, tuple[dict[str, Any], str | None]] = {}
+    distinct: dict[_Identity, tuple[dict[str, Any], str | None]] = {}
     for analysis in analyses:
         rows = records(tables.graphs(analysis))
         identities, graphs = _identities(analysis), analysis.recording.graphs
         for identity, row, graph in zip(identities, rows, graphs, strict=True):
-            found.setdefault(identity, (row, graph.output_module))
-    return found
+            distinct.setdefault(identity, (row, graph.output_module))
+    return distinct
 
 
 def _identities(analysis: Analysis) -> list[_Identity]:
@@ -104,13 +104,13 @@ def _identities(analysis: Analysis) -> list[_Identity]:
     seen: Counter[tuple[str | None, bool, int, int]] = Counter()
     identities = []
     for graph in analysis.recording.graphs:
-        own = _own(graph)
+        own = _identity(graph)
         identities.append((*own, seen[own]))
         seen[own] += 1
     return identities
 
 
-def _own(graph: GraphInstance) -> tuple[str | None, bool, int, int]:
+def _identity(graph: GraphInstance) -> tuple[str | None, bool, int, int]:
     record = graph.record
     return graph.compile_id, graph.is_backward, len(record.nodes), len(record.call_sites)
 

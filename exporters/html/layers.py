@@ -34,8 +34,8 @@ class Layers:
 
     def folded(self) -> list[str]:
         """Return the layers that are one with their like."""
-        found = (path for path, fold in self._folds.items() if fold.rpartition(".")[2] == ANY)
-        return [printable(path) for path in found]
+        outliers_found = (path for path, fold in self._folds.items() if fold.rpartition(".")[2] == ANY)
+        return [printable(path) for path in outliers_found]
 
     def outliers(self, sums: Mapping[str, Any]) -> list[tuple[str, int, int]]:
         """Return the layers that stand out, each with its time and the median of its like.
@@ -43,8 +43,8 @@ class Layers:
         Args:
             sums: the sums of a slice.
         """
-        found = outliers(inclusive_times(self._own(sums)), self._folds)
-        return [(printable(p), each.inclusive_ns, each.median_ns) for p, each in found.items()]
+        outliers_found = outliers(inclusive_times(self._own(sums)), self._folds)
+        return [(printable(p), each.inclusive_ns, each.median_ns) for p, each in outliers_found.items()]
 
     def _own(self, sums: Mapping[str, Any]) -> dict[str, int]:
         chosen = [self._module[site] for site in sums["sites"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
-from profiler_ext.exporters.placed_text import PlacedText
+from profiler_ext.exporters.placed_text import LineText
 from profiler_ext.printable import printable
 
 
@@ -23,7 +23,7 @@ def link(kind: str, name: str, shown: str | None = None) -> str:
     return f'<a href="#{kind}={there}"{whole}>{escape(printable(shown or name))}</a>'
 
 
-def placed(text: PlacedText) -> str:
+def placed(text: LineText) -> str:
     """Return a sentence whose line of source is a link.
 
     Args:

@@ -16,10 +16,10 @@ from profiler_ext.printable import printable
 from profiler_ext.records import Analysis
 from profiler_ext.rooflines.peaks import PEAKS
 
-Codes = Mapping[Any, int]
+CodeByKey = Mapping[Any, int]
 
 
-def near(analysis: Analysis, lines: Codes, kernels: Codes) -> dict[str, Any]:
+def near(analysis: Analysis, lines: CodeByKey, kernels: CodeByKey) -> dict[str, Any]:
     """Return how near each is to its roofline, and what it could save.
 
     Args:
@@ -34,25 +34,25 @@ def near(analysis: Analysis, lines: Codes, kernels: Codes) -> dict[str, Any]:
     """
     by_kernel = with_rooflines(analysis, kernel_keys(analysis), Selection(), PEAKS)
     return {
-        "lines": _rows(tables.by_line(analysis), ("file", "line"), lines),
-        "modules": _modules(records(tables.by_module(analysis))),
-        "kernels": _rows(by_kernel, ("kernel", "name", "kind"), kernels),
+        "lines": _roofline_rows(tables.by_line(analysis), ("file", "line"), lines),
+        "modules": _module_rooflines(records(tables.by_module(analysis))),
+        "kernels": _roofline_rows(by_kernel, ("kernel", "name", "kind"), kernels),
     }
 
 
-def _modules(every: list[dict[str, Any]]) -> list[list[Any]]:
+def _module_rooflines(every: list[dict[str, Any]]) -> list[list[Any]]:
     rows = [row for row in every if row["module"] is not None]
     found = tree_rooflines(rows, fold=False) | tree_rooflines(rows)
     texts = ((path, roofline_text(row), row["could_save_ns"]) for path, row in found.items())
     return [[printable(path), text, saved] for path, text, saved in texts if text or saved]
 
 
-def _rows(table: tables.DataFrame, keys: tuple[str, ...], codes: Codes) -> list[list[Any]]:
-    return list(_known(records(table), keys, codes))
+def _roofline_rows(table: tables.DataFrame, keys: tuple[str, ...], codes: CodeByKey) -> list[list[Any]]:
+    return list(_rows_with_code(records(table), keys, codes))
 
 
-def _known(
-    rows: Iterable[Mapping[str, Any]], keys: tuple[str, ...], codes: Codes
+def _rows_with_code(
+    rows: Iterable[Mapping[str, Any]], keys: tuple[str, ...], codes: CodeByKey
 ) -> Iterable[list[Any]]:
     for row in rows:
         code = codes.get(tuple(row[key] for key in keys))

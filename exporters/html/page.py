@@ -27,7 +27,7 @@ from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.findings import findings
 from profiler_ext.exporters.html.summary import ledger, notes, steps
 from profiler_ext.exporters.html.words import words
-from profiler_ext.exporters.sources import sources_here
+from profiler_ext.exporters.sources import local_sources
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis
@@ -101,7 +101,7 @@ def export_ranks(
     Raises:
         OutputError: The file cannot be written.
     """
-    texts = sources_here(analyses, roots)
+    texts = local_sources(analyses, roots)
     for analysis in analyses:
         texts |= module_texts(analysis, roots)
     page = html_text(analyses, texts)
@@ -123,7 +123,7 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
     scripts = tuple(map(resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     data, chosen = report_data(analyses, texts or {})
-    return filled(
+    return render_page(
         "page.html",
         title=escape(printable(f"profiler-ext: {line}")),
         heading=escape(printable(line)),
@@ -163,7 +163,7 @@ def _policy(scripts: Iterable[str]) -> str:
     )
 
 
-def filled(name: str, **values: str) -> str:
+def render_page(name: str, **values: str) -> str:
     """Return a page with the head that all pages have.
 
     Args:

@@ -20,7 +20,7 @@ def place_row(place: Place, pools: Pools, paths: Mapping[str, int]) -> tuple[int
     module = None if place.module is None else (place.module, place.module_class or "")
     callers = tuple(_callers(place, pools.lines, paths))
     return (
-        _line(place.file, place.line, pools.lines, paths),
+        _line_code(place.file, place.line, pools.lines, paths),
         pools.modules.code(module),
         pools.ops.code(place.aten_op),
         list(Phase).index(place.phase),
@@ -34,10 +34,10 @@ def _callers(place: Place, lines: Pool, paths: Mapping[str, int]) -> list[int]:
     def is_own(frame: Frame) -> bool:
         return (frame.file, frame.line) == (place.file, place.line)
 
-    outer = (_line(f.file, f.line, lines, paths) for f in place.stack if not is_own(f))
+    outer = (_line_code(f.file, f.line, lines, paths) for f in place.stack if not is_own(f))
     return [number for number in dict.fromkeys(outer) if number != ABSENT]
 
 
-def _line(file: str | None, line: int | None, lines: Pool, paths: Mapping[str, int]) -> int:
+def _line_code(file: str | None, line: int | None, lines: Pool, paths: Mapping[str, int]) -> int:
     known = file is not None and line is not None and file in paths
     return lines.code((paths[file], line)) if known and file is not None else ABSENT

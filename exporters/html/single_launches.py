@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.exporters.html.choices import rank_of
+from profiler_ext.exporters.html.choices import rank_number
 from profiler_ext.exporters.html.pools import Pool
 from profiler_ext.exporters.html.sites import Sites
 from profiler_ext.kineto.launch_shapes import LaunchShapes, launch_shapes
 from profiler_ext.records import Analysis, Ints
 from profiler_ext.rooflines.rooflines import MaskedFloats, rooflines
 
-MOST_DETAILED = 300
+MAX_DETAILED_KERNELS = 300
 SLOWEST = 5
 BINS = 16
 _NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class _Every:
+class _LaunchColumns:
     """The launches of the steps of all ranks.
 
     Attributes:
@@ -72,17 +72,17 @@ def single_launches(analyses: Sequence[Analysis], sites: Sites) -> dict[str, Any
         same without counts, and how the largest was launched; ``slowest``: kernel, rank, step,
         nanoseconds into the step, time, site, GB/s, how it was launched; ``shapes`` says that.
     """
-    every = _every(analyses, sites)
-    by_kernel, by_site = _groups(every.kernel, every), _groups(every.site, every)
-    detailed, shapes = _largest(by_kernel, every), Pool()
+    table = _launch_columns(analyses, sites)
+    by_kernel, by_site = _groups(table.kernel, table), _groups(table.site, table)
+    detailed, shapes = _largest(by_kernel, table), Pool()
     slowest = np.concatenate([_NONE, *(_slowest(by_kernel, at) for at in detailed)])
-    counts = {at: _counts(by_kernel, at, every) for at in detailed}
-    of_slowest = [shapes.code(words) for words in _shapes(analyses, every, slowest)]
+    counts = {at: _counts(by_kernel, at, table) for at in detailed}
+    of_slowest = [shapes.code(words) for words in _shapes(analyses, table, slowest)]
     longest = by_site.order[by_site.end - 1]
-    of_site = [shapes.code(words) for words in _shapes(analyses, every, longest)]
-    rows = [_row(analyses, every, at) for at in slowest.tolist()]
-    each = zip(rows, _rates(analyses, every, slowest), of_slowest, strict=True)
-    spreads = (_spreads(by_kernel, every), zip(_spreads(by_site, every), of_site, strict=True))
+    of_site = [shapes.code(words) for words in _shapes(analyses, table, longest)]
+    rows = [_row(analyses, table, at) for at in slowest.tolist()]
+    each = zip(rows, _rates(analyses, table, slowest), of_slowest, strict=True)
+    spreads = (_spreads(by_kernel, table), zip(_spreads(by_site, table), of_site, strict=True))
     return {
         "kernels": [(*spread, counts.get(at, [])) for at, spread in enumerate(spreads[0])],
         "sites": [(*spread, shape) for spread, shape in spreads[1]],
@@ -91,36 +91,36 @@ def single_launches(analyses: Sequence[Analysis], sites: Sites) -> dict[str, Any
     }
 
 
-def _every(analyses: Sequence[Analysis], sites: Sites) -> _Every:
+def _launch_columns(analyses: Sequence[Analysis], sites: Sites) -> _LaunchColumns:
     kernel_of = np.array([site.kernel for site in sites.sites], np.int64)
     launches = [np.flatnonzero(of_launch >= 0) for of_launch in sites.of_launch]
     rank = np.repeat(np.arange(len(analyses)), [len(each) for each in launches])
     site = np.concatenate([c[r] for c, r in zip(sites.of_launch, launches, strict=True)])
     durations = [a.launches.duration_ns[r] for a, r in zip(analyses, launches, strict=True)]
     launch, duration = np.concatenate(launches), np.concatenate(durations)
-    return _Every(rank, launch, site, kernel_of[site], duration)
+    return _LaunchColumns(rank, launch, site, kernel_of[site], duration)
 
 
-def _groups(numbers: Ints, every: _Every) -> _Groups:
-    order = np.lexsort((every.duration_ns, numbers))
+def _groups(numbers: Ints, table: _LaunchColumns) -> _Groups:
+    order = np.lexsort((table.duration_ns, numbers))
     distinct, first, count = np.unique(numbers[order], return_index=True, return_counts=True)
     return _Groups(order, distinct, first, first + count)
 
 
-def _spreads(groups: _Groups, every: _Every) -> Iterable[tuple[int, int, int, int]]:
+def _spreads(groups: _Groups, table: _LaunchColumns) -> Iterable[tuple[int, int, int, int]]:
     """Return the number of each group, and its least, median and largest time."""
-    times = every.duration_ns[groups.order]
+    times = table.duration_ns[groups.order]
     middle = times[(groups.first + groups.end - 1) // 2] + times[(groups.first + groups.end) // 2]
     columns = (groups.numbers, times[groups.first], middle // 2, times[groups.end - 1])
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _largest(groups: _Groups, every: _Every) -> list[int]:
+def _largest(groups: _Groups, table: _LaunchColumns) -> list[int]:
     """Return the groups that have most time, as many as are told in detail."""
-    if not len(every.site):
+    if not len(table.site):
         return []
-    sums = np.add.reduceat(every.duration_ns[groups.order], groups.first)
-    largest: list[int] = np.argsort(-sums, kind="stable")[:MOST_DETAILED].tolist()
+    sums = np.add.reduceat(table.duration_ns[groups.order], groups.first)
+    largest: list[int] = np.argsort(-sums, kind="stable")[:MAX_DETAILED_KERNELS].tolist()
     return largest
 
 
@@ -130,53 +130,53 @@ def _slowest(groups: _Groups, at: int) -> Ints:
     return slowest
 
 
-def _counts(groups: _Groups, at: int, every: _Every) -> list[int]:
+def _counts(groups: _Groups, at: int, table: _LaunchColumns) -> list[int]:
     """Return a histogram of a group's times, from the least to the largest, by their ratio."""
-    times = every.duration_ns[groups.order[groups.first[at] : groups.end[at]]]
+    times = table.duration_ns[groups.order[groups.first[at] : groups.end[at]]]
     if times[0] == times[-1]:
         return [len(times)]
     counts: list[int] = np.histogram(np.log(np.maximum(times, 1)), BINS)[0].tolist()
     return counts
 
 
-def _row(analyses: Sequence[Analysis], every: _Every, at: int) -> tuple[int, ...]:
-    analysis, launch = analyses[every.rank[at]], every.launch[at]
+def _row(analyses: Sequence[Analysis], table: _LaunchColumns, at: int) -> tuple[int, ...]:
+    analysis, launch = analyses[table.rank[at]], table.launch[at]
     number = int(analysis.launches.step[launch])
     began = next(step.start_ns for step in analysis.steps if step.number == number)
     into_ns = int(analysis.launches.start_ns[launch]) - began
-    own = (int(every.duration_ns[at]), int(every.site[at]))
-    return int(every.kernel[at]), rank_of(analysis), number, into_ns, *own
+    own = (int(table.duration_ns[at]), int(table.site[at]))
+    return int(table.kernel[at]), rank_number(analysis), number, into_ns, *own
 
 
-def _rates(analyses: Sequence[Analysis], every: _Every, chosen: Ints) -> list[int | None]:
+def _rates(analyses: Sequence[Analysis], table: _LaunchColumns, chosen: Ints) -> list[int | None]:
     """Return GB/s of some launches, where they are known."""
     found: list[int | None] = [None] * len(chosen)
     for index, analysis in enumerate(analyses):
-        here = np.flatnonzero(every.rank[chosen] == index)
-        rates: MaskedFloats = rooflines(analysis).gb_per_s[every.launch[chosen[here]]]
+        here = np.flatnonzero(table.rank[chosen] == index)
+        rates: MaskedFloats = rooflines(analysis).gb_per_s[table.launch[chosen[here]]]
         for at, rate in zip(here.tolist(), rates.tolist(), strict=True):
             found[at] = None if rate is None else round(rate)
     return found
 
 
-def _shapes(analyses: Sequence[Analysis], every: _Every, chosen: Ints) -> list[str]:
+def _shapes(analyses: Sequence[Analysis], table: _LaunchColumns, chosen: Ints) -> list[str]:
     """Return in words how some launches were launched."""
     found = [""] * len(chosen)
     for index, analysis in enumerate(analyses):
-        here = np.flatnonzero(every.rank[chosen] == index)
-        events = analysis.launches.event[every.launch[chosen[here]]]
-        told = launch_shapes(analysis.recording.trace, events)
+        here = np.flatnonzero(table.rank[chosen] == index)
+        events = analysis.launches.event[table.launch[chosen[here]]]
+        launch_shape = launch_shapes(analysis.recording.trace, events)
         for row, at in enumerate(here.tolist()):
-            found[at] = ", ".join(_words(told, row))
+            found[at] = ", ".join(_shape_texts(launch_shape, row))
     return found
 
 
-def _words(told: LaunchShapes, row: int) -> Iterator[str]:
-    sizes = (("grid", told.grid), ("block", told.block))
+def _shape_texts(launch_shape: LaunchShapes, row: int) -> Iterator[str]:
+    sizes = (("grid", launch_shape.grid), ("block", launch_shape.block))
     yield from (f"{n} {c.strings[c.codes[row]]}" for n, c in sizes if c.strings[c.codes[row]])
     numbers = (
-        (told.registers_per_thread, " registers a thread"),
-        (told.shared_memory_bytes, " B shared memory"),
-        (told.occupancy_percent, "% occupancy"),
+        (launch_shape.registers_per_thread, " registers a thread"),
+        (launch_shape.shared_memory_bytes, " B shared memory"),
+        (launch_shape.occupancy_percent, "% occupancy"),
     )
     yield from (f"{column[row]}{words}" for column, words in numbers if column[row])

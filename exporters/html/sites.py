@@ -23,7 +23,7 @@ from profiler_ext.records import (
     numbered,
 )
 
-MOST_KERNELS = 2_000
+MAX_KERNELS = 2_000
 _Name = tuple[str, str, str]
 
 
@@ -94,7 +94,7 @@ def _kernel_names(analyses: Sequence[Analysis]) -> list[_Kernels]:
     for analysis, found in zip(analyses, every, strict=True):
         for name, time in zip(found.names, _times(analysis, found), strict=True):
             times[name] = times.get(name, 0) + time
-    rest = sorted(times, key=lambda name: -times[name])[MOST_KERNELS:]
+    rest = sorted(times, key=lambda name: -times[name])[MAX_KERNELS:]
     renamed = dict.fromkeys(rest, (f"({len(rest):,} smaller kernels)", "", "several"))
     return [_Kernels([renamed.get(n, n) for n in each.names], each.codes) for each in every]
 
@@ -130,10 +130,10 @@ def _of_launch(
 ) -> Ints:
     """Return the site of each launch, -1 outside of the steps."""
     within = np.flatnonzero(~np.ma.getmaskarray(analysis.launches.step))
-    starts = share_starts(analysis)
+    starts = share_offsets(analysis)
     own = of_place[analysis.shares.place]
     columns = [column[within] for column in (names.codes, *_identity(analysis, of_graph))]
-    firsts, group = _in_order(numbered([*columns, *_runs(starts, own, within)]))
+    firsts, group = _in_order(numbered([*columns, *_place_runs(starts, own, within)]))
     numbers = np.empty(len(firsts), np.int64)
     for at, first in enumerate(firsts):
         name, graph, call_site, is_eager = (int(column[first]) for column in columns)
@@ -145,7 +145,7 @@ def _of_launch(
     return sites
 
 
-def share_starts(analysis: Analysis) -> Ints:
+def share_offsets(analysis: Analysis) -> Ints:
     """Return where the shares of each launch begin, and where the last one's end."""
     return np.searchsorted(analysis.shares.launch, np.arange(len(analysis.launches) + 1))
 
@@ -154,7 +154,7 @@ def _identity(analysis: Analysis, of_graph: Ints) -> tuple[Ints, Ints, Ints]:
     launches = analysis.launches
     graph = _filled(launches.graph)
     known = np.append(of_graph, -1)[graph]
-    return known, _filled(launches.call_site), _is_eager(launches.scope)
+    return known, _filled(launches.call_site), _eager_flags(launches.scope)
 
 
 def _filled(column: MaskedInts) -> Ints:
@@ -162,12 +162,12 @@ def _filled(column: MaskedInts) -> Ints:
     return filled
 
 
-def _is_eager(scope: Interned) -> Ints:
+def _eager_flags(scope: Interned) -> Ints:
     eager: Ints = np.asarray(scope.where(Scope.EAGER)).astype(np.int64)
     return eager
 
 
-def _runs(starts: Ints, places: Codes, launches: Ints) -> tuple[Ints, Ints]:
+def _place_runs(starts: Ints, places: Codes, launches: Ints) -> tuple[Ints, Ints]:
     """Number the places of launches: the same for those with the same places in one order.
 
     Those with as many parts go through as many rounds, so their numbers tell them apart.

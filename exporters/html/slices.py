@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.exporters.html.choices import rank_of, shown_ranks, shown_steps
-from profiler_ext.exporters.html.sites import Sites, share_starts
+from profiler_ext.exporters.html.choices import rank_number, selectable_ranks, selectable_steps
+from profiler_ext.exporters.html.sites import Sites, share_offsets
 from profiler_ext.exporters.tables.selection import Rows
 from profiler_ext.records import Analysis, Ints
 
@@ -71,12 +71,12 @@ def choices(analyses: Sequence[Analysis], sites: Sites) -> Choices:
         analyses: one for each rank.
         sites: their sites.
     """
-    ranks = shown_ranks(analyses)
+    ranks = selectable_ranks(analyses)
     parts = sum(2 + len(site.places) for site in sites.sites)
-    steps = shown_steps(analyses, parts * (len(ranks) + (len(ranks) > 1)))
+    steps = selectable_steps(analyses, parts * (len(ranks) + (len(ranks) > 1)))
     every = {step.number for analysis in analyses for step in analysis.steps}
-    found = tuple(_slices(tuple(analyses), ranks, steps))
-    return Choices(found, ranks, steps, len(analyses), len(every))
+    slices = tuple(_slices(tuple(analyses), ranks, steps))
+    return Choices(slices, ranks, steps, len(analyses), len(every))
 
 
 def _slices(
@@ -84,7 +84,7 @@ def _slices(
 ) -> Iterator[Slice]:
     each_step = [None, *(steps if len(steps) > 1 else ())]
     for rank in [None, *(ranks if len(analyses) > 1 else ())]:
-        own = tuple(each for each in analyses if rank in (None, rank_of(each)))
+        own = tuple(each for each in analyses if rank in (None, rank_number(each)))
         for step in each_step:
             yield Slice(tuple(each for each in own if _has(each, step)), rank, step)
 
@@ -106,12 +106,12 @@ class Sums:
         counts = [len(site.places) for site in sites.sites]
         self._offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         pairs = zip(analyses, sites.of_launch, strict=True)
-        self._of = {rank_of(a): (of_launch, self._parts(a, of_launch)) for a, of_launch in pairs}
+        self._of = {rank_number(a): (of_launch, self._parts(a, of_launch)) for a, of_launch in pairs}
 
     def _parts(self, analysis: Analysis, of_launch: Ints) -> Ints:
         """Return of each share the number of its part, over all sites."""
         launch = analysis.shares.launch
-        within = np.arange(len(launch)) - share_starts(analysis)[launch]
+        within = np.arange(len(launch)) - share_offsets(analysis)[launch]
         parts: Ints = np.append(self._offsets[:-1], 0)[of_launch[launch]] + within
         return parts
 
@@ -124,7 +124,7 @@ class Sums:
         launches = np.zeros(len(self._offsets) - 1, np.int64)
         times = np.zeros(int(self._offsets[-1]), np.int64)
         for analysis in chosen.analyses:
-            of_launch, parts = self._of[rank_of(analysis)]
+            of_launch, parts = self._of[rank_number(analysis)]
             ran = _ran(analysis, chosen.step)
             launches += np.bincount(of_launch[ran], minlength=len(launches))
             shares = ran[analysis.shares.launch]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.exporters.html.choices import rank_of, shown_ranks
+from profiler_ext.exporters.html.choices import rank_number, selectable_ranks
 from profiler_ext.records import Analysis, Ints, Phase, Scope
 
-MOST_COLUMNS = 300
+MAX_COLUMNS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ def step_columns(analyses: Sequence[Analysis]) -> dict[int, list[StepColumn]]:
     Args:
         analyses: one for each rank.
     """
-    shown = shown_ranks(analyses)
-    return {rank_of(each): columns_of(each) for each in analyses if rank_of(each) in shown}
+    shown = selectable_ranks(analyses)
+    return {rank_number(each): columns_of(each) for each in analyses if rank_number(each) in shown}
 
 
 def columns_of(analysis: Analysis) -> list[StepColumn]:
@@ -62,7 +62,7 @@ def columns_of(analysis: Analysis) -> list[StepColumn]:
     if not numbers:
         return []
     times = _times(analysis, {number: at for at, number in enumerate(numbers)})
-    together = -(-len(numbers) // MOST_COLUMNS)
+    together = -(-len(numbers) // MAX_COLUMNS)
     starts = range(0, len(numbers), together)
     return [_column(numbers[at : at + together], times[at : at + together]) for at in starts]
 

@@ -10,17 +10,17 @@ import numpy as np
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import ledger_label, percent_text, time_text
-from profiler_ext.exporters.html.chart import chart, parts_of, times_of
-from profiler_ext.exporters.html.choices import rank_of
+from profiler_ext.exporters.html.chart import chart, parts_of, device_times_of
+from profiler_ext.exporters.html.choices import rank_number
 from profiler_ext.exporters.html.links import placed
 from profiler_ext.exporters.html.slices import Choices, Slice
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
 from profiler_ext.exporters.html.words import linked, term_of
-from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
+from profiler_ext.exporters.idle_texts import cause_sums, top_causes, idle_texts
 from profiler_ext.exporters.note_texts import note_texts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
-from profiler_ext.exporters.table_texts import led_texts, records
+from profiler_ext.exporters.table_texts import coverage_lines, records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 
@@ -50,35 +50,35 @@ def ledger(chosen: Choices) -> str:
         nothing = "<p>No step was profiled, so there is nothing to sum.</p>"
         return _section("ledger", "Ledger", nothing)
     each = (
-        f'<div data-slice="{at}"{" hidden" if at else ""}>{_of_slice(part, chosen.ranks)}</div>'
+        f'<div data-slice="{at}"{" hidden" if at else ""}>{_slice_ledger(part, chosen.ranks)}</div>'
         for at, part in enumerate(chosen.slices)
     )
     return _section("ledger", "Ledger", "".join(each))
 
 
-def _of_slice(part: Slice, ranks: Container[int]) -> str:
+def _slice_ledger(part: Slice, ranks: Container[int]) -> str:
     if not part.analyses:  # ranks need not have the same steps
         return f"<p>Rank {part.rank} did not profile step {part.step}.</p>"
-    return f"{_table(part)}{_remarks(part, ranks)}"
+    return f"{_ledger_table(part)}{_coverage_notes(part, ranks)}"
 
 
-def _table(part: Slice) -> str:
+def _ledger_table(part: Slice) -> str:
     base_ns = part.analyses[0].recording.trace.base_ns
     rows = records(tables.of_ranks(part.analyses, base_ns, "coverage", step=part.step))
     wall = sum(row["duration_ns"] for row in rows)
-    causes = causes_shown(cause_sums(part.analyses, part.step))
-    lines = [_row(r["duration_ns"], wall, part.spans, _label(r), r["scope"]) for r in rows]
-    lines += [_row(time, wall, part.spans, _word(words)) for words, time in causes]
-    total = _row(wall, wall, part.spans, "total")
+    causes = top_causes(cause_sums(part.analyses, part.step))
+    lines = [_ledger_row(r["duration_ns"], wall, part.spans, _label(r), r["scope"]) for r in rows]
+    lines += [_ledger_row(time, wall, part.spans, _glossary_label(words)) for words, time in causes]
+    total = _ledger_row(wall, wall, part.spans, "total")
     head = f"<thead><tr>{''.join(_heads(part))}</tr></thead>"
     return f"<table>{head}<tbody>{''.join(lines)}</tbody><tfoot>{total}</tfoot></table>"
 
 
 def _label(row: Row) -> str:
-    return _word(ledger_label(row), row["category"])
+    return _glossary_label(ledger_label(row), row["category"])
 
 
-def _word(text: str, category: str | None = None) -> str:
+def _glossary_label(text: str, category: str | None = None) -> str:
     return linked(_text(text), term_of(text, category))
 
 
@@ -91,7 +91,7 @@ def _heads(part: Slice) -> Iterable[str]:
     yield '<th class="number">of wall time</th><th class="track"></th>'
 
 
-def _row(time: int, wall: int, spans: int, label: str, scope: str | None = None) -> str:
+def _ledger_row(time: int, wall: int, spans: int, label: str, scope: str | None = None) -> str:
     """Return a row of the ledger; one without a scope is a part of the idle time, or the total.
 
     Args:
@@ -108,12 +108,12 @@ def _row(time: int, wall: int, spans: int, label: str, scope: str | None = None)
     return f'{opened}<td>{label}</td>{cells}<td class="track">{bar}</td></tr>'
 
 
-def _remarks(part: Slice, ranks: Container[int]) -> str:
+def _coverage_notes(part: Slice, ranks: Container[int]) -> str:
     """Return what else is known of whole ranks: how much is led to lines, waits, utilisation."""
     if part.step is not None:
         return ""
-    shown = [each for each in part.analyses if rank_of(each) in ranks]
-    texts = (*led_texts(part.analyses), *utilisation_texts(shown))
+    shown = [each for each in part.analyses if rank_number(each) in ranks]
+    texts = (*coverage_lines(part.analyses), *utilisation_texts(shown))
     several = len(part.analyses) > 1
     below = skew_texts(shown) if several else idle_texts(part.analyses[0], _SHOWN_IDLE)
     quiet = "".join(f"<p>{placed(each)}</p>" for each in below)
@@ -130,22 +130,22 @@ def steps(analyses: Sequence[Analysis]) -> str:
     if not shown:
         return ""
     most = max(max(c.walls_ns) for columns in shown.values() for c in columns) or 1
-    each = (_of_rank(*item, most, len(analyses) > 1) for item in shown.items())
+    each = (_rank_steps(*item, most, len(analyses) > 1) for item in shown.items())
     legend = _legend([column for columns in shown.values() for column in columns])
     return _section("steps", "Wall time of each step, by phase", legend + "".join(each))
 
 
-def _of_rank(rank: int, columns: Sequence[StepColumn], most: int, several: bool) -> str:
+def _rank_steps(rank: int, columns: Sequence[StepColumn], most: int, several: bool) -> str:
     title = f"<h3>rank {rank}</h3>" if several else ""
     few = len(columns) <= _FEW_STEPS and columns[0].first == columns[0].last
-    body = "".join(_step(c, most) for c in columns) if few else chart(rank, columns, most)
+    body = "".join(_step_bar(c, most) for c in columns) if few else chart(rank, columns, most)
     return f'<div class="rank" data-rank="{rank}">{title}{body}</div>'
 
 
-def _step(column: StepColumn, most: int) -> str:
+def _step_bar(column: StepColumn, most: int) -> str:
     kinds = (*map(str, Phase), "idle")
     parts = dict(zip(kinds, parts_of(column), strict=True))
-    times = dict(zip(kinds, times_of(column), strict=True))
+    times = dict(zip(kinds, device_times_of(column), strict=True))
     busy = percent_text(column.busy_ns, column.wall_ns)
     text = f"step {column.first}: {time_text(column.wall_ns)}, device busy {busy}"
     return f"<p>{text}</p>{_bar(parts, most, times)}"
@@ -154,13 +154,13 @@ def _step(column: StepColumn, most: int) -> str:
 def _legend(columns: Sequence[StepColumn]) -> str:
     """Return what the colours are, with the device time of a step."""
     kinds = (*map(str, Phase), "idle")
-    times = np.array([times_of(column) for column in columns], np.float64)
+    times = np.array([device_times_of(column) for column in columns], np.float64)
     means = np.average(times, axis=0, weights=[c.steps for c in columns]).tolist()
-    keys = (_key(kind, time) for kind, time in zip(kinds, means, strict=True) if time)
+    keys = (_legend_key(kind, time) for kind, time in zip(kinds, means, strict=True) if time)
     return f'<p class="legend"><span class="quiet">mean of a step:</span> {"".join(keys)}</p>'
 
 
-def _key(kind: str, time_ns: float) -> str:
+def _legend_key(kind: str, time_ns: float) -> str:
     label = f"{kind.replace('_', ' ')} {time_text(time_ns)}"
     return f'<span><span class="key {kind}"></span>{label}</span>'
 

@@ -55,7 +55,7 @@ def term_of(text: str, category: str | None = None) -> Term | None:
     return GapReason(category) if category in tuple(GapReason) else _IN_WORDS.get(text)
 
 
-def rule_opened(rule: str) -> str:
+def rule_details(rule: str) -> str:
     """Return what a rule says and why that happens, to be opened."""
     known = _RULES[rule]
     texts = "".join(f"<p>{_text(each)}</p>" for each in (known.means, known.because))

@@ -15,7 +15,7 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.places import draw_places
 from profiler_ext.exporters.perfetto.queries import queries
 from profiler_ext.exporters.perfetto.rates import Rates
-from profiler_ext.exporters.perfetto.step_rooflines import StepRooflines, draw_rooflines
+from profiler_ext.exporters.perfetto.step_rooflines import RooflineTotals, draw_rooflines
 from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.files.writing import replacing
 from profiler_ext.records import Analysis, Events
@@ -63,14 +63,14 @@ def export_ranks(
     """
     zero_ns = min((analysis.recording.trace.base_ns for analysis in analyses), default=0)
     drawn = [
-        Drawn(each, each.recording.settings.rank, each.recording.trace.base_ns - zero_ns)
+        RankTrace(each, each.recording.settings.rank, each.recording.trace.base_ns - zero_ns)
         for each in analyses
     ]
     return write_trace(drawn, path, zero_ns, peaks)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class RankTrace:
     """What is drawn of one rank of a run.
 
     Attributes:
@@ -87,7 +87,7 @@ class Drawn:
 
 
 def write_trace(
-    every: Sequence[Drawn], path: Path, zero_ns: int, peaks: Mapping[str, Peak] = PEAKS
+    every: Sequence[RankTrace], path: Path, zero_ns: int, peaks: Mapping[str, Peak] = PEAKS
 ) -> Path:
     """Write what was found as one Perfetto trace.
 
@@ -121,7 +121,7 @@ def _draw(
     writer: PacketWriter, tracks: Tracks, analysis: Analysis, peaks: Mapping[str, Peak]
 ) -> None:
     events = analysis.recording.trace.events
-    flows, of_steps = Flows(analysis), StepRooflines(analysis, peaks)
+    flows, of_steps = Flows(analysis), RooflineTotals(analysis, peaks)
     draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks), of_steps)
     draw_host(writer, tracks, analysis.recording, flows.host_rows, flows.from_host)
     draw_compiles(writer, tracks, analysis)

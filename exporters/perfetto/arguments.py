@@ -16,14 +16,14 @@ from profiler_ext.exporters.launch_places import (
 from profiler_ext.exporters.perfetto.communication import communication_times
 from profiler_ext.exporters.perfetto.device_events import reported
 from profiler_ext.exporters.perfetto.optional import optional
-from profiler_ext.exporters.perfetto.own_arguments import Named, OwnArgument, Parts, Whole
+from profiler_ext.exporters.perfetto.own_arguments import NumberArgument, ColumnArgument, DictArgument, IntArgument
 from profiler_ext.exporters.perfetto.rates import Rates
 from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
 from profiler_ext.records import Analysis, Interned, Place
 
 
-class LaunchArguments:
+class LaunchArgumentColumns:
     """Answers what the slice of a launch shall say."""
 
     def __init__(self, analysis: Analysis, rates: Rates, texts: Texts) -> None:
@@ -63,17 +63,17 @@ class LaunchArguments:
         """Return the arguments that all launches with this launch's key share."""
         return present(self._where(row) | self._what(row) | self._graph(row))
 
-    def own(self) -> list[OwnArgument]:
+    def own(self) -> list[ColumnArgument]:
         """Return the arguments of each launch alone."""
         columns, settings = self._launches, self._analysis.recording.settings
         ranks = np.full(len(columns), settings.rank)
-        first: list[Named] = [Whole("duration_ns", columns.duration_ns)]
+        first: list[NumberArgument] = [IntArgument("duration_ns", columns.duration_ns)]
         rates = self._rates.arguments()
-        last: list[Named] = [
-            Whole("step", columns.step),
-            *([Whole("rank", ranks)] if settings.world_size > 1 else []),
-            Whole("correlation", columns.correlation),
-            Whole("external_id", columns.external_id),
+        last: list[NumberArgument] = [
+            IntArgument("step", columns.step),
+            *([IntArgument("rank", ranks)] if settings.world_size > 1 else []),
+            IntArgument("correlation", columns.correlation),
+            IntArgument("external_id", columns.external_id),
         ]
         # What most launches say has a small number; the names of parts are many.
         for each in (*first, *rates, *last):
@@ -85,16 +85,16 @@ class LaunchArguments:
         words = self._rates.words().items()
         return [*(self._word(*each) for each in words), reported(self._analysis, self._texts)]
 
-    def _word(self, name: str, told: Interned) -> Shared:
+    def _word(self, name: str, labels: Interned) -> Shared:
         return Shared(
-            told.codes.tolist(), lambda row: self._texts.annotated(present({name: told[row]}))
+            labels.codes.tolist(), lambda row: self._texts.annotated(present({name: labels[row]}))
         )
 
-    def _shares(self) -> Parts:
+    def _shares(self) -> DictArgument:
         # The number leads to the place's line, module and phase; queries.sql joins by it.
         keys = [f"{node_text(place)} #{number}" for number, place in enumerate(self._places)]
         parts = self.parts
-        return Parts("shares_ns", keys, parts.firsts, parts.place, parts.duration_ns)
+        return DictArgument("shares_ns", keys, parts.firsts, parts.place, parts.duration_ns)
 
     def _what(self, row: int) -> dict[str, Argument | None]:
         columns = self._launches

@@ -35,19 +35,19 @@ def varints(values: Ints) -> Matrix:
 
 def doubles(values: npt.NDArray[np.float64]) -> Matrix:
     """Return floats, encoded."""
-    return _of_eight(values.astype("<f8"))
+    return _eight_bytes(values.astype("<f8"))
 
 
 def fixed_integers(values: Ints) -> Matrix:
     """Return integers, encoded in 8 bytes each."""
-    return _of_eight(values.astype("<i8"))
+    return _eight_bytes(values.astype("<i8"))
 
 
-def _of_eight(values: npt.NDArray[np.generic]) -> Matrix:
+def _eight_bytes(values: npt.NDArray[np.generic]) -> Matrix:
     return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), 8)
 
 
-def beside(rows: int, *parts: bytes | Matrix) -> Matrix:
+def hstack(rows: int, *parts: bytes | Matrix) -> Matrix:
     """Return columns beside each other.
 
     Args:
@@ -63,13 +63,13 @@ def beside(rows: int, *parts: bytes | Matrix) -> Matrix:
     return whole
 
 
-def cut(matrix: Matrix) -> list[bytes]:
+def row_bytes(matrix: Matrix) -> list[bytes]:
     """Return the rows of a matrix, which has a column at least."""
     texts: list[bytes] = np.ascontiguousarray(matrix).view(f"V{matrix.shape[1]}").ravel().tolist()
     return texts
 
 
-class Few:
+class ByteDictionary:
     """A few texts, of which each row has one."""
 
     def __init__(self, texts: Sequence[bytes]) -> None:
@@ -118,7 +118,7 @@ class Cells(NamedTuple):
         yield cells.reshape(len(rows), -1)
 
 
-def bounds_of(counts: Ints | npt.NDArray[np.bool_]) -> Ints:
+def offsets_of(counts: Ints | npt.NDArray[np.bool_]) -> Ints:
     """Return where the cells of each row begin, and where the last end.
 
     Args:
@@ -127,7 +127,7 @@ def bounds_of(counts: Ints | npt.NDArray[np.bool_]) -> Ints:
     return np.concatenate(([0], np.cumsum(counts)))
 
 
-def laid(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], Ints]:
+def encode_rows(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], Ints]:
     """Return rows of fields, and how long the fields of each are.
 
     Rows of one shape, which have equally many cells of every field, are laid out together.
@@ -143,10 +143,10 @@ def laid(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], Ints]:
     texts = np.empty(len(after), np.object_)
     lengths = np.zeros(len(after), np.int64)
     for rows in shapes:
-        told = zip(fields, (int(each[rows[0]]) for each in counts), strict=True)
-        parts = [part for each, count in told if count for part in each.of(rows, count)]
-        whole = beside(len(rows), *parts, after if len(shapes) == 1 else after[rows])
-        texts[rows] = cut(whole)
+        with_counts = zip(fields, (int(each[rows[0]]) for each in counts), strict=True)
+        parts = [part for each, count in with_counts if count for part in each.of(rows, count)]
+        whole = hstack(len(rows), *parts, after if len(shapes) == 1 else after[rows])
+        texts[rows] = row_bytes(whole)
         lengths[rows] = whole.shape[1] - after.shape[1]
     return texts.tolist(), lengths
 

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.own_arguments import Whole
+from profiler_ext.exporters.perfetto.own_arguments import IntArgument
 from profiler_ext.records import Analysis, Ints, MaskedInts
 
-Words = dict[str, str | None]
+CollectiveNames = dict[str, str | None]
 
 
-def communication_words(analysis: Analysis) -> dict[int, Words]:
+def collective_names(analysis: Analysis) -> dict[int, CollectiveNames]:
     """Return what collectives are called and whose they are, by the rows of their launches.
 
     Args:
         analysis: what attribution found.
     """
-    found = analysis.communication
+    collectives = analysis.communication
     return {
         launch: {
-            "collective": found.collective[row] or None,
-            "process_group": found.process_group[row] or None,
+            "collective": collectives.collective[row] or None,
+            "process_group": collectives.process_group[row] or None,
         }
-        for row, launch in enumerate(found.launch.tolist())
+        for row, launch in enumerate(collectives.launch.tolist())
     }
 
 
-def communication_times(analysis: Analysis) -> list[Whole]:
+def communication_times(analysis: Analysis) -> list[IntArgument]:
     """Return the times of collectives, of all launches; those that do not communicate have none.
 
     Args:
         analysis: what attribution found.
     """
-    found, launches = analysis.communication, analysis.launches
-    if not len(found.launch):
+    collectives, launches = analysis.communication, analysis.launches
+    if not len(collectives.launch):
         return []
     columns = {
-        "exposed_ns": found.exposed_ns,
-        "overlapped_ns": launches.duration_ns[found.launch] - found.exposed_ns,
-        "waiting_ns": found.waiting_ns,
-        "late_ns": found.late_ns,
+        "exposed_ns": collectives.exposed_ns,
+        "overlapped_ns": launches.duration_ns[collectives.launch] - collectives.exposed_ns,
+        "waiting_ns": collectives.waiting_ns,
+        "late_ns": collectives.late_ns,
     }
     return [
-        Whole(name, _of_launches(column, found.launch, len(launches)))
+        IntArgument(name, _scatter(column, collectives.launch, len(launches)))
         for name, column in columns.items()
     ]
 
 
-def _of_launches(column: Ints | MaskedInts, launch: Ints, launches: int) -> MaskedInts:
+def _scatter(column: Ints | MaskedInts, launch: Ints, launches: int) -> MaskedInts:
     values, absent = np.zeros(launches, np.int64), np.ones(launches, np.bool_)
     values[launch], absent[launch] = np.ma.getdata(column), np.ma.getmaskarray(column)
     return np.ma.MaskedArray(values, absent)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.exporters.perfetto import Drawn, write_trace
+from profiler_ext.exporters.perfetto import RankTrace, write_trace
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 Sides = tuple[Sequence[RunOfRanks], Sequence[RunOfRanks]]
@@ -44,7 +44,7 @@ def export_sides(sides: Sides, path: Path, peaks: Mapping[str, Peak] = PEAKS) ->
         for (run, name), first_ns in zip(named, firsts_ns, strict=True)
         for place, analysis in enumerate(run.analyses)
     ]
-    drawn = [Drawn(a, number, shift, name) for number, (a, shift, name) in enumerate(shifted)]
+    drawn = [RankTrace(a, number, shift, name) for number, (a, shift, name) in enumerate(shifted)]
     first, shift_ns, _ = shifted[0]
     return write_trace(drawn, path, first.recording.trace.base_ns - shift_ns, peaks)
 

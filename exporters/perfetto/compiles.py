@@ -54,26 +54,26 @@ def _spans(
         "line": compiled.line,
         "resumed": compiled.is_resumed,
     }
-    name, told = f"compile {name_text(row, settings)}", _told(compiled)
+    name, arguments = f"compile {name_text(row, settings)}", _arguments(compiled)
     for each in compiled.spans:
         if each.depth:
             yield _span(writer, f"{each.phase.words}: {each.name}", each, {})
         else:
-            yield _span(writer, name, each, told)
+            yield _span(writer, name, each, arguments)
 
 
 def _span(
-    writer: PacketWriter, name: str, span: CompileSpan, told: Mapping[str, Argument]
+    writer: PacketWriter, name: str, span: CompileSpan, arguments: Mapping[str, Argument]
 ) -> tuple[int, int, bytes]:
-    constant = writer.constant(name, COMPILE, {"compile_phase": span.phase.value, **told})
+    constant = writer.constant(name, COMPILE, {"compile_phase": span.phase.value, **arguments})
     return span.started_ns, span.started_ns + span.duration_ns, constant
 
 
-def _told(compiled: Compilation) -> dict[str, Argument]:
-    found: dict[str, list[str]] = {
+def _arguments(compiled: Compilation) -> dict[str, Argument]:
+    lists: dict[str, list[str]] = {
         "recompiled_as": [f"{each.of}: {each.guard}" for each in compiled.recompiles],
         "graph_breaks": [each.reason for each in compiled.breaks],
         "caches": [each] if (each := lookups_text(compiled.lookups)) else [],
         "failure": [] if compiled.failure is None else [compiled.failure.reason],
     }
-    return {name: texts for name, texts in found.items() if texts}
+    return {name: texts for name, texts in lists.items() if texts}

@@ -8,22 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.arguments import LaunchArguments
+from profiler_ext.exporters.perfetto.arguments import LaunchArgumentColumns
 from profiler_ext.exporters.perfetto.counters import Counters
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.idle import IdleSlices
-from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, apart
+from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, split_overlapping
 from profiler_ext.exporters.perfetto.launch_slices import LaunchSlices
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices, listed
 from profiler_ext.exporters.perfetto.rates import Rates
 from profiler_ext.exporters.perfetto.shared import Shared
-from profiler_ext.exporters.perfetto.step_rooflines import StepRooflines
+from profiler_ext.exporters.perfetto.step_rooflines import RooflineTotals
 from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
 from profiler_ext.records import Analysis, Ints
 
 CPU_COMPUTE = "CPU compute"
 _GROUPS_RANK = 1
-_MOST_LABELLED = 64
+_MAX_LABELLED_LANES = 64
 _LANES_RANK, _IDLE_RANK, _COUNTERS_RANK, _OTHERS_RANK = 1_000_000, 1_000_100, 1_000_200, 1_000_300
 
 
@@ -38,7 +38,7 @@ def draw_devices(
     analysis: Analysis,
     flows: Flows,
     rates: Rates,
-    of_steps: StepRooflines,
+    of_steps: RooflineTotals,
 ) -> None:
     """Draw steps, every launch once, lanes of what launches computed, idle time and counters.
 
@@ -74,12 +74,12 @@ class _Drawing:
         analysis: Analysis,
         flows: Flows,
         rates: Rates,
-        of_steps: StepRooflines,
+        of_steps: RooflineTotals,
     ) -> None:
         self._writer = writer
         self._tracks = tracks
         self._analysis = analysis
-        arguments = LaunchArguments(analysis, rates, writer.texts)
+        arguments = LaunchArgumentColumns(analysis, rates, writer.texts)
         self._slices = LaunchSlices(writer, analysis.launches, arguments, flows)
         self._label_spans = LabelSpans(writer, analysis, arguments.parts.largest(), of_steps)
         self._idle_slices = IdleSlices(writer, analysis)
@@ -89,9 +89,9 @@ class _Drawing:
     def steps(self, uuid: int | None) -> None:
         rank = self._analysis.recording.settings.rank
         slices = listed(
-            (step.start_ns, step.end_ns, self._writer.constant(f"step {step.number}", "step", told))
+            (step.start_ns, step.end_ns, self._writer.constant(f"step {step.number}", "step", step_arguments))
             for step in self._analysis.steps
-            for told in [{"step": step.number, "wall_ns": step.wall_ns, "rank": rank}]
+            for step_arguments in [{"step": step.number, "wall_ns": step.wall_ns, "rank": rank}]
         )
         self._tracks.draw("steps", uuid, 0, slices)
 
@@ -114,7 +114,7 @@ class _Drawing:
     def _lanes(self, uuid: int, rows: Ints) -> None:
         # Lanes of several streams have one name each, so the viewer shows them as one row.
         # What overlaps without end would be rows without end; each launch says its labels itself.
-        for chosen in apart(self._analysis.launches, rows, _MOST_LABELLED):
+        for chosen in split_overlapping(self._analysis.launches, rows, _MAX_LABELLED_LANES):
             for rank, lane in enumerate(LANES, _LANES_RANK):
                 slices = self._label_spans.of(lane, chosen)
                 self._tracks.draw(lane, uuid, rank, slices, nesting=lane == MODULE)
@@ -144,16 +144,16 @@ def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str
     launched = np.zeros(len(events), np.bool_)
     launched[analysis.launches.event] = True
     others = flows.device_rows[~launched[flows.device_rows]]
-    found: dict[int | str, dict[str, list[Ints]]] = defaultdict(lambda: defaultdict(list))
+    rows_found: dict[int | str, dict[str, list[Ints]]] = defaultdict(lambda: defaultdict(list))
     kinds = np.column_stack((events.thread[others], events.category.codes[others]))
     each, firsts, of_row = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
     for kind in np.argsort(firsts).tolist():
         thread, category = each[kind].tolist()
-        rows = found[events.threads[thread].pid][events.category.strings[category]]
+        rows = rows_found[events.threads[thread].pid][events.category.strings[category]]
         rows.append(others[of_row.ravel() == kind])
     return {
         pid: {name: np.sort(np.concatenate(rows)) for name, rows in by_category.items()}
-        for pid, by_category in found.items()
+        for pid, by_category in rows_found.items()
     }
 
 

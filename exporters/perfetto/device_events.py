@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from profiler_ext.exporters.perfetto.communication import Words, communication_words
+from profiler_ext.exporters.perfetto.communication import CollectiveNames, collective_names
 from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments, reader
 from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
@@ -15,7 +15,7 @@ from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
 from profiler_ext.kineto.recording import as_written
 from profiler_ext.records import Analysis
 
-_SAID = {
+_REPORTED = {
     "grid": "grid",
     "block": "block",
     "registers per thread": "registers_per_thread",
@@ -29,10 +29,10 @@ _SAID = {
     "Out msg nelems": "elements_out",
     "dtype": "dtype",
 }
-_READ = reader(_SAID)
+_READ = reader(_REPORTED)
 # The columns of events have how a kernel was launched; what else is said of it is little.
-_READ_BESIDE_SHAPE = reader({key: name for key, name in _SAID.items() if key not in LAUNCH_SHAPE})
-_NOTHING_MORE = _READ_BESIDE_SHAPE(b"{}").args
+_READ_WITHOUT_SHAPE = reader({key: name for key, name in _REPORTED.items() if key not in LAUNCH_SHAPE})
+_NOTHING_MORE = _READ_WITHOUT_SHAPE(b"{}").args
 
 
 def reported(analysis: Analysis, texts: Texts) -> Shared:
@@ -44,29 +44,29 @@ def reported(analysis: Analysis, texts: Texts) -> Shared:
     """
     trace = analysis.recording.trace
     positions = trace.events.position[analysis.launches.event]
-    communicating = communication_words(analysis)
+    communicating = collective_names(analysis)
 
-    def told(row: int) -> bytes:
+    def encode(row: int) -> bytes:
         arguments = _arguments(trace.raw[int(positions[row])])
         return texts.annotated(present({**arguments, **communicating.get(row, {})}))
 
-    return Shared(_keys(analysis, communicating), told)
+    return Shared(_keys(analysis, communicating), encode)
 
 
-def _keys(analysis: Analysis, communicating: Mapping[int, Words]) -> Iterator[Hashable]:
+def _keys(analysis: Analysis, communicating: Mapping[int, CollectiveNames]) -> Iterator[Hashable]:
     trace, rows = analysis.recording.trace, analysis.launches.event
     written = as_written(trace.raw).at(trace.events.position[rows])
     shapes = trace.events.launch_shape
-    is_told = [*map(bool, shapes.strings)]
+    has_shape = [*map(bool, shapes.strings)]
     for row, (raw, shape) in enumerate(zip(written, shapes.codes[rows].tolist(), strict=True)):
-        key = _key_beside_shape(raw, shape) if is_told[shape] else _key(raw)
+        key = _key_without_shape(raw, shape) if has_shape[shape] else _key(raw)
         yield (key, *communicating[row].values()) if row in communicating else key
 
 
-def _key_beside_shape(raw: bytes, shape: int) -> Hashable:
+def _key_without_shape(raw: bytes, shape: int) -> Hashable:
     """Return what is the same for events that say the same, whose shapes have a number."""
     try:
-        args = _READ_BESIDE_SHAPE(raw).args
+        args = _READ_WITHOUT_SHAPE(raw).args
     except msgspec.DecodeError:
         return raw
     return shape if args == _NOTHING_MORE else (shape, *map(bytes, msgspec.structs.astuple(args)))
@@ -82,7 +82,7 @@ def _key(raw: bytes) -> Hashable:
 
 def _arguments(raw: bytes) -> dict[str, Argument | None]:
     arguments = raw_arguments(raw)
-    return {name: _argument(arguments[key]) for key, name in _SAID.items() if key in arguments}
+    return {name: _argument(arguments[key]) for key, name in _REPORTED.items() if key in arguments}
 
 
 def _argument(value: Any) -> Argument:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.byte_columns import Cells, beside, bounds_of, fixed_integers
+from profiler_ext.exporters.perfetto.byte_columns import Cells, hstack, offsets_of, fixed_integers
 from profiler_ext.exporters.perfetto.fields import key_of
 from profiler_ext.records import Ints
 
@@ -25,7 +25,7 @@ class FlowIds:
             ids: its id; those of one row keep their order.
         """
         self._direction, self._ids = direction, ids[np.argsort(rows, kind="stable")]
-        self._bounds = bounds_of(np.bincount(rows))
+        self._bounds = offsets_of(np.bincount(rows))
 
     def cells(self, first_id: int, rows: Ints) -> Cells | None:
         """Return the arrows of rows, encoded; ``None`` where none has any.
@@ -36,9 +36,9 @@ class FlowIds:
         """
         last = len(self._bounds) - 1
         firsts = self._bounds[np.minimum(rows, last)]
-        bounds = bounds_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
+        bounds = offsets_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
         if not bounds[-1]:
             return None
         at = np.repeat(firsts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
         ids = fixed_integers(self._ids[at] + first_id)
-        return Cells(beside(len(at), self._direction, ids), bounds)
+        return Cells(hstack(len(at), self._direction, ids), bounds)

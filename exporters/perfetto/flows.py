@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_ext.exporters.perfetto.flow_ids import FROM, TO, FlowIds
-from profiler_ext.exporters.perfetto.pairs import forward_of_backward
+from profiler_ext.exporters.perfetto.pairs import forward_launches
 from profiler_ext.records import Analysis, Events, Ints, Launches
 
 
@@ -26,7 +26,7 @@ class Flows:
         self.host_rows: Ints = np.flatnonzero(~on_device)
         self.device_rows: Ints = np.flatnonzero(on_device)
         called, calls = _calls(events, self.host_rows, launches)
-        pairs = forward_of_backward(analysis)
+        pairs = forward_launches(analysis)
         backward, forward = (np.array([*each], np.int64) for each in (pairs, pairs.values()))
         between = np.arange(len(pairs)) + len(launches) + 1
         self.from_host = FlowIds(FROM, calls, called + 1)

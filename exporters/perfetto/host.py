@@ -9,7 +9,7 @@ import numpy as np
 from profiler_ext.exporters.perfetto.flow_ids import FlowIds
 from profiler_ext.exporters.perfetto.host_arguments import HostArguments
 from profiler_ext.exporters.perfetto.metadata import Names
-from profiler_ext.exporters.perfetto.own_arguments import Whole
+from profiler_ext.exporters.perfetto.own_arguments import IntArgument
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
@@ -60,7 +60,7 @@ def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: F
     codes = (events.name.codes[rows], events.category.codes[rows])
     made = partial(_constant, writer, events, further)
     shared = Shared(further.keys(rows), lambda at: made(int(rows[at])), codes)
-    ids = [Whole(name, column) for name, column in _id_columns(events).items()]
+    ids = [IntArgument(name, column) for name, column in _id_columns(events).items()]
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows, ids, (flows,))
 
@@ -95,10 +95,10 @@ class _Parents:
     def of(self, pid: int | str) -> int:
         key = pid if _is_process(pid) else _PROFILER
         if key not in self._known:
-            self._known[key] = self._made(key)
+            self._known[key] = self._describe(key)
         return self._known[key]
 
-    def _made(self, key: int | str) -> int:
+    def _describe(self, key: int | str) -> int:
         if key == _PROFILER:
             return profiler_group(self._tracks, self._settings)
         name = " ".join((self._names.process(key), *self._settings.command))

@@ -14,12 +14,12 @@ from profiler_ext.exporters.perfetto.texts import Argument
 from profiler_ext.kineto.recording import as_written
 from profiler_ext.records import Ints, Trace
 
-_MOST_LETTERS = 300
+_MAX_CHARS = 300
 # Columns have the ids already; the others number things within the profiler.
 _IDS = ("External id", "correlation", "Sequence number", "Fwd thread id", "bytes")
 _NUMBERS = ("Record function id", "Ev Idx", "cbid", "Python id", "Python parent id")
 _LEFT_OUT = frozenset((*_IDS, *_NUMBERS, "Python module id", "stack", "Input Strides"))
-_OUR_OWN = "compile."
+_OWN_PREFIX = "compile."
 _NOT_A_WORD = re.compile(r"\W+")
 
 
@@ -50,11 +50,11 @@ class HostArguments:
         Returns:
             Name to value; ``Input Dims`` is called ``input_dims``.
         """
-        told = raw_arguments(self._trace.raw[int(self._trace.events.position[row])])
+        decoded = raw_arguments(self._trace.raw[int(self._trace.events.position[row])])
         return {
-            _spelled(key): _argument(told[key])
-            for key in self._kept_of(told)
-            if _says_something(told[key])
+            _argument_name(key): _argument(decoded[key])
+            for key in self._kept_of(decoded)
+            if _is_nonempty(decoded[key])
         }
 
     def keys(self, rows: Ints) -> Iterator[Hashable]:
@@ -75,31 +75,31 @@ class HostArguments:
 
     def _key_of_unusual(self, raw: bytes) -> Hashable:
         try:
-            told = _DECODE(raw).args
+            decoded = _DECODE(raw).args
         except msgspec.DecodeError:
             return raw
-        kept = self._kept_of(told)
-        return (kept, *[bytes(told[key]) for key in kept]) if kept else None
+        kept = self._kept_of(decoded)
+        return (kept, *[bytes(decoded[key]) for key in kept]) if kept else None
 
-    def _kept_of(self, told: Mapping[str, object]) -> tuple[str, ...]:
+    def _kept_of(self, decoded: Mapping[str, object]) -> tuple[str, ...]:
         """Return which of an event's arguments may be said; few events have others than most."""
-        names = tuple(told)
+        names = tuple(decoded)
         kept = self._kept.get(names)
         if kept is None:
             some = (name for name in names if name not in _LEFT_OUT)
-            kept = tuple(name for name in some if not name.startswith(_OUR_OWN))
+            kept = tuple(name for name in some if not name.startswith(_OWN_PREFIX))
             self._kept[names] = kept
         return kept
 
 
 @cache
-def _spelled(key: str) -> str:
+def _argument_name(key: str) -> str:
     return _NOT_A_WORD.sub("_", key.lower()).strip("_")
 
 
-def _says_something(value: Any) -> bool:
+def _is_nonempty(value: Any) -> bool:
     if isinstance(value, list):
-        return any(map(_says_something, value))
+        return any(map(_is_nonempty, value))
     return value is not None and value not in ("", {})
 
 
@@ -109,4 +109,4 @@ def _argument(value: Any) -> Argument:
     if isinstance(value, float):
         return value
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
+    return text if len(text) <= _MAX_CHARS else f"{text[: _MAX_CHARS - 1]}…"

@@ -8,7 +8,7 @@ from profiler_ext.exporters.activity_names import PYTHON, ActivityNames
 from profiler_ext.exporters.display_text import cause_text
 from profiler_ext.exporters.launch_places import line_text, position_text
 from profiler_ext.exporters.perfetto.arguments import path_text
-from profiler_ext.exporters.perfetto.own_arguments import Whole
+from profiler_ext.exporters.perfetto.own_arguments import IntArgument
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.texts import Argument
@@ -42,20 +42,20 @@ class IdleSlices:
             self._shared.constants,
             self._shared.of_row[rows],
             rows,
-            (Whole("step", idle.step), Whole("idle_ns", idle.duration_ns)),
+            (IntArgument("step", idle.step), IntArgument("idle_ns", idle.duration_ns)),
         )
 
     def _constant(self, cause: int, place: int, activity: int) -> bytes:
-        name, arguments = self._told(cause, place, activity)
+        name, arguments = self._name_and_arguments(cause, place, activity)
         return self._writer.constant(name, "idle", arguments)
 
-    def _told(self, cause: int, place: int, activity: int) -> tuple[str, dict[str, Argument]]:
+    def _name_and_arguments(self, cause: int, place: int, activity: int) -> tuple[str, dict[str, Argument]]:
         """Return the name and the arguments of slices of one cause, place and activity."""
         idle = self._idle
-        did = idle.cpu_activity.strings[activity] or None
+        cpu_activity = idle.cpu_activity.strings[activity] or None
         why, at = idle.cause.strings[cause], idle.places[place]
         name = f"idle: {cause_text(why)}"
-        arguments: dict[str, Argument] = {"cause": why, "cpu_activity": did or PYTHON}
+        arguments: dict[str, Argument] = {"cause": why, "cpu_activity": cpu_activity or PYTHON}
         if (position := position_text(at)) is not None:
             name = f"{name} at {position}"
             arguments["source_lines"] = [line_text(at) or position]

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
 from profiler_ext.exporters.perfetto.arguments import path_text
-from profiler_ext.exporters.perfetto.byte_columns import Few
+from profiler_ext.exporters.perfetto.byte_columns import ByteDictionary
 from profiler_ext.exporters.perfetto.lanes import FreeLanes
-from profiler_ext.exporters.perfetto.own_arguments import Whole
+from profiler_ext.exporters.perfetto.own_arguments import IntArgument
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
-from profiler_ext.exporters.perfetto.step_rooflines import ROOFLINE, StepRooflines
+from profiler_ext.exporters.perfetto.step_rooflines import ROOFLINE, RooflineTotals
 from profiler_ext.exporters.perfetto.texts import Argument, present
 from profiler_ext.records import Analysis, Ints, Launches, Phase
 
@@ -37,7 +37,7 @@ class LabelSpans:
         writer: PacketWriter,
         analysis: Analysis,
         largest: Ints,
-        of_steps: StepRooflines,
+        of_steps: RooflineTotals,
     ) -> None:
         """Take what is labelled.
 
@@ -53,8 +53,8 @@ class LabelSpans:
         self._known: dict[tuple[object, ...], int] = {}
         phases = analysis.launches.phase
         passes = {text: _PASS.get(Phase(text), Phase(text)) for text in phases.strings if text}
-        self._phases = _coded([*phases.strings])[phases.codes]
-        self._passes = _coded([passes.get(text) for text in phases.strings])[phases.codes]
+        self._phases = _codes_of([*phases.strings])[phases.codes]
+        self._passes = _codes_of([passes.get(text) for text in phases.strings])[phases.codes]
         steps = analysis.launches.step
         numbers = np.unique(steps.data, return_inverse=True)[1]
         self._steps = np.where(np.ma.getmaskarray(steps), _NOTHING, numbers)
@@ -78,29 +78,29 @@ class LabelSpans:
             ends it. Those of modules lie within each other.
         """
         if lane == MODULE:
-            return self._drawn(lane, rows, self._stretches_of_modules(rows))
+            return self._drawn(lane, rows, self._module_runs(rows))
         by_phase = (self._phases[rows], self._steps[rows])
         if lane == PHASE:
-            return self._drawn(lane, rows, [_stretches(self._phases[rows], *by_phase)])
+            return self._drawn(lane, rows, [_label_runs(self._phases[rows], *by_phase)])
         lines = self._of_places(self._positions, rows)
-        return self._drawn(lane, rows, [_stretches(lines, *by_phase)])
+        return self._drawn(lane, rows, [_label_runs(lines, *by_phase)])
 
-    def _stretches_of_modules(self, rows: Ints) -> Iterator[_Stretches]:
+    def _module_runs(self, rows: Ints) -> Iterator[_LabelRuns]:
         within: tuple[Ints, ...] = (self._passes[rows], self._steps[rows])
         for depth in range(self._depths):
-            found = _stretches(self._of_places(self._at_depth(depth), rows), *within)
-            yield found
+            runs = _label_runs(self._of_places(self._at_depth(depth), rows), *within)
+            yield runs
             # What is within a module does not go on where the module does not.
-            within = (np.repeat(np.arange(len(found.firsts)), found.counts),)
+            within = (np.repeat(np.arange(len(runs.firsts)), runs.counts),)
 
     def _at_depth(self, depth: int) -> list[str | None]:
         return [path[depth] if depth < len(path) else None for path in self._paths]
 
     def _of_places(self, labels: Sequence[str | None], rows: Ints) -> Ints:
-        codes = np.append(_coded(labels), _NOTHING)
+        codes = np.append(_codes_of(labels), _NOTHING)
         return codes[self._largest[rows]]
 
-    def _drawn(self, lane: str, rows: Ints, found: Iterable[_Stretches]) -> Slices:
+    def _drawn(self, lane: str, rows: Ints, runs: Iterable[_LabelRuns]) -> Slices:
         starts_ns, durations_ns = self._launches.start_ns[rows], self._launches.duration_ns[rows]
         drawn = [
             (
@@ -111,15 +111,15 @@ class LabelSpans:
                 each.firsts[each.labelled],
                 np.full(int(each.labelled.sum()), depth),
             )
-            for depth, each in enumerate(found)
+            for depth, each in enumerate(runs)
         ]
         columns = [np.concatenate(each) for each in zip(*drawn, strict=True)]
         # Of slices with the same times the outer one comes first.
         order = np.lexsort((columns[5], columns[4]))
         start_ns, end_ns, busy_ns, counts, firsts, depths = (column[order] for column in columns)
         codes = self._codes(lane, rows[firsts], depths)
-        own = (Whole("launches", counts), Whole("launch_time_ns", busy_ns))
-        return Slices(start_ns, end_ns, Few(self._constants), codes, np.arange(len(codes)), own)
+        own = (IntArgument("launches", counts), IntArgument("launch_time_ns", busy_ns))
+        return Slices(start_ns, end_ns, ByteDictionary(self._constants), codes, np.arange(len(codes)), own)
 
     def _codes(self, lane: str, rows: Ints, depths: Ints) -> Ints:
         """Return which constant each slice has; most are those of one before."""
@@ -136,7 +136,7 @@ class LabelSpans:
     def _code(self, lane: str, at: int, row: int, depth: int) -> int:
         known = self._known.get((lane, at, depth))
         if known is None:
-            text, about = self._told(lane, row, depth)
+            text, about = self._name_and_arguments(lane, row, depth)
             key = (lane, text, *about.items())
             known = self._known.get(key)
             if known is None:
@@ -145,7 +145,7 @@ class LabelSpans:
             self._known[lane, at, depth] = known
         return known
 
-    def _told(self, lane: str, row: int, depth: int) -> tuple[str, dict[str, Argument]]:
+    def _name_and_arguments(self, lane: str, row: int, depth: int) -> tuple[str, dict[str, Argument]]:
         if lane == PHASE:
             return self._launches.phase[row], {}
         place = self._places[self._largest[row]]
@@ -157,7 +157,7 @@ class LabelSpans:
         return position_text(place) or "", present(about)
 
 
-def _coded(labels: Sequence[str | None]) -> Ints:
+def _codes_of(labels: Sequence[str | None]) -> Ints:
     """Return a number for each label, the same for the same text, ``_NOTHING`` for ``None``."""
     known: dict[str, int] = {}
     codes = (_NOTHING if label is None else known.setdefault(label, len(known)) for label in labels)
@@ -172,7 +172,7 @@ def _prefixes(path: str | None) -> list[str]:
     return [".".join(names[: depth + 1]) for depth in range(len(names))]
 
 
-class _Stretches(NamedTuple):
+class _LabelRuns(NamedTuple):
     """Launches in a row with one label: the first of each, how many, whether there is a label."""
 
     firsts: Ints
@@ -180,17 +180,17 @@ class _Stretches(NamedTuple):
     labelled: npt.NDArray[np.bool_]
 
 
-def _stretches(labels: Ints, *within: Ints) -> _Stretches:
+def _label_runs(labels: Ints, *within: Ints) -> _LabelRuns:
     changes = np.ones(len(labels), np.bool_)
     changes[1:] = False
     for column in (labels, *within):
         changes[1:] |= column[1:] != column[:-1]
     firsts = np.flatnonzero(changes)
     counts = np.diff(np.append(firsts, len(labels)))
-    return _Stretches(firsts, counts, labels[firsts] != _NOTHING)
+    return _LabelRuns(firsts, counts, labels[firsts] != _NOTHING)
 
 
-def apart(launches: Launches, rows: Ints, most: int) -> list[Ints]:
+def split_overlapping(launches: Launches, rows: Ints, most: int) -> list[Ints]:
     """Give each launch the first list in which it overlaps no other.
 
     Args:

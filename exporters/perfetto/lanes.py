@@ -106,7 +106,7 @@ class NestingLanes:
             self._latest[at] = max(self._latest[2 * at], self._latest[2 * at + 1])
 
 
-def split(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Ints]:
+def assign_lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Ints]:
     """Give each slice the first lane in which it crosses no other.
 
     Args:

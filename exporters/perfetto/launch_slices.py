@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_ext.exporters.perfetto.arguments import LaunchArguments
+from profiler_ext.exporters.perfetto.arguments import LaunchArgumentColumns
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
-from profiler_ext.exporters.perfetto.shared import Shared, in_a_row
+from profiler_ext.exporters.perfetto.shared import Shared, concatenated
 from profiler_ext.records import Ints, Launches
 
 
@@ -13,7 +13,7 @@ class LaunchSlices:
     """Makes the slices of launches; the constant part of a call site is encoded once."""
 
     def __init__(
-        self, writer: PacketWriter, launches: Launches, arguments: LaunchArguments, flows: Flows
+        self, writer: PacketWriter, launches: Launches, arguments: LaunchArgumentColumns, flows: Flows
     ) -> None:
         """Take what is drawn.
 
@@ -27,7 +27,7 @@ class LaunchSlices:
         self._flows = (flows.from_launch, flows.to_launch)
         shared = Shared(arguments.keys(), self._constant)
         self._own = arguments.own()
-        self._constants, self._codes = in_a_row([shared, *arguments.few()])
+        self._constants, self._codes = concatenated([shared, *arguments.few()])
 
     def of(self, rows: Ints) -> Slices:
         """Return the slices of launches.

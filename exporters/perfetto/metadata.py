@@ -40,7 +40,7 @@ class Names:
         self._threads: dict[tuple[int | str, int | str], list[str]] = {}
         for each in named:
             if each.name == "thread_name":
-                self._threads.setdefault((each.pid, each.tid), []).append(_plain(each.args.name))
+                self._threads.setdefault((each.pid, each.tid), []).append(_without_number(each.args.name))
 
     def process(self, pid: int | str) -> str:
         """Return a process' name; ``python`` where the trace has none."""
@@ -54,7 +54,7 @@ class Names:
         return next(iter(own + names), "main" if thread.tid == thread.pid else "thread")
 
 
-def _plain(name: str) -> str:
+def _without_number(name: str) -> str:
     numbered = _NUMBERED.fullmatch(name.strip())
     return numbered[1] if numbered else name.strip()
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from profiler_ext.exporters.perfetto.byte_columns import (
     Cells,
     Matrix,
-    beside,
-    bounds_of,
+    hstack,
+    offsets_of,
     doubles,
     varints,
 )
@@ -32,7 +32,7 @@ from profiler_ext.records import Codes, Ints, MaskedInts
 MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
-class OwnArgument(Protocol):
+class ColumnArgument(Protocol):
     """What the slices of some rows say besides what they share."""
 
     def cells(self, texts: Texts, rows: Ints) -> Cells | None:
@@ -45,36 +45,36 @@ class OwnArgument(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class IntArgument:
     """Integers; a masked one is not said."""
 
     name: str
     values: Ints | MaskedInts
 
     def cells(self, texts: Texts, rows: Ints) -> Cells | None:
-        """See :class:`OwnArgument`."""
+        """See :class:`ColumnArgument`."""
         values, bounds = _present(self.values, rows)
         return _annotations(texts.named(self.name) + INT, varints(values), bounds)
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
+class FloatArgument:
     """Floats; a masked one is not said."""
 
     name: str
     values: MaskedFloats
 
     def cells(self, texts: Texts, rows: Ints) -> Cells | None:
-        """See :class:`OwnArgument`."""
+        """See :class:`ColumnArgument`."""
         values, bounds = _present(self.values, rows)
         return _annotations(texts.named(self.name) + DOUBLE, doubles(values), bounds)
 
 
-Named = Whole | Real
+NumberArgument = IntArgument | FloatArgument
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DictArgument:
     """A dictionary of integers: the parts that each row has.
 
     Attributes:
@@ -92,8 +92,8 @@ class Parts:
     values: Ints
 
     def cells(self, texts: Texts, rows: Ints) -> Cells | None:
-        """See :class:`OwnArgument`."""
-        bounds = bounds_of(self.firsts[rows + 1] - self.firsts[rows])
+        """See :class:`ColumnArgument`."""
+        bounds = offsets_of(self.firsts[rows + 1] - self.firsts[rows])
         if not bounds[-1]:
             return None
         at = np.repeat(self.firsts[rows] - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
@@ -107,7 +107,7 @@ class Parts:
             numbers[key] = texts.number(ARGUMENT_NAMES, self.keys[key])
         names, values = varints(numbers[keys]), varints(self.values[at])
         size = len(KEY) + names.shape[1] + len(INT) + values.shape[1]
-        return beside(len(at), ENTRY + varint(size) + KEY, names, INT, values)
+        return hstack(len(at), ENTRY + varint(size) + KEY, names, INT, values)
 
 
 def _present(column: Any, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
@@ -115,7 +115,7 @@ def _present(column: Any, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
     values, mask = np.ma.getdata(column)[rows], np.ma.getmask(column)
     if mask is np.ma.nomask or not (absent := mask[rows]).any():
         return values, np.arange(len(rows) + 1)
-    return values[~absent], bounds_of(~absent)
+    return values[~absent], offsets_of(~absent)
 
 
 def _annotations(name: bytes, values: Matrix, bounds: Ints) -> Cells | None:

@@ -16,17 +16,17 @@ import numpy.typing as npt
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from profiler_ext.exporters.perfetto.byte_columns import (
-    Few,
+    ByteDictionary,
     Matrix,
-    beside,
-    cut,
+    hstack,
+    row_bytes,
     doubles,
-    laid,
+    encode_rows,
     varints,
 )
 from profiler_ext.exporters.perfetto.fields import key_of, sized, varint
 from profiler_ext.exporters.perfetto.flow_ids import FlowIds
-from profiler_ext.exporters.perfetto.own_arguments import OwnArgument
+from profiler_ext.exporters.perfetto.own_arguments import ColumnArgument
 from profiler_ext.exporters.perfetto.texts import CATEGORIES, NAMES, Argument, Texts
 from profiler_ext.records import Codes, Ints
 
@@ -72,10 +72,10 @@ class Slices:
 
     start_ns: Ints
     end_ns: Ints
-    constants: Few
+    constants: ByteDictionary
     constant: Codes | Ints
     row: Ints
-    own: Sequence[OwnArgument] = ()
+    own: Sequence[ColumnArgument] = ()
     flows: Sequence[FlowIds] = ()
 
     def some(self, at: Ints) -> Slices:
@@ -93,16 +93,16 @@ class Slices:
         )
 
 
-def listed(told: Iterable[tuple[int, int, bytes]]) -> Slices:
+def listed(encoded_parts: Iterable[tuple[int, int, bytes]]) -> Slices:
     """Return slices of which there are few, each with what it shares with no other.
 
     Args:
         told: start, end, and what each says, encoded.
     """
-    rows = list(told)
+    rows = list(encoded_parts)
     times = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
     numbers = np.arange(len(rows))
-    return Slices(times[:, 0], times[:, 1], Few([row[2] for row in rows]), numbers, numbers)
+    return Slices(times[:, 0], times[:, 1], ByteDictionary([row[2] for row in rows]), numbers, numbers)
 
 
 class PacketWriter:
@@ -138,7 +138,7 @@ class PacketWriter:
             boot_ns: a time on the trace's clock, which is that of all ranks.
             wall_ns: the same moment in nanoseconds since 1970.
         """
-        packet = self._added(self._events)
+        packet = self._new_packet(self._events)
         packet.sequence_flags = _STATE_CLEARED
         clocks = packet.clock_snapshot.clocks
         clocks.add(clock_id=pb.BUILTIN_CLOCK_BOOTTIME, timestamp=boot_ns)
@@ -146,7 +146,7 @@ class PacketWriter:
 
     def descriptor(self) -> Any:
         """Return a new, empty ``TrackDescriptor``, already part of the trace."""
-        return self._added(self._descriptors).track_descriptor
+        return self._new_packet(self._descriptors).track_descriptor
 
     def constant(self, name: str, category: str, arguments: Mapping[str, Argument]) -> bytes:
         """Encode what many slices share.
@@ -171,21 +171,21 @@ class PacketWriter:
             slices: slices, of which the track has some.
             rows: which, in order of start, outer before inner.
         """
-        self._go_on_with(track)
+        self._switch_track(track)
         for first in range(0, len(rows), _ROWS_AT_ONCE):
-            self._write(self._begun_and_ended(slices, rows[first : first + _ROWS_AT_ONCE]))
+            self._write(self._encoded_slices(slices, rows[first : first + _ROWS_AT_ONCE]))
 
-    def _begun_and_ended(self, slices: Slices, rows: Ints) -> bytes:
-        asked = slices.row[rows]
-        own = [each.cells(self.texts, asked) for each in slices.own]
-        flows = [each.cells(self.first_id, asked) for each in slices.flows]
-        told = [each for each in (*own, *flows) if each is not None]
+    def _encoded_slices(self, slices: Slices, rows: Ints) -> bytes:
+        source_rows = slices.row[rows]
+        own = [each.cells(self.texts, source_rows) for each in slices.own]
+        flows = [each.cells(self.first_id, source_rows) for each in slices.flows]
+        encoded_parts = [each for each in (*own, *flows) if each is not None]
         ends = self._packets(slices.end_ns[rows], np.full(len(rows), len(_END)))
-        lasts, lengths = laid(told, beside(len(rows), ends, _END))
+        lasts, lengths = encode_rows(encoded_parts, hstack(len(rows), ends, _END))
         constants, more = slices.constants.chosen(slices.constant[rows])
         heads = self._packets(slices.start_ns[rows], lengths + more)
         whole = [b""] * (3 * len(rows))
-        whole[::3], whole[1::3], whole[2::3] = cut(heads), constants, lasts
+        whole[::3], whole[1::3], whole[2::3] = row_bytes(heads), constants, lasts
         return b"".join(whole)
 
     def counts(self, track: int, times_ns: Ints, values: npt.NDArray[np.float64]) -> None:
@@ -196,23 +196,23 @@ class PacketWriter:
             times_ns: from when on each holds, in nanoseconds of the trace's clock.
             values: the values, in the track's unit.
         """
-        self._go_on_with(track)
+        self._switch_track(track)
         for first in range(0, len(times_ns), _ROWS_AT_ONCE):
             some = slice(first, first + _ROWS_AT_ONCE)
-            told = beside(len(values[some]), _COUNTER + _VALUE, doubles(values[some]))
-            heads = self._packets(times_ns[some], np.full(len(told), told.shape[1]))
-            self._write(beside(len(told), heads, told).tobytes())
+            encoded_parts = hstack(len(values[some]), _COUNTER + _VALUE, doubles(values[some]))
+            heads = self._packets(times_ns[some], np.full(len(encoded_parts), encoded_parts.shape[1]))
+            self._write(hstack(len(encoded_parts), heads, encoded_parts).tobytes())
 
     def flush(self) -> None:
         """Write what is held back."""
         self._write(b"")
 
-    def _go_on_with(self, track: int) -> None:
+    def _switch_track(self, track: int) -> None:
         """Say which track the events that follow are on."""
-        defaults = self._added(self._events).trace_packet_defaults
+        defaults = self._new_packet(self._events).trace_packet_defaults
         defaults.track_event_defaults.track_uuid = track
 
-    def _added(self, sequence: int) -> Any:
+    def _new_packet(self, sequence: int) -> Any:
         packet = pb.TracePacket(trusted_packet_sequence_id=sequence)
         self._unwritten.append(packet)
         return packet
@@ -223,7 +223,7 @@ class PacketWriter:
         times, sizes = varints(times_ns + self._shift_ns), varints(lengths)
         head = len(before) + times.shape[1] + len(_TRACK_EVENT) + sizes.shape[1]
         whole = varints(lengths + head)
-        return beside(len(lengths), _PACKET, whole, before, times, _TRACK_EVENT, sizes)
+        return hstack(len(lengths), _PACKET, whole, before, times, _TRACK_EVENT, sizes)
 
     def _write(self, encoded: bytes) -> None:
         """Write packets, and before them the tracks and the texts that they name."""

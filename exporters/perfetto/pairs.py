@@ -15,7 +15,7 @@ from profiler_ext.records import Analysis, FxNode, Phase, Place
 _Node = tuple[str, str, str | None]
 
 
-def forward_of_backward(analysis: Analysis) -> dict[int, int]:
+def forward_launches(analysis: Analysis) -> dict[int, int]:
     """Return for the backward launches of the first step the forward launch of each.
 
     A backward launch belongs to the forward launch which computed the forward node of its
@@ -57,11 +57,11 @@ class _Pairing:
                 pairs[row] = forward
             for place in self._parts.of(row):
                 for node in self._computed(place):
-                    if not self._goes_on(row, self._ran[node]):
+                    if not self._continues(row, self._ran[node]):
                         self._ran[node].append(row)
         return pairs
 
-    def _goes_on(self, row: int, ran: list[int]) -> bool:
+    def _continues(self, row: int, ran: list[int]) -> bool:
         """Tell whether a launch goes on with what a call site before it in its call began.
 
         A pass may make several nodes of one: a product and the sum with its bias.
@@ -83,14 +83,14 @@ class _Pairing:
 
     def _forward_of(self, row: int) -> int | None:
         places = self._parts.of(row)
-        wanted = self._differentiated(places[0]) if places else None
-        if wanted is None:
+        forward_node = self._differentiated(places[0]) if places else None
+        if forward_node is None:
             return None
         name = self._analysis.launches.name[row]
-        site, op = (self._graph[row], self._site[row], name, wanted), self._op[row]
+        site, op = (self._graph[row], self._site[row], name, forward_node), self._op[row]
         if op is not None and (op, site) in self._of_op:  # one library call runs a kernel twice
             return self._of_op[op, site]
-        free = (one for one in reversed(self._ran[wanted]) if one not in self._taken[site])
+        free = (one for one in reversed(self._ran[forward_node]) if one not in self._taken[site])
         forward = next(free, None)
         if forward is not None:
             self._taken[site].add(forward)

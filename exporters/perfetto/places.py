@@ -13,7 +13,7 @@ from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
 from profiler_ext.records import Analysis, Place
 
 PLACE = "place"
-_TRACK = "places (for the queries)"
+_PLACES_TRACK = "places (for the queries)"
 
 
 def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_ns: int) -> None:
@@ -27,18 +27,18 @@ def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_
     """
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
-    told = (
-        present({"place": number, "rank": rank, **_of(place)})
+    rows = (
+        present({"place": number, "rank": rank, **_place_arguments(place)})
         for number, place in enumerate(analysis.places)
     )
     slices = listed(
         (start_ns, start_ns, writer.constant(node_text(place), PLACE, arguments))
-        for place, arguments in zip(analysis.places, told, strict=True)
+        for place, arguments in zip(analysis.places, rows, strict=True)
     )
-    tracks.draw(_TRACK, profiler_group(tracks, settings), 0, slices)
+    tracks.draw(_PLACES_TRACK, profiler_group(tracks, settings), 0, slices)
 
 
-def _of(place: Place) -> dict[str, Argument | None]:
+def _place_arguments(place: Place) -> dict[str, Argument | None]:
     return {
         "node": place.node,
         "aten_op": place.aten_op,

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.own_arguments import Named, Real, Whole
+from profiler_ext.exporters.perfetto.own_arguments import NumberArgument, FloatArgument, IntArgument
 from profiler_ext.records import Analysis, Interned, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
-from profiler_ext.rooflines.rooflines import MOST_OF_PEAK, MaskedFloats, rooflines
+from profiler_ext.rooflines.rooflines import MAX_PEAK_FRACTION, MaskedFloats, rooflines
 
 GB_PER_S, TFLOP_PER_S = "est_gb_per_s", "est_tflop_per_s"
 _PRODUCT = 2.0**-52  # twice the relative error of a product
-_NOT_CREDIBLE = f"more than {MOST_OF_PEAK} times the peak: not drawn"
+_NOT_CREDIBLE = f"more than {MAX_PEAK_FRACTION} times the peak: not drawn"
 
 
 class Rates:
@@ -45,34 +45,34 @@ class Rates:
 
     def of(self, rows: Ints) -> dict[str, MaskedFloats]:
         """Return the rates of launches by ``GB_PER_S`` and ``TFLOP_PER_S``."""
-        found = self._estimated
-        return {GB_PER_S: found.gb_per_s[rows], TFLOP_PER_S: found.tflop_per_s[rows]}
+        estimated = self._estimated
+        return {GB_PER_S: estimated.gb_per_s[rows], TFLOP_PER_S: estimated.tflop_per_s[rows]}
 
-    def arguments(self) -> list[Named]:
+    def arguments(self) -> list[NumberArgument]:
         """Return what the slices of all launches say of their rates."""
-        found = self._estimated
+        estimated = self._estimated
         reals = {
-            GB_PER_S: found.gb_per_s,
-            TFLOP_PER_S: found.tflop_per_s,
-            "est_percent_of_peak_bandwidth": found.bandwidth_fraction * 100,
-            "est_percent_of_peak_arithmetic": found.arithmetic_fraction * 100,
+            GB_PER_S: estimated.gb_per_s,
+            TFLOP_PER_S: estimated.tflop_per_s,
+            "est_percent_of_peak_bandwidth": estimated.bandwidth_fraction * 100,
+            "est_percent_of_peak_arithmetic": estimated.arithmetic_fraction * 100,
         }
         whole = {
-            "est_bytes": found.bytes,
-            "est_flops": found.flops,
-            "roofline_ns": found.roofline_ns,
-            "could_save_ns": found.could_save_ns,
+            "est_bytes": estimated.bytes,
+            "est_flops": estimated.flops,
+            "roofline_ns": estimated.roofline_ns,
+            "could_save_ns": estimated.could_save_ns,
         }
         return [
-            *(Real(name, rounded(column)) for name, column in reals.items()),
-            *(Whole(name, column) for name, column in whole.items()),
+            *(FloatArgument(name, rounded(column)) for name, column in reals.items()),
+            *(IntArgument(name, column) for name, column in whole.items()),
         ]
 
     def words(self) -> dict[str, Interned]:
         """Return what the slices of all launches say of their rates in words; nothing is ``""``."""
-        found = self._estimated
-        refused = Interned(found.refused.astype(np.int32), ("", _NOT_CREDIBLE))
-        return {"bound": found.bound, "unit": found.unit, "estimate": refused}
+        estimated = self._estimated
+        refused = Interned(estimated.refused.astype(np.int32), ("", _NOT_CREDIBLE))
+        return {"bound": estimated.bound, "unit": estimated.unit, "estimate": refused}
 
 
 def rounded(column: MaskedFloats) -> MaskedFloats:
@@ -80,9 +80,9 @@ def rounded(column: MaskedFloats) -> MaskedFloats:
     values = column.filled(0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         tenths = values * 10
-        told = np.rint(tenths) / 10
+        rounded_values = np.rint(tenths) / 10
         # That product is rounded itself: Python is asked of what is so near to a middle.
-        sure = np.abs(tenths - np.floor(tenths) - 0.5) > np.abs(tenths) * _PRODUCT
-    for row in np.flatnonzero(~sure).tolist():
-        told[row] = round(float(values[row]), 1)
-    return np.ma.MaskedArray(told, np.ma.getmaskarray(column))
+        is_certain = np.abs(tenths - np.floor(tenths) - 0.5) > np.abs(tenths) * _PRODUCT
+    for row in np.flatnonzero(~is_certain).tolist():
+        rounded_values[row] = round(float(values[row]), 1)
+    return np.ma.MaskedArray(rounded_values, np.ma.getmaskarray(column))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.byte_columns import Few, alike
+from profiler_ext.exporters.perfetto.byte_columns import ByteDictionary, alike
 from profiler_ext.records import Codes, Ints
 
 
@@ -29,7 +29,7 @@ class Shared:
     def __init__(
         self,
         keys: Iterable[Hashable],
-        made: Callable[[int], bytes],
+        encode: Callable[[int], bytes],
         codes: Sequence[Codes | Ints] = (),
     ) -> None:
         """Encode it.
@@ -41,10 +41,10 @@ class Shared:
         """
         numbers = np.fromiter(map(_Numbers().__getitem__, keys), np.int64)
         firsts, self.of_row = _kinds([*codes, numbers])
-        self.constants = Few([made(row) for row in firsts.tolist()])
+        self.constants = ByteDictionary([encode(row) for row in firsts.tolist()])
 
 
-def in_a_row(told: Sequence[Shared]) -> tuple[Few, Ints]:
+def concatenated(parts_shared: Sequence[Shared]) -> tuple[ByteDictionary, Ints]:
     """Return what rows share one after the other; of the whole texts there are few again.
 
     Args:
@@ -53,9 +53,9 @@ def in_a_row(told: Sequence[Shared]) -> tuple[Few, Ints]:
     Returns:
         The whole texts, and which of them each row has.
     """
-    firsts, of_row = _kinds([each.of_row for each in told])
-    parts = [each.constants.chosen(each.of_row[firsts])[0] for each in told]
-    return Few([b"".join(each) for each in zip(*parts, strict=True)]), of_row
+    firsts, of_row = _kinds([each.of_row for each in parts_shared])
+    parts = [each.constants.chosen(each.of_row[firsts])[0] for each in parts_shared]
+    return ByteDictionary([b"".join(each) for each in zip(*parts, strict=True)]), of_row
 
 
 def _kinds(columns: Sequence[Codes | Ints]) -> tuple[Ints, Ints]:

@@ -25,12 +25,12 @@ from profiler_ext.rooflines.sums import PartSums, RooflineSums, part_sums
 from profiler_ext.rooflines.words import Bound
 
 ROOFLINE = "roofline"
-_TRACK, _RANK = "rooflines (for the queries)", 2
+_ROOFLINES_TRACK, _ROOFLINES_RANK = "rooflines (for the queries)", 2
 Row = Mapping[str, Any]
 Label = TypeVar("Label", bound=Hashable)
 
 
-class StepRooflines:
+class RooflineTotals:
     """Sums the rooflines of parts of launches over the profiled steps."""
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
@@ -77,7 +77,7 @@ class StepRooflines:
         Args:
             rows: of this class.
         """
-        told = {label: _words(row, self._steps) for label, row in rows.items()}
+        told = {label: _roofline_label(row, self._steps) for label, row in rows.items()}
         return {label: words for label, words in told.items() if words}
 
     @cached_property
@@ -123,26 +123,26 @@ def _rows_of(sums: RooflineSums) -> Iterator[Row]:
         yield dict(zip(columns, values, strict=True))
 
 
-def _words(row: Row, steps: str) -> str:
+def _roofline_label(row: Row, steps: str) -> str:
     saved = row["could_save_ns"]
     could = f"could save {time_text(saved)}" if saved else ""
-    parts = [each for each in (_bound(row), could, work_text(row)) if each]
+    parts = [each for each in (_bound_label(row), could, work_text(row)) if each]
     return f"over {steps}: {'; '.join(parts)}" if parts else ""
 
 
-def _bound(row: Row) -> str:
+def _bound_label(row: Row) -> str:
     if row["bound"] is None:
         return ""
     bound, fraction = Bound(row["bound"]), row["est_peak_fraction"]
-    near = bound in (Bound.MEMORY, Bound.COMPUTE) and fraction is not None
-    return f"bound by {bound.words}" + (f", {100 * fraction:.0f}% of its roofline" if near else "")
+    has_fraction = bound in (Bound.MEMORY, Bound.COMPUTE) and fraction is not None
+    return f"bound by {bound.words}" + (f", {100 * fraction:.0f}% of its roofline" if has_fraction else "")
 
 
 def draw_rooflines(
     writer: PacketWriter,
     tracks: Tracks,
     analysis: Analysis,
-    found: StepRooflines,
+    found: RooflineTotals,
     start_ns: int,
 ) -> None:
     """Put the roofline of every line, module and kernel on a track, without a duration.
@@ -158,15 +158,15 @@ def draw_rooflines(
     rank = settings.rank if settings.world_size > 1 else None
     slices = listed(
         (start_ns, start_ns, writer.constant(name, ROOFLINE, present({"rank": rank, **told})))
-        for name, told in _told(analysis, found)
+        for name, told in _roofline_arguments(analysis, found)
     )
-    tracks.draw(_TRACK, profiler_group(tracks, settings), _RANK, slices)
+    tracks.draw(_ROOFLINES_TRACK, profiler_group(tracks, settings), _ROOFLINES_RANK, slices)
 
 
-_Told = tuple[str, dict[str, Argument | None]]
+_NamedArguments = tuple[str, dict[str, Argument | None]]
 
 
-def _told(analysis: Analysis, found: StepRooflines) -> Iterator[_Told]:
+def _roofline_arguments(analysis: Analysis, found: RooflineTotals) -> Iterator[_NamedArguments]:
     for (file, line), row in found.of_lines.items():
         yield f"{file}:{line}", {"of": "line", "file": file, "line": line, **row}
     for module, row in found.of_places([*map(module_text, analysis.places)]).items():

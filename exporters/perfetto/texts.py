@@ -48,8 +48,8 @@ class Texts:
         """Return the field of a packet that sends the new texts; they count as sent."""
         if self._unsent is None:
             return b""
-        told, self._unsent = self._unsent, None
-        return sized(_INTERNED, told.SerializeToString())
+        message, self._unsent = self._unsent, None
+        return sized(_INTERNED, message.SerializeToString())
 
     def annotated(self, arguments: Mapping[str, Argument]) -> bytes:
         """Return arguments, each encoded as a debug annotation."""

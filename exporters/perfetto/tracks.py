@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.lanes import split
+from profiler_ext.exporters.perfetto.lanes import assign_lanes
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.records import Settings
 
@@ -131,7 +131,7 @@ class Tracks:
             slices: what to draw.
             nesting: whether a slice may lie within another.
         """
-        for lane in split(slices.start_ns, slices.end_ns, nesting):
+        for lane in assign_lanes(slices.start_ns, slices.end_ns, nesting):
             self._writer.slices(self.track(name, parent, rank), slices, lane)
 
     def draw_calls(self, thread: int, name: str, slices: Slices) -> None:
@@ -142,7 +142,7 @@ class Tracks:
             name: its name, for the further tracks of calls which cross others.
             slices: what to draw.
         """
-        for number, lane in enumerate(split(slices.start_ns, slices.end_ns, nesting=True)):
+        for number, lane in enumerate(assign_lanes(slices.start_ns, slices.end_ns, nesting=True)):
             track = self.track(f"{name} (crossing)", thread) if number else thread
             self._writer.slices(track, slices, lane)
 

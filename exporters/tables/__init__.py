@@ -5,13 +5,13 @@ from pandas import DataFrame
 from profiler_ext.exporters.tables.accounts import (
     coverage,
     fraction_at,
-    fraction_linked,
+    fraction_linked_to_forward,
     fraction_of,
     gap_times_ns,
     graph_phase,
     graphs,
 )
-from profiler_ext.exporters.tables.achieved import achieved_by_key
+from profiler_ext.exporters.tables.achieved import roofline_columns_by_key
 from profiler_ext.exporters.tables.communication import communication, skew
 from profiler_ext.exporters.tables.compiles import compiles
 from profiler_ext.exporters.tables.files import (
@@ -44,7 +44,7 @@ __all__ = [
     "DataFrame",
     "Filters",
     "SequenceRow",
-    "achieved_by_key",
+    "roofline_columns_by_key",
     "attribution",
     "by_kernel",
     "by_line",
@@ -60,7 +60,7 @@ __all__ = [
     "csv_text",
     "findings",
     "fraction_at",
-    "fraction_linked",
+    "fraction_linked_to_forward",
     "fraction_of",
     "gap_times_ns",
     "graph_phase",

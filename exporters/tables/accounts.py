@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, frame, gather, ratio, repeated, whole
+from profiler_ext.exporters.tables.arrays import TEXT, INT, frame, gather, ratio, repeated, whole
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import (
     Analysis,
     ForwardEvidence,
     GapReason,
     GraphInstance,
-    LedgerLine,
+    BreakdownRow,
     Level,
     Phase,
     Place,
@@ -49,11 +49,11 @@ def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
         "key": gather([graph.key for graph in chosen], every, TEXT),
         "compile_id": gather([graph.compile_id for graph in chosen], every, TEXT),
         "phase": gather([graph_phase(graph) for graph in chosen], every, TEXT),
-        "fx_nodes": gather([_count(graph, "nodes") for graph in chosen], every, WHOLE),
-        "call_sites": gather([_count(graph, "call_sites") for graph in chosen], every, WHOLE),
+        "fx_nodes": gather([_count(graph, "nodes") for graph in chosen], every, INT),
+        "call_sites": gather([_count(graph, "call_sites") for graph in chosen], every, INT),
         "cache_state": gather([graph.cache_state for graph in chosen], every, TEXT),
         "cache_detail": gather([graph.cache_detail for graph in chosen], every, TEXT),
-        "compile_ns": gather([graph.compile_ns for graph in chosen], every, WHOLE),
+        "compile_ns": gather([graph.compile_ns for graph in chosen], every, INT),
         "output_module": gather([graph.output_module for graph in chosen], every, TEXT),
     }
     return frame(columns)
@@ -103,7 +103,7 @@ def coverage(
     columns |= {
         "duration_ns": whole(time),
         "fraction": ratio(time, int(time.sum())),
-        "steps": repeated(steps, len(sums), WHOLE),
+        "steps": repeated(steps, len(sums), INT),
         "per_step_ns": ratio(time, steps),
     }
     return frame(columns)
@@ -126,7 +126,7 @@ def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled"
     return fraction_of(analysis.ledger, level, scope)
 
 
-def fraction_of(ledger: Iterable[LedgerLine], level: str, scope: str) -> float:
+def fraction_of(ledger: Iterable[BreakdownRow], level: str, scope: str) -> float:
     """Return :func:`fraction_at` of ledger lines, of one rank or of several.
 
     Args:
@@ -134,12 +134,12 @@ def fraction_of(ledger: Iterable[LedgerLine], level: str, scope: str) -> float:
         level: ``line``, ``op`` or ``none``: how far it must have been led.
         scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
     """
-    good = _levels_from(level)
+    levels = _levels_from(level)
     scopes = _busy_scopes(scope)
     busy = [line for line in ledger if line.scope in scopes]
     total = sum(line.duration_ns for line in busy)
-    led = sum(line.duration_ns for line in busy if line.level in good)
-    return led / total if total else 0.0
+    attributed_ns = sum(line.duration_ns for line in busy if line.level in levels)
+    return attributed_ns / total if total else 0.0
 
 
 def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -155,7 +155,7 @@ def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
-def fraction_linked(analyses: Iterable[Analysis]) -> float | None:
+def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
     """Return which part of the compiled backward time was led to the forward op it differentiates.
 
     Sums of gradients, recomputed forwards, mutations and hooks differentiate nothing and are left

@@ -14,9 +14,9 @@ from profiler_ext.rooflines.rooflines import MaskedFloats
 
 Dtype = Literal["string", "Int64", "Float64", "boolean"]
 TEXT: Final = "string"
-WHOLE: Final = "Int64"
-REAL: Final = "Float64"
-TRUTH: Final = "boolean"
+INT: Final = "Int64"
+FLOAT: Final = "Float64"
+BOOL: Final = "boolean"
 
 
 def whole(values: Ints | MaskedInts) -> ExtensionArray:

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, frame, gather, ratio, repeated, whole
+from profiler_ext.exporters.tables.arrays import TEXT, INT, frame, gather, ratio, repeated, whole
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.sites import main_places
+from profiler_ext.exporters.tables.sites import largest_places
 from profiler_ext.records import Analysis, Codes, Interned, Ints, Place
 
 _LINE = ("file", "line", "function", "code", "gap")
@@ -35,17 +35,17 @@ def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFram
         UsageError: There is no such step or phase.
     """
     selection = Selection(**filters)
-    found, launches = analysis.communication, analysis.launches
-    chosen = selection.profiled(analysis)[found.launch]
+    collectives, launches = analysis.communication, analysis.launches
+    chosen = selection.profiled(analysis)[collectives.launch]
     if selection.phase is not None:
-        chosen &= launches.phase.where(selection.phase)[found.launch]
+        chosen &= launches.phase.where(selection.phase)[collectives.launch]
     rows = np.flatnonzero(chosen)
-    duration = launches.duration_ns[found.launch[rows]]
-    exposed, waiting = found.exposed_ns[rows], found.waiting_ns[rows]
+    duration = launches.duration_ns[collectives.launch[rows]]
+    exposed, waiting = collectives.exposed_ns[rows], collectives.waiting_ns[rows]
     columns = {
-        "collective": _told(found.collective, rows),
-        "process_group": _told(found.process_group, rows),
-        **_lines(analysis.places, main_places(analysis)[found.launch[rows]]),
+        "collective": _text_column(collectives.collective, rows),
+        "process_group": _text_column(collectives.process_group, rows),
+        **_lines(analysis.places, largest_places(analysis)[collectives.launch[rows]]),
         "launches": whole(rows),
         "duration_ns": whole(duration),
         "exposed_ns": whole(exposed),
@@ -77,26 +77,26 @@ def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
         UsageError: There is no such step or phase.
     """
     selection = Selection(**filters)
-    late, found, launches = analysis.lateness, analysis.communication, analysis.launches
-    chosen = selection.profiled(analysis)[late.launch]
+    delay, collectives, launches = analysis.rank_delay, analysis.communication, analysis.launches
+    chosen = selection.profiled(analysis)[delay.launch]
     if selection.phase is not None:
-        chosen &= launches.phase.where(selection.phase)[late.launch]
+        chosen &= launches.phase.where(selection.phase)[delay.launch]
     rows = np.flatnonzero(chosen)
-    own = np.searchsorted(found.launch, late.launch[rows])
+    own = np.searchsorted(collectives.launch, delay.launch[rows])
     columns = {
-        "rank": repeated(analysis.recording.settings.rank, len(rows), WHOLE),
-        "collective": _told(found.collective, own),
-        "process_group": _told(found.process_group, own),
-        "cause": _told(late.cause, rows),
-        **_lines(late.places, late.place[rows]),
-        "launches": whole(late.launch[rows]),
-        "duration_ns": whole(late.duration_ns[rows]),
+        "rank": repeated(analysis.recording.settings.rank, len(rows), INT),
+        "collective": _text_column(collectives.collective, own),
+        "process_group": _text_column(collectives.process_group, own),
+        "cause": _text_column(delay.cause, rows),
+        **_lines(delay.places, delay.place[rows]),
+        "launches": whole(delay.launch[rows]),
+        "duration_ns": whole(delay.duration_ns[rows]),
     }
     keys = ("rank", *_CALLED, "cause", *_LINE)
     return _summed(columns, keys, selection.count_steps(analysis)).drop(columns="fraction")
 
 
-def _told(column: Interned, rows: Ints) -> ExtensionArray:
+def _text_column(column: Interned, rows: Ints) -> ExtensionArray:
     return gather([text or None for text in column.strings], column.codes[rows], TEXT)
 
 
@@ -116,11 +116,11 @@ def _summed(columns: dict[str, ExtensionArray], keys: Sequence[str], steps: int)
     groups = frame(columns).groupby(list(keys), dropna=False, sort=False)
     # What is not known of any row is not known of the sum.
     sums = groups.sum(min_count=1)
-    sums["launches"] = groups["launches"].nunique().astype(WHOLE)
+    sums["launches"] = groups["launches"].nunique().astype(INT)
     sums = sums.reset_index()
     time: Ints = sums["duration_ns"].to_numpy(np.int64)
     sums["fraction"] = ratio(time, int(time.sum()))
-    sums["steps"] = repeated(steps, len(sums), WHOLE)
+    sums["steps"] = repeated(steps, len(sums), INT)
     sums["per_step_ns"] = ratio(time, steps)
     by = ["duration_ns", *keys]
     ascending = [name != "duration_ns" for name in by]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.records import Change, Row, Subject
-from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE, frame, gather
+from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, INT, frame, gather
 from profiler_ext.exporters.tables.schema import Column
 from profiler_ext.records import Phase
 
@@ -29,7 +29,7 @@ _OF_ROW: Mapping[str, tuple[str, ...]] = {
 }
 _NAMED = (
     Column("file", TEXT, "source file, below the root that it lies under"),
-    Column("line", WHOLE, "the line there"),
+    Column("line", INT, "the line there"),
     Column("function", TEXT, "the function there"),
     Column("code", TEXT, "the text of the line, as it was recorded"),
     Column("module", TEXT, "the module's path; empty for the model itself"),
@@ -49,25 +49,25 @@ _OF_ANY = (
     Column("match", TEXT, "by what the two sides are known to be the same: see words.md"),
     Column("verdict", TEXT, "what the difference came to: see words.md"),
     Column("modules", TEXT, "the modules with most of its time, numbers as `*`"),
-    Column("base_per_step_ns", REAL, "time of the base's mean step, on one rank"),
-    Column("head_per_step_ns", REAL, "the same of the head"),
-    Column("delta_ns", REAL, "head less base"),
-    Column("delta_fraction", REAL, "that as a part of the base; absent where the base has none"),
-    Column("low_ns", REAL, "lower end of the difference's 95% interval; absent for too few steps"),
-    Column("high_ns", REAL, "upper end of it"),
-    Column("p_value", REAL, "how often noise alone gives such a difference"),
-    Column("q_value", REAL, "the same among all rows: the rate of false discoveries"),
-    Column("base_fraction", REAL, "part of the base's whole time"),
-    Column("head_fraction", REAL, "part of the head's whole time"),
-    Column("base_ns", WHOLE, "the base's time over all its steps; adds up to its ledger"),
-    Column("head_ns", WHOLE, "the same of the head"),
-    Column("base_steps", WHOLE, "over how many steps, each rank's for itself"),
-    Column("head_steps", WHOLE, "the same of the head"),
-    Column("base_launches", WHOLE, "how many launches have a part in it, over all steps"),
-    Column("head_launches", WHOLE, "the same of the head"),
+    Column("base_per_step_ns", FLOAT, "time of the base's mean step, on one rank"),
+    Column("head_per_step_ns", FLOAT, "the same of the head"),
+    Column("delta_ns", FLOAT, "head less base"),
+    Column("delta_fraction", FLOAT, "that as a part of the base; absent where the base has none"),
+    Column("low_ns", FLOAT, "lower end of the difference's 95% interval; absent for too few steps"),
+    Column("high_ns", FLOAT, "upper end of it"),
+    Column("p_value", FLOAT, "how often noise alone gives such a difference"),
+    Column("q_value", FLOAT, "the same among all rows: the rate of false discoveries"),
+    Column("base_fraction", FLOAT, "part of the base's whole time"),
+    Column("head_fraction", FLOAT, "part of the head's whole time"),
+    Column("base_ns", INT, "the base's time over all its steps; adds up to its ledger"),
+    Column("head_ns", INT, "the same of the head"),
+    Column("base_steps", INT, "over how many steps, each rank's for itself"),
+    Column("head_steps", INT, "the same of the head"),
+    Column("base_launches", INT, "how many launches have a part in it, over all steps"),
+    Column("head_launches", INT, "the same of the head"),
 )
 _PHASES = tuple(
-    Column(f"{phase}_delta_ns", REAL, f"the difference of the phase {phase.words}")
+    Column(f"{phase}_delta_ns", FLOAT, f"the difference of the phase {phase.words}")
     for phase in Phase
 )
 COMPARED = {

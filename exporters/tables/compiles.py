@@ -62,10 +62,10 @@ def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
     times = np.array([each.duration_ns for each in chosen], np.int64)
     device, launches = _of_graphs(analysis, chosen)
     rank = analysis.recording.settings.rank
-    told = [_told(each, rank, profiled_ns(analysis, each)) for each in chosen]
-    every = np.arange(len(told))
+    values = [_row(each, rank, profiled_ns(analysis, each)) for each in chosen]
+    every = np.arange(len(values))
     named = {
-        name: gather([row[name] for row in told], every, COLUMNS[name].dtype) for name in _NAMES
+        name: gather([row[name] for row in values], every, COLUMNS[name].dtype) for name in _NAMES
     }
     steps = len(analysis.steps)
     runs = {
@@ -78,10 +78,10 @@ def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
 
 def _as_steps(times: Ints, device: Ints, steps: int) -> MaskedFloats:
     """How many steps of what was compiled last as long; masked where it ran in none."""
-    told: MaskedFloats = np.ma.masked_array(times.astype(np.float64), device == 0)
-    told *= steps
-    told /= np.where(device == 0, 1, device)
-    return told
+    values: MaskedFloats = np.ma.masked_array(times.astype(np.float64), device == 0)
+    values *= steps
+    values /= np.where(device == 0, 1, device)
+    return values
 
 
 _PHASES = {f"{phase}_ns": phase for phase in CompilePhase}
@@ -94,7 +94,7 @@ _NAMES = (
 )
 
 
-def _told(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
+def _row(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
     first = compiled.first
     newest = first.recompiles[0] if first.recompiles else None
     broken = first.breaks[0] if first.breaks else None
@@ -134,11 +134,11 @@ def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[Ints, In
     count = np.bincount(graph, minlength=size)
     spent = np.zeros(size, np.int64)
     np.add.at(spent, graph, launches.duration_ns[profiled])
-    made = [list(_made(each)) for each in chosen]
+    made = [list(_graphs_of(each)) for each in chosen]
     sums = [np.array([int(of[each].sum()) for each in made], np.int64) for of in (spent, count)]
     return sums[0], sums[1]
 
 
-def _made(compiled: Compiled) -> Iterator[int]:
+def _graphs_of(compiled: Compiled) -> Iterator[int]:
     for each in compiled.every:
         yield from each.graphs

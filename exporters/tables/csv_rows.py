@@ -15,20 +15,20 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE
+from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, INT
 
 _ROWS_AT_ONCE = 20_000
 _Quoting = Literal[0, 2]
 
 
-def csv_parts(table: pd.DataFrame, written: Callable[[str, str], str]) -> Iterator[str]:
+def csv_parts(table: pd.DataFrame, format_cell: Callable[[str, str], str]) -> Iterator[str]:
     """Yield the text of a table, some of its rows at a time.
 
     Args:
         table: texts, integers, floats and truth values, absent ones too.
         written: makes what stands in a cell of a column's name and its text.
     """
-    texts = {name: _Texts(table[name], written) for name in table.columns if _has_text(table[name])}
+    texts = {name: _Texts(table[name], format_cell) for name in table.columns if _has_text(table[name])}
     # Most readers take a carriage return for a line's end, and the writer does not quote it.
     returns = any("\r" in text for column in texts.values() for text in column.distinct)
     quoting: _Quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
@@ -48,11 +48,11 @@ def csv_parts(table: pd.DataFrame, written: Callable[[str, str], str]) -> Iterat
 class _Texts:
     """A column's distinct texts, and which of them each row has."""
 
-    def __init__(self, column: pd.Series, written: Callable[[str, str], str]) -> None:
+    def __init__(self, column: pd.Series, format_cell: Callable[[str, str], str]) -> None:
         codes, distinct = pd.factorize(column)
         # A code of -1 is the last: absent.
         self._codes = codes.astype(np.int32)
-        self.distinct = [written(str(column.name), str(text)) for text in distinct]
+        self.distinct = [format_cell(str(column.name), str(text)) for text in distinct]
 
     def cells(self, some: slice) -> list[str]:
         return [self.distinct[code] for code in self._codes[some].tolist()]
@@ -63,11 +63,11 @@ def _has_text(column: pd.Series) -> bool:
 
 
 def _numbers(some: ExtensionArray, absent: str) -> list[str]:
-    kind = {WHOLE: np.int64, REAL: np.float64}.get(str(some.dtype), np.bool_)
-    told = [*map(repr, some.to_numpy(dtype=kind, na_value=0).tolist())]
+    kind = {INT: np.int64, FLOAT: np.float64}.get(str(some.dtype), np.bool_)
+    formatted = [*map(repr, some.to_numpy(dtype=kind, na_value=0).tolist())]
     for row in np.flatnonzero(some.isna()).tolist():
-        told[row] = absent
-    return told
+        formatted[row] = absent
+    return formatted
 
 
 def _quoted(texts: Iterable[str], quoting: _Quoting) -> Iterator[str]:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import PARQUET
-from profiler_ext.exporters.tables.arrays import REAL, TEXT, Dtype, gather
+from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, Dtype, gather
 from profiler_ext.exporters.tables.csv_rows import csv_parts
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.files.writing import replacing
@@ -56,7 +56,7 @@ def _cell(column: str, text: str) -> str:
     """Return what stands in a cell for a text."""
     if column == _MODULE and text in _MODULE_WORDS:
         return _MODULE_WORDS[text]
-    return _guarded(text)
+    return _formula_escaped(text)
 
 
 def printed_csv(table: pd.DataFrame) -> str:
@@ -65,7 +65,7 @@ def printed_csv(table: pd.DataFrame) -> str:
     Args:
         table: the table.
     """
-    return csv_text(_over_strings(table, lambda text: printable(text.expandtabs())))
+    return csv_text(_map_text_columns(table, lambda text: printable(text.expandtabs())))
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -89,12 +89,12 @@ def read_csv(path: Path) -> pd.DataFrame:
             na_values=[""],
             lineterminator="\n",
         )
-        table = table.astype({name: REAL for name in names if _dtype(name) == REAL})
+        table = table.astype({name: FLOAT for name in names if _dtype(name) == FLOAT})
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read {path} as a table ({error}); give a CSV file that profiler-ext wrote"
         ) from error
-    table = _over_strings(_over_modules(table, {_MODEL: _guarded("")}), _unguarded)
+    table = _map_text_columns(_rename_modules(table, {_MODEL: _formula_escaped("")}), _formula_unescaped)
     table.attrs["schema_version"] = SCHEMA_VERSION
     return table
 
@@ -143,7 +143,7 @@ def markdown_text(table: pd.DataFrame) -> str:
     Args:
         table: the table.
     """
-    table = _over_modules(table, {"": _MODEL})
+    table = _rename_modules(table, {"": _MODEL})
     rule = ["---" if table[name].dtype == TEXT else "---:" for name in table.columns]
     rows = zip(*(column for _, column in table.items()), strict=True)
     lines = (markdown_row(table.columns), f"| {' | '.join(rule)} |", *map(markdown_row, rows))
@@ -152,54 +152,54 @@ def markdown_text(table: pd.DataFrame) -> str:
 
 def markdown_row(values: Iterable[object]) -> str:
     """Return a row of a table in GitHub's Markdown."""
-    return f"| {' | '.join(map(markdown_words, values))} |"
+    return f"| {' | '.join(map(markdown_escape, values))} |"
 
 
 def _read_as(name: str) -> Dtype:
     # Some versions of pandas read a float a bit off its text; the conversion is exact.
-    return TEXT if _dtype(name) == REAL else _dtype(name)
+    return TEXT if _dtype(name) == FLOAT else _dtype(name)
 
 
 def _dtype(name: str) -> Dtype:
     return COLUMNS[name].dtype if name in COLUMNS else TEXT
 
 
-def _over_modules(table: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
+def _rename_modules(table: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
     """Give modules other words."""
     if _MODULE not in table.columns:
         return table
-    named = _over_distinct(table[_MODULE], lambda text: words.get(text, text))
+    named = _map_distinct(table[_MODULE], lambda text: words.get(text, text))
     return table.assign(**{_MODULE: named})
 
 
-def _over_strings(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+def _map_text_columns(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
     names = _text_names(table)
-    return table.assign(**{name: _over_distinct(table[name], change) for name in names})
+    return table.assign(**{name: _map_distinct(table[name], change) for name in names})
 
 
 def _text_names(table: pd.DataFrame) -> list[str]:
     return [name for name in table.columns if table[name].dtype == TEXT]
 
 
-def _over_distinct(column: pd.Series[str], change: Callable[[str], str]) -> pd.Series[str]:
+def _map_distinct(column: pd.Series[str], change: Callable[[str], str]) -> pd.Series[str]:
     codes, distinct = pd.factorize(column)
     changed = gather([change(str(text)) for text in distinct], codes, TEXT)
     return pd.Series(changed, index=column.index, name=column.name)
 
 
-def _guarded(text: str) -> str:
+def _formula_escaped(text: str) -> str:
     if text.startswith(_FORMULA):
         return "'" + text
     return text if text.strip('"') else text + '""'
 
 
-def _unguarded(text: str) -> str:
+def _formula_unescaped(text: str) -> str:
     if text.startswith("'"):
         return text[1:]
     return text if text.strip('"') else text[:-2]
 
 
-def markdown_words(value: object) -> str:
+def markdown_escape(value: object) -> str:
     """Return a value as text that means nothing else in Markdown, on one line."""
     if value is pd.NA:
         return ""

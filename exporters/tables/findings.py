@@ -6,14 +6,14 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE, Dtype, frame, gather
+from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, INT, Dtype, frame, gather
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.findings import Finding, find
 from profiler_ext.records import Analysis
 
 _PLACE: tuple[tuple[str, Dtype], ...] = (
     ("file", TEXT),
-    ("line", WHOLE),
+    ("line", INT),
     ("code", TEXT),
     ("module", TEXT),
     ("kernel", TEXT),
@@ -32,13 +32,13 @@ def findings(analysis: Analysis, *, rank: int | None = None) -> pd.DataFrame:
         what it is counted for, how sure that is, the figures as JSON, and the remedy.
     """
     is_there = Selection(rank=rank).has_rank_of(analysis)
-    return _table(find(analysis).found if is_there else ())
+    return _findings_frame(find(analysis).found if is_there else ())
 
 
-def _table(found: tuple[Finding, ...]) -> pd.DataFrame:
+def _findings_frame(found: tuple[Finding, ...]) -> pd.DataFrame:
     every = np.arange(len(found))
     columns = {
-        "rank": gather([each.rank for each in found], every, WHOLE),
+        "rank": gather([each.rank for each in found], every, INT),
         "rule": gather([each.rule for each in found], every, TEXT),
         "what": gather([each.what for each in found], every, TEXT),
     }
@@ -48,9 +48,9 @@ def _table(found: tuple[Finding, ...]) -> pd.DataFrame:
     }
     columns |= {
         "compile_id": gather([each.where.graph for each in found], every, TEXT),
-        "at_stake_ns": gather([each.at_stake_ns for each in found], every, WHOLE),
-        "of_ns": gather([each.of_ns for each in found], every, WHOLE),
-        "at_stake_fraction": gather([each.fraction for each in found], every, REAL),
+        "at_stake_ns": gather([each.at_stake_ns for each in found], every, INT),
+        "of_ns": gather([each.of_ns for each in found], every, INT),
+        "at_stake_fraction": gather([each.fraction for each in found], every, FLOAT),
         "stake": gather([each.stake.value for each in found], every, TEXT),
         "sureness": gather([each.sureness.value for each in found], every, TEXT),
         "why": gather([msgspec.json.encode(each.why).decode() for each in found], every, TEXT),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.exporters.tables.arrays import (
-    WHOLE,
+    INT,
     frame,
     gather,
     ratio,
@@ -109,7 +109,7 @@ class _Sums:
             "spans": whole(self._spans(group, len(firsts))),
             "duration_ns": whole(duration),
             "fraction": ratio(duration, int(duration.sum())),
-            "steps": repeated(self._steps, len(firsts), WHOLE),
+            "steps": repeated(self._steps, len(firsts), INT),
             "per_step_ns": ratio(duration, self._steps),
         }
         by = ["duration_ns", *order]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, gather, whole
+from profiler_ext.exporters.tables.arrays import TEXT, INT, gather, whole
 from profiler_ext.exporters.tables.keys import (
     Keys,
     kernel_columns,
@@ -18,8 +18,8 @@ from profiler_ext.exporters.tables.keys import (
     texts_at,
 )
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.shapes import common_shapes, shape_columns, shapes_of
-from profiler_ext.exporters.tables.sites import input_shapes, main_places, site_paths
+from profiler_ext.exporters.tables.shapes import common_launch_shapes, shape_columns, launch_shapes_of
+from profiler_ext.exporters.tables.sites import input_shapes, largest_places, site_paths
 from profiler_ext.exporters.tables.sums import launches_of_keys, with_rooflines
 from profiler_ext.records import Analysis, Codes, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak
@@ -47,7 +47,7 @@ def by_kernel(
     """
     keys, selection = kernel_keys(analysis), Selection(**filters)
     key, launch = _chosen(analysis, keys, selection)
-    of_kernel = common_shapes(analysis, key, launch, len(keys.table))
+    of_kernel = common_launch_shapes(analysis, key, launch, len(keys.table))
     times = _times(analysis.launches.duration_ns[launch], key, len(keys.table))
     return with_rooflines(analysis, keys, selection, peaks, times | of_kernel)
 
@@ -98,8 +98,8 @@ def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]
 def site_keys(analysis: Analysis) -> Keys:
     """Return kernels and the places that launch them."""
     launches, kernels = analysis.launches, kernel_columns(analysis)
-    places, shapes = main_places(analysis), input_shapes(analysis)
-    launched = shapes_of(analysis)
+    places, shapes = largest_places(analysis), input_shapes(analysis)
+    launched = launch_shapes_of(analysis)
     codes: list[Ints | Codes] = [launches.graph.filled(-1), launches.call_site.filled(-1)]
     codes += [*(column.codes for column in kernels.values()), places, shapes.codes, launched.codes]
     paths = site_paths(analysis)
@@ -130,5 +130,5 @@ def _place_columns(analysis: Analysis, places: Ints) -> dict[str, ExtensionArray
     chosen = [analysis.places[place] for place in distinct.tolist()]
     texts = ("file", "function", "code", "module")
     columns = {name: gather([getattr(p, name) for p in chosen], codes, TEXT) for name in texts}
-    line = gather([place.line for place in chosen], codes, WHOLE)
+    line = gather([place.line for place in chosen], codes, INT)
     return {"file": columns.pop("file"), "line": line, **columns}

@@ -42,7 +42,7 @@ def line_keys(analysis: Analysis, view: str) -> Keys:
         raise UsageError(f"there is no view {view!r} of lines; ask for 'model' or 'user'")
     line_of = _model_line if view == "model" else _user_line
     values = map(line_of, analysis.places)
-    return _with_gaps(analysis, ("file", "line"), ("function", "code"), values)
+    return _keys_with_gaps(analysis, ("file", "line"), ("function", "code"), values)
 
 
 def module_keys(analysis: Analysis, depth: int | None) -> Keys:
@@ -60,7 +60,7 @@ def module_keys(analysis: Analysis, depth: int | None) -> Keys:
     classes = _module_classes(analysis)
     paths = [_cut(place.module, depth) for place in analysis.places]
     values = ((path, None if path is None else classes.get(path)) for path in paths)
-    return _with_gaps(analysis, ("module",), ("module_class",), values)
+    return _keys_with_gaps(analysis, ("module",), ("module_class",), values)
 
 
 def text_keys(analysis: Analysis, column: str) -> Keys:
@@ -71,13 +71,13 @@ def text_keys(analysis: Analysis, column: str) -> Keys:
         column: the attribute of a place.
     """
     values = ((getattr(place, column),) for place in analysis.places)
-    return _with_gaps(analysis, (column,), (), values)
+    return _keys_with_gaps(analysis, (column,), (), values)
 
 
 def phase_keys(analysis: Analysis) -> Keys:
     """Return phases."""
     phases = _frame_of(("phase",), [(place.phase,) for place in analysis.places])
-    return _of_places(analysis, phases, ["phase"])
+    return _keys_of_places(analysis, phases, ["phase"])
 
 
 def kernel_keys(analysis: Analysis) -> Keys:
@@ -131,9 +131,9 @@ def _model_line(place: Place) -> tuple[object, ...]:
 
 def _user_line(place: Place) -> tuple[object, ...]:
     position = (place.user_file, place.user_line)
-    nowhere = Frame("", 0, "")
+    unknown_frame = Frame("", 0, "")
     frames = (each for each in reversed(place.stack) if (each.file, each.line) == position)
-    frame_there = next(frames, nowhere)
+    frame_there = next(frames, unknown_frame)
     return *position, frame_there.function or None, frame_there.code
 
 
@@ -156,7 +156,7 @@ def _kernel_or_name(analysis: Analysis) -> Interned:
     return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))
 
 
-def _with_gaps(
+def _keys_with_gaps(
     analysis: Analysis,
     identity: tuple[str, ...],
     details: tuple[str, ...],
@@ -165,10 +165,10 @@ def _with_gaps(
     pairs = zip(values, analysis.places, strict=True)
     rows = [(*value, place.gap if value[0] is None else None) for value, place in pairs]
     names = _frame_of((*identity, *details, "gap"), rows)
-    return _of_places(analysis, names, [*identity, "gap"])
+    return _keys_of_places(analysis, names, [*identity, "gap"])
 
 
-def _of_places(analysis: Analysis, names: pd.DataFrame, identity: list[str]) -> Keys:
+def _keys_of_places(analysis: Analysis, names: pd.DataFrame, identity: list[str]) -> Keys:
     merged, of_place = _merged(names, identity)
     return Keys(merged, of_place[analysis.shares.place])
 

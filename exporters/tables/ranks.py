@@ -10,11 +10,11 @@ import pandas as pd
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import table_called
-from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE, ratio, repeated
+from profiler_ext.exporters.table_kinds import table_named
+from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, INT, ratio, repeated
 from profiler_ext.exporters.tables.compiles import longest_first
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.shapes import SHAPE_COLUMNS
+from profiler_ext.exporters.tables.shapes import LAUNCH_SHAPE_COLUMNS
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level, Scope
 
 _DERIVED = ("fraction", "steps", "per_step_ns")
@@ -54,7 +54,7 @@ def of_ranks(
     Raises:
         UsageError: There is no such table, rank or phase, or no rank profiled the step.
     """
-    kind, selection = table_called(name), Selection(**filters)
+    kind, selection = table_named(name), Selection(**filters)
     chosen = _chosen(analyses, selection)
     tables = [kind.make(analysis, *arguments, **filters) for analysis in chosen]
     if name in ("launches", "compiles"):
@@ -67,11 +67,11 @@ def of_ranks(
     if not kind.is_sum:
         return _joined(tables)
     profiled = [_steps(analysis, selection) for analysis in chosen]
-    return with_means(kind, rows_summed(kind, tables), profiled)
+    return add_means(kind, sum_over_ranks(kind, tables), profiled)
 
 
-def rows_summed(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the sum of summing tables, without what :func:`with_means` adds.
+def sum_over_ranks(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the sum of summing tables, without what :func:`add_means` adds.
 
     Sums may be summed again: what comes of it does not depend on how they were grouped, so long as
     they stand in one order.
@@ -83,26 +83,26 @@ def rows_summed(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFrame
     return _summed(pd.concat(tables, ignore_index=True), list(kind.keys))
 
 
-def with_means(
+def add_means(
     kind: TableKind, sums: pd.DataFrame, profiled: Sequence[Sequence[int]]
 ) -> pd.DataFrame:
     """Return sums over ranks as the table of several ranks: with parts and means, in order.
 
     Args:
         kind: which table.
-        sums: the sum over all ranks, of :func:`rows_summed`.
+        sums: the sum over all ranks, of :func:`sum_over_ranks`.
         profiled: the numbers of the steps of each rank.
     """
     time: Ints = sums["duration_ns"].to_numpy(np.int64)
     of_ranks, steps = sum(map(len, profiled)), len({each for own in profiled for each in own})
     derived = {
         "fraction": ratio(time, int(time.sum())),
-        "steps": repeated(steps, len(sums), WHOLE),
+        "steps": repeated(steps, len(sums), INT),
         "per_step_ns": ratio(time, of_ranks),
     }
     whole = sums.assign(**{name: derived[name] for name in sums.columns if name in derived})
     whole = whole.drop(columns=_LONGEST, errors="ignore")
-    whole["ranks"] = repeated(len(profiled), len(whole), WHOLE)
+    whole["ranks"] = repeated(len(profiled), len(whole), INT)
     whole = _versioned(whole)
     return _busy_first(whole) if kind.name == "coverage" else _longest_first(whole, kind.keys)
 
@@ -126,7 +126,7 @@ def _on_clock(table: pd.DataFrame, analysis: Analysis, base_ns: int) -> pd.DataF
 
 def _with_rank(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     columns = list(table.columns)
-    table["rank"] = repeated(analysis.recording.settings.rank, len(table), WHOLE)
+    table["rank"] = repeated(analysis.recording.settings.rank, len(table), INT)
     return table[["rank", *columns]]
 
 
@@ -149,7 +149,7 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     whole = whole.assign(**{_LONGEST: _longest_ns(whole)})
     groups = whole.groupby(identity, dropna=False, sort=False)
     kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_NOT_OF_SUMS)]
-    alike = [n for n in kept if n in SHAPE_COLUMNS]
+    alike = [n for n in kept if n in LAUNCH_SHAPE_COLUMNS]
     longest = [n for n in kept if n in (*_OF_LONGEST, _LONGEST)]
     texts = [n for n in kept if whole[n].dtype == TEXT and n not in (*alike, *longest)]
     extremes = [n for n in kept if n in _EXTREMES]
@@ -157,11 +157,11 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     # What is not known of any row is not known of the sum.
     parts: list[Any] = [groups[texts].first()] if texts else []
     parts += [groups[name].agg(_EXTREMES[name]) for name in extremes]
-    parts += [_common(groups, alike)] if alike else []
+    parts += [_common_values(groups, alike)] if alike else []
     total = groups[numbers].sum(min_count=1)
-    parts += [_of_longest(whole[longest], np.asarray(groups.ngroup(), np.int64), total.index)]
+    parts += [_rows_of_longest(whole[longest], np.asarray(groups.ngroup(), np.int64), total.index)]
     sums = pd.concat([*parts, total], axis=1).reset_index()
-    sums = sums.assign(**{name: repeated(None, len(sums), REAL) for name in _DERIVED})
+    sums = sums.assign(**{name: repeated(None, len(sums), FLOAT) for name in _DERIVED})
     ordered: pd.DataFrame = sums[[n for n in whole.columns if n not in _NOT_OF_SUMS]]
     return ordered
 
@@ -172,11 +172,11 @@ def _longest_ns(whole: pd.DataFrame) -> pd.Series[Any]:
     return whole[_LONGEST].fillna(time) if _LONGEST in whole else time
 
 
-def _of_longest(told: pd.DataFrame, group: Ints, index: pd.Index[Any]) -> pd.DataFrame:
+def _rows_of_longest(rows: pd.DataFrame, group: Ints, index: pd.Index[Any]) -> pd.DataFrame:
     """Return what the rank says that had the longest time, of each group; of equals the first."""
-    order = np.lexsort((-told[_LONGEST].to_numpy(np.int64), group))
+    order = np.lexsort((-rows[_LONGEST].to_numpy(np.int64), group))
     firsts = order[np.searchsorted(group[order], np.arange(len(index)))]
-    return told.iloc[firsts].set_axis(index)
+    return rows.iloc[firsts].set_axis(index)
 
 
 def _steps(analysis: Analysis, selection: Selection) -> list[int]:
@@ -184,7 +184,7 @@ def _steps(analysis: Analysis, selection: Selection) -> list[int]:
     return [s.number for s in analysis.steps if selection.step in (None, s.number)]
 
 
-def _common(groups: Any, names: list[str]) -> pd.DataFrame:
+def _common_values(groups: Any, names: list[str]) -> pd.DataFrame:
     """Return what all rows of a group say; absent where they differ."""
     known: pd.DataFrame = groups[names].first()
     return known.where(groups[names].nunique(dropna=False) == 1)

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.achieved import achieved_by_launch
+from profiler_ext.exporters.tables.achieved import roofline_columns_by_launch
 from profiler_ext.exporters.tables.arrays import (
     TEXT,
-    WHOLE,
+    INT,
     frame,
     gather,
     ratio,
@@ -100,7 +100,7 @@ def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     place = analysis.shares.place[chosen]
     duration = analysis.shares.duration_ns[chosen]
     columns = {
-        "rank": repeated(analysis.recording.settings.rank, len(launch), WHOLE),
+        "rank": repeated(analysis.recording.settings.rank, len(launch), INT),
         "launch": whole(launch),
         **{name: _of_place(analysis, name, place) for name in _PLACE_COLUMNS},
         "share": ratio(duration, analysis.launches.duration_ns[launch]),
@@ -120,7 +120,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
     rows = analysis.launches
     graphs = analysis.recording.graphs
     columns = {
-        "rank": repeated(analysis.recording.settings.rank, len(rows), WHOLE),
+        "rank": repeated(analysis.recording.settings.rank, len(rows), INT),
         "launch": whole(np.arange(len(rows))),
         "step": whole(rows.step),
         "name": text(rows.name),
@@ -145,12 +145,12 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
         "gap": text(rows.gap, absent=""),
     }
     shapes = shape_columns(analysis, np.arange(len(rows)))
-    return frame(columns | shapes | achieved_by_launch(analysis, peaks))
+    return frame(columns | shapes | roofline_columns_by_launch(analysis, peaks))
 
 
 def _process_groups(analysis: Analysis) -> ExtensionArray:
     """Return the group of each launch that communicates; the only one where one is there."""
-    found = analysis.communication
+    collectives = analysis.communication
     codes = np.full(len(analysis.launches), -1, np.int64)
-    codes[found.launch] = found.process_group.codes
-    return gather([group or None for group in found.process_group.strings], codes, TEXT)
+    codes[collectives.launch] = collectives.process_group.codes
+    return gather([group or None for group in collectives.process_group.strings], codes, TEXT)

@@ -81,13 +81,13 @@ class Selection:
         return chosen & of_step
 
     def _of_kernel(self, analysis: Analysis) -> Rows:
-        asked = self.kernel or ""
-        pattern = asked if "*" in asked else f"*{asked}*"
+        query = self.kernel or ""
+        pattern = query if "*" in query else f"*{query}*"
         # A name may hold brackets, which mean themselves: cutlass::Kernel2<...>[clone .0].
         matches = re.compile(fnmatch.translate(pattern.replace("[", "[[]"))).match
         columns = (analysis.launches.kernel, analysis.launches.name)
-        found = (column.where(*filter(matches, column.strings)) for column in columns)
-        chosen: Rows = np.logical_or(*found)
+        matches_by_column = (column.where(*filter(matches, column.strings)) for column in columns)
+        chosen: Rows = np.logical_or(*matches_by_column)
         return chosen
 
     def profiled(self, analysis: Analysis) -> Rows:

@@ -9,7 +9,7 @@ from profiler_ext.exporters.tables.arrays import TEXT, gather, real, whole
 from profiler_ext.kineto.launch_shapes import LaunchShapes, launch_shapes
 from profiler_ext.records import Analysis, Ints
 
-SHAPE_COLUMNS = ("grid", "block", "registers_per_thread", "shared_memory_bytes", "est_occupancy")
+LAUNCH_SHAPE_COLUMNS = ("grid", "block", "registers_per_thread", "shared_memory_bytes", "est_occupancy")
 
 
 def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, ExtensionArray]:
@@ -19,10 +19,10 @@ def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, ExtensionArray]
         analysis: what attribution found.
         launch: the launches.
     """
-    return _columns(shapes_of(analysis).at(launch))
+    return _columns(launch_shapes_of(analysis).at(launch))
 
 
-def shapes_of(analysis: Analysis) -> LaunchShapes:
+def launch_shapes_of(analysis: Analysis) -> LaunchShapes:
     """Return how all launches were launched, which is read of the trace once."""
     trace, rows = analysis.recording.trace, analysis.launches.event
     return analysis.derived.once("launch_shapes", lambda: launch_shapes(trace, rows))
@@ -36,10 +36,10 @@ def _columns(shapes: LaunchShapes) -> dict[str, ExtensionArray]:
         whole(shapes.shared_memory_bytes),
         real(np.ma.divide(shapes.occupancy_percent, 100)),
     )
-    return dict(zip(SHAPE_COLUMNS, columns, strict=True))
+    return dict(zip(LAUNCH_SHAPE_COLUMNS, columns, strict=True))
 
 
-def common_shapes(
+def common_launch_shapes(
     analysis: Analysis, key: Ints, launch: Ints, rows: int
 ) -> dict[str, ExtensionArray]:
     """Return for each key how its launches were launched; absent where they were not alike.
@@ -50,7 +50,7 @@ def common_shapes(
         launch: the launches.
         rows: how many keys there are.
     """
-    shapes = _columns(shapes_of(analysis).at(launch))
+    shapes = _columns(launch_shapes_of(analysis).at(launch))
     return {name: _common(column, key, rows) for name, column in shapes.items()}
 
 

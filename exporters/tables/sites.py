@@ -10,7 +10,7 @@ from profiler_ext.kineto.op_inputs import OpInput, inputs_of
 from profiler_ext.records import Analysis, GraphInstance, Interned, Ints
 
 
-def main_places(analysis: Analysis) -> Ints:
+def largest_places(analysis: Analysis) -> Ints:
     """Return the place of the largest share of each launch."""
     shares = analysis.shares
     order = np.lexsort((-shares.duration_ns, shares.launch))
@@ -41,12 +41,12 @@ def input_shapes(analysis: Analysis) -> Interned:
     trace, ops = analysis.recording.trace, analysis.launches.op_event
     known = ~np.ma.getmaskarray(ops)
     rows, inverse = np.unique(ops.data[known], return_inverse=True)
-    told = inputs_of(trace.raw, trace.events.position[rows])
-    texts = list(map(_inputs, told.distinct))
+    inputs = inputs_of(trace.raw, trace.events.position[rows])
+    texts = list(map(_inputs, inputs.distinct))
     pool = {text: at for at, text in enumerate(dict.fromkeys(("", *texts)))}
     codes = np.zeros(len(ops), np.int32)
     of_distinct = np.array([pool[text] for text in texts], np.int32)
-    codes[known] = of_distinct[told.codes][inverse.ravel()]
+    codes[known] = of_distinct[inputs.codes][inverse.ravel()]
     return Interned(codes, tuple(pool))
 
 
@@ -54,8 +54,8 @@ def _site_path(graph: GraphInstance, ordinal: int) -> str:
     return next((site.path for site in graph.call_sites if site.ordinal == ordinal), str(ordinal))
 
 
-def _inputs(told: tuple[OpInput, ...] | None) -> str:
-    tensors = (each for each in told or () if each.dtype is not None)
+def _inputs(inputs: tuple[OpInput, ...] | None) -> str:
+    tensors = (each for each in inputs or () if each.dtype is not None)
     return " ".join(map(_tensor, tensors))
 
 

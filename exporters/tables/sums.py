@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.achieved import achieved_by_key
-from profiler_ext.exporters.tables.arrays import WHOLE, frame, ratio, repeated, whole
+from profiler_ext.exporters.tables.achieved import roofline_columns_by_key
+from profiler_ext.exporters.tables.arrays import INT, frame, ratio, repeated, whole
 from profiler_ext.exporters.tables.keys import (
     Keys,
     line_keys,
@@ -26,7 +26,7 @@ from profiler_ext.exporters.tables.selection import PHASES, Filters, Rows, Selec
 from profiler_ext.records import Analysis, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
-NOTHING_MORE: Mapping[str, ExtensionArray] = MappingProxyType({})
+NO_COLUMNS: Mapping[str, ExtensionArray] = MappingProxyType({})
 
 
 def by_line(
@@ -153,7 +153,7 @@ def with_rooflines(
     keys: Keys,
     selection: Selection,
     peaks: Mapping[str, Peak],
-    more: Mapping[str, ExtensionArray] = NOTHING_MORE,
+    more: Mapping[str, ExtensionArray] = NO_COLUMNS,
 ) -> pd.DataFrame:
     """Return the sums, with the columns of rooflines, which are split as time is.
 
@@ -169,7 +169,7 @@ def with_rooflines(
     """
     chosen = selection.shares(analysis, selection.profiled(analysis))
     key, rows = keys.of_share[chosen], len(keys.table)
-    achieved = achieved_by_key(analysis, peaks, np.flatnonzero(chosen), key, rows)
+    achieved = roofline_columns_by_key(analysis, peaks, np.flatnonzero(chosen), key, rows)
     return _sums(analysis, keys, selection, {**more, **achieved})
 
 
@@ -177,7 +177,7 @@ def _sums(
     analysis: Analysis,
     keys: Keys,
     selection: Selection,
-    more: Mapping[str, ExtensionArray] = NOTHING_MORE,
+    more: Mapping[str, ExtensionArray] = NO_COLUMNS,
 ) -> pd.DataFrame:
     chosen = selection.shares(analysis, selection.profiled(analysis))
     key, rows = keys.of_share[chosen], len(keys.table)
@@ -192,7 +192,7 @@ def _sums(
             **{name: whole(phases[:, at]) for at, name in enumerate(PHASES)},
             "inclusive_ns": whole(inclusive),
             "fraction": ratio(duration, int(duration.sum())),
-            "steps": repeated(steps, rows, WHOLE),
+            "steps": repeated(steps, rows, INT),
             "per_step_ns": ratio(duration, steps),
             **more,
         }

@@ -32,9 +32,9 @@ _KEYS: Mapping[str, Callable[..., Keys]] = {
     "by_kernel": kernel_keys,
     "by_site": site_keys,
 }
-SUMMING = frozenset(_KEYS)
+SUMMING_TABLES = frozenset(_KEYS)
 """The tables whose rows are sums of shares of launches."""
-TRUST = {
+EVIDENCE_COLUMNS = {
     "site_evidence_ns": "time by the rule that tied the launch to its call site or op",
     "line_evidence_ns": "time by the truth that the source line came from",
     "gaps_ns": "time by the reason why it was not led further",
@@ -42,7 +42,7 @@ TRUST = {
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class RowEvidence:
     """What the time of one row rests on: each of ``TRUST``, of the time of which it is known."""
 
     site_evidence_ns: dict[str, int] = field(default_factory=dict)
@@ -50,13 +50,13 @@ class Trust:
     gaps_ns: dict[str, int] = field(default_factory=dict)
 
 
-def trust_of_rows(
+def evidence_of_rows(
     analyses: Sequence[Analysis],
     name: str,
     identity: Sequence[str],
     *arguments: Any,
     **filters: Unpack[Filters],
-) -> dict[Identity, Trust] | None:
+) -> dict[Identity, RowEvidence] | None:
     """Return what the rows of a summing table rest on, of several ranks together.
 
     Args:
@@ -71,14 +71,14 @@ def trust_of_rows(
     """
     if name not in _KEYS:
         return None
-    told: dict[Identity, Trust] = {}
+    totals: dict[Identity, RowEvidence] = {}
     for analysis in analyses:
-        _add(told, analysis, _KEYS[name](analysis, *arguments), identity, Selection(**filters))
-    return told
+        _add(totals, analysis, _KEYS[name](analysis, *arguments), identity, Selection(**filters))
+    return totals
 
 
 def _add(
-    told: dict[Identity, Trust],
+    totals: dict[Identity, RowEvidence],
     analysis: Analysis,
     keys: Keys,
     identity: Sequence[str],
@@ -97,7 +97,7 @@ def _add(
     for column, (code, words) in texts.items():
         for row, at, time in _summed(key, code.astype(np.int64), duration):
             if words[at]:
-                of_row = getattr(told.setdefault(rows[row], Trust()), column)
+                of_row = getattr(totals.setdefault(rows[row], RowEvidence()), column)
                 of_row[words[at]] = of_row.get(words[at], 0) + time
 
 

@@ -9,19 +9,19 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE, Dtype, frame, gather, repeated
+from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, INT, Dtype, frame, gather, repeated
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import Analysis
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 from profiler_ext.rooflines.utilisation import Utilisation, utilisation_by_step
 
 _COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
-    "wall_ns": (WHOLE, lambda found: found.wall_ns),
-    "est_flops": (WHOLE, lambda found: found.flops),
-    "unit": (TEXT, lambda found: found.by_unit[0][0]),
-    "mfu": (REAL, lambda found: found.mfu),
-    "known_fraction": (REAL, lambda found: found.known_fraction),
-    "counted_fraction": (REAL, lambda found: found.counted_fraction),
+    "wall_ns": (INT, lambda by_step: by_step.wall_ns),
+    "est_flops": (INT, lambda by_step: by_step.flops),
+    "unit": (TEXT, lambda by_step: by_step.by_unit[0][0]),
+    "mfu": (FLOAT, lambda by_step: by_step.mfu),
+    "known_fraction": (FLOAT, lambda by_step: by_step.known_fraction),
+    "counted_fraction": (FLOAT, lambda by_step: by_step.counted_fraction),
 }
 
 
@@ -49,13 +49,13 @@ def utilisation(
     numbers = dict.fromkeys(each.number for each in analysis.steps)
     chosen = [number for number in numbers if selection.step in (None, number)]
     chosen = chosen if selection.has_rank_of(analysis) else []
-    found = utilisation_by_step(analysis, chosen, peaks)
+    by_step = utilisation_by_step(analysis, chosen, peaks)
     every = np.arange(len(chosen))
     columns: dict[str, ExtensionArray] = {
-        "rank": repeated(analysis.recording.settings.rank, len(chosen), WHOLE),
-        "step": gather(chosen, every, WHOLE),
+        "rank": repeated(analysis.recording.settings.rank, len(chosen), INT),
+        "step": gather(chosen, every, INT),
     }
-    for name, (dtype, told) in _COLUMNS.items():
-        values = [None if each is None else told(each) for each in found]
+    for name, (dtype, value_of) in _COLUMNS.items():
+        values = [None if each is None else value_of(each) for each in by_step]
         columns[name] = gather(values, every, dtype)
     return frame(columns)

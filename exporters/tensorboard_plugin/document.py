@@ -14,7 +14,7 @@ import msgspec
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto import source
-from profiler_ext.kineto.checking import TOO_DEEP, OverLimitError, check_amount
+from profiler_ext.kineto.checking import TOO_DEEP, OverLimitError, check_object_count
 from profiler_ext.records.known_types import known
 
 SUFFIX = ".attribution.json.gz"
@@ -102,7 +102,7 @@ class Account(msgspec.Struct, frozen=True):
     duration_ns: int
 
 
-class Found(msgspec.Struct, frozen=True):
+class FindingText(msgspec.Struct, frozen=True):
     """A finding in words.
 
     Attributes:
@@ -120,7 +120,7 @@ class Found(msgspec.Struct, frozen=True):
     remedy: str
 
 
-class First(msgspec.Struct, frozen=True):
+class TopFindings(msgspec.Struct, frozen=True):
     """What to do first.
 
     Attributes:
@@ -130,7 +130,7 @@ class First(msgspec.Struct, frozen=True):
     """
 
     title: str
-    found: tuple[Found, ...]
+    found: tuple[FindingText, ...]
     more: str
 
 
@@ -176,7 +176,7 @@ class Document(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
     files: tuple[Source, ...]
     said: tuple[str, ...] = ()
-    first: First | None = None
+    first: TopFindings | None = None
 
 
 class _Version(msgspec.Struct):
@@ -203,15 +203,15 @@ def read_checked(path: Path) -> bytes:
     text = source.unpacked(path, path.name, "export the session again")
     try:
         _check_version(path, text)
-        check_amount(text)
+        check_object_count(text)
         msgspec.json.decode(text, type=known(Document))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(
             f"{path.name} is no attribution of profiler-ext ({error}); export the session again"
         ) from error
     except (OverLimitError, RecursionError) as error:
-        told = error if isinstance(error, OverLimitError) else TOO_DEEP
-        raise TraceError(f"{path.name} {told}") from error
+        reason = error if isinstance(error, OverLimitError) else TOO_DEEP
+        raise TraceError(f"{path.name} {reason}") from error
     return text
 
 

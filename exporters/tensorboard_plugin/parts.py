@@ -44,16 +44,16 @@ def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
     """Return the number of each share's content, in the order in which launches have new ones."""
     content = numbered([numbers[name] for name in _CONTENT])
     launches, shares = np.unique(launch, return_index=True)
-    of_launch, held = _pairs(launch, content)
+    of_launch, contents = _pairs(launch, content)
     bounds = np.searchsorted(of_launch, np.append(launches, launches[-1] + 1))
-    whole, size = held.tobytes(), held.itemsize
-    texts = [whole[begin:end] for begin, end in pairwise((bounds * size).tolist())]
+    content_bytes, size = contents.tobytes(), contents.itemsize
+    texts = [content_bytes[begin:end] for begin, end in pairwise((bounds * size).tolist())]
     kernels = numbers["kernel"][shares].tolist()
     known: dict[tuple[int, bytes], int] = {}
-    found = np.empty(len(launches), np.int64)
+    fusion_of_launch = np.empty(len(launches), np.int64)
     for at in np.argsort(shares).tolist():
-        found[at] = known.setdefault((kernels[at], texts[at]), len(known))
-    return found[np.searchsorted(launches, launch)]
+        fusion_of_launch[at] = known.setdefault((kernels[at], texts[at]), len(known))
+    return fusion_of_launch[np.searchsorted(launches, launch)]
 
 
 def _summed(

@@ -16,7 +16,7 @@ from werkzeug import wrappers
 
 from profiler_ext.errors import TraceError
 from profiler_ext.exporters.tensorboard_plugin.document import read_checked
-from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_in
+from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_by_name
 
 Application = Callable[..., Any]
 _STATIC = {
@@ -61,7 +61,7 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     @property
     def _files(self) -> dict[str, Path]:
-        return runs_in(self._log_dir) if self._log_dir else {}
+        return runs_by_name(self._log_dir) if self._log_dir else {}
 
     def _runs(self, request: wrappers.Request) -> wrappers.Response:
         problem = None if self._log_dir else _NO_FOLDER

@@ -17,7 +17,7 @@ def has_runs(log_dir: Path) -> bool:
     return next(_files(log_dir), None) is not None
 
 
-def runs_in(log_dir: Path) -> dict[str, Path]:
+def runs_by_name(log_dir: Path) -> dict[str, Path]:
     """Return the files of a log folder by the names of their runs, in order of name."""
     return dict(sorted((_name(log_dir, path), path) for path in _files(log_dir)))
 

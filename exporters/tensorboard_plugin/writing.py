@@ -13,9 +13,9 @@ from profiler_ext.exporters.display_text import labels, ledger_label, short_path
 from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import causes_text, idle_texts
 from profiler_ext.exporters.roofline_texts import roofline_text
-from profiler_ext.exporters.sources import SourceFile, source_files, sources_here
+from profiler_ext.exporters.sources import SourceFile, source_files, local_sources
 from profiler_ext.exporters.table_kinds import BY
-from profiler_ext.exporters.table_texts import led_texts, records
+from profiler_ext.exporters.table_texts import coverage_lines, records
 from profiler_ext.exporters.tables.keys import (
     Keys,
     kernel_keys,
@@ -38,7 +38,7 @@ from profiler_ext.exporters.tensorboard_plugin.document import (
     Tables,
     encoded,
 )
-from profiler_ext.exporters.tensorboard_plugin.first import first_of
+from profiler_ext.exporters.tensorboard_plugin.first import top_findings
 from profiler_ext.exporters.tensorboard_plugin.parts import fusions_and_parts
 from profiler_ext.files.writing import replacing
 from profiler_ext.findings import find
@@ -70,11 +70,11 @@ def write_attribution(
     """
     path = log_dir / f"{worker}{SUFFIX}"
     with replacing(path) as file:
-        file.write(encoded(document_of(analysis, roots)))
+        file.write(encoded(make_document(analysis, roots)))
     return path
 
 
-def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
+def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
     """Return what the view shows of an analysis; ``roots`` are for source files.
 
     Args:
@@ -84,7 +84,7 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
     tables = {by: _Table.of(analysis, by) for by in _SHOWN}
     files = _timed_files(analysis, tables["line"], roots)
     number_of = {file.path: number for number, file in enumerate(files)}
-    fusions, parts = _made_of(analysis, tables)
+    fusions, parts = _fusions_and_parts(analysis, tables)
     settings = analysis.recording.settings
     return Document(
         format=FORMAT,
@@ -94,9 +94,9 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
         steps=len(analysis.steps),
         phases=_PHASES,
         ledger=tuple(_accounts(analysis)),
-        first=first_of(find(analysis), settings) if analysis.steps else None,
+        first=top_findings(find(analysis), settings) if analysis.steps else None,
         said=(
-            *led_texts([analysis]),
+            *coverage_lines([analysis]),
             causes_text(analysis),
             *(each.text for each in idle_texts(analysis, _SHOWN_IDLE)),
         ),
@@ -153,7 +153,7 @@ def _timed_files(
     analysis: Analysis, lines: _Table, roots: Iterable[str | Path]
 ) -> list[SourceFile]:
     timed = dict.fromkeys(row["file"] for row in lines.records if row["file"])
-    files = source_files(analysis, sources_here([analysis], roots))
+    files = source_files(analysis, local_sources([analysis], roots))
     return [file for file in files if file.path in timed]
 
 
@@ -162,7 +162,7 @@ def _source(file: SourceFile, settings: Settings) -> Source:
     return Source(printable(short_path(file.path, settings)), printable(file.missing), tuple(lines))
 
 
-def _made_of(
+def _fusions_and_parts(
     analysis: Analysis, tables: Mapping[str, _Table]
 ) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
     shares = analysis.shares

@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 from profiler_ext.attribution.alignment.aligner import Aligner
 from profiler_ext.attribution.alignment.invocations import Invocation, identify
-from profiler_ext.attribution.alignment.learning import settled_kernels
-from profiler_ext.attribution.alignment.replays import without_doubts
+from profiler_ext.attribution.alignment.learning import confirmed_kernels
+from profiler_ext.attribution.alignment.replays import drop_unconfirmed
 from profiler_ext.attribution.alignment.verification import StreamOrder
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.calls.graph_calls import find_calls
 from profiler_ext.attribution.communication import find_communication
 from profiler_ext.attribution.cpu_places import CpuPlaces
 from profiler_ext.attribution.idle.idle_time import find_idle
-from profiler_ext.attribution.idle.wait_lines import find_wait_lines
-from profiler_ext.attribution.ledger import busy_spans, keep_ledger
+from profiler_ext.attribution.idle.wait_lines import find_wait_places
+from profiler_ext.attribution.ledger import busy_spans, break_down_steps
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.attribution.places.modules import modules_of_joints
+from profiler_ext.attribution.places.modules import modules_of_joint_graphs
 from profiler_ext.attribution.places.nested_calls import with_callers
 from profiler_ext.attribution.places.places import PlaceTable
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, find_launches
@@ -26,10 +26,10 @@ from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, mas
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.attribution.verdicts.called_at import with_call_lines
-from profiler_ext.attribution.verdicts.compiled import CompiledJudge
-from profiler_ext.attribution.verdicts.eager import EagerJudge
+from profiler_ext.attribution.verdicts.compiled import CompiledAttributor
+from profiler_ext.attribution.verdicts.eager import EagerAttributor
 from profiler_ext.attribution.verdicts.forward_launches import forward_launches
-from profiler_ext.attribution.verdicts.verdicts import VerdictTable, main_phases, main_places
+from profiler_ext.attribution.verdicts.verdicts import LaunchTable, main_phases, main_places
 from profiler_ext.kineto import classify
 from profiler_ext.records import (
     Analysis,
@@ -65,26 +65,26 @@ def attribute(recording: Recording) -> Analysis:
     nesting = nest(events)
     enqueued = find_launches(events, nesting)
     steps = find_steps(events, nesting, enqueued, recording.settings.first_step_ns)
-    led = _led_back(recording, nesting, enqueued, steps)
-    launches = led.launches
+    attributed = _attribute_launches(recording, nesting, enqueued, steps)
+    launches = attributed.launches
     busy = busy_spans(launches)
     cpu_places = CpuPlaces(recording, nesting, enqueued)
-    wait_lines = find_wait_lines(events, nesting, enqueued, led.main_place, led.places)
+    wait_lines = find_wait_places(events, nesting, enqueued, attributed.main_place, attributed.places)
     return Analysis(
         recording=recording,
         steps=steps,
         launches=launches,
-        places=led.places,
-        shares=led.shares,
+        places=attributed.places,
+        shares=attributed.shares,
         communication=find_communication(recording.trace, launches, busy, nesting, enqueued),
         idle=find_idle(events, nesting, enqueued, cpu_places, wait_lines, busy, steps),
-        ledger=keep_ledger(launches, led.corrected, busy, steps),
+        ledger=break_down_steps(launches, attributed.corrected, busy, steps),
         notes=notes_on(recording, launches),
-        library_kernels=led.library_kernels,
+        library_kernels=attributed.library_kernels,
     )
 
 
-class _LedBack(NamedTuple):
+class _Attributed(NamedTuple):
     launches: Launches
     places: tuple[Place, ...]
     shares: Shares
@@ -93,65 +93,65 @@ class _LedBack(NamedTuple):
     library_kernels: _KernelsOfGraphs
 
 
-def _led_back(
+def _attribute_launches(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
-) -> _LedBack:
+) -> _Attributed:
     """Lead the launches back; what encloses each event is let go before their time is shared."""
-    launches, table, places, kernels = _judged(recording, nesting, enqueued, steps)
-    main = main_places(table.verdicts, places)
-    return _LedBack(
+    launches, table, places, kernels = _launches_and_places(recording, nesting, enqueued, steps)
+    main = main_places(table.distinct, places)
+    return _Attributed(
         launches,
         places,
         table.shares(launches.duration_ns),
-        table.spread_rows([verdict.main_place for verdict in table.verdicts]),
+        table.spread_rows([outcome.main_place for outcome in table.distinct]),
         table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1,
         kernels,
     )
 
 
-def _judged(
+def _launches_and_places(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
-) -> tuple[Launches, VerdictTable, tuple[Place, ...], _KernelsOfGraphs]:
+) -> tuple[Launches, LaunchTable, tuple[Place, ...], _KernelsOfGraphs]:
     """Return the launches with their verdicts, all places, and what kernels of libraries are."""
     events = recording.trace.events
-    enclosing = EnclosingRanges(events, nesting, _called(recording.settings))
+    enclosing = EnclosingRanges(events, nesting, _called_modules(recording.settings))
     calls = find_calls(enclosing, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
-    invocations = without_doubts(identify(calls, recording.graphs, aligner), aligner, order)
+    invocations = drop_unconfirmed(identify(calls, recording.graphs, aligner), aligner, order)
     called = [
         (recording.graphs[each.graph], each.call.context.module)
         for each in invocations
         if each.graph is not None
     ]
-    places = PlaceTable(recording.graphs, recording.settings, modules_of_joints(called))
+    places = PlaceTable(recording.graphs, recording.settings, modules_of_joint_graphs(called))
     invocations = with_callers(invocations, recording.graphs, places)
-    table, forward = _judge(recording, enclosing, enqueued, order, places, invocations)
+    table, forward = _attribute_all(recording, enclosing, enqueued, order, places, invocations)
     launches = _launches(
         enclosing, enqueued, table, places.places, forward, steps_of(enqueued, steps)
     )
-    return launches, table, places.places, settled_kernels(invocations, recording.graphs)
+    return launches, table, places.places, confirmed_kernels(invocations, recording.graphs)
 
 
-def _called(settings: Settings) -> dict[int, ModuleFrame | PartModules]:
+def _called_modules(settings: Settings) -> dict[int, ModuleFrame | PartModules]:
     return {**dict(settings.called_modules), **dict(settings.called_parts)}
 
 
-def _judge(
+def _attribute_all(
     recording: Recording,
     enclosing: EnclosingRanges,
     enqueued: EnqueuedLaunches,
     order: StreamOrder,
     places: PlaceTable,
     invocations: Sequence[Invocation],
-) -> tuple[VerdictTable, Ints]:
+) -> tuple[LaunchTable, Ints]:
     """Give every launch its verdict, in graph calls first; and eager backward its forward."""
-    table = VerdictTable(len(enqueued))
-    compiled = CompiledJudge(enclosing.events, enqueued, order, recording.graphs, places, table)
-    eager = EagerJudge(enclosing, enqueued, places, table, recording)
+    table = LaunchTable(len(enqueued))
+    compiled = CompiledAttributor(enclosing.events, enqueued, order, recording.graphs, places, table)
+    eager = EagerAttributor(enclosing, enqueued, places, table, recording)
     for invocation in with_call_lines(invocations, places, eager.lines):
-        compiled.judge(invocation)
-    eager.judge(table.undecided)
+        compiled.attribute_launches(invocation)
+    eager.attribute_launches(table.unassigned)
     duration = enclosing.events.duration_ns[enqueued.event]
     return table, forward_launches(eager.forward, enclosing.nesting, enqueued, duration)
 
@@ -159,34 +159,34 @@ def _judge(
 def _launches(
     enclosing: EnclosingRanges,
     enqueued: EnqueuedLaunches,
-    table: VerdictTable,
+    table: LaunchTable,
     places: tuple[Place, ...],
     forward: Ints,
     step: Ints,
 ) -> Launches:
-    events, rows, verdicts = enclosing.events, enqueued.event, table.verdicts
-    main = main_places(verdicts, places)
+    events, rows, distinct = enclosing.events, enqueued.event, table.distinct
+    main = main_places(distinct, places)
     ops = enclosing.nesting.nearest(flag_rows(events.category, classify.is_op))
     return Launches(
         event=rows,
         step=masked(step),
         name=Interned(events.name.codes[rows], events.name.strings),
-        kernel=table.spread([verdict.kernel for verdict in verdicts]),
-        kind=table.spread([verdict.kind for verdict in verdicts]),
-        scope=table.spread([_SCOPES[verdict.in_graph] for verdict in verdicts]),
+        kernel=table.spread([outcome.kernel for outcome in distinct]),
+        kind=table.spread([outcome.kind for outcome in distinct]),
+        scope=table.spread([_SCOPES[outcome.in_graph] for outcome in distinct]),
         device=events.device[rows].filled(0),
         stream=events.stream[rows],
         start_ns=events.start_ns[rows],
         duration_ns=events.duration_ns[rows],
-        phase=table.spread(main_phases(verdicts, places)),
-        graph=masked(table.spread_rows([verdict.graph for verdict in verdicts])),
-        call_site=masked(table.spread_rows([verdict.call_site for verdict in verdicts])),
+        phase=table.spread(main_phases(distinct, places)),
+        graph=masked(table.spread_rows([outcome.graph for outcome in distinct])),
+        call_site=masked(table.spread_rows([outcome.call_site for outcome in distinct])),
         op_event=masked(take(ops, enqueued.cpu, NO_ROW)),
         forward=masked(forward),
         correlation=events.correlation[rows],
         external_id=events.external_id[rows],
         level=table.spread([place.level for place in main]),
-        evidence=table.spread([verdict.evidence for verdict in verdicts]),
+        evidence=table.spread([outcome.evidence for outcome in distinct]),
         mechanism=table.spread([place.mechanism or "" for place in main]),
         gap=table.spread([place.gap or "" for place in main]),
     )

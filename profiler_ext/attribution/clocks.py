@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from profiler_ext.attribution.collectives import ends_ns, numbered_alike
+from profiler_ext.attribution.collectives import ends_ns, shared_ids
 from profiler_ext.records import Analysis, RankCollectives
 
 _BASE_KEY = "baseTimeNanoseconds"
@@ -34,7 +34,7 @@ class Clock:
     collectives: int
 
 
-def set_clocks(ranks: Sequence[RankCollectives]) -> tuple[Clock, ...]:
+def align_clocks(ranks: Sequence[RankCollectives]) -> tuple[Clock, ...]:
     """Find what to add to the clock of each rank.
 
     Args:
@@ -45,17 +45,17 @@ def set_clocks(ranks: Sequence[RankCollectives]) -> tuple[Clock, ...]:
     """
     if not ranks:
         return ()
-    moments = _Moments(ranks)
+    shared_ends = _SharedEnds(ranks)
     clocks = {0: Clock(ranks[0].rank, 0, 0)}
-    moments.add(0, 0)
-    while (nearest := moments.most_shared()) is not None:
-        shared = moments.differences(nearest)
-        clocks[nearest] = Clock(ranks[nearest].rank, round(median(shared)), len(shared))
-        moments.add(nearest, clocks[nearest].shift_ns)
+    shared_ends.add(0, 0)
+    while (best_rank := shared_ends.most_shared()) is not None:
+        shared = shared_ends.differences(best_rank)
+        clocks[best_rank] = Clock(ranks[best_rank].rank, round(median(shared)), len(shared))
+        shared_ends.add(best_rank, clocks[best_rank].shift_ns)
     return tuple(clocks.get(at, Clock(each.rank, 0, 0)) for at, each in enumerate(ranks))
 
 
-def on_clock(analysis: Analysis, shift_ns: int) -> Analysis:
+def with_clock_shift(analysis: Analysis, shift_ns: int) -> Analysis:
     """Return the analysis of a rank whose clock is moved.
 
     Args:
@@ -71,7 +71,7 @@ def on_clock(analysis: Analysis, shift_ns: int) -> Analysis:
     return replace(analysis, recording=replace(analysis.recording, trace=moved))
 
 
-class _Moments:
+class _SharedEnds:
     """When collectives ended on a clock that is set, and how many of them each other rank shares.
 
     How many is counted up as collectives become known, so that all ranks take time in proportion
@@ -79,15 +79,15 @@ class _Moments:
     """
 
     def __init__(self, ranks: Sequence[RankCollectives]) -> None:
-        self._numbers = numbered_alike(ranks)
+        self._numbers = shared_ids(ranks)
         self._ends_ns = [ends_ns(each) for each in ranks]
         count = max((int(own.max()) + 1 for own in self._numbers if len(own)), default=0)
-        self._moment_ns = np.zeros(count, dtype=np.int64)
+        self._end_ns = np.zeros(count, dtype=np.int64)
         self._is_known = np.zeros(count, dtype=np.bool_)
         every = np.concatenate(self._numbers)
         of_rank = np.repeat(np.arange(len(ranks)), [len(own) for own in self._numbers])
         order = np.argsort(every, kind="stable")
-        self._whose = of_rank[order]
+        self._ranks_of = of_rank[order]
         self._begins = np.searchsorted(every[order], np.arange(count + 1))
         self._shared = np.zeros(len(ranks), dtype=np.int64)
         self._is_set = np.zeros(len(ranks), dtype=np.bool_)
@@ -103,7 +103,7 @@ class _Moments:
         numbers = self._numbers[rank]
         known = self._is_known[numbers]
         differences: list[int] = (
-            self._moment_ns[numbers[known]] - self._ends_ns[rank][known]
+            self._end_ns[numbers[known]] - self._ends_ns[rank][known]
         ).tolist()
         return differences
 
@@ -111,9 +111,9 @@ class _Moments:
         """Note the ends of a rank's collectives that are not known yet."""
         numbers = self._numbers[rank]
         new = ~self._is_known[numbers]
-        self._moment_ns[numbers[new]] = self._ends_ns[rank][new] + shift_ns
+        self._end_ns[numbers[new]] = self._ends_ns[rank][new] + shift_ns
         self._is_known[numbers[new]] = True
         self._is_set[rank] = True
         for number in numbers[new].tolist():
-            whose = self._whose[self._begins[number] : self._begins[number + 1]]
-            self._shared[whose] += 1
+            rank_indices = self._ranks_of[self._begins[number] : self._begins[number + 1]]
+            self._shared[rank_indices] += 1

@@ -19,13 +19,13 @@ from profiler_ext.attribution.trace.lookups import intern
 from profiler_ext.kineto.collectives import Collective, collective_of
 from profiler_ext.records import Analysis, Codes, Ints, LaunchKind, RankCollectives
 
-_NUMBERED, _NOT_TOLD = -1, -1
+_NUMBERED, _UNKNOWN = -1, -1
 _Key = tuple[str, str, int, int]
 """Group, what, number and step."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _SyncCollective:
     """A collective on this rank: how many ranks its group has, and its launches."""
 
     ranks: int
@@ -38,11 +38,11 @@ def collectives_of(analysis: Analysis) -> RankCollectives:
     Args:
         analysis: what attribution found on that rank.
     """
-    found = _left_together(analysis)
-    group, what, number, step = zip(*found, strict=True) if found else ((), (), (), ())
+    collectives_by_key = _synchronizing(analysis)
+    group, what, number, step = zip(*collectives_by_key, strict=True) if collectives_by_key else ((), (), (), ())
     launches, base_ns = analysis.launches, analysis.recording.trace.base_ns
-    rows = np.array([row for left in found.values() for row in left.launches], dtype=np.int64)
-    counts = [len(left.launches) for left in found.values()]
+    rows = np.array([row for collective_launches in collectives_by_key.values() for row in collective_launches.launches], dtype=np.int64)
+    counts = [len(collective_launches.launches) for collective_launches in collectives_by_key.values()]
     exposed_launch, exposed_start_ns, exposed_end_ns = _exposed(analysis, rows)
     return RankCollectives(
         rank=analysis.recording.settings.rank,
@@ -50,9 +50,9 @@ def collectives_of(analysis: Analysis) -> RankCollectives:
         what=intern(what),
         number=np.array(number, dtype=np.int64),
         step=np.array(step, dtype=np.int32),
-        ranks=np.array([left.ranks for left in found.values()], dtype=np.int32),
+        ranks=np.array([collective_launches.ranks for collective_launches in collectives_by_key.values()], dtype=np.int32),
         launch=rows,
-        launch_collective=np.repeat(np.arange(len(found), dtype=np.int32), counts),
+        launch_collective=np.repeat(np.arange(len(collectives_by_key), dtype=np.int32), counts),
         launch_device=launches.device[rows].astype(np.int32),
         launch_start_ns=launches.start_ns[rows] + base_ns,
         launch_duration_ns=launches.duration_ns[rows],
@@ -80,7 +80,7 @@ def shifted(collectives: RankCollectives, shift_ns: int) -> RankCollectives:
     )
 
 
-def numbered_alike(ranks: Sequence[RankCollectives]) -> list[Ints]:
+def shared_ids(ranks: Sequence[RankCollectives]) -> list[Ints]:
     """Return for each rank a number for each of its collectives, the same on all ranks.
 
     Args:
@@ -132,28 +132,28 @@ def _keys(collectives: RankCollectives) -> Sequence[_Key]:
     )
 
 
-def _left_together(analysis: Analysis) -> dict[_Key, _Left]:
+def _synchronizing(analysis: Analysis) -> dict[_Key, _SyncCollective]:
     trace, launches = analysis.recording.trace, analysis.launches
-    found: dict[_Key, _Left] = {}
+    collectives_by_key: dict[_Key, _SyncCollective] = {}
     unnumbered = defaultdict[tuple[str, int], list[tuple[Collective, int]]](list)
     for launch in np.flatnonzero(launches.kind.where(LaunchKind.COMMUNICATION)).tolist():
         collective = collective_of(trace, launches, launch)
-        if collective is None or not collective.is_left_together:
+        if collective is None or not collective.is_synchronizing:
             continue
         if collective.sequence is not None:
             key = (_group(collective), collective.name, collective.sequence, _NUMBERED)
-            found.setdefault(key, _Left(_ranks(collective), [])).launches.append(launch)
+            collectives_by_key.setdefault(key, _SyncCollective(_ranks(collective), [])).launches.append(launch)
         elif (step := launches.step[launch]) is not np.ma.masked:
             unnumbered[_group(collective), int(step)].append((collective, launch))
-    return found | _by_place(unnumbered)
+    return collectives_by_key | _by_order(unnumbered)
 
 
-def _by_place(
+def _by_order(
     unnumbered: dict[tuple[str, int], list[tuple[Collective, int]]],
-) -> dict[_Key, _Left]:
+) -> dict[_Key, _SyncCollective]:
     """Name collectives by their place among those of a group in a step, and by all of these."""
     return {
-        (group, digest, place, step): _Left(_ranks(collective), [launch])
+        (group, digest, place, step): _SyncCollective(_ranks(collective), [launch])
         for (group, step), each in unnumbered.items()
         for digest in (_digest([collective for collective, _ in each]),)
         for place, (collective, launch) in enumerate(each)
@@ -161,8 +161,8 @@ def _by_place(
 
 
 def _digest(collectives: Sequence[Collective]) -> str:
-    told = msgspec.json.encode([(each.name, each.elements) for each in collectives])
-    return hashlib.blake2b(told, digest_size=16).hexdigest()
+    encoded = msgspec.json.encode([(each.name, each.elements) for each in collectives])
+    return hashlib.blake2b(encoded, digest_size=16).hexdigest()
 
 
 def _group(collective: Collective) -> str:
@@ -171,7 +171,7 @@ def _group(collective: Collective) -> str:
 
 
 def _ranks(collective: Collective) -> int:
-    return _NOT_TOLD if collective.ranks is None else collective.ranks
+    return _UNKNOWN if collective.ranks is None else collective.ranks
 
 
 def _exposed(analysis: Analysis, rows: Ints) -> tuple[Codes, Ints, Ints]:

@@ -66,8 +66,8 @@ def _names(
     events: Events, launches: Launches, rows: Ints, nesting: Nesting, enqueued: EnqueuedLaunches
 ) -> list[str]:
     """Return what each does, as the range around its call or else its kernel's name says."""
-    said = nesting.nearest(flag_rows(events.name, lambda name: op_collective(name) != ""))
-    ranges = take(said, enqueued.cpu[rows], NO_ROW).tolist()
+    ranges_of_op = nesting.nearest(flag_rows(events.name, lambda name: op_collective(name) != ""))
+    ranges = take(ranges_of_op, enqueued.cpu[rows], NO_ROW).tolist()
     return [
         collective_name(launches.name[row], "" if at == NO_ROW else events.name[at])
         for row, at in zip(rows.tolist(), ranges, strict=True)

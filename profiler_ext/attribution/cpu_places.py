@@ -13,7 +13,7 @@ from profiler_ext.attribution.positions.threads import changes_of
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.attribution.verdicts.eager_line import why_none
+from profiler_ext.attribution.verdicts.eager_line import missing_lines_reason
 from profiler_ext.kineto import classify
 from profiler_ext.records import (
     EagerEvidence,
@@ -49,10 +49,10 @@ class CpuPlaces:
         if lines is not None:
             clock = watch_clock(recording.trace.events, lines.clock)
         if lines is None or clock is None:
-            self._codes = np.array([self._number(Place(gap=_why_none(recording)))])
+            self._codes = np.array([self._number(Place(gap=_missing_reason(recording)))])
             return
         times, positions = changes_of(lines, clock, _system_id(recording, self.thread))
-        codes = self._codes_of(positions, lines, _after(recording))
+        codes = self._codes_of(positions, lines, _reason_after_end(recording))
         self._times_ns, self._codes = _without_repeats(np.maximum.accumulate(times), codes)
 
     @property
@@ -89,21 +89,21 @@ class CpuPlaces:
 
     def _place(self, stacks: Stacks, position: int) -> Place:
         """Return the place of a position: its line and module, or why there is no line."""
-        standing = stacks.standing(position)
+        state = stacks.state(position)
         place = Place()
-        if standing.module is not None:
-            path, class_name = standing.module.path, standing.module.class_name
+        if state.module is not None:
+            path, class_name = state.module.path, state.module.class_name
             place = Place(module=path, module_class=class_name)
-        if not standing.is_line_known:
+        if not state.is_line_known:
             return replace(place, gap=GapReason.LINE_OF_HOT_CODE)
-        if not standing.stack:
+        if not state.stack:
             return replace(place, gap=GapReason.NO_LINE_RAN)
-        place = self._roots.with_line(place, standing.stack)
+        place = self._roots.with_line(place, state.stack)
         if place.line is None:
             return replace(place, gap=GapReason.NO_SOURCE_LINE)
         return replace(
             place,
-            stack=standing.stack,
+            stack=state.stack,
             level=Level.LINE,
             evidence=EagerEvidence.RAN,
         )
@@ -117,14 +117,14 @@ def _without_repeats(times: Ints, codes: Ints) -> tuple[Ints, Ints]:
     return times[changes], np.append(codes[:1], codes[1:][changes])
 
 
-def _why_none(recording: Recording) -> GapReason:
+def _missing_reason(recording: Recording) -> GapReason:
     """Return why no line is known; where lines were recorded, their clock is not in the trace."""
     if recording.python is not None:
         return GapReason.LINES_FAILED
-    return why_none(recording.gaps) or GapReason.LINES_NOT_RECORDED
+    return missing_lines_reason(recording.gaps) or GapReason.LINES_NOT_RECORDED
 
 
-def _after(recording: Recording) -> GapReason:
+def _reason_after_end(recording: Recording) -> GapReason:
     """Return why no line is known when the watch had ended."""
     is_full = any(gap.reason == GapReason.LINES_FULL for gap in recording.gaps)
     return GapReason.LINES_FULL if is_full else GapReason.LINES_ENDED

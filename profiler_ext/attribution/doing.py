@@ -38,7 +38,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TimeQuery:
     """What is asked of a rank: what a device did in some windows of its wall clock."""
 
     device: int
@@ -80,7 +80,7 @@ class _Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class DeviceTimeline:
     """What the devices of a rank that run collectives did.
 
     Attributes:
@@ -93,69 +93,69 @@ class Doing:
     places: tuple[Place, ...]
     timelines: Mapping[int, _Timeline]
 
-    def spent(self, asked: Asked) -> Spent:
+    def spent(self, query: TimeQuery) -> Spent:
         """Return what a device did in some windows.
 
         Args:
             asked: the device and the windows.
         """
-        timeline = self.timelines[asked.device]
-        start_ns, end_ns = np.array(asked.windows, dtype=np.int64).reshape(-1, 2).T
+        timeline = self.timelines[query.device]
+        start_ns, end_ns = np.array(query.windows, dtype=np.int64).reshape(-1, 2).T
         cuts = cut_at(timeline.times_ns, start_ns, end_ns)
         both = np.stack([timeline.activity[cuts.segment], timeline.place[cuts.segment]])
-        pairs, whose = np.unique(both, axis=1, return_inverse=True)
+        pairs, pair_index = np.unique(both, axis=1, return_inverse=True)
         sums = np.zeros(pairs.shape[1], dtype=np.int64)
-        np.add.at(sums, whose.reshape(-1), cuts.duration_ns)
+        np.add.at(sums, pair_index.reshape(-1), cuts.duration_ns)
         return Spent(tuple(zip(*pairs.tolist(), sums.tolist(), strict=True)))
 
 
-def doing_of(analysis: Analysis) -> Doing:
+def device_timeline(analysis: Analysis) -> DeviceTimeline:
     """Return what the devices of a rank that run collectives did.
 
     Args:
         analysis: what attribution found on that rank.
     """
     communicating = set(analysis.launches.device[analysis.communication.launch].tolist())
-    words = (*analysis.idle.cause.strings, IdleCause.OUTSIDE_STEPS.value, "")
+    cause_names = (*analysis.idle.cause.strings, IdleCause.OUTSIDE_STEPS.value, "")
     places = places_of(analysis)
     indices: dict[Activity, int] = {}
     timelines = {}
     for busy in busy_spans(analysis.launches):
         if busy.device not in communicating:
             continue
-        times_ns, cause, place = _laid_out(analysis, busy)
-        pairs, whose = np.unique(np.stack([cause, place]), axis=1, return_inverse=True)
-        found = [
-            indices.setdefault(_activity(words[cause], places[place]), len(indices))
+        times_ns, cause, place = _timeline_columns(analysis, busy)
+        pairs, pair_index = np.unique(np.stack([cause, place]), axis=1, return_inverse=True)
+        activity_indices = [
+            indices.setdefault(_activity(cause_names[cause], places[place]), len(indices))
             for cause, place in zip(*pairs.tolist(), strict=True)
         ]
-        activity = np.array(found, dtype=np.int32)[whose.reshape(-1)]
+        activity = np.array(activity_indices, dtype=np.int32)[pair_index.reshape(-1)]
         times_ns = times_ns + analysis.recording.trace.base_ns
         timelines[busy.device] = _Timeline(times_ns, activity, place.astype(np.int32))
-    return Doing(tuple(indices), places, timelines)
+    return DeviceTimeline(tuple(indices), places, timelines)
 
 
-def compact(doing: Doing) -> Doing:
+def compact(device_activity: DeviceTimeline) -> DeviceTimeline:
     """Return it with the places that it points at alone, and of these what tells where they are.
 
     Args:
         doing: what the devices of a rank did.
     """
-    used = np.unique(np.concatenate([np.empty(0, np.int32), *_places(doing)]))
-    at = np.zeros(len(doing.places), dtype=np.int32)
+    used = np.unique(np.concatenate([np.empty(0, np.int32), *_places(device_activity)]))
+    at = np.zeros(len(device_activity.places), dtype=np.int32)
     at[used] = np.arange(len(used))
-    return Doing(
-        doing.activities,
-        tuple(replace(doing.places[place], stack=()) for place in used.tolist()),
+    return DeviceTimeline(
+        device_activity.activities,
+        tuple(replace(device_activity.places[place], stack=()) for place in used.tolist()),
         {
             device: replace(timeline, place=at[timeline.place])
-            for device, timeline in doing.timelines.items()
+            for device, timeline in device_activity.timelines.items()
         },
     )
 
 
-def _places(doing: Doing) -> Iterable[Codes]:
-    return (timeline.place for timeline in doing.timelines.values())
+def _places(device_activity: DeviceTimeline) -> Iterable[Codes]:
+    return (timeline.place for timeline in device_activity.timelines.values())
 
 
 def _activity(cause: str, place: Place) -> Activity:
@@ -167,15 +167,15 @@ def places_of(analysis: Analysis) -> tuple[Place, ...]:
     return (*analysis.places, *analysis.idle.places, Place())
 
 
-def _laid_out(analysis: Analysis, busy: BusySpans) -> tuple[Ints, Ints, Ints]:
+def _timeline_columns(analysis: Analysis, busy: BusySpans) -> tuple[Ints, Ints, Ints]:
     """Return when what a device does changes, and the cause and the place from then on."""
-    shown = np.flatnonzero(busy.end_ns > busy.start_ns)
+    nonempty = np.flatnonzero(busy.end_ns > busy.start_ns)
     idle = analysis.idle
     own = np.flatnonzero(idle.device == busy.device)
-    starts = np.append(busy.start_ns[shown], idle.start_ns[own])
-    ends = np.append(busy.end_ns[shown], (idle.start_ns + idle.duration_ns)[own])
-    cause = np.append(np.full(len(shown), _RUNNING), idle.cause.codes[own])
-    place = np.append(_main_places(analysis)[busy.launch[shown]], _of_idle(analysis, own))
+    starts = np.append(busy.start_ns[nonempty], idle.start_ns[own])
+    ends = np.append(busy.end_ns[nonempty], (idle.start_ns + idle.duration_ns)[own])
+    cause = np.append(np.full(len(nonempty), _RUNNING), idle.cause.codes[own])
+    place = np.append(_main_places(analysis)[busy.launch[nonempty]], _of_idle(analysis, own))
     order = np.argsort(starts, kind="stable")
     spans = starts[order], ends[order], cause[order], place[order]
     return _with_gaps(*spans, len(places_of(analysis)) - 1)

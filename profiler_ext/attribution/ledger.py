@@ -19,8 +19,8 @@ from profiler_ext.records import (
     Ints,
     Launches,
     LaunchKind,
-    LedgerCategory,
-    LedgerLine,
+    BreakdownCategory,
+    BreakdownRow,
     Level,
     Scope,
     Step,
@@ -57,12 +57,12 @@ def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
     return tuple(_busy(launches, device) for device in devices)
 
 
-def keep_ledger(
+def break_down_steps(
     launches: Launches,
     corrected: Flags,
     busy: Sequence[BusySpans],
     steps: Sequence[Step],
-) -> tuple[LedgerLine, ...]:
+) -> tuple[BreakdownRow, ...]:
     """Account for the wall time of each step on each device.
 
     Args:
@@ -74,10 +74,10 @@ def keep_ledger(
     Returns:
         The lines; those of one step and device add up to the step's wall time.
     """
-    codes, known = _categories(launches, corrected)
-    accounts = [_accounts(device, codes, known, steps) for device in busy]
+    codes, category_codes = _categories(launches, corrected)
+    accounts = [_accounts(device, codes, category_codes, steps) for device in busy]
     return tuple(
-        LedgerLine(step.number, device.device, scope, level, category, duration_ns)
+        BreakdownRow(step.number, device.device, scope, level, category, duration_ns)
         for at, step in enumerate(steps)
         for device, of_steps in zip(busy, accounts, strict=True)
         for (scope, category, level), duration_ns in sorted(of_steps[at].items(), key=_in_order)
@@ -87,8 +87,8 @@ def keep_ledger(
 def _busy(launches: Launches, device: int) -> BusySpans:
     own = launches.device == device
     collective = launches.kind.where(LaunchKind.COMMUNICATION)
-    work, start, end = _in_turn(launches, np.flatnonzero(own & ~collective))
-    rows, begins, ends = _in_turn(launches, np.flatnonzero(own & collective))
+    work, start, end = _without_overlaps(launches, np.flatnonzero(own & ~collective))
+    rows, begins, ends = _without_overlaps(launches, np.flatnonzero(own & collective))
     exposed = gaps_between(start, end, begins, ends)
     rows = np.append(work, rows[exposed.window])
     start, end = np.append(start, exposed.start_ns), np.append(end, exposed.end_ns)
@@ -96,7 +96,7 @@ def _busy(launches: Launches, device: int) -> BusySpans:
     return BusySpans(device, rows[order], start[order], end[order])
 
 
-def _in_turn(launches: Launches, rows: Ints) -> tuple[Ints, Ints, Ints]:
+def _without_overlaps(launches: Launches, rows: Ints) -> tuple[Ints, Ints, Ints]:
     """Return launches with what of each no earlier one of them covers."""
     start, end = launches.start_ns[rows], launches.start_ns[rows] + launches.duration_ns[rows]
     covered = np.maximum.accumulate(np.concatenate([start[:1], end]))[:-1]
@@ -119,7 +119,7 @@ def _accounts(
         for at in np.flatnonzero(busy_ns).tolist():
             accounts[at][categories[code]] = int(busy_ns[at])
     for account, idle_ns in zip(accounts, idle.tolist(), strict=True):
-        account[Scope.IDLE, LedgerCategory.IDLE, None] = idle_ns
+        account[Scope.IDLE, BreakdownCategory.IDLE, None] = idle_ns
     return accounts
 
 
@@ -151,12 +151,12 @@ def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
 
 def _categories(launches: Launches, corrected: Flags) -> tuple[Ints, tuple[_Category, ...]]:
     """Return the number of each launch's category, and the categories."""
-    told = (launches.level, launches.gap, launches.kind, launches.scope)
-    of_launch = numbered([*(column.codes for column in told), corrected])
-    known: dict[_Category, int] = {}
-    every = (_category(launches, corrected, row) for row in first_rows(of_launch).tolist())
-    numbers = [known.setdefault(each, len(known)) for each in every]
-    return np.array(numbers, dtype=np.int64)[of_launch], tuple(known)
+    columns = (launches.level, launches.gap, launches.kind, launches.scope)
+    launch_category = numbered([*(column.codes for column in columns), corrected])
+    category_codes: dict[_Category, int] = {}
+    every = (_category(launches, corrected, row) for row in first_rows(launch_category).tolist())
+    numbers = [category_codes.setdefault(each, len(category_codes)) for each in every]
+    return np.array(numbers, dtype=np.int64)[launch_category], tuple(category_codes)
 
 
 def _category(launches: Launches, corrected: Flags, launch: int) -> _Category:
@@ -166,6 +166,6 @@ def _category(launches: Launches, corrected: Flags, launch: int) -> _Category:
     if level == Level.NONE:
         return scope, gap, level
     if level == Level.OP:
-        return scope, gap or LedgerCategory.OP, level
-    category = LedgerCategory.PHASE_CORRECTED if corrected[launch] else LedgerCategory.LINE
+        return scope, gap or BreakdownCategory.OP, level
+    category = BreakdownCategory.PHASE_CORRECTED if corrected[launch] else BreakdownCategory.LINE
     return scope, category, level

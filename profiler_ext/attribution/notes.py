@@ -13,14 +13,14 @@ from profiler_ext.records import CacheState, GapReason, Launches, Recording, Set
 _USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
 
 # The note on the launches says all that the recording's own gap would, or it was asked for.
-_SAID = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
+_REPORTED_ELSEWHERE = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
 
 
-_WORTH_A_NOTE = 0.05
+_NOTE_THRESHOLD = 0.05
 """What of the launches' time is worth a note on a gap that is usual."""
 _AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
 _RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
-_LEFT = {
+_REMAINING_REMEDIES = {
     (GapReason.GRAPH_NOT_CAPTURED, "recompile"): "they were not compiled in this process after it "
     "had imported torch, though that was asked for; please report what compiled them",
     (GapReason.GRAPH_NOT_CAPTURED, "run"): _RECOMPILE,
@@ -39,7 +39,7 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     """
     settings = recording.settings
     notes = [_note(launches, reason, settings) for reason in GapReason]
-    failures = [f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _SAID]
+    failures = [f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _REPORTED_ELSEWHERE]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
     notes += [_clamped_note(recording), *reading_notes(recording, launches)]
@@ -73,11 +73,11 @@ def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | No
     in_steps = ~np.ma.getmaskarray(launches.step)
     rows &= in_steps | ~in_steps.any()
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
-    left = [text for (of, asked), text in _LEFT.items() if of is reason and asked in settings.asked]
-    if reason in _USUAL and time_ns < _WORTH_A_NOTE * int(launches.duration_ns.sum()):
+    remedies = [text for (of, asked), text in _REMAINING_REMEDIES.items() if of is reason and asked in settings.asked]
+    if reason in _USUAL and time_ns < _NOTE_THRESHOLD * int(launches.duration_ns.sum()):
         return None
-    told = f"{reason.meaning}; {left[0] if left else reason.remedy}"
-    return f"{reason}: {count} launches ({time_ns / 1000:.1f} us) {told}." if count else None
+    message = f"{reason.meaning}; {remedies[0] if remedies else reason.remedy}"
+    return f"{reason}: {count} launches ({time_ns / 1000:.1f} us) {message}." if count else None
 
 
 def _unlinked_note(recording: Recording) -> str | None:
@@ -118,22 +118,22 @@ def _unreadable_note(recording: Recording) -> str | None:
     details = _details(recording, GapReason.RECORD_UNREADABLE)
     if not details:
         return None
-    told = f"{len(details)} stored records cannot be read ({_first(details)}); `profiler-ext cache "
+    message = f"{len(details)} stored records cannot be read ({_first(details)}); `profiler-ext cache "
     if "recompile" in recording.settings.asked:
-        return f"{told}list` tells their state."
+        return f"{message}list` tells their state."
     return (
-        f"{told}list` tells their state, and a compile with `profiler-ext run --recompile` "
+        f"{message}list` tells their state, and a compile with `profiler-ext run --recompile` "
         "replaces them."
     )
 
 
 def _code_note(recording: Recording) -> str | None:
     """Say which graphs are known by their generated code alone, and the remedy."""
-    told = [graph for graph in recording.graphs if graph.is_told]
-    if not told:
+    message = [graph for graph in recording.graphs if graph.is_told]
+    if not message:
         return None
     return (
-        f"{len(told)} graphs are known only by what their generated code tells, because the cache "
+        f"{len(message)} graphs are known only by what their generated code tells, because the cache "
         "was filled without capture: library calls that can be of one line only, and no generated "
         f"kernel{'' if 'recompile' in recording.settings.asked else _AGAIN}."
     )

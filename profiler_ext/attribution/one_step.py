@@ -22,7 +22,7 @@ from profiler_ext.records import (
     IdlePieces,
     Interned,
     Ints,
-    Lateness,
+    RankDelay,
     Launches,
     MaskedInts,
     Shares,
@@ -30,8 +30,8 @@ from profiler_ext.records import (
     Trace,
 )
 
-Columns = TypeVar("Columns", Launches, Shares, IdlePieces, Communication, Lateness)
-OfLaunches = TypeVar("OfLaunches", Shares, Communication, Lateness)
+Columns = TypeVar("Columns", Launches, Shares, IdlePieces, Communication, RankDelay)
+LaunchColumns = TypeVar("LaunchColumns", Shares, Communication, RankDelay)
 
 
 def of_step(analysis: Analysis, number: int) -> Analysis:
@@ -62,7 +62,7 @@ def of_step(analysis: Analysis, number: int) -> Analysis:
         shares=_of_launches(analysis.shares, chosen),
         idle=_rows(analysis.idle, analysis.idle.step == number),
         communication=_of_launches(analysis.communication, chosen),
-        lateness=_of_launches(analysis.lateness, chosen),
+        rank_delay=_of_launches(analysis.rank_delay, chosen),
         ledger=tuple(line for line in analysis.ledger if line.step == number),
         notes=notes_on(recording, launches),
     )
@@ -73,12 +73,12 @@ def _events_of(analysis: Analysis, step: Step, chosen: Flags) -> Flags:
     events, launches = analysis.recording.trace.events, analysis.launches
     start, end = _device_window(launches, step, chosen)
     on_device = flag_rows(events.category, _is_on_device)
-    begin = np.where(on_device, start, step.cpu_start_ns)
-    over = np.where(on_device, end, step.cpu_end_ns)
-    kept: Flags = (events.start_ns < over) & (events.end_ns > begin)
-    kept &= ~flag_rows(events.name, lambda name: names.step_number(name) not in (None, step.number))
-    kept[launches.event] = chosen
-    return kept | flag_rows(events.name, names.is_clock_mark)
+    begins_ns = np.where(on_device, start, step.cpu_start_ns)
+    ends_ns = np.where(on_device, end, step.cpu_end_ns)
+    is_kept: Flags = (events.start_ns < ends_ns) & (events.end_ns > begins_ns)
+    is_kept &= ~flag_rows(events.name, lambda name: names.step_number(name) not in (None, step.number))
+    is_kept[launches.event] = chosen
+    return is_kept | flag_rows(events.name, names.is_clock_mark)
 
 
 def _is_on_device(category: str) -> bool:
@@ -100,19 +100,19 @@ def _trace(analysis: Analysis, step: Step, chosen: Flags, events: Flags) -> Trac
 
 def _launches(launches: Launches, chosen: Flags, events: Flags) -> Launches:
     new_event, new_launch = _numbers(events), _numbers(chosen)
-    found = _rows(launches, chosen)
+    selected = _rows(launches, chosen)
     return dataclasses.replace(
-        found,
-        event=new_event[found.event],
-        op_event=_moved(found.op_event, new_event),
-        forward=_moved(found.forward, new_launch),
+        selected,
+        event=new_event[selected.event],
+        op_event=_renumbered(selected.op_event, new_event),
+        forward=_renumbered(selected.forward, new_launch),
     )
 
 
-def _of_launches(columns: OfLaunches, chosen: Flags) -> OfLaunches:
+def _of_launches(columns: LaunchColumns, chosen: Flags) -> LaunchColumns:
     """Return the rows that are of chosen launches, which have other numbers then."""
-    found = _rows(columns, chosen[columns.launch])
-    return dataclasses.replace(found, launch=_numbers(chosen)[found.launch])
+    selected = _rows(columns, chosen[columns.launch])
+    return dataclasses.replace(selected, launch=_numbers(chosen)[selected.launch])
 
 
 def _rows(columns: Columns, chosen: Flags) -> Columns:
@@ -130,5 +130,5 @@ def _numbers(chosen: Flags) -> Ints:
     return np.where(chosen, np.cumsum(chosen) - 1, NO_ROW).astype(np.int64)
 
 
-def _moved(rows: MaskedInts, numbers: Ints) -> MaskedInts:
+def _renumbered(rows: MaskedInts, numbers: Ints) -> MaskedInts:
     return masked(take(numbers, rows.filled(NO_ROW), NO_ROW))

@@ -40,10 +40,10 @@ def _cpu_notes(trace: Trace) -> Iterator[str]:
     listed = ", ".join(dict.fromkeys(filter(None, (device.name for device in trace.devices))))
     if not (count or ranges or listed):
         return
-    told = [f"lists {listed}"] if listed else []
-    told += [f"has {count} calls that launch work"] if count else []
-    told += [f"has {ranges} profiler ranges, whose times are not measured"] if ranges else []
+    parts = [f"lists {listed}"] if listed else []
+    parts += [f"has {count} calls that launch work"] if count else []
+    parts += [f"has {ranges} profiler ranges, whose times are not measured"] if ranges else []
     yield (
-        f"the trace {', '.join(told)}, and has no event of a device: all times are the CPU's. If "
+        f"the trace {', '.join(parts)}, and has no event of a device: all times are the CPU's. If "
         "the program used a device, record it with that device's ProfilerActivity."
     )

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_ext.attribution.collectives import collectives_of
-from profiler_ext.attribution.doing import doing_of
-from profiler_ext.attribution.lateness import Answers, Questions, answers, with_reasons
-from profiler_ext.attribution.meetings import Meetings, Waited
+from profiler_ext.attribution.doing import device_timeline
+from profiler_ext.attribution.lateness import TimeReply, Queries, time_reply, rank_delays
+from profiler_ext.attribution.meetings import MatchedCollectives, Waited
 from profiler_ext.records import Analysis, MaskedInts, RankCollectives
 
 
@@ -24,24 +24,24 @@ def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
         As many; of collectives of which not all ranks are there, nothing is known.
     """
 
-    def ask(questions: Questions) -> Mapping[int, Answers]:
-        return {rank: answers(doing_of(analyses[rank]), own) for rank, own in questions.items()}
+    def query_ranks(queries_by_rank: Queries) -> Mapping[int, TimeReply]:
+        return {rank: time_reply(device_timeline(analyses[rank]), own) for rank, own in queries_by_rank.items()}
 
     ranks = [collectives_of(analysis) for analysis in analyses]
-    meetings = Meetings(ranks, max(each.recording.settings.world_size for each in analyses))
-    reasons = with_reasons(len(ranks), list(meetings.waits()), ask)
+    matched_collectives = MatchedCollectives(ranks, max(each.recording.settings.world_size for each in analyses))
+    reasons = rank_delays(len(ranks), list(matched_collectives.waits()), query_ranks)
     return tuple(
-        replace(_told(analysis, own, meetings.waited(rank)), lateness=reasons[rank])
+        replace(_with_waits(analysis, own, matched_collectives.waited(rank)), rank_delay=reasons[rank])
         for rank, (analysis, own) in enumerate(zip(analyses, ranks, strict=True))
     )
 
 
-def _told(analysis: Analysis, own: RankCollectives, waited: Waited) -> Analysis:
-    found = analysis.communication
-    rows = np.searchsorted(found.launch, own.launch)
-    waiting, late = _masked(len(found)), _masked(len(found))
+def _with_waits(analysis: Analysis, own: RankCollectives, waited: Waited) -> Analysis:
+    launch_communication = analysis.communication
+    rows = np.searchsorted(launch_communication.launch, own.launch)
+    waiting, late = _masked(len(launch_communication)), _masked(len(launch_communication))
     waiting[rows], late[rows] = waited.waiting_ns, waited.late_ns
-    return replace(analysis, communication=replace(found, waiting_ns=waiting, late_ns=late))
+    return replace(analysis, communication=replace(launch_communication, waiting_ns=waiting, late_ns=late))
 
 
 def _masked(count: int) -> MaskedInts:

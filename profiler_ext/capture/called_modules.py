@@ -24,15 +24,15 @@ from typing import Any, Protocol
 
 import torch
 
-from profiler_ext.capture.called_parts import CalledParts
-from profiler_ext.capture.graphs.kept import CalledOn
+from profiler_ext.capture.called_parts import PartCalls
+from profiler_ext.capture.graphs.kept import CallTarget
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.isolation.asking import Ends, Ranges
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import GraphInstance, ModuleFrame, PartModules
 from profiler_ext.torch_compat import compiled_autograd, points, process
-from profiler_ext.torch_compat.calling import KnownCalls, caller, module_of, runs_copies
+from profiler_ext.torch_compat.calling import KnownCalls, caller, module_of, is_compiled_autograd_wrapper
 from profiler_ext.torch_compat.patches import Patch
 
 Called = ModuleFrame | PartModules
@@ -57,7 +57,7 @@ class Graphs(Protocol):
     def graph_of(self, artifact: Any) -> int | None:
         """Return the index of an artifact's graph, where it is known."""
 
-    def called_on(self, graph: int) -> CalledOn | None:
+    def call_target(self, graph: int) -> CallTarget | None:
         """Return what tells the modules of a graph's calls, if not the method that calls."""
 
     def graphs(self) -> tuple[GraphInstance, ...]:
@@ -81,12 +81,12 @@ class CalledModules:
         """
         self._graphs = graphs
         numbers = count()
-        self._numbers, self._parts = Numbers(numbers), CalledParts(numbers)
+        self._numbers, self._parts = ModuleNumbers(numbers), PartCalls(numbers)
         self._known = KnownCalls()
         self._names: _Names = {}
         self._earlier_names = self._names
         self._recorder = recorder
-        self._patch = Patch(points.ARTIFACT_CALL, Ranges(self._opened), guard)
+        self._patch = Patch(points.ARTIFACT_CALL, Ranges(self._open_mark), guard)
 
     def watch(self) -> None:
         """Begin to mark calls, in a torch that has what a mark stands on."""
@@ -118,11 +118,11 @@ class CalledModules:
         modules = [(n, f) for (n, _), f in zip(marked, frames, strict=True) if f is not None]
         return (*modules, *self._parts.modules(self._graphs.graphs, held))
 
-    def _opened(self, artifact: Any, inputs: Any = ()) -> Ends | None:
+    def _open_mark(self, artifact: Any, inputs: Any = ()) -> Ends | None:
         """Begin the mark of a call; some ten frames of torch's lie above it, so it is brief."""
         if not self._recorder.is_recording:
             return None
-        name = self._known.name(artifact) or self._told_by(artifact, inputs)
+        name = self._known.name(artifact) or self._mark_name(artifact, inputs)
         if name is None:
             return None
         event = self._event(name)
@@ -130,32 +130,32 @@ class CalledModules:
         ends: Ends = event.__exit__
         return ends
 
-    def _told_by(self, artifact: Any, inputs: Any) -> str | None:
+    def _mark_name(self, artifact: Any, inputs: Any) -> str | None:
         """Return the name of a call's mark."""
         graph = self._graphs.graph_of(artifact)
-        on = None if graph is None else self._graphs.called_on(graph)
+        on = None if graph is None else self._graphs.call_target(graph)
         called_by = caller() if on is None or on.variables else None
         if graph is not None and on is not None:
             part = (graph, self._parts.number(graph, on, inputs, called_by))
-            return self._kept(part, call_mark(*part))
+            return self._interned(part, call_mark(*part))
         assert called_by is not None
         frame = called_by.frame
         module = None if frame is None else module_of(frame)
-        if module is None and frame is not None and runs_copies(frame.f_code):
+        if module is None and frame is not None and is_compiled_autograd_wrapper(frame.f_code):
             calls = compiled_autograd.copied_calls(frame)
-            return self._kept((graph, calls), call_mark(graph, copies=calls))
+            return self._interned((graph, calls), call_mark(graph, copies=calls))
         key = (graph, None if module is None else self._numbers.of(module))
-        name = self._names[key] if key in self._names else self._kept(key, call_mark(*key))
+        name = self._names[key] if key in self._names else self._interned(key, call_mark(*key))
         if graph is not None and name is not None:
             self._known.keep(artifact, called_by, module, name)
         return name
 
-    def _kept(self, key: tuple[Any, Any], name: str | None) -> str | None:
+    def _interned(self, key: tuple[Any, Any], name: str | None) -> str | None:
         """Keep a name while the profiler points to it."""
         return self._names.setdefault(key, name)
 
 
-class Numbers:
+class ModuleNumbers:
     """A number for each module, found by its identity: how modules compare is the user's."""
 
     def __init__(self, numbers: Iterator[int]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from profiler_ext.capture.graphs.kept import CalledOn
+from profiler_ext.capture.graphs.kept import CallTarget
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.capture.part_modules import model_modules, part_modules, recorded_modules
 from profiler_ext.capture.traces.module_paths import variable
@@ -22,7 +22,7 @@ from profiler_ext.torch_compat.calling import Caller, compiled_frame, value_of
 from profiler_ext.torch_compat.process import is_module
 
 
-class _Called(NamedTuple):
+class _PartCall(NamedTuple):
     """What calls of a graph were on, and their number.
 
     Attributes:
@@ -33,7 +33,7 @@ class _Called(NamedTuple):
     """
 
     graph: int
-    on: CalledOn
+    on: CallTarget
     given: tuple[tuple[int, weakref.ref[Any]], ...]
     number: int
 
@@ -43,7 +43,7 @@ class _Called(NamedTuple):
         return {at: value for at, value in given if value is not None}
 
 
-class CalledParts:
+class PartCalls:
     """A number for each graph and what it is called on."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
@@ -53,10 +53,10 @@ class CalledParts:
             numbers: yields a number that nothing has yet.
         """
         self._numbers = numbers
-        self._called: dict[tuple[int, ...], _Called] = {}
+        self._called: dict[tuple[int, ...], _PartCall] = {}
 
     def number(
-        self, graph: int, on: CalledOn, inputs: Sequence[Any], caller: Caller | None
+        self, graph: int, on: CallTarget, inputs: Sequence[Any], caller: Caller | None
     ) -> int | None:
         """Return the number of what a call is on; calls of one graph on the same have one.
 
@@ -68,14 +68,14 @@ class CalledParts:
             inputs: what the call is passed.
             caller: what calls.
         """
-        given = _held_by_variables(on, caller) if on.variables else _parameters(inputs)
+        given = _modules_of_variables(on, caller) if on.variables else _parameters(inputs)
         if on.variables and not given:
             return None
         key = (graph, *(id(value) for _, value in given))
         known = self._called.get(key)
         if known is None or len(known.alive()) < len(known.given):
             refers = tuple((at, weakref.ref(value)) for at, value in given)
-            known = self._called[key] = _Called(graph, on, refers, next(self._numbers))
+            known = self._called[key] = _PartCall(graph, on, refers, next(self._numbers))
         return known.number
 
     def modules(
@@ -92,7 +92,7 @@ class CalledParts:
             yield called.number, _modules(called, instances, held)
 
 
-def _modules(called: _Called, instances: Sequence[GraphInstance], held: HeldModules) -> PartModules:
+def _modules(called: _PartCall, instances: Sequence[GraphInstance], held: HeldModules) -> PartModules:
     graph, alive = instances[called.graph], called.alive()
     recorded = recorded_modules(graph, instances)
     if not called.on.variables:
@@ -104,7 +104,7 @@ def _modules(called: _Called, instances: Sequence[GraphInstance], held: HeldModu
     return model_modules(recorded, models, models.get("") if called.on.is_own else None)
 
 
-def _held_by_variables(on: CalledOn, caller: Caller | None) -> list[tuple[int, Any]]:
+def _modules_of_variables(on: CallTarget, caller: Caller | None) -> list[tuple[int, Any]]:
     frame = None if caller is None else compiled_frame(caller)
     if frame is None:
         return []
@@ -117,10 +117,10 @@ def _value(frame: FrameType, scope: str, name: str) -> Any:
 
 
 def _parameters(inputs: Sequence[Any]) -> list[tuple[int, Any]]:
-    return [(at, each) for at, each in enumerate(inputs) if _may_be_held(each)]
+    return [(at, each) for at, each in enumerate(inputs) if _is_parameter(each)]
 
 
-def _may_be_held(value: Any) -> bool:
+def _is_parameter(value: Any) -> bool:
     """Tell whether a module may hold a value as its parameter: asked at each call, so in brief."""
     return type(value) is torch.nn.Parameter or (
         issubclass(type(value), torch.Tensor) and isinstance(value, torch.nn.Parameter)

@@ -29,7 +29,7 @@ class CpuKernels:
 
     def __init__(self, guard: Guard) -> None:
         """Start with nothing rebound."""
-        self.is_on = self.lasts = True
+        self.is_on = self.is_persistent = True
         self._guard = guard
         self._originals: list[tuple[dict[str, Any], str, _Kernel, _Kernel]] = []
 
@@ -43,16 +43,16 @@ class CpuKernels:
         for name in names:
             original = vars(module)[name]
             if not hasattr(original, "_profiler_ext_original"):
-                announced = self._guard.wrap_ranges(original, "C++ kernel", _events(name), self)
-                vars(announced)["_profiler_ext_original"] = original
-                setattr(module, name, announced)
-                self._originals.append((vars(module), name, original, announced))
+                wrapped = self._guard.wrap_ranges(original, "C++ kernel", _events(name), self)
+                vars(wrapped)["_profiler_ext_original"] = original
+                setattr(module, name, wrapped)
+                self._originals.append((vars(module), name, original, wrapped))
 
     def restore(self) -> None:
         """Give the kernels back."""
         self.is_on = False
-        for namespace, name, original, announced in self._originals:
-            if namespace.get(name) is announced:
+        for namespace, name, original, wrapped in self._originals:
+            if namespace.get(name) is wrapped:
                 namespace[name] = original
         self._originals.clear()
 

@@ -45,10 +45,10 @@ class HeldModules:
         return tuple(None if module is None else self._frame(module) for module in modules)
 
     def _frame(self, module: torch.nn.Module) -> ModuleFrame:
-        model, names = self._way(module)
+        model, names = self._path_from_root(module)
         path = ".".join(filter(None, reversed(names)))
-        begun = path if self._models is None else self._models.begin(path, model)
-        return ModuleFrame(begun, user_class(module))
+        full_path = path if self._models is None else self._models.begin(path, model)
+        return ModuleFrame(full_path, user_class(module))
 
     def named(
         self, settings: Settings, lines: PythonLines | None
@@ -67,7 +67,7 @@ class HeldModules:
         Args:
             modules: whose models are asked for.
         """
-        return tuple(None if each is None else id(self._way(each)[0]) for each in modules)
+        return tuple(None if each is None else id(self._path_from_root(each)[0]) for each in modules)
 
     def holder_of(self, module: torch.nn.Module) -> torch.nn.Module | None:
         """Return the module of the user's that holds one, ``None`` of an outermost."""
@@ -102,7 +102,7 @@ class HeldModules:
                 holders.setdefault(id(module), (holder, "" if name == attribute else name))
         return holders
 
-    def _way(self, module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:
+    def _path_from_root(self, module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:
         """Return the outermost module that holds one, and the names on the way to it."""
         names: list[str] = []
         seen: set[int] = set()

@@ -29,17 +29,17 @@ def gaps(*, is_compiling: bool = True) -> tuple[Gap, ...]:
         is_compiling: the program has imported torch's compiler, and what is in it counts.
     """
     if not is_compiling:
-        lacks = names.lacks(is_loaded=True)
-        return (*(Gap(GapReason.PRIVATE_NAME, lack) for lack in lacks), *_of_version())
-    lost = (*names.lacks(), *_unseen())
-    lacking = (Gap(GapReason.PRIVATE_NAME, lacks) for lacks in lost)
+        missing_names = names.missing_names(is_loaded=True)
+        return (*(Gap(GapReason.PRIVATE_NAME, missing_reason) for missing_reason in missing_names), *_of_version())
+    lost = (*names.missing_names(), *_unseen())
+    lacking = (Gap(GapReason.PRIVATE_NAME, missing_names) for missing_names in lost)
     differs = (Gap(GapReason.TORCH_BEHAVIOUR, text) for text in behaviour.contradictions())
     return (*lacking, *differs, *_of_version())
 
 
 def _of_version() -> Iterator[Gap]:
     """Say that this torch was not tried, if it was not."""
-    if (said := behaviour.untried()) is not None:
+    if (said := behaviour.untested_version()) is not None:
         yield Gap(GapReason.TORCH_BEHAVIOUR, said)
 
 
@@ -47,4 +47,4 @@ def _unseen() -> Iterator[str]:
     """Each place that capture does without, and what is lost by it."""
     for point in points.ALL:
         if not point.is_vital and (problem := point.problem()) is not None:
-            yield f"{problem}; lost is {point.serves}"
+            yield f"{problem}; lost is {point.purpose}"

@@ -15,7 +15,7 @@ from collections import Counter
 import torch
 import torch.fx
 
-from profiler_ext.capture.traces.module_paths import below, user_class, without_wrappers
+from profiler_ext.capture.traces.module_paths import join_path, user_class, without_wrappers
 from profiler_ext.records import ModuleFrame, PartModules, PythonLines, Settings
 from profiler_ext.torch_compat import process
 
@@ -39,7 +39,7 @@ class Models:
         known = [at for at, each in enumerate(self._models) if each is model]
         if not known:
             self._models.append(model)
-        return below(f"model {known[0] if known else len(self._models) - 1}", path)
+        return join_path(f"model {known[0] if known else len(self._models) - 1}", path)
 
     def named(
         self, settings: Settings, lines: PythonLines | None
@@ -75,7 +75,7 @@ class Models:
 
 def _named(path: str, names: list[str]) -> str:
     match = _NUMBERED.match(path)
-    return path if match is None else below(names[int(match[1])], path[match.end() :])
+    return path if match is None else join_path(names[int(match[1])], path[match.end() :])
 
 
 def _names(models: list[torch.nn.Module]) -> list[str]:
@@ -85,13 +85,13 @@ def _names(models: list[torch.nn.Module]) -> list[str]:
     if len(programs) < 2:
         return [""] * len(models)
     classes = [user_class(model) for model in models]
-    several = {each for each, times in Counter(classes).items() if times > 1}
+    repeated = {each for each, times in Counter(classes).items() if times > 1}
     variables = _variables(models)
-    told = [
-        f"{each} {variable or at + 1}" if each in several else each
+    labels = [
+        f"{each} {variable or at + 1}" if each in repeated else each
         for at, (each, variable) in enumerate(zip(classes, variables, strict=True))
     ]
-    return [each.replace(".", "_") for each in told]
+    return [each.replace(".", "_") for each in labels]
 
 
 def _variables(models: list[torch.nn.Module]) -> list[str | None]:

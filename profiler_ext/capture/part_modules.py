@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from profiler_ext.capture.held_modules import HeldModules
-from profiler_ext.capture.traces.module_paths import below, user_class, without_wrappers
+from profiler_ext.capture.traces.module_paths import join_path, user_class, without_wrappers
 from profiler_ext.records import GraphInstance, ModuleFrame, PartModules
 from profiler_ext.torch_compat import modules
 
-_Found = dict[str, torch.nn.Module]
+_ModulesByPath = dict[str, torch.nn.Module]
 
 
 def part_modules(
@@ -33,12 +33,12 @@ def part_modules(
         passed: by the recorded path of each input that a module held, what the call is passed.
         held: knows which modules hold which modules and tensors.
     """
-    found = _stand_for(passed, held)
+    by_path = _modules_by_path(passed, held)
     frames = sorted(set(recorded), key=lambda frame: frame.path)
-    of_call = [_module(frame, found) for frame in frames]
+    of_call = [_module(frame, by_path) for frame in frames]
     named = zip(frames, of_call, held.frames_of(of_call), strict=True)
     return PartModules(
-        tuple((f.path, here if _is_like(f, module) else None) for f, module, here in named)
+        tuple((f.path, call_frame if _has_class_of(f, module) else None) for f, module, call_frame in named)
     )
 
 
@@ -61,7 +61,7 @@ def model_modules(
 def _in_model(frame: ModuleFrame, models: Mapping[str, ModuleFrame | None]) -> ModuleFrame | None:
     name, _, rest = frame.path.partition(".") if frame.is_of_variable else ("", "", frame.path)
     model = models.get(name)
-    return None if model is None else ModuleFrame(below(model.path, rest), frame.class_name)
+    return None if model is None else ModuleFrame(join_path(model.path, rest), frame.class_name)
 
 
 def recorded_modules(graph: GraphInstance, graphs: Iterable[GraphInstance]) -> set[ModuleFrame]:
@@ -75,20 +75,20 @@ def recorded_modules(graph: GraphInstance, graphs: Iterable[GraphInstance]) -> s
     return {frame for half in halves for node in half.nodes for frame in node.lineage.modules}
 
 
-def _stand_for(passed: Mapping[str, torch.Tensor], held: HeldModules) -> _Found:
+def _modules_by_path(passed: Mapping[str, torch.Tensor], held: HeldModules) -> _ModulesByPath:
     """Return the modules that are known by what the call is passed, by the recorded paths."""
     candidates: dict[str, list[torch.nn.Module]] = defaultdict(list)
     for path, tensor in passed.items():
         *around, name = path.split(".")
         holders = [module for module, attribute in held.holders_of(tensor) if attribute == name]
         if len(holders) == 1:
-            for inner, module in _ways_up(around, holders[0], held):
+            for inner, module in _ancestors(around, holders[0], held):
                 if all(module is not other for other in candidates[inner]):
                     candidates[inner].append(module)
-    return {path: few[0] for path, few in candidates.items() if len(few) == 1}
+    return {path: matches[0] for path, matches in candidates.items() if len(matches) == 1}
 
 
-def _ways_up(
+def _ancestors(
     names: list[str], module: torch.nn.Module, held: HeldModules
 ) -> Iterable[tuple[str, torch.nn.Module]]:
     """Yield a module and those around it, each with the recorded path of what it stands for."""
@@ -98,20 +98,20 @@ def _ways_up(
         yield ".".join(names), module
 
 
-def _module(frame: ModuleFrame, found: _Found) -> torch.nn.Module | None:
+def _module(frame: ModuleFrame, by_path: _ModulesByPath) -> torch.nn.Module | None:
     """Return what stands for a recorded module: known by itself, or held by what is.
 
     Of several that one holds, or one of a list, a parameter must tell: an equal part may be on
     another of them.
     """
-    if frame.path in found:
-        return found[frame.path]
+    if frame.path in by_path:
+        return by_path[frame.path]
     around, _, name = frame.path.rpartition(".")
-    holder = found.get(around) if frame.path else None
+    holder = by_path.get(around) if frame.path else None
     held = [] if holder is None else list(modules.held_modules(without_wrappers(holder)))
-    alike = [(n, module) for n, module in held if user_class(module) == frame.class_name]
-    return alike[0][1] if [n for n, _ in alike] == [name] else None
+    same_class = [(n, module) for n, module in held if user_class(module) == frame.class_name]
+    return same_class[0][1] if [n for n, _ in same_class] == [name] else None
 
 
-def _is_like(recorded: ModuleFrame, module: torch.nn.Module | None) -> bool:
+def _has_class_of(recorded: ModuleFrame, module: torch.nn.Module | None) -> bool:
     return module is not None and user_class(module) == recorded.class_name

@@ -12,11 +12,11 @@ from contextlib import nullcontext
 from importlib import import_module
 from types import ModuleType
 
-from profiler_ext.cli.choices import FAILED, READER_GONE
-from profiler_ext.cli.ending import ends_tidily
-from profiler_ext.cli.parsing import Parser, listed
-from profiler_ext.cli.printing import tell
-from profiler_ext.errors import ProfilerExtError, ReaderGoneError
+from profiler_ext.cli.choices import FAILED, STDOUT_CLOSED
+from profiler_ext.cli.ending import cleaned_up_on_signal
+from profiler_ext.cli.parsing import Parser, help_group
+from profiler_ext.cli.printing import print_message
+from profiler_ext.errors import ProfilerExtError, StdoutClosedError
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.version import VERSION
 
@@ -40,26 +40,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         options = _parsed(sys.argv[1:] if arguments is None else arguments)
-        if (name := options.other_name(options)) is not None:
+        if (name := options.own_alias(options)) is not None:
             return int(import_module(f"{name}.cli").main(arguments))
-        with nullcontext() if options.is_of_program else ends_tidily():
+        with nullcontext() if options.runs_program else cleaned_up_on_signal():
             code: int = options.command(options)
-    except ReaderGoneError:
-        return READER_GONE
+    except StdoutClosedError:
+        return STDOUT_CLOSED
     except KeyboardInterrupt:  # it ends as Python ends, but no traceback is of use
         sys.excepthook = lambda *_: None
         raise
     except ProfilerExtError as error:
-        tell(f"[{error.slug}] {error}")
+        print_message(f"[{error.slug}] {error}")
         return FAILED
     except OSError as error:
-        tell(f"cannot go on: {error}")
+        print_message(f"cannot go on: {error}")
         return FAILED
     except UnicodeDecodeError as error:
-        tell(f"cannot go on: text is read as {error.encoding} here ({error}); set PYTHONUTF8=1")
+        print_message(f"cannot go on: text is read as {error.encoding} here ({error}); set PYTHONUTF8=1")
         return FAILED
     except Exception as error:
-        tell(f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it")
+        print_message(f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it")
         return FAILED
     return code
 
@@ -67,10 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
     """Read a command line with the options of its command."""
     if not words or words[0] not in _COMMANDS:
-        _no_command().parse_args(words)
+        _main_parser().parse_args(words)
     command = _module(words[0])
     parser = Parser(prog=f"profiler-ext {words[0]}", description=_sentence(command.HELP))
-    parser.set_defaults(other_name=lambda _: None, is_of_program=False)
+    parser.set_defaults(own_alias=lambda _: None, runs_program=False)
     command.add_options(parser)
     options = parser.parse_args(words[1:])
     if getattr(options, "budget", None) is not None and options.format != "json":
@@ -82,7 +82,7 @@ def _module(name: str) -> ModuleType:
     return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
-def _no_command() -> Parser:
+def _main_parser() -> Parser:
     """What reads a line that begins with no command: it helps, or says what is wrong."""
     parser = Parser(
         prog="profiler-ext",
@@ -96,7 +96,7 @@ def _no_command() -> Parser:
         ("see where the time went", "profiler-ext report profile_out --by module"),
     )
     groups = (
-        listed(title, [(name, _module(name).HELP) for name in names])
+        help_group(title, [(name, _module(name).HELP) for name in names])
         for title, names in _GROUPS.items()
     )
     more = "`profiler-ext COMMAND --help` tells the options of a command."

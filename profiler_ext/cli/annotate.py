@@ -15,9 +15,9 @@ _FILE_WIDTH = 240
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINTED
+    from profiler_ext.exporters.printed import PRINT_FORMATS
 
-    forms = [each.name for each in PRINTED if each.is_of_source]
+    forms = [each.name for each in PRINT_FORMATS if each.is_of_source]
     add_session(parser)
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="names or ends of paths (default: all with time)"
@@ -36,13 +36,13 @@ def add_options(parser: Parser) -> None:
 
 def _annotate(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.annotate import annotate, print_annotated
-    from profiler_ext.exporters.sources import sources_here
+    from profiler_ext.exporters.sources import local_sources
     from profiler_ext.sessions.merging import load
     from profiler_ext.sessions.narrowing import narrowed
 
     session = load(options.session, options.roots, jobs=options.jobs)
     analyses = narrowed(session, options.rank, options.step)
-    texts = sources_here(analyses, options.roots)
+    texts = local_sources(analyses, options.roots)
     if options.format == "text":
         print_annotated(analyses, console(_FILE_WIDTH), texts, options.files)
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profiler_ext.cli.choices import add_folder, add_format, print_answer
 from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import tell
+from profiler_ext.cli.printing import print_message
 
 HELP = "lead a trace that was recorded without us to lines"
 
@@ -43,22 +43,22 @@ def _attach(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.answers.making import report_answer
     from profiler_ext.kineto.recording import read_recording
     from profiler_ext.sessions.folder import check_folder
-    from profiler_ext.sessions.output import write_all
+    from profiler_ext.sessions.output import write_outputs
     from profiler_ext.sessions.session import Session
 
     check_folder(options.output, force=options.force)
     store = open_store(options.cache_dir)
     attached = attach(read_recording(options.trace), store, options.root)
     session = Session(attached.recording, roots=[options.root])
-    write_all(session, options.output, keep=False)  # the trace is still there
+    write_outputs(session, options.output, keep=False)  # the trace is still there
     if options.format == "json":
         print_answer(report_answer(session), options)
     else:
         print_session(session, options.output)
     for file in attached.missing:
-        tell(f"there is no {file}; give its folder with --root")
+        print_message(f"there is no {file}; give its folder with --root")
     for key in attached.unknown:
-        tell(f"{store.folder} knows no graph {key}")
+        print_message(f"{store.folder} knows no graph {key}")
     if not attached.keys:
-        tell("the trace names no compiled graph that torch's cache has a key for")
+        print_message("the trace names no compiled graph that torch's cache has a key for")
     return 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from profiler_ext.cli.choices import add_format, print_answer
 from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, say
+from profiler_ext.cli.printing import console, print_line
 from profiler_ext.errors import UsageError
 from profiler_ext.printable import printable
 
@@ -81,7 +81,7 @@ def _prune(options: argparse.Namespace) -> int:
     if options.format == "json":
         print_answer(_pruned(store, removed, left), options)
     else:
-        say(f"removed {_amount(removed)} of {store.folder}; {_amount(left)} are left")
+        print_line(f"removed {_amount(removed)} of {store.folder}; {_amount(left)} are left")
     return 0
 
 
@@ -123,8 +123,8 @@ def _cache_dir() -> Path:
 
     Source: ``torch/_inductor/runtime/cache_dir_utils.py``, ``cache_dir``.
     """
-    if asked := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
-        return Path(asked)
+    if configured := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(configured)
     try:
         name = getpass.getuser()
     except (KeyError, ModuleNotFoundError, OSError):  # nobody has this number
@@ -152,7 +152,7 @@ def _print(store: Store, listed: list[Listed]) -> None:
     if listed:
         console(_FILE_WIDTH).print(table)
     total = size_text(sum(each.size_bytes for each in listed))
-    say(f"{len(listed)} records, {total}, in {store.folder}")
+    print_line(f"{len(listed)} records, {total}, in {store.folder}")
 
 
 def _cells(each: Listed) -> tuple[Text, ...]:

@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.printing import say, tell, write
+from profiler_ext.cli.printing import print_line, print_message, write
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.answers.documents import Answer
 
 FAILED = 2
 NEVER_STEPPED = 3
-FOUND = 4
+ABOVE_LIMIT = 4
 TOO_FEW = 5
-READER_GONE = 141
+STDOUT_CLOSED = 141
 STATUSES = {
     0: "what was asked is done",
     FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
     "cannot do without; or what a command line says is not understood",
     NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
-    FOUND: "a finding is above the limit of `report --fail-above`, or a `diff --fail-if` holds",
+    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, or a `diff --fail-if` holds",
     TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
     "runs, or steps that cannot be compared",
-    READER_GONE: "whoever read standard output has closed it, as `| head` does",
+    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
 }
 """What each status of a command means; `run` has the script's own where that is not 0."""
 DEFAULT = "(default: %(default)s)"
@@ -46,13 +46,13 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     """Let the user say how many processes read a long file."""
     parser.add_argument(
         "--jobs",
-        type=above_zero,
+        type=positive_int,
         metavar="N",
         help="read a long file with so many processes at most (default: one a core)",
     )
 
 
-def above_zero(text: str) -> int:
+def positive_int(text: str) -> int:
     """Read a number above zero.
 
     Args:
@@ -147,9 +147,9 @@ def print_written(
 
         print_answer(Written(path=str(path), format=format, notes=list(notes)), options)
         return
-    say(str(path))
+    print_line(str(path))
     for note in notes:
-        tell(note)
+        print_message(note)
 
 
 def add_roots(parser: argparse._ActionsContainer) -> None:

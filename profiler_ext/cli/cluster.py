@@ -10,22 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import above_zero, add_format, print_answer
+from profiler_ext.cli.choices import positive_int, add_format, print_answer
 from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, tell, write
+from profiler_ext.cli.printing import console, print_message, write
 
 if TYPE_CHECKING:
     from profiler_ext.cluster import Job
 
 HELP = "read all ranks of a job on Dask: who is slower, who waits for whom"
 
-_TOP, _SAY_AFTER_S = 10, 5.0
+_TOP, _PROGRESS_INTERVAL_S = 10, 5.0
 _BY = ("straggler", "line", "group", "host", "rank", "clock", "gap")
 
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINTED
+    from profiler_ext.exporters.printed import PRINT_FORMATS
 
     parser.add_argument(
         "place",
@@ -39,7 +39,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of json all)")
     _add_output(parser.add_argument_group("what is written"))
-    add_format(parser, [each.name for each in PRINTED])
+    add_format(parser, [each.name for each in PRINT_FORMATS])
     parser.show_examples(
         ("all ranks that torchrun made", "profiler-ext cluster profile_out"),
         (
@@ -59,11 +59,11 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         "listen on its loopback address alone)",
     )
     group.add_argument(
-        "--workers", type=above_zero, metavar="N", help="so many processes (default: one a core)"
+        "--workers", type=positive_int, metavar="N", help="so many processes (default: one a core)"
     )
     group.add_argument(
         "--memory",
-        type=above_zero,
+        type=positive_int,
         metavar="MIB",
         help="each of them may take (default: its part of this machine's)",
     )
@@ -99,15 +99,15 @@ def _cluster(options: argparse.Namespace) -> int:
             "its own: leave them out, or --scheduler"
         )
     memory_bytes = None if options.memory is None else options.memory << 20
-    told = _Progress()
-    with _unlogged(), connected(options.scheduler, options.workers, memory_bytes) as client:
-        job = read_job(options.place, client=client, progress=told)
+    show_progress = _ProgressLine()
+    with _without_last_resort_log(), connected(options.scheduler, options.workers, memory_bytes) as client:
+        job = read_job(options.place, client=client, progress=show_progress)
         if options.parquet:
-            write_by_rank(job, options.parquet, client, told)
+            write_by_rank(job, options.parquet, client, show_progress)
     _print(job, options)
     written = [] if options.output is None else write_job(job, options.output, options.ranks)
     for path in (*map(str, written), *([options.parquet] if options.parquet else ())):
-        tell(f"written to {path}")
+        print_message(f"written to {path}")
     return 0
 
 
@@ -129,7 +129,7 @@ def _print(job: Job, options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
+def _without_last_resort_log() -> Iterator[None]:
     """Leave out what file systems log where nobody asked for it: what fails is told as an error."""
     before, logging.lastResort = logging.lastResort, None
     try:
@@ -138,17 +138,17 @@ def _unlogged() -> Iterator[None]:
         logging.lastResort = before
 
 
-class _Progress:
+class _ProgressLine:
     """Says on standard error how far it is, every few seconds."""
 
     def __init__(self) -> None:
-        self._said = time.monotonic()
+        self._last_shown_s = time.monotonic()
 
     def __call__(self, what: str, done: int, of: int) -> None:
         now = time.monotonic()
-        if now - self._said >= _SAY_AFTER_S or (done == of and of > 1):
-            self._said = now
-            tell(f"{what}: {done:,} of {of:,}")
+        if now - self._last_shown_s >= _PROGRESS_INTERVAL_S or (done == of and of > 1):
+            self._last_shown_s = now
+            print_message(f"{what}: {done:,} of {of:,}")
 
 
 def _ranks(text: str) -> list[int]:

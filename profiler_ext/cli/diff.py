@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext.cli.choices import DEFAULT, add_format, print_answer
-from profiler_ext.cli.gating import add_gate, checked, gate_of, report_gate
+from profiler_ext.cli.gating import add_gate, check_options, gate_of, report_gate
 from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, tell, write
+from profiler_ext.cli.printing import console, print_message, write
 from profiler_ext.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _TOP = 15
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     from profiler_ext.comparison.comparison import BY
-    from profiler_ext.exporters.printed import PRINTED
+    from profiler_ext.exporters.printed import PRINT_FORMATS
 
     parser.add_argument(
         "sessions",
@@ -51,7 +51,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of --format json all)"
     )
-    add_format(parser, [each.name for each in PRINTED])
+    add_format(parser, [each.name for each in PRINT_FORMATS])
     _add_output(parser)
     add_gate(parser)
     parser.show_examples(
@@ -76,13 +76,13 @@ def _add_output(parser: Parser) -> None:
 def _diff(options: argparse.Namespace) -> int:
     from profiler_ext.sessions.comparing import diff
 
-    checked(options)
+    check_options(options)
     base, head = _sides(options)
     compared = diff(base, head)
     gate = gate_of(compared, options)
     _print(compared, gate, options)
     if options.output:
-        tell(f"written to {compared.export(options.output, *options.conditions or ())}")
+        print_message(f"written to {compared.export(options.output, *options.conditions or ())}")
     return 0 if gate is None else report_gate(gate, compared, options)
 
 

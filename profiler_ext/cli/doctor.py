@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from profiler_ext.cli.choices import FAILED, add_format, print_answer
 from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import say
+from profiler_ext.cli.printing import print_line
 
 if TYPE_CHECKING:
-    from profiler_ext.doctor import Finding
+    from profiler_ext.doctor import Check
     from profiler_ext.exporters.answers.documents import Doctor
 
 HELP = "say what fits here, and what does not"
@@ -31,16 +31,16 @@ def _doctor(options: argparse.Namespace) -> int:
         print_answer(_answer(findings), options)
     else:
         for finding in findings:
-            say(finding.line())
+            print_line(finding.line())
     return FAILED if any(finding.is_fatal for finding in findings) else 0
 
 
-def _answer(findings: Sequence[Finding]) -> Doctor:
+def _answer(findings: Sequence[Check]) -> Doctor:
     from profiler_ext.exporters.answers.documents import Doctor
-    from profiler_ext.exporters.answers.parts import Looked
+    from profiler_ext.exporters.answers.parts import DoctorCheck
 
     looked_at = [
-        Looked(subject=f.subject, state=f.state, detail=f.detail, is_fatal=f.is_fatal)
+        DoctorCheck(subject=f.subject, state=f.state, detail=f.detail, is_fatal=f.is_fatal)
         for f in findings
     ]
     return Doctor(looked_at=looked_at)

@@ -12,38 +12,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_NAMES = ("SIGTERM", "SIGHUP")  # the second is not on every system
+_COMMAND_SIGNALS = ("SIGTERM", "SIGHUP")  # the second is not on every system
 
 
-class _EndedError(BaseException):
+class _SignalReceivedError(BaseException):
     """A signal ends the command."""
 
 
 @contextmanager
-def ends_tidily() -> Iterator[None]:
+def cleaned_up_on_signal() -> Iterator[None]:
     """Close what is open before a signal ends the process; a second one ends it at once."""
-    came: list[int] = []
+    received: list[int] = []
 
     def end(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        came.append(number)
-        raise _EndedError
+        received.append(number)
+        raise _SignalReceivedError
 
-    heard = _unanswered()
-    for number in heard:
+    signals = _default_signals()
+    for number in signals:
         signal.signal(number, end)
     try:
         yield
-    except _EndedError:
-        signal.raise_signal(came[0])
+    except _SignalReceivedError:
+        signal.raise_signal(received[0])
     finally:
-        for number in heard:
+        for number in signals:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _unanswered() -> list[signal.Signals]:
+def _default_signals() -> list[signal.Signals]:
     """Return the signals that the system would answer; only the main thread can hear them."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    numbers = (getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+    numbers = (getattr(signal, name) for name in _COMMAND_SIGNALS if hasattr(signal, name))
     return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from profiler_ext.cli.choices import DEFAULT, FAILED, add_format, add_jobs, print_answer
 from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, tell, write
+from profiler_ext.cli.printing import console, print_message, write
 from profiler_ext.errors import UnclearNameError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _explain(options: argparse.Namespace) -> int:
         if options.format != "json":
             raise
         print_answer(candidates(session, options.name, error), options)
-        tell(f"[{error.slug}] {error}")
+        print_message(f"[{error.slug}] {error}")
         return FAILED
     return 0
 
@@ -87,8 +87,8 @@ def _print(session: Session | MergedSession, options: argparse.Namespace) -> Non
 
     earlier = _earlier(options.against)
     if options.format == "text":
-        told = explain(session, options.name, options.top, earlier)
-        print_page(page(told, session.analyses[0].recording.settings), console())
+        explanation = explain(session, options.name, options.top, earlier)
+        print_page(page(explanation, session.analyses[0].recording.settings), console())
     else:
         given = {"top": options.top, "budget": options.budget, "earlier": earlier}
         write(explained(session, options.name, options.format, **given))

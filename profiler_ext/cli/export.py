@@ -51,12 +51,12 @@ def add_options(parser: Parser) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from profiler_ext.exporters.formats import format_called
+    from profiler_ext.exporters.formats import format_named
     from profiler_ext.sessions.merging import load
     from profiler_ext.sessions.narrowing import narrowed
 
     session = load(options.session, options.roots, jobs=options.jobs)
-    format = format_called(options.to)
+    format = format_named(options.to)
     session = session.without_source() if options.no_source else session
     target = options.output or _folder(options.session) / _target(format.target, options.step)
     if options.rank is None and options.step is None:

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import DEFAULT, FOUND, TOO_FEW
-from profiler_ext.cli.printing import say
+from profiler_ext.cli.choices import DEFAULT, ABOVE_LIMIT, TOO_FEW
+from profiler_ext.cli.printing import print_line
 from profiler_ext.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
         dest="conditions",
         action="append",
         metavar="CONDITION",
-        help=f"exit with {FOUND} if it holds: 'module layers.*.mlp backward > +5%%'; may be given "
+        help=f"exit with {ABOVE_LIMIT} if it holds: 'module layers.*.mlp backward > +5%%'; may be given "
         "several times (docs/gate.md)",
     )
     group.add_argument(
@@ -45,7 +45,7 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def checked(options: argparse.Namespace) -> None:
+def check_options(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, and conditions that are none, before all work.
 
     Raises:
@@ -102,20 +102,20 @@ def report_gate(gate: Gate, compared: ComparedSessions, options: argparse.Namesp
 
         write_junit(gate, options.junit, is_too_few_allowed=is_allowed)
     if options.github:
-        _tell_github(gate, compared, options, is_allowed)
+        _print_github(gate, compared, options, is_allowed)
     return _status(gate, is_allowed)
 
 
-def _tell_github(
+def _print_github(
     gate: Gate, compared: ComparedSessions, options: argparse.Namespace, is_allowed: bool
 ) -> None:
     from profiler_ext.exporters.gate_github import workflow_commands
     from profiler_ext.exporters.gate_markdown import gate_markdown
 
     root = Path(os.environ.get(_CHECKOUT) or Path.cwd())
-    told = workflow_commands(gate, compared.comparison, root, is_too_few_allowed=is_allowed)
-    for command in told:
-        say(command)
+    commands = workflow_commands(gate, compared.comparison, root, is_too_few_allowed=is_allowed)
+    for command in commands:
+        print_line(command)
     if summary := os.environ.get(_SUMMARY):
         text = gate_markdown(gate) + "\n" + compared.report(options.by, options.top, "md")
         try:
@@ -130,6 +130,6 @@ def _status(gate: Gate, is_allowed: bool) -> int:
 
     outcomes = {result.outcome for result in gate.results}
     if Outcome.FAILED in outcomes:
-        return FOUND
+        return ABOVE_LIMIT
     undecided = {Outcome.TOO_FEW, Outcome.NOT_COMPARABLE} & set(outcomes)
     return TOO_FEW if undecided and not is_allowed else 0

@@ -31,14 +31,14 @@ def add_options(parser: Parser) -> None:
 
 
 def _merge(options: argparse.Namespace) -> int:
-    from profiler_ext.exporters.formats import SESSION, in_run
+    from profiler_ext.exporters.formats import SESSION, run_outputs
     from profiler_ext.sessions.merging import merge
     from profiler_ext.sessions.rank_files import load_ranks, rank_files
 
     places = [rank for each in options.sessions for rank in rank_files(each) or [each]]
     merged = merge(load_ranks(places))
     merged.save(options.output)
-    for each in in_run():
+    for each in run_outputs():
         if each.holds_ranks:
             merged.export_as(each, each.place_in(options.output))
     print_written(options.output, SESSION.name, merged.notes, options)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext.cli.printing import tell_usage, write
+from profiler_ext.cli.printing import print_usage, write
 from profiler_ext.printable import printable_lines
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
-            (tell_usage if file is sys.stderr else write)(printable_lines(message))
+            (print_usage if file is sys.stderr else write)(printable_lines(message))
 
 
-def listed(title: str, rows: Sequence[tuple[str, str]]) -> str:
+def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:
     """Return a group of a help text.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, cast
 
-from profiler_ext.errors import OutputError, ReaderGoneError
+from profiler_ext.errors import OutputError, StdoutClosedError
 from profiler_ext.printable import printable
 
 if TYPE_CHECKING:
@@ -27,18 +27,18 @@ def write(text: str) -> None:
 
     Raises:
         OutputError: Standard output is closed or full.
-        ReaderGoneError: Nobody reads it any more.
+        StdoutClosedError: Nobody reads it any more.
     """
     try:
-        _put(sys.stdout, text)
+        _write_to(sys.stdout, text)
     except (OSError, ValueError) as error:
         if isinstance(error, BrokenPipeError):
-            raise ReaderGoneError("nobody reads standard output any more") from error
+            raise StdoutClosedError("nobody reads standard output any more") from error
         reason = getattr(error, "strerror", None) or "it is closed"
         raise OutputError(f"cannot write to standard output: {reason}") from error
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print one line; a program that reads it gets it as it is, a terminal without controls.
 
     Raises:
@@ -47,16 +47,16 @@ def say(line: str) -> None:
     write((printable(line) if _is_terminal(sys.stdout) else line) + "\n")
 
 
-def tell(sentence: str) -> None:
+def print_message(sentence: str) -> None:
     """Print a sentence about the run on standard error; where that fails, nobody can be told."""
     with suppress(OSError, ValueError):
-        _put(sys.stderr, f"profiler-ext: {printable(sentence)}\n")
+        _write_to(sys.stderr, f"profiler-ext: {printable(sentence)}\n")
 
 
-def tell_usage(text: str) -> None:
+def print_usage(text: str) -> None:
     """Print what the argument parser has to say on standard error."""
     with suppress(OSError, ValueError):
-        _put(sys.stderr, text)
+        _write_to(sys.stderr, text)
 
 
 def console(file_width: int | None = None) -> Console:
@@ -89,38 +89,38 @@ class _Printed(io.TextIOBase):
         return len(text)
 
 
-def _put(stream: IO[str] | None, text: str) -> None:
+def _write_to(stream: IO[str] | None, text: str) -> None:
     if stream is None:
         raise OSError(errno.EBADF, "it is closed")
-    flush = getattr(stream, "flush", _nothing_kept)
+    flush = getattr(stream, "flush", _no_flush)
     flush()  # what others wrote; where that fails, it is theirs to tell
     encoding = _encoding(stream)
     try:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         flush()
     except (OSError, ValueError):
-        with suppress(OSError, ValueError), _leading_nowhere(stream):
+        with suppress(OSError, ValueError), _redirected_to_devnull(stream):
             stream.flush()
         raise
 
 
-def _nothing_kept() -> None:
+def _no_flush() -> None:
     """Flush a stream of the program's own, which can only be written to."""
 
 
 @contextmanager
-def _leading_nowhere(stream: IO[str]) -> Iterator[None]:
+def _redirected_to_devnull(stream: IO[str]) -> Iterator[None]:
     """Let a stream lead nowhere meanwhile, so that what is left in it can be dropped."""
     number = stream.fileno()
-    kept = os.dup(number)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    saved_fd = os.dup(number)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, number)
+        os.dup2(devnull, number)
         yield
     finally:
-        os.dup2(kept, number)
-        os.close(nowhere)
-        os.close(kept)
+        os.dup2(saved_fd, number)
+        os.close(devnull)
+        os.close(saved_fd)
 
 
 def _encoding(stream: IO[str] | None) -> str:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from profiler_ext.cli.choices import (
-    FOUND,
+    ABOVE_LIMIT,
     add_format,
     add_rank,
     add_session,
@@ -29,7 +29,7 @@ _BY, _TOP = "line", 15
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINTED
+    from profiler_ext.exporters.printed import PRINT_FORMATS
     from profiler_ext.exporters.table_kinds import BY
 
     add_session(parser)
@@ -53,7 +53,7 @@ def add_options(parser: Parser) -> None:
     )
     _add_filters(parser.add_argument_group("narrow it to"))
     _add_findings(parser.add_argument_group("what to do first"))
-    add_format(parser, [each.name for each in PRINTED])
+    add_format(parser, [each.name for each in PRINT_FORMATS])
     parser.show_examples(
         (
             "modules, in the backward",
@@ -89,7 +89,7 @@ def _add_findings(group: argparse._ArgumentGroup) -> None:
         "--fail-above",
         type=_percent,
         metavar="PERCENT",
-        help=f"exit with {FOUND} where a finding has more than this part of a step at stake: 5%%",
+        help=f"exit with {ABOVE_LIMIT} where a finding has more than this part of a step at stake: 5%%",
     )
 
 
@@ -101,7 +101,7 @@ def _report(options: argparse.Namespace) -> int:
         print_answer(_answer(session, options), options)
     else:
         (_print_findings if options.findings else _print_table)(session, options)
-    return FOUND if _is_above(session, options.fail_above) else 0
+    return ABOVE_LIMIT if _is_above(session, options.fail_above) else 0
 
 
 def _answer(session: Session | MergedSession, options: argparse.Namespace) -> Answer:

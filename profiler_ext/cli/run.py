@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from profiler_ext import renaming
 from profiler_ext.cli.choices import DEFAULT, add_folder
 from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, say, tell, write
-from profiler_ext.errors import OutputError, ReaderGoneError, UsageError
+from profiler_ext.cli.printing import console, print_line, print_message, write
+from profiler_ext.errors import OutputError, StdoutClosedError, UsageError
 from profiler_ext.run.program import Program
 from profiler_ext.run.request import SKIP, STEPS, Amount, Repeats, Request, StepOn
 
 if TYPE_CHECKING:
-    from profiler_ext.run.outcome import Kept, Outcome
+    from profiler_ext.run.outcome import SavedSessions, Outcome
     from profiler_ext.run.series import Series
     from profiler_ext.sessions.session import Session
 
@@ -57,7 +57,7 @@ def add_options(parser: Parser) -> None:
         ("steps twice as slow as the median", "profiler-ext run --slow 2 --skip 20 train.py"),
         ("each of eight ranks", "torchrun --nproc-per-node 8 --no-python profiler-ext run ddp.py"),
     )  # fmt: skip
-    parser.set_defaults(command=command, other_name=other_name, is_of_program=True, parser=parser)
+    parser.set_defaults(command=command, own_alias=own_alias, runs_program=True, parser=parser)
 
 
 def _add_steps(group: argparse._ArgumentGroup) -> None:
@@ -148,13 +148,13 @@ def _step_on(text: str) -> StepOn:
         ) from None
 
 
-def other_name(options: argparse.Namespace) -> str | None:
+def own_alias(options: argparse.Namespace) -> str | None:
     """Return the name that this package has in this run, where the program has its own."""
     if __name__.split(".")[0] != renaming.NAME:
         return None
     folder = _program(options).folder
-    taken = renaming.is_taken([] if folder is None else [folder])
-    return renaming.load_under_other_name() if taken else None
+    taken = renaming.is_shadowed([] if folder is None else [folder])
+    return renaming.load_under_alias() if taken else None
 
 
 def _program(options: argparse.Namespace) -> Program:
@@ -189,25 +189,25 @@ def command(options: argparse.Namespace) -> int:
     """Run the program; returns its exit code."""
     from profiler_ext.run.profiled_program import run
 
-    ending = run(_request(options), _tell)
+    ending = run(_request(options), _print_remarks)
     if ending.was_interrupted:  # its own traceback is printed already
         raise KeyboardInterrupt
     return ending.code
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_remarks(outcome: Outcome) -> None:
     for remark in (*_printed(outcome.session, outcome.kept), *outcome.remarks):
-        tell(remark)
+        print_message(remark)
 
 
-def _printed(session: Session | None, kept: Kept) -> tuple[str, ...]:
+def _printed(session: Session | None, kept: SavedSessions) -> tuple[str, ...]:
     """Print a session; where that fails the exit code stays the script's, and a remark says it."""
     try:
         if session is not None and kept.series is not None:
             _print_series(session, kept.series)
         elif session is not None:
             print_session(session, kept.folder)
-    except ReaderGoneError:
+    except StdoutClosedError:
         return ()
     except OutputError as error:
         return (f"{error}; what was recorded is in {kept.folder}",)
@@ -223,15 +223,15 @@ def print_session(session: Session, folder: Path) -> None:
 
     Raises:
         OutputError: Standard output cannot be written.
-        ReaderGoneError: Nobody reads it any more.
+        StdoutClosedError: Nobody reads it any more.
     """
-    from profiler_ext.exporters.formats import in_run
+    from profiler_ext.exporters.formats import run_outputs
 
     if not _print_report(session):
         return
-    say(f"written to {folder}:")
+    print_line(f"written to {folder}:")
     output = console()
-    for name, use in (file for each in in_run() for file in each.in_run):
+    for name, use in (file for each in run_outputs() for file in each.run_outputs):
         output.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
 
 
@@ -239,9 +239,9 @@ def _print_series(session: Session, series: Series) -> None:
     """Print the last session of several, and where they are."""
     if not _print_report(session):
         return
-    say(f"written were {series.count} sessions, kept are the last {len(series.folders)}:")
+    print_line(f"written were {series.count} sessions, kept are the last {len(series.folders)}:")
     for folder in series.folders:
-        say(f"  profiler-ext report {folder}")
+        print_line(f"  profiler-ext report {folder}")
 
 
 def _print_report(session: Session) -> bool:

@@ -13,14 +13,14 @@ HELP = "print which forward a backward op has"
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINTED
+    from profiler_ext.exporters.printed import PRINT_FORMATS
 
     parser.add_argument(
         "example",
         metavar="FILE.py:FUNCTION",
         help="a function, or MODULE:FUNCTION, that returns a model and its inputs",
     )
-    add_format(parser, [each.name for each in PRINTED])
+    add_format(parser, [each.name for each in PRINT_FORMATS])
     parser.show_examples(("of a model", "profiler-ext seq-table model.py:example"))
     parser.set_defaults(command=_seq_table)
 

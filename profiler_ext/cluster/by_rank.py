@@ -14,13 +14,13 @@ import numpy as np
 
 from profiler_ext.cluster.engine import Work
 from profiler_ext.cluster.job import Job
-from profiler_ext.cluster.locations import is_remote, opened_file, words
+from profiler_ext.cluster.locations import is_remote, open_file, error_line
 from profiler_ext.cluster.reading import session_of
 from profiler_ext.cluster.records import RankFacts, RankFile
 from profiler_ext.cluster.tables.of_rank import with_rank
 from profiler_ext.errors import MissingExtraError, OutputError
 from profiler_ext.exporters.extras import CLUSTER
-from profiler_ext.exporters.table_kinds import WRITTEN, table_called
+from profiler_ext.exporters.table_kinds import WRITTEN, table_named
 from profiler_ext.exporters.tables import DataFrame, write_parquet
 from profiler_ext.kineto.source import shown
 
@@ -38,12 +38,12 @@ class RankSource:
     Attributes:
         file: its file.
         facts: what it tells of itself.
-        later_ns: how much later the zero of its clock is than that of the job's.
+        clock_offset_ns: how much later the zero of its clock is than that of the job's.
     """
 
     file: RankFile
     facts: RankFacts
-    later_ns: int
+    clock_offset_ns: int
 
 
 def sources(job: Job) -> list[RankSource]:
@@ -67,7 +67,7 @@ def rank_table(source: RankSource, name: str) -> DataFrame:
         TraceError: The file cannot be read any more.
     """
     session = session_of(source.file)
-    return _with_clock(table_called(name).make(session.analysis), source)
+    return _with_clock(table_named(name).make(session.analysis), source)
 
 
 def dask_table(job: Job, name: str) -> Any:
@@ -109,16 +109,16 @@ def write_by_rank(
         OutputError: It cannot be written.
     """
     work, every = Work(client), sources(job)
-    futures = work.held(_Written(place), every)
-    for done, (_, told) in enumerate(work.results(futures), 1):
-        if isinstance(told, BaseException):
-            raise told
+    futures = work.held(_RankWriter(place), every)
+    for done, (_, outcome) in enumerate(work.results(futures), 1):
+        if isinstance(outcome, BaseException):
+            raise outcome
         progress("ranks written", done, len(every))
-    return [_joined(place, name) for name in TABLES]
+    return [_join_url(place, name) for name in TABLES]
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _RankWriter:
     """Writes the tables of a rank where it is called."""
 
     place: str
@@ -126,18 +126,18 @@ class _Written:
     def __call__(self, source: RankSource) -> int:
         session = session_of(source.file)
         for name in TABLES:
-            table = _with_clock(table_called(name).make(session.analysis), source)
-            _write(table, _joined(self.place, name), f"rank_{source.facts.rank}.parquet")
+            table = _with_clock(table_named(name).make(session.analysis), source)
+            _write(table, _join_url(self.place, name), f"rank_{source.facts.rank}.parquet")
         return source.facts.rank
 
 
 def _with_clock(table: DataFrame, source: RankSource) -> DataFrame:
     if "start_ns" in table.columns:
-        table = table.assign(start_ns=table["start_ns"] + np.int64(source.later_ns))
+        table = table.assign(start_ns=table["start_ns"] + np.int64(source.clock_offset_ns))
     return with_rank(table, source.facts)
 
 
-def _joined(place: str, name: str) -> str:
+def _join_url(place: str, name: str) -> str:
     return f"{place.rstrip('/')}/{name}"
 
 
@@ -147,11 +147,11 @@ def _write(table: DataFrame, folder: str, name: str) -> None:
         write_parquet(table, Path(folder) / name)
         return
     try:
-        with opened_file(f"{folder}/{name}", "wb") as file:
+        with open_file(f"{folder}/{name}", "wb") as file:
             file.write(table.to_parquet(None, engine="pyarrow", index=False))
     except MissingExtraError:
         raise
     except Exception as error:  # each file system has errors of its own
         raise OutputError(
-            f"cannot write {shown(folder)}: {words(error)}; give a URL that every worker can write"
+            f"cannot write {shown(folder)}: {error_line(error)}; give a URL that every worker can write"
         ) from error

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _WAIT_S = 30
-_LEAST_BYTES = 256 << 20
-_AHEAD = 10
+_MIN_BYTES = 256 << 20
+_HIGH_PRIORITY = 10
 """Work that lets go of memory goes before work that takes more."""
 
 
@@ -44,10 +44,10 @@ def connected(
             the memory is less than a worker takes before it reads anything.
     """
     CLUSTER.require("reading a job's ranks")
-    if memory_bytes is not None and memory_bytes < _LEAST_BYTES:
+    if memory_bytes is not None and memory_bytes < _MIN_BYTES:
         raise UsageError(
             f"a worker of {memory_bytes >> 20} MiB cannot read anything: it takes more before it "
-            f"begins; give it {_LEAST_BYTES >> 20} MiB at least"
+            f"begins; give it {_MIN_BYTES >> 20} MiB at least"
         )
     with _remote(scheduler) if scheduler else _local(workers, memory_bytes) as client:
         _check_workers(client)
@@ -79,14 +79,14 @@ class Work:
         futures: list[Future[Any]] = self._client.map(function, list(over), pure=False)
         return futures
 
-    def submitted(self, function: Callable[..., object], *arguments: object) -> Future[Any]:
+    def submit(self, function: Callable[..., object], *arguments: object) -> Future[Any]:
         """Call a function with what is held; returns what stands for the result.
 
         Args:
             function: what is called.
             *arguments: records, or what stands for them.
         """
-        return self._client.submit(function, *arguments, pure=False, priority=_AHEAD)
+        return self._client.submit(function, *arguments, pure=False, priority=_HIGH_PRIORITY)
 
     def results(self, futures: Sequence[Future[Any]]) -> Iterator[tuple[int, object]]:
         """Yield each result with its index as it comes; one that could not be had as its error.
@@ -110,12 +110,12 @@ class Work:
         Raises:
             UsageError: Worker after worker ended at it.
         """
-        if future.exception() is not None and is_lost(future.exception()):
+        if future.exception() is not None and is_killed_worker(future.exception()):
             raise lost()
         return future.result()
 
 
-def is_lost(error: object) -> bool:
+def is_killed_worker(error: object) -> bool:
     """Tell whether a result could not be had because worker after worker ended at it."""
     from distributed import KilledWorker
 
@@ -148,7 +148,7 @@ def _local(workers: int | None, memory_bytes: int | None) -> Iterator[Client]:
     import dask
     from distributed import Client, LocalCluster
 
-    unasked: dict[str, object] = {
+    config: dict[str, object] = {
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
         # A worker that waits until others free its memory waits for ever where nobody does; it
@@ -156,7 +156,7 @@ def _local(workers: int | None, memory_bytes: int | None) -> Iterator[Client]:
         "distributed.worker.memory.pause": False,
     }
     with (
-        dask.config.set(unasked),
+        dask.config.set(config),
         # Dask's server of pages, which has none here, takes any port where its own is taken.
         _without_warning("Port .* is already in use"),
         LocalCluster(
@@ -194,10 +194,10 @@ def _check_workers(client: Client) -> None:
         client.wait_for_workers(1, timeout=_WAIT_S)
     versions: Any = client.get_versions()
     check_versions(versions)
-    told = client.run(version_there, on_error="return")
-    if not told:
+    reported = client.run(worker_version, on_error="return")
+    if not reported:
         raise UsageError("the Dask scheduler has no worker; start some with `dask worker ADDRESS`")
-    for worker, version in told.items():
+    for worker, version in reported.items():
         if version != VERSION:
             raise UsageError(
                 f"the Dask worker {worker} has "
@@ -206,6 +206,6 @@ def _check_workers(client: Client) -> None:
             )
 
 
-def version_there() -> str:
+def worker_version() -> str:
     """Return the version of this package where it is called."""
     return VERSION

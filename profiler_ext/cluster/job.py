@@ -13,21 +13,21 @@ import numpy as np
 
 from profiler_ext.attribution.clocks import Clock
 from profiler_ext.attribution.lateness import Wait
-from profiler_ext.attribution.meetings import Meetings, Waited
-from profiler_ext.cluster.records import LineKey, RankFile, RankGap, RankPart
+from profiler_ext.attribution.meetings import MatchedCollectives, Waited
+from profiler_ext.cluster.records import LineKey, RankFile, RankGap, RankSummary
 from profiler_ext.cluster.stragglers import (
-    Paces,
+    RankStats,
     Reals,
     Straggler,
     StragglerKind,
-    slowness,
+    slowdowns,
     stragglers,
 )
 from profiler_ext.cluster.tables import differing, summing
-from profiler_ext.cluster.tables.waiting import Called, Least, least_waits, open_gaps
+from profiler_ext.cluster.tables.waiting import CollectiveKey, WaitBounds, wait_bounds, matching_gaps
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.records import Lateness
+from profiler_ext.records import RankDelay
 
 TABLES = ("lines", "ranks", "hosts", "groups", "stragglers", "clocks", "gaps")
 """Those that tell how ranks differ."""
@@ -47,12 +47,12 @@ class Gathered:
         sums: name of a summing table to the sum over all ranks.
     """
 
-    parts: Sequence[RankPart]
+    parts: Sequence[RankSummary]
     gaps: Sequence[RankGap]
     clocks: Sequence[Clock]
-    meetings: Meetings
-    lateness: Sequence[Lateness]
-    causes: Sequence[Lateness | None]
+    matched_collectives: MatchedCollectives
+    rank_delay: Sequence[RankDelay]
+    causes: Sequence[RankDelay | None]
     sums: Mapping[str, DataFrame]
 
 
@@ -89,15 +89,15 @@ class Job:
         if name in self._gathered.sums:
             return summing.of_sums(name, self._gathered.sums[name], self.ranks)
         made: dict[str, Callable[[], DataFrame]] = {
-            "lines": lambda: differing.lines(self.lines, self.paces.work_ns, self.ranks),
+            "lines": lambda: differing.lines(self.lines, self.rank_stats.work_ns, self.ranks),
             "ranks": self._ranks,
-            "hosts": lambda: differing.hosts(self.ranks, self.paces, self._times),
+            "hosts": lambda: differing.hosts(self.ranks, self.rank_stats, self._times),
             "groups": self._groups,
             "stragglers": self._stragglers,
             "clocks": self._clocks,
             "gaps": lambda: differing.gaps(self.gaps),
             "communication": self._communication,
-            "skew": lambda: summing.skew(self._gathered.parts, self._gathered.lateness),
+            "skew": lambda: summing.skew(self._gathered.parts, self._gathered.rank_delay),
         }
         if name not in made:
             listed = ", ".join((*made, *self._gathered.sums))
@@ -111,28 +111,28 @@ class Job:
         return lines_of(self._gathered.parts)
 
     @cached_property
-    def paces(self) -> Paces:
+    def rank_stats(self) -> RankStats:
         """What ranks are judged by."""
-        return paces_of(self._gathered.parts, self.lines, self._gathered.meetings)
+        return rank_stats_of(self._gathered.parts, self.lines, self._gathered.matched_collectives)
 
     @cached_property
     def stragglers(self) -> tuple[Straggler, ...]:
         """Who is behind, what costs a step most first."""
-        return tuple(stragglers(self.paces))
+        return tuple(stragglers(self.rank_stats))
 
     @cached_property
     def waited(self) -> tuple[Waited, ...]:
         """How the collectives of each rank waited."""
-        return tuple(map(self._gathered.meetings.waited, range(len(self.ranks))))
+        return tuple(map(self._gathered.matched_collectives.waited, range(len(self.ranks))))
 
     @cached_property
     def gaps(self) -> tuple[RankGap, ...]:
         """What is not in the tables, by name; what holds for all ranks first."""
-        return (*open_gaps(self._least), *self._gathered.gaps)
+        return (*matching_gaps(self._least), *self._gathered.gaps)
 
     @cached_property
-    def _least(self) -> Mapping[Called, Least]:
-        return least_waits(self._gathered.parts, self.waited)
+    def _least(self) -> Mapping[CollectiveKey, WaitBounds]:
+        return wait_bounds(self._gathered.parts, self.waited)
 
     @property
     def column_bytes(self) -> int:
@@ -149,11 +149,11 @@ class Job:
             UsageError: One is not there.
         """
         known = {each.rank: at for at, each in enumerate(self.ranks)}
-        if lacking := [rank for rank in ranks if rank not in known]:
-            told = {gap.rank: f" ({gap.reason.words})" for gap in self.gaps}
-            said = ", ".join(f"{rank}{told.get(rank, '')}" for rank in lacking)
+        if unknown := [rank for rank in ranks if rank not in known]:
+            reasons = {gap.rank: f" ({gap.reason.words})" for gap in self.gaps}
+            listed_ranks = ", ".join(f"{rank}{reasons.get(rank, '')}" for rank in unknown)
             raise UsageError(
-                f"there is no rank {said}; the job has {len(known)} from {min(known)} to "
+                f"there is no rank {listed_ranks}; the job has {len(known)} from {min(known)} to "
                 f"{max(known)}"
             )
         return [known[rank] for rank in ranks]
@@ -168,18 +168,18 @@ class Job:
 
     @property
     def _times(self) -> Reals:
-        return slowness(self.paces.work_ns)
+        return slowdowns(self.rank_stats.work_ns)
 
     def _ranks(self) -> DataFrame:
         parts = self._gathered.parts
-        return differing.ranks_table(parts, self.paces, self._times, self.waited, self.clocks)
+        return differing.ranks_table(parts, self.rank_stats, self._times, self.waited, self.clocks)
 
     def _communication(self) -> DataFrame:
         return summing.communication(self._gathered.parts, self.waited)
 
     def _groups(self) -> DataFrame:
         lasts = []
-        for rank, row in self._gathered.meetings.lasts():
+        for rank, row in self._gathered.matched_collectives.lasts():
             part = self._gathered.parts[rank]
             launch = int(np.searchsorted(part.collectives.launch_collective, row))
             if (at := int(part.calls.row[launch])) >= 0:
@@ -193,24 +193,24 @@ class Job:
         return differing.stragglers_table(self.stragglers, self.lines, self.ranks, causes)
 
     def _clocks(self) -> DataFrame:
-        residuals = map(self._gathered.meetings.residuals_ns, range(len(self.ranks)))
+        residuals = map(self._gathered.matched_collectives.residuals_ns, range(len(self.ranks)))
         return differing.clocks_table(self.clocks, self.ranks, list(residuals))
 
 
-def lines_of(parts: Sequence[RankPart]) -> tuple[LineKey, ...]:
+def lines_of(parts: Sequence[RankSummary]) -> tuple[LineKey, ...]:
     """Return the lines of all ranks, each once: of what tells none apart the first is shown.
 
     Args:
         parts: of each rank.
     """
-    found: dict[tuple[object, ...], LineKey] = {}
+    result: dict[tuple[object, ...], LineKey] = {}
     for part in parts:
         for key in part.lines.keys:
-            found.setdefault(_identity(key), key)
-    return tuple(found.values())
+            result.setdefault(_identity(key), key)
+    return tuple(result.values())
 
 
-def paces_of(parts: Sequence[RankPart], names: Sequence[LineKey], meetings: Meetings) -> Paces:
+def rank_stats_of(parts: Sequence[RankSummary], names: Sequence[LineKey], matched_collectives: MatchedCollectives) -> RankStats:
     """Return what ranks are judged by.
 
     Args:
@@ -225,9 +225,9 @@ def paces_of(parts: Sequence[RankPart], names: Sequence[LineKey], meetings: Meet
         rows = [row[_identity(key)] for key in part.lines.keys]
         work_ns[rows, at] = part.lines.duration_ns / steps[at]
     walls = [part.facts.step_ns for part in parts]
-    return Paces(
+    return RankStats(
         work_ns=work_ns,
-        behind_ns=np.where(meetings.are_met(), meetings.behind_ns() / steps, np.nan),
+        behind_ns=np.where(matched_collectives.have_matches(), matched_collectives.behind_ns() / steps, np.nan),
         step_ns=float(np.median(walls)) if walls else 0.0,
         hosts=[part.facts.host for part in parts],
     )
@@ -238,7 +238,7 @@ def _identity(key: LineKey) -> tuple[object, ...]:
     return file, line, gap
 
 
-def wait_for(straggler: Straggler, meetings: Meetings, paces: Paces) -> Wait | None:
+def wait_for(straggler: Straggler, matched_collectives: MatchedCollectives, rank_stats: RankStats) -> Wait | None:
     """Return the wait that tells why a straggler comes late: of the median rank, where it is most.
 
     Args:
@@ -248,16 +248,16 @@ def wait_for(straggler: Straggler, meetings: Meetings, paces: Paces) -> Wait | N
     """
     if straggler.kind is not StragglerKind.COMES_LATE:
         return None
-    whose = max(straggler.ranks, key=lambda rank: paces.behind_ns[rank])
-    return meetings.longest_wait_for(whose)
+    latest = max(straggler.ranks, key=lambda rank: rank_stats.behind_ns[rank])
+    return matched_collectives.longest_wait_on(latest)
 
 
-def _cause(lateness: Lateness) -> tuple[str | None, LineKey]:
+def _cause(rank_delay: RankDelay) -> tuple[str | None, LineKey]:
     """Return what a rank spent more time in, and where, of what it was late for most."""
-    if not len(lateness):
+    if not len(rank_delay):
         return None, (None,) * 5
-    at = int(lateness.duration_ns.argmax())
-    place = lateness.places[int(lateness.place[at])]
+    at = int(rank_delay.duration_ns.argmax())
+    place = rank_delay.places[int(rank_delay.place[at])]
     gap = place.gap if place.line is None else None
     line = (place.file, place.line, place.function, place.code, gap)
-    return lateness.cause[at] or "running", line
+    return rank_delay.cause[at] or "running", line

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from profiler_ext.cluster.locations import opened, url_of, words
+from profiler_ext.cluster.locations import open_filesystem, url_of, error_line
 from profiler_ext.cluster.records import FileGap, RankFile, RankGap
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME
@@ -16,10 +16,10 @@ from profiler_ext.exporters.formats import FILE_NAME
 _TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
 _JSON = re.compile(r".+\.json(\.gz)?")
 _RANK_FOLDER = re.compile(r"rank_(\d{1,9})")
-_DEEPEST = 4
+_MAX_DEPTH = 4
 _GLOB = re.compile(r"[*?\[]")
 
-_Found = dict[str, Mapping[str, Any]]
+_Listing = dict[str, Mapping[str, Any]]
 """What a file system says of each path."""
 
 
@@ -36,57 +36,57 @@ def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
         MissingExtraError: A package for such URLs is not installed.
         UsageError: There is no such place, or no session in it.
     """
-    system, root = opened(place)
-    found = _found(system, root, place)
-    files = {path: info for path, info in found.items() if info.get("type") == "file"}
+    system, root = open_filesystem(place)
+    entries = _list_files(system, root, place)
+    files = {path: info for path, info in entries.items() if info.get("type") == "file"}
     sessions = _sessions(files)
-    folders = (path for path, info in found.items() if info.get("type") == "directory")
-    empty = _empty(folders, sessions)
+    folders = (path for path, info in entries.items() if info.get("type") == "directory")
+    empty = _empty_rank_folders(folders, sessions)
     if not sessions:
         raise UsageError(
             f"{place} holds no session of a rank; give the folder in which each rank has its "
             f"own with a {FILE_NAME}, or its own .pt.trace.json.gz file"
         )
-    found_there = f"a folder without {FILE_NAME}"
-    told = [
+    reason = f"a folder without {FILE_NAME}"
+    matches = [
         RankFile(url_of(system, place, root, path), int(files[path].get("size") or 0), _rank(path))
         for path in sessions
     ]
     gaps = [
-        RankGap(FileGap.MISSING, rank, "", url_of(system, place, root, path), found_there)
+        RankGap(FileGap.MISSING, rank, "", url_of(system, place, root, path), reason)
         for path, rank in empty
     ]
-    return sorted(told, key=_in_order), gaps
+    return sorted(matches, key=_in_order), gaps
 
 
-def _found(system: Any, root: str, place: str) -> _Found:
+def _list_files(system: Any, root: str, place: str) -> _Listing:
     try:
         if _GLOB.search(root):
             named = system.glob(root, detail=True)
-            led = {p: system.info(p) if i.get("islink") else i for p, i in named.items()}
-            inside = [_inside(system, path, info) for path, info in led.items()]
+            resolved = {p: system.info(p) if i.get("islink") else i for p, i in named.items()}
+            inside = [_list_entry(system, path, info) for path, info in resolved.items()]
             return {path: info for each in inside for path, info in each.items()}
-        return _inside(system, root, system.info(root))
+        return _list_entry(system, root, system.info(root))
     except FileNotFoundError:
         raise UsageError(f"there is no {place}; check the path") from None
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"cannot list {place}: {words(error)}; check the URL, and that this machine may read it"
+            f"cannot list {place}: {error_line(error)}; check the URL, and that this machine may read it"
         ) from error
 
 
-def _inside(system: Any, path: str, info: Mapping[str, Any]) -> _Found:
+def _list_entry(system: Any, path: str, info: Mapping[str, Any]) -> _Listing:
     if info.get("type") == "file":
         return {path: info}
-    return {path: info} | _followed(system, _below(system, path))
+    return {path: info} | _resolve_links(system, _walk(system, path))
 
 
-def _below(system: Any, path: str) -> _Found:
-    found: _Found = system.find(path, maxdepth=_DEEPEST, withdirs=True, detail=True)
-    return found
+def _walk(system: Any, path: str) -> _Listing:
+    entries: _Listing = system.find(path, maxdepth=_MAX_DEPTH, withdirs=True, detail=True)
+    return entries
 
 
-def _followed(system: Any, found: _Found, into_ranks: bool = True) -> _Found:
+def _resolve_links(system: Any, entries: _Listing, into_ranks: bool = True) -> _Listing:
     """Follow links, as ``report`` does: of files, and of ranks' folders but none within those.
 
     Only a file system of this machine has links. What they lead to that was found anyway is not
@@ -97,21 +97,21 @@ def _followed(system: Any, found: _Found, into_ranks: bool = True) -> _Found:
         found: what was found in a folder.
         into_ranks: whether links of ranks' folders are followed.
     """
-    links = {path for path, info in found.items() if info.get("islink")}
-    real = {os.path.realpath(path) for path in found.keys() - links} if links else set()
-    around = real | {str(parent) for path in real for parent in PurePosixPath(path).parents}
-    led = dict(found)
+    links = {path for path, info in entries.items() if info.get("islink")}
+    real_paths = {os.path.realpath(path) for path in entries.keys() - links} if links else set()
+    around = real_paths | {str(parent) for path in real_paths for parent in PurePosixPath(path).parents}
+    resolved = dict(entries)
     for path in links:
         is_rank = _RANK_FOLDER.fullmatch(PurePosixPath(path).name) is not None
-        there = _target(system, path)
-        if there["type"] == "directory" and is_rank and into_ranks:
-            led[path] = there
+        target = _target(system, path)
+        if target["type"] == "directory" and is_rank and into_ranks:
+            resolved[path] = target
             is_new = os.path.realpath(path) not in around
-            inside = _followed(system, _below(system, path), into_ranks=False) if is_new else {}
-            led |= {each: i for each, i in inside.items() if os.path.realpath(each) not in real}
-        elif there["type"] == "file" and os.path.realpath(path) not in real:
-            led[path] = there
-    return led
+            inside = _resolve_links(system, _walk(system, path), into_ranks=False) if is_new else {}
+            resolved |= {each: i for each, i in inside.items() if os.path.realpath(each) not in real_paths}
+        elif target["type"] == "file" and os.path.realpath(path) not in real_paths:
+            resolved[path] = target
+    return resolved
 
 
 def _target(system: Any, link: str) -> Mapping[str, Any]:
@@ -122,26 +122,26 @@ def _target(system: Any, link: str) -> Mapping[str, Any]:
     return target
 
 
-def _sessions(files: _Found) -> list[str]:
+def _sessions(files: _Listing) -> list[str]:
     """Return those that are sessions; beside one that ``run`` wrote no other file is.
 
     Where no file is called as such, each file of JSON may be one: which is, reading it tells.
     """
     names = {path: PurePosixPath(path).name for path in files}
     written = {_folder(path) for path, name in names.items() if name == FILE_NAME}
-    found = [
+    entries = [
         path
         for path, name in names.items()
         if name == FILE_NAME or (_TRACE.fullmatch(name) and _folder(path) not in written)
     ]
-    return found or [path for path, name in names.items() if _JSON.fullmatch(name)]
+    return entries or [path for path, name in names.items() if _JSON.fullmatch(name)]
 
 
-def _empty(folders: Iterable[str], sessions: Iterable[str]) -> list[tuple[str, int]]:
+def _empty_rank_folders(folders: Iterable[str], sessions: Iterable[str]) -> list[tuple[str, int]]:
     """Return the folders of ranks that hold no session, with their ranks."""
     above = {str(parent) for path in sessions for parent in PurePosixPath(path).parents}
     ranks = ((path, _RANK_FOLDER.fullmatch(PurePosixPath(path).name)) for path in folders)
-    return [(path, int(told[1])) for path, told in ranks if told and path not in above]
+    return [(path, int(matches[1])) for path, matches in ranks if matches and path not in above]
 
 
 def _folder(path: str) -> str:
@@ -149,8 +149,8 @@ def _folder(path: str) -> str:
 
 
 def _rank(path: str) -> int | None:
-    told = (_RANK_FOLDER.fullmatch(part) for part in reversed(PurePosixPath(path).parts))
-    return next((int(each[1]) for each in told if each), None)
+    matches = (_RANK_FOLDER.fullmatch(part) for part in reversed(PurePosixPath(path).parts))
+    return next((int(each[1]) for each in matches if each), None)
 
 
 def _in_order(file: RankFile) -> tuple[float, str]:

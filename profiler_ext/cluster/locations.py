@@ -15,7 +15,7 @@ _HADOOP = (
     "webhdfs://host:9870/ URL, which needs neither"
 )
 _HAVE_FOLDERS = ("hdfs", "webhdfs", "sftp", "ssh", "smb")
-_SAID = 300
+_MAX_ERROR_CHARS = 300
 """Of what a file system says so many characters at most are shown."""
 
 
@@ -24,7 +24,7 @@ def is_remote(place: str) -> bool:
     return "://" in place or "::" in place
 
 
-def opened(place: str) -> tuple[Any, str]:
+def open_filesystem(place: str) -> tuple[Any, str]:
     """Return the file system of a place, and its path there.
 
     Args:
@@ -39,15 +39,15 @@ def opened(place: str) -> tuple[Any, str]:
     try:
         system, root = fsspec.core.url_to_fs(place)
     except ImportError as error:
-        raise lacking(place, error) from error
+        raise missing_package_error(place, error) from error
     except Exception as error:  # each file system has errors of its own
         what_to_do = _HADOOP if _scheme(place) == "hdfs" else "give a path, or a URL of fsspec"
-        raise UsageError(f"cannot open {place}: {words(error)}; {what_to_do}") from error
+        raise UsageError(f"cannot open {place}: {error_line(error)}; {what_to_do}") from error
     return system, str(root)
 
 
 @contextmanager
-def opened_file(url: str, mode: str) -> Iterator[IO[bytes]]:
+def open_file(url: str, mode: str) -> Iterator[IO[bytes]]:
     """Yield a file of a remote place; where folders are made, one that is written to is made.
 
     Args:
@@ -62,7 +62,7 @@ def opened_file(url: str, mode: str) -> Iterator[IO[bytes]]:
     try:
         file = fsspec.open(url, mode)
     except ImportError as error:
-        raise lacking(url, error) from error
+        raise missing_package_error(url, error) from error
     if mode == "wb" and _scheme(url) in _HAVE_FOLDERS:
         file.fs.makedirs(file.path.rpartition("/")[0], exist_ok=True)
     with file as stream:
@@ -85,18 +85,18 @@ def url_of(system: Any, place: str, root: str, path: str) -> str:
     """
     if not is_remote(place) or place.startswith(("file://", "local://")):
         return path
-    before, found, rest = place.rstrip("/").rpartition(root.rstrip("/"))
-    return before + path if found and not rest else str(system.unstrip_protocol(path))
+    before, result, rest = place.rstrip("/").rpartition(root.rstrip("/"))
+    return before + path if result and not rest else str(system.unstrip_protocol(path))
 
 
-def words(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return what a file system says of an error, as one short line."""
     lines = str(error).strip().splitlines() or [""]
-    text = shown(lines[0].strip(), _SAID)
+    text = shown(lines[0].strip(), _MAX_ERROR_CHARS)
     return text if isinstance(error, ProfilerExtError) else f"{type(error).__name__}: {text}"
 
 
-def lacking(url: str, error: ImportError) -> MissingExtraError:
+def missing_package_error(url: str, error: ImportError) -> MissingExtraError:
     """Return that a package is not installed, with the command that installs it.
 
     Args:
@@ -106,7 +106,7 @@ def lacking(url: str, error: ImportError) -> MissingExtraError:
     cause = error.__cause__
     module = (cause.name if isinstance(cause, ImportError) else None) or error.name
     if module is None:
-        return MissingExtraError(f"cannot open {url}: {words(error)}")
+        return MissingExtraError(f"cannot open {url}: {error_line(error)}")
     package = module.partition(".")[0]
     return MissingExtraError(
         f"{_scheme(url)}:// needs {package}, which is not installed; run: pip install {package} "

@@ -10,7 +10,7 @@ from profiler_ext.cluster.job import Job
 from profiler_ext.cluster.page import export_page
 from profiler_ext.cluster.reading import session_of
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.formats import format_called
+from profiler_ext.exporters.formats import format_named
 from profiler_ext.sessions.merging import MergedSession
 
 if TYPE_CHECKING:
@@ -55,5 +55,5 @@ def write_job(job: Job, folder: Path, ranks: Sequence[int] = ()) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = [export_page(job, folder / PAGE)]
     if ranks:
-        written.append(picked(job, ranks).export_as(format_called("perfetto"), folder / TRACE))
+        written.append(picked(job, ranks).export_as(format_named("perfetto"), folder / TRACE))
     return written

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.cluster.job import Job
-from profiler_ext.cluster.stragglers import by_host
+from profiler_ext.cluster.stragglers import ranks_by_host
 from profiler_ext.cluster.views import VIEWS, View, heading, sentences, settings_of
 from profiler_ext.exporters.display_text import time_text
-from profiler_ext.exporters.html.page import filled, resource
+from profiler_ext.exporters.html.page import render_page, resource
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Settings
 
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
-_MOST_ROWS = 2_000
+_MAX_ROWS = 2_000
 _OPEN = ("straggler", "line", "group")
 _WIDE_ONLY = 4
 """The order from which on a column is there in a wide window alone."""
@@ -48,7 +48,7 @@ def export_page(job: Job, path: Path) -> Path:
 def job_page(job: Job) -> str:
     """Return a job as a page; every name in it is text."""
     settings = settings_of(job)
-    return filled(
+    return render_page(
         "job.html",
         policy=escape(_POLICY),
         title=_text(f"profiler-ext: {len(job.ranks):,} ranks"),
@@ -80,9 +80,9 @@ def _table(view: View, rows: Sequence[Any], settings: Settings) -> str:
             for column in view.columns
         )
         + "</tr>"
-        for row in rows[:_MOST_ROWS]
+        for row in rows[:_MAX_ROWS]
     )
-    left = len(rows) - _MOST_ROWS
+    left = len(rows) - _MAX_ROWS
     more = f"<p class='quiet'>and {left:,} more</p>" if left > 0 else ""
     return (
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
@@ -98,10 +98,10 @@ def _kind(order: int | None) -> str:
 
 def _cells(job: Job) -> str:
     """Return a row of cells for each host, a rank each."""
-    behind = np.nan_to_num(job.paces.behind_ns)
-    most = max(float(behind.max(initial=0)), 0.01 * job.paces.step_ns, 1.0)
+    behind = np.nan_to_num(job.rank_stats.behind_ns)
+    most = max(float(behind.max(initial=0)), 0.01 * job.rank_stats.step_ns, 1.0)
     rows = []
-    for host, ranks in by_host(job.paces.hosts).items():
+    for host, ranks in ranks_by_host(job.rank_stats.hosts).items():
         cells = "".join(
             f'<i style="--behind:{np.clip(behind[rank] / most, 0, 1):.3f}" '
             f'title="{_text(_title(job, rank))}"></i>'
@@ -112,8 +112,8 @@ def _cells(job: Job) -> str:
 
 
 def _title(job: Job, rank: int) -> str:
-    behind_ns = max(float(job.paces.behind_ns[rank]), 0)
-    if np.isnan(job.paces.behind_ns[rank]):
+    behind_ns = max(float(job.rank_stats.behind_ns[rank]), 0)
+    if np.isnan(job.rank_stats.behind_ns[rank]):
         return f"rank {job.ranks[rank].rank}: not known how far behind"
     return f"rank {job.ranks[rank].rank}: {time_text(behind_ns)} behind in a step"
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext.cluster.engine import Work, is_lost
+from profiler_ext.cluster.engine import Work, is_killed_worker
 from profiler_ext.cluster.reading import held_of, parts_of, read_ranks
-from profiler_ext.cluster.records import FileGap, RankFile, RankGap, RankPart
+from profiler_ext.cluster.records import FileGap, RankFile, RankGap, RankSummary
 
 if TYPE_CHECKING:
     from distributed import Future
 
-_MOST_FILES, _MOST_BYTES = 16, 32 << 20
-_TURNS = 8
+_MAX_FILES, _MAX_BYTES = 16, 32 << 20
+_MIN_PORTIONS_PER_WORKER = 8
 """So many portions each worker has to read at least, so that all are done at about one time."""
 Progress = Callable[[str, int, int], None]
 """Is told what is done, how much of it, and of how much."""
@@ -28,7 +28,7 @@ Portion = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WorkerHandle:
     """What stays on a worker of a rank.
 
     Attributes:
@@ -41,7 +41,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Reads:
+class ReadResults:
     """What came of files, by their places among all.
 
     Attributes:
@@ -49,11 +49,11 @@ class Reads:
         held: what stays of those that are ranks.
     """
 
-    told: dict[int, RankPart | RankGap] = field(default_factory=dict)
-    held: dict[int, Held] = field(default_factory=dict)
+    outcomes: dict[int, RankSummary | RankGap] = field(default_factory=dict)
+    held: dict[int, WorkerHandle] = field(default_factory=dict)
 
 
-def read_files(work: Work, files: Sequence[RankFile], progress: Progress) -> Reads:
+def read_files(work: Work, files: Sequence[RankFile], progress: Progress) -> ReadResults:
     """Have each file read where a worker is.
 
     Args:
@@ -64,7 +64,7 @@ def read_files(work: Work, files: Sequence[RankFile], progress: Progress) -> Rea
     Returns:
         What travelled of each file, and what stays of those that are ranks.
     """
-    reads = Reads()
+    reads = ReadResults()
     lost = _read(work, files, portions(files, work.workers), reads, progress)
     _read(work, files, [(at,) for portion in lost for at in portion], reads, progress)
     return reads
@@ -77,56 +77,56 @@ def portions(files: Sequence[RankFile], workers: int) -> list[Portion]:
         files: the files, in order.
         workers: how many processes read them.
     """
-    most = min(_MOST_FILES, max(1, len(files) // (_TURNS * max(workers, 1))))
-    found: list[list[int]] = []
+    most = min(_MAX_FILES, max(1, len(files) // (_MIN_PORTIONS_PER_WORKER * max(workers, 1))))
+    result: list[list[int]] = []
     left_bytes = 0
     for at, file in enumerate(files):
-        if not found or len(found[-1]) == most or file.size_bytes > left_bytes:
-            found.append([])
-            left_bytes = _MOST_BYTES
-        found[-1].append(at)
+        if not result or len(result[-1]) == most or file.size_bytes > left_bytes:
+            result.append([])
+            left_bytes = _MAX_BYTES
+        result[-1].append(at)
         left_bytes -= file.size_bytes
-    return list(found)
+    return list(result)
 
 
 def _read(
     work: Work,
     files: Sequence[RankFile],
     every: Sequence[Portion],
-    reads: Reads,
+    reads: ReadResults,
     progress: Progress,
 ) -> list[Portion]:
     """Read portions; returns those of several files that were lost.
 
     What is read as a whole is let go of as soon as it is in its two parts.
     """
-    whole = work.held(read_ranks, [[files[at] for at in portion] for portion in every])
-    parts = [work.submitted(parts_of, each) for each in whole]
-    held = [work.submitted(held_of, each) for each in whole]
-    del whole
+    results = work.held(read_ranks, [[files[at] for at in portion] for portion in every])
+    parts = [work.submit(parts_of, each) for each in results]
+    held = [work.submit(held_of, each) for each in results]
+    del results
     lost: list[Portion] = []
-    for number, told in work.results(parts):
+    for number, outcomes in work.results(parts):
         portion = every[number]
-        if isinstance(told, BaseException):
-            if len(portion) > 1 and is_lost(told):
+        if isinstance(outcomes, BaseException):
+            if len(portion) > 1 and is_killed_worker(outcomes):
                 lost.append(portion)
                 continue
-            told = [_lost(files[portion[0]], told)]
-        _take(reads, portion, told, held[number])
-        progress("ranks read", len(reads.told), len(files))
+            outcomes = [_lost_rank(files[portion[0]], outcomes)]
+        _take(reads, portion, outcomes, held[number])
+        progress("ranks read", len(reads.outcomes), len(files))
     return lost
 
 
-def _take(reads: Reads, portion: Portion, told: Any, held: Future[Any]) -> None:
-    for at, (place, own) in enumerate(zip(portion, told, strict=True)):
-        reads.told[place] = own
-        if isinstance(own, RankPart):
-            reads.held[place] = Held(held, at)
+def _take(reads: ReadResults, portion: Portion, outcomes: Any, held: Future[Any]) -> None:
+    for at, (place, own) in enumerate(zip(portion, outcomes, strict=True)):
+        reads.outcomes[place] = own
+        if isinstance(own, RankSummary):
+            reads.held[place] = WorkerHandle(held, at)
 
 
-def _lost(file: RankFile, error: BaseException) -> RankGap:
+def _lost_rank(file: RankFile, error: BaseException) -> RankGap:
     """Return the gap of a file at which workers ended, one after the other."""
-    if not is_lost(error):
+    if not is_killed_worker(error):
         raise error
-    found = f"every worker that read it ended ({file.size_bytes:,} bytes); give them more memory"
-    return RankGap(FileGap.WORKER_LOST, file.rank, "", file.url, found)
+    result = f"every worker that read it ended ({file.size_bytes:,} bytes); give them more memory"
+    return RankGap(FileGap.WORKER_LOST, file.rank, "", file.url, result)

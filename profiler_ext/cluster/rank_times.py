@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.cluster.records import CallKey, CallTimes, LineKey, LineTimes
-from profiler_ext.exporters.tables.sites import main_places
+from profiler_ext.exporters.tables.sites import largest_places
 from profiler_ext.records import Analysis, Ints, LaunchKind, Place, RankCollectives
 
 
@@ -46,9 +46,9 @@ def call_times(analysis: Analysis, collectives: RankCollectives) -> CallTimes:
         analysis: what attribution found.
         collectives: those that are left together, whose launches shall have their row.
     """
-    found, launches = analysis.communication, analysis.launches
-    profiled = np.flatnonzero(~np.ma.getmaskarray(launches.step)[found.launch])
-    places = main_places(analysis)[found.launch]
+    communication, launches = analysis.communication, analysis.launches
+    profiled = np.flatnonzero(~np.ma.getmaskarray(launches.step)[communication.launch])
+    places = largest_places(analysis)[communication.launch]
     known: dict[CallKey, int] = {}
     rows = [
         known.setdefault(_key(analysis, at, int(places[at])), len(known))
@@ -56,21 +56,21 @@ def call_times(analysis: Analysis, collectives: RankCollectives) -> CallTimes:
     ]
     row = np.array(rows, dtype=np.int64)
     of_launch = np.full(len(launches), NO_ROW, dtype=np.int32)
-    of_launch[found.launch[profiled]] = row
-    duration_ns = launches.duration_ns[found.launch[profiled]]
+    of_launch[communication.launch[profiled]] = row
+    duration_ns = launches.duration_ns[communication.launch[profiled]]
     return CallTimes(
         keys=tuple(known),
         launches=np.bincount(row, minlength=len(known)).astype(np.int64),
         duration_ns=_sums(row, duration_ns, len(known)),
-        exposed_ns=_sums(row, found.exposed_ns[profiled], len(known)),
+        exposed_ns=_sums(row, communication.exposed_ns[profiled], len(known)),
         row=of_launch[collectives.launch],
     )
 
 
 def _key(analysis: Analysis, at: int, place: int) -> CallKey:
-    found, of = analysis.communication, analysis.places[place]
+    communication, of = analysis.communication, analysis.places[place]
     line = (of.file, of.line, of.function, of.code, of.gap if of.line is None else None)
-    return (found.collective[at] or None, found.process_group[at] or None, *line)
+    return (communication.collective[at] or None, communication.process_group[at] or None, *line)
 
 
 def _sums(row: Ints, values: Ints, count: int) -> Ints:
@@ -79,6 +79,6 @@ def _sums(row: Ints, values: Ints, count: int) -> Ints:
     return sums
 
 
-def usual_step_ns(walls_ns: Sequence[int]) -> int:
+def median_step_ns(walls_ns: Sequence[int]) -> int:
     """Return the lower median of some times; 0 where there is none."""
     return sorted(walls_ns)[(len(walls_ns) - 1) // 2] if walls_ns else 0

@@ -12,26 +12,26 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from profiler_ext.attribution.collectives import collectives_of
-from profiler_ext.attribution.doing import Asked, compact, doing_of
-from profiler_ext.attribution.lateness import Answers, answers
+from profiler_ext.attribution.doing import TimeQuery, compact, device_timeline
+from profiler_ext.attribution.lateness import TimeReply, time_reply
 from profiler_ext.cluster.identity import device_of, host_of, read_as_rank
-from profiler_ext.cluster.locations import is_remote, opened_file, words
-from profiler_ext.cluster.rank_times import call_times, line_times, usual_step_ns
+from profiler_ext.cluster.locations import is_remote, open_file, error_line
+from profiler_ext.cluster.rank_times import call_times, line_times, median_step_ns
 from profiler_ext.cluster.records import (
     FileGap,
     RankFacts,
     RankFile,
     RankGap,
-    RankHeld,
-    RankPart,
-    RankRead,
+    RankOnWorker,
+    RankSummary,
+    RankResult,
 )
 from profiler_ext.cluster.tables.summing import summed
 from profiler_ext.errors import ProfilerExtError, TraceError
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.files.passing import folder_for_a_while
-from profiler_ext.kineto.distributed import is_rank_told
+from profiler_ext.files.passing import temporary_folder
+from profiler_ext.kineto.distributed import is_rank_known
 from profiler_ext.kineto.limits import Limit
 from profiler_ext.records import Analysis, Place
 from profiler_ext.sessions.session import Session
@@ -43,7 +43,7 @@ _CHUNK_BYTES = 1 << 20
 _NOWHERE = Place()
 
 
-def read_rank(file: RankFile) -> RankRead | RankGap:
+def read_rank(file: RankFile) -> RankResult | RankGap:
     """Return what a rank's file comes to, or why it cannot be read.
 
     Args:
@@ -55,10 +55,10 @@ def read_rank(file: RankFile) -> RankRead | RankGap:
     except ProfilerExtError as error:
         return _unread(file, str(error))
     except Exception as error:  # of one file; each file system has errors of its own
-        return _unread(file, words(error))
+        return _unread(file, error_line(error))
 
 
-def read_ranks(files: Sequence[RankFile]) -> list[RankRead | RankGap]:
+def read_ranks(files: Sequence[RankFile]) -> list[RankResult | RankGap]:
     """Return what some ranks' files come to, each by itself.
 
     Args:
@@ -67,17 +67,17 @@ def read_ranks(files: Sequence[RankFile]) -> list[RankRead | RankGap]:
     return [read_rank(file) for file in files]
 
 
-def parts_of(reads: Sequence[RankRead | RankGap]) -> list[RankPart | RankGap]:
+def parts_of(reads: Sequence[RankResult | RankGap]) -> list[RankSummary | RankGap]:
     """Return what of some ranks travels."""
     return [each if isinstance(each, RankGap) else each.part for each in reads]
 
 
-def held_of(reads: Sequence[RankRead | RankGap]) -> list[RankHeld | None]:
+def held_of(reads: Sequence[RankResult | RankGap]) -> list[RankOnWorker | None]:
     """Return what stays of some ranks; nothing of those that could not be read."""
     return [None if isinstance(each, RankGap) else each.held for each in reads]
 
 
-def sums_of(held: Sequence[RankHeld], which: Sequence[int]) -> Mapping[str, DataFrame]:
+def sums_of(held: Sequence[RankOnWorker], which: Sequence[int]) -> Mapping[str, DataFrame]:
     """Return the sums of some ranks' tables by the tables' names.
 
     Args:
@@ -96,7 +96,7 @@ def sum_of(several: Sequence[Mapping[str, DataFrame]]) -> Mapping[str, DataFrame
     return {name: summed(name, [each[name] for each in several]) for name in SUMMED}
 
 
-def answers_of(held: Sequence[RankHeld], at: int, asked: list[Asked]) -> Answers:
+def answer_queries(held: Sequence[RankOnWorker], at: int, queries: list[TimeQuery]) -> TimeReply:
     """Return what a rank answers to what it is asked: with the places alone that it points at.
 
     Args:
@@ -104,11 +104,11 @@ def answers_of(held: Sequence[RankHeld], at: int, asked: list[Asked]) -> Answers
         at: the place of the rank among them.
         asked: what is asked of it.
     """
-    doing = held[at].doing
-    told = answers(doing, asked)
+    device_activity = held[at].device_activity
+    told = time_reply(device_activity, queries)
     used = {place for spent in told.spent for _, place, _ in spent.activities}
-    places = [each if at in used else _NOWHERE for at, each in enumerate(doing.places)]
-    return Answers(told.activities, places, told.spent)
+    places = [each if at in used else _NOWHERE for at, each in enumerate(device_activity.places)]
+    return TimeReply(told.activities, places, told.spent)
 
 
 def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
@@ -149,9 +149,9 @@ def local_copy(file: RankFile) -> Iterator[Path]:
         return
     if file.size_bytes > Limit.BYTES.count:
         raise TraceError(f"{file.url} {Limit.BYTES.told('has too many bytes')}")
-    with folder_for_a_while(f"{file.url} cannot be read") as folder:
+    with temporary_folder(f"{file.url} cannot be read") as folder:
         path = folder / PurePosixPath(file.url).name
-        with opened_file(file.url, "rb") as remote, path.open("wb") as local:
+        with open_file(file.url, "rb") as remote, path.open("wb") as local:
             while chunk := remote.read(_CHUNK_BYTES):
                 local.write(chunk)
         try:
@@ -160,17 +160,17 @@ def local_copy(file: RankFile) -> Iterator[Path]:
             raise TraceError(str(error).replace(str(path), file.url)) from error
 
 
-def _read(file: RankFile, path: Path) -> RankRead:
+def _read(file: RankFile, path: Path) -> RankResult:
     analysis = Session(read_as_rank(path, file)).analysis
     collectives = collectives_of(analysis)
-    part = RankPart(
+    part = RankSummary(
         facts=_facts(file, path, analysis),
         lines=line_times(analysis),
         calls=call_times(analysis, collectives),
         collectives=collectives,
     )
     sums = {kind.name: kind.make(analysis) for kind in _KINDS}
-    return RankRead(part, RankHeld(sums, compact(doing_of(analysis))))
+    return RankResult(part, RankOnWorker(sums, compact(device_timeline(analysis))))
 
 
 def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
@@ -185,11 +185,11 @@ def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
         torch_version=settings.torch_version,
         device=device_of(recording),
         steps=tuple(step.number for step in analysis.steps),
-        step_ns=usual_step_ns([step.wall_ns for step in analysis.steps]),
+        step_ns=median_step_ns([step.wall_ns for step in analysis.steps]),
         base_ns=recording.trace.base_ns,
         events=len(recording.trace.events),
         roots=(*settings.user_roots, *settings.library_roots),
-        is_rank_told=file.rank is not None or is_rank_told(recording),
+        is_rank_known=file.rank is not None or is_rank_known(recording),
     )
 
 
@@ -198,5 +198,5 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def _unread(file: RankFile, found: str) -> RankGap:
-    return RankGap(FileGap.UNREADABLE, file.rank, "", file.url, found)
+def _unread(file: RankFile, result: str) -> RankGap:
+    return RankGap(FileGap.UNREADABLE, file.rank, "", file.url, result)

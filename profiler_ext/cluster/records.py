@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from profiler_ext.records import Codes, Ints, RankCollectives
 
 if TYPE_CHECKING:
-    from profiler_ext.attribution.doing import Doing
+    from profiler_ext.attribution.doing import DeviceTimeline
     from profiler_ext.exporters.tables import DataFrame
 
 LineKey = tuple[str | None, int | None, str | None, str | None, str | None]
@@ -102,7 +102,7 @@ class RankFacts:
         base_ns: the wall time at which the file's own clock is zero.
         events: how many events it has.
         roots: folders of the program and its libraries, without which paths are shown.
-        is_rank_told: whether it is known that it is of this rank.
+        is_rank_known: whether it is known that it is of this rank.
     """
 
     rank: int
@@ -117,7 +117,7 @@ class RankFacts:
     base_ns: int
     events: int
     roots: tuple[str, ...] = ()
-    is_rank_told: bool = True
+    is_rank_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class CallTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class RankPart:
+class RankSummary:
     """What of a rank travels to who asked: its facts, its times by line, and its collectives."""
 
     facts: RankFacts
@@ -158,7 +158,7 @@ class RankPart:
 
 
 @dataclass(frozen=True, slots=True)
-class RankHeld:
+class RankOnWorker:
     """What of a rank stays where it was read.
 
     Attributes:
@@ -167,11 +167,11 @@ class RankHeld:
     """
 
     sums: Mapping[str, DataFrame]
-    doing: Doing
+    device_activity: DeviceTimeline
 
 
 @dataclass(frozen=True, slots=True)
-class RankRead:
+class RankResult:
     """What reading a rank's file comes to.
 
     Attributes:
@@ -179,5 +179,5 @@ class RankRead:
         held: what stays.
     """
 
-    part: RankPart
-    held: RankHeld
+    part: RankSummary
+    held: RankOnWorker

@@ -17,15 +17,15 @@ from profiler_ext.cluster.views import (
 )
 from profiler_ext.exporters.columns import Name, Number, number, table_of
 from profiler_ext.exporters.console import print_notes
-from profiler_ext.exporters.display_text import checked_top
+from profiler_ext.exporters.display_text import require_top
 from profiler_ext.exporters.rich_parts import Console, Table, Text
 from profiler_ext.exporters.short_texts import path_end, start
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Settings
 
-_MOST_GAPS = 5
-_LEAST = 20
+_MAX_GAPS = 5
+_MIN_FRACTION = 20
 
 
 def print_job(job: Job, console: Console, by: str | None = None, top: int = 10) -> None:
@@ -40,9 +40,9 @@ def print_job(job: Job, console: Console, by: str | None = None, top: int = 10) 
     Raises:
         UsageError: ``top`` is less than 1.
     """
-    checked_top(top)
+    require_top(top)
     console.print(Text(printable(heading(job)), style="bold"))
-    _print_gaps(job, console, None if by == "gap" else _MOST_GAPS)
+    _print_gaps(job, console, None if by == "gap" else _MAX_GAPS)
     for each in (by,) if by else AT_A_GLANCE:
         if each != "gap":
             _print_view(job, view_by(each), console, top)
@@ -53,8 +53,8 @@ def _print_gaps(job: Job, console: Console, most: int | None) -> None:
     view, rows = view_by("gap"), records(job.table("gaps"))
     settings = settings_of(job)
     for row in rows[:most]:
-        said = ": ".join(column.cell(row, settings) for column in view.columns)
-        console.print(Text(printable(said), style="yellow"))
+        text = ": ".join(column.cell(row, settings) for column in view.columns)
+        console.print(Text(printable(text), style="yellow"))
     if left := len(rows[:0] if most is None else rows[most:]):
         console.print(Text(f"and {left:,} more are missing: --by gap", style="yellow"))
 
@@ -78,7 +78,7 @@ def _table(view: View, rows: Sequence[Any], settings: Settings, width: int) -> T
             column.name,
             tuple(column.cell(row, settings) for row in rows),
             path_end if column.name == "line" else start,
-            _LEAST,
+            _MIN_FRACTION,
         )
         for column in named
     ]

@@ -15,13 +15,13 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.findings import LEAST_FRACTION
-from profiler_ext.findings.siblings import FEWEST, standing_out
+from profiler_ext.findings import MIN_FRACTION
+from profiler_ext.findings.siblings import MIN_SAMPLES, outlier_indices
 
 Reals = npt.NDArray[np.float64]
-_SLOWER, _AT_LINE, _LATE = 0.05, 0.2, 0.0
-_MOST_OF_HOST = 0.75
-_FEWEST_OF_HOST = 2
+_SLOWER_MARGIN, _LINE_MARGIN, _LATE_MARGIN = 0.05, 0.2, 0.0
+_MIN_FRACTION_OF_HOST = 0.75
+_MIN_RANKS_OF_HOST = 2
 
 
 class StragglerKind(Enum):
@@ -68,7 +68,7 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
-class Paces:
+class RankStats:
     """What ranks are judged by.
 
     Attributes:
@@ -87,32 +87,32 @@ class Paces:
     @property
     def is_judged(self) -> bool:
         """Whether there are ranks enough to say what is usual."""
-        return len(self.hosts) >= FEWEST
+        return len(self.hosts) >= MIN_SAMPLES
 
 
-def stragglers(paces: Paces) -> list[Straggler]:
+def stragglers(rank_stats: RankStats) -> list[Straggler]:
     """Return who is behind, what costs a step most first.
 
     Args:
         paces: what ranks are judged by.
     """
-    if not paces.is_judged or not paces.step_ns:
+    if not rank_stats.is_judged or not rank_stats.step_ns:
         return []
-    times = slowness(paces.work_ns)
-    slower = _slower(paces, times)
+    times = slowdowns(rank_stats.work_ns)
+    slower = _slower_devices(rank_stats, times)
     slow = {rank for each in slower for rank in each.ranks}
     factors = np.array([times[rank] if rank in slow else 1.0 for rank in range(len(times))])
     lines = [
-        found
-        for line, own in enumerate(paces.work_ns)
-        for found in _at_line(paces, line, own / factors)
+        result
+        for line, own in enumerate(rank_stats.work_ns)
+        for result in _slower_at_line(rank_stats, line, own / factors)
     ]
-    late = _late(paces)
-    found = [*slower, *_of_hosts(paces, lines), *late]
-    return sorted(found, key=lambda each: (-each.excess_ns, each.kind.value, each.ranks))
+    late = _late_ranks(rank_stats)
+    result = [*slower, *_merged_by_host(rank_stats, lines), *late]
+    return sorted(result, key=lambda each: (-each.excess_ns, each.kind.value, each.ranks))
 
 
-def slowness(work_ns: Reals) -> Reals:
+def slowdowns(work_ns: Reals) -> Reals:
     """Return how many times as long as the median rank each takes, over all lines.
 
     It is the median of its lines, each weighed by its time, so that no single line makes it.
@@ -128,87 +128,87 @@ def slowness(work_ns: Reals) -> Reals:
     order = np.argsort(ratios, axis=0)
     reached = np.cumsum(weights[order], axis=0) >= weights.sum() / 2
     middle = np.take_along_axis(order, reached.argmax(axis=0)[None, :], axis=0)
-    found: Reals = np.take_along_axis(ratios, middle, axis=0)[0]
-    return found
+    result: Reals = np.take_along_axis(ratios, middle, axis=0)[0]
+    return result
 
 
-def _slower(paces: Paces, times: Reals) -> list[Straggler]:
-    whole = paces.work_ns.sum(axis=0)
-    usual = float(np.median(whole))
-    out = [
+def _slower_devices(rank_stats: RankStats, times: Reals) -> list[Straggler]:
+    device_time_ns = rank_stats.work_ns.sum(axis=0)
+    usual = float(np.median(device_time_ns))
+    slow_ranks = [
         rank
-        for rank in standing_out(times.tolist(), _SLOWER)
-        if times[rank] > 1 and (times[rank] - 1) * usual >= LEAST_FRACTION * paces.step_ns
+        for rank in outlier_indices(times.tolist(), _SLOWER_MARGIN)
+        if times[rank] > 1 and (times[rank] - 1) * usual >= MIN_FRACTION * rank_stats.step_ns
     ]
-    excess = {rank: (float(times[rank]) - 1) * usual for rank in out}
+    excess = {rank: (float(times[rank]) - 1) * usual for rank in slow_ranks}
     kind = StragglerKind.SLOWER_DEVICE
-    return _of_hosts(
-        paces,
+    return _merged_by_host(
+        rank_stats,
         [
-            Straggler(kind, paces.hosts[rank], (rank,), False, excess[rank], float(times[rank]))
-            for rank in out
+            Straggler(kind, rank_stats.hosts[rank], (rank,), False, excess[rank], float(times[rank]))
+            for rank in slow_ranks
         ],
     )
 
 
-def _at_line(paces: Paces, line: int, own: Reals) -> list[Straggler]:
+def _slower_at_line(rank_stats: RankStats, line: int, own: Reals) -> list[Straggler]:
     usual = float(np.median(own))
     return [
         Straggler(
             StragglerKind.SLOWER_LINE,
-            paces.hosts[rank],
+            rank_stats.hosts[rank],
             (rank,),
             False,
             float(own[rank] - usual),
             float(own[rank] / usual) if usual else None,
             line,
         )
-        for rank in standing_out(own.tolist(), _AT_LINE)
-        if own[rank] - usual >= LEAST_FRACTION * paces.step_ns
+        for rank in outlier_indices(own.tolist(), _LINE_MARGIN)
+        if own[rank] - usual >= MIN_FRACTION * rank_stats.step_ns
     ]
 
 
-def _late(paces: Paces) -> list[Straggler]:
+def _late_ranks(rank_stats: RankStats) -> list[Straggler]:
     """Return who comes late by more than what its device runs longer."""
-    whole = paces.work_ns.sum(axis=0)
-    behind_ns = np.nan_to_num(paces.behind_ns)
-    longer = np.maximum(whole - np.median(whole), 0) if paces.work_ns.size else 0 * behind_ns
+    device_time_ns = rank_stats.work_ns.sum(axis=0)
+    behind_ns = np.nan_to_num(rank_stats.behind_ns)
+    longer = np.maximum(device_time_ns - np.median(device_time_ns), 0) if rank_stats.work_ns.size else 0 * behind_ns
     own = behind_ns - longer
     usual = float(np.median(own))
-    return _of_hosts(
-        paces,
+    return _merged_by_host(
+        rank_stats,
         [
             Straggler(
                 StragglerKind.COMES_LATE,
-                paces.hosts[rank],
+                rank_stats.hosts[rank],
                 (rank,),
                 False,
                 float(own[rank] - usual),
                 None,
             )
-            for rank in standing_out(own.tolist(), _LATE)
-            if own[rank] - usual >= LEAST_FRACTION * paces.step_ns
+            for rank in outlier_indices(own.tolist(), _LATE_MARGIN)
+            if own[rank] - usual >= MIN_FRACTION * rank_stats.step_ns
         ],
     )
 
 
-def _of_hosts(paces: Paces, found: Sequence[Straggler]) -> list[Straggler]:
+def _merged_by_host(rank_stats: RankStats, result: Sequence[Straggler]) -> list[Straggler]:
     """Tell a host as one where most of its ranks are behind in the same."""
     sizes: dict[str, int] = {}
-    for host in paces.hosts:
+    for host in rank_stats.hosts:
         sizes[host] = sizes.get(host, 0) + 1
     groups: dict[tuple[str, int | None], list[Straggler]] = {}
-    for each in found:
+    for each in result:
         groups.setdefault((each.host, each.line), []).append(each)
-    told: list[Straggler] = []
+    merged: list[Straggler] = []
     for (host, _), own in groups.items():
-        least = max(_FEWEST_OF_HOST, _MOST_OF_HOST * sizes[host])
+        least = max(_MIN_RANKS_OF_HOST, _MIN_FRACTION_OF_HOST * sizes[host])
         is_one = bool(host) and len(sizes) > 1 and len(own) >= least
-        told += [_as_host(host, own)] if is_one else own
-    return told
+        merged += [_host_straggler(host, own)] if is_one else own
+    return merged
 
 
-def _as_host(host: str, own: Sequence[Straggler]) -> Straggler:
+def _host_straggler(host: str, own: Sequence[Straggler]) -> Straggler:
     times = [each.times for each in own if each.times is not None]
     return Straggler(
         own[0].kind,
@@ -221,9 +221,9 @@ def _as_host(host: str, own: Sequence[Straggler]) -> Straggler:
     )
 
 
-def by_host(hosts: Sequence[str]) -> Mapping[str, list[int]]:
+def ranks_by_host(hosts: Sequence[str]) -> Mapping[str, list[int]]:
     """Return the indices of the ranks of each host, in the order in which hosts are met."""
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):
-        found.setdefault(host, []).append(rank)
-    return found
+        result.setdefault(host, []).append(rank)
+    return result

@@ -73,7 +73,7 @@ def _text(column: str) -> Cell:
     return lambda row, _: "" if row[column] is None else str(row[column])
 
 
-def _whole(column: str) -> Cell:
+def _integer(column: str) -> Cell:
     return lambda row, _: "" if row[column] is None else f"{row[column]:,}"
 
 
@@ -129,14 +129,14 @@ def _group(row: Row, _: Settings) -> str:
     return f"{row['collective'] or 'not told'} in group {row['process_group'] or 'not told'}"
 
 
-def _of_gap(row: Row, _: Settings) -> str:
+def _gap_rank(row: Row, _: Settings) -> str:
     if FileGap(row["reason"]) in (FileGap.GROUP_NOT_WHOLE, FileGap.NOT_MATCHED):
         return "collectives"
     known = row["rank"] is not None
     return f"rank {_rank(row['rank'], row['host'])}" if known else "rank not known"
 
 
-def _found(row: Row, _: Settings) -> str:
+def _gap_detail(row: Row, _: Settings) -> str:
     place = f" ({row['recording']})" if row["recording"] else ""
     return f"{FileGap(row['reason']).words}: {row['found']}{place}"
 
@@ -182,7 +182,7 @@ VIEWS = (
             Heading("a step", lambda row, _: time_text(row["per_step_ns"]), 0),
             Heading("waiting", lambda row, _: _bounded(row, "least", "waiting"), 0),
             Heading("transfer", lambda row, _: _bounded(row, "most", "transfer"), 0),
-            Heading("exposed", lambda row, _: _part(row, "exposed_ns"), 2),
+            Heading("exposed", lambda row, _: _share_per_step(row, "exposed_ns"), 2),
             Heading("last most often", _last, 1),
         ),
         "No rank has collectives in its steps.",
@@ -193,7 +193,7 @@ VIEWS = (
         "Hosts, the median of their ranks, a step",
         (
             Heading("host", lambda row, _: row["host"] or "(not told)"),
-            Heading("ranks", _whole("ranks"), 0),
+            Heading("ranks", _integer("ranks"), 0),
             Heading("behind", _time("behind_ns"), 0),
             Heading("step", _time("step_ns"), 1),
             Heading("work", _time("work_ns"), 1),
@@ -223,7 +223,7 @@ VIEWS = (
         (
             Heading("rank", lambda row, _: _rank(row["rank"], row["host"])),
             Heading("moved by", _time("shift_ns"), 0),
-            Heading("collectives", _whole("collectives"), 0),
+            Heading("collectives", _integer("collectives"), 0),
             Heading("ends differ by", _time("residual_ns"), 0),
         ),
         "There is no rank.",
@@ -232,7 +232,7 @@ VIEWS = (
         "gap",
         "gaps",
         "What is missing",
-        (Heading("rank", _of_gap), Heading("found", _found)),
+        (Heading("rank", _gap_rank), Heading("found", _gap_detail)),
         "Nothing is missing.",
     ),
 )
@@ -244,17 +244,17 @@ def view_by(by: str) -> View:
     return next(view for view in VIEWS if view.by == by)
 
 
-def _part(row: Row, column: str) -> str:
+def _share_per_step(row: Row, column: str) -> str:
     """Return a part of a step's time; of what is not known nothing."""
-    whole, value = row["duration_ns"], row[column]
-    return "" if value is None or not whole else time_text(row["per_step_ns"] * value / whole)
+    total_ns, value = row["duration_ns"], row[column]
+    return "" if value is None or not total_ns else time_text(row["per_step_ns"] * value / total_ns)
 
 
 def _bounded(row: Row, at: str, what: str) -> str:
     """Return a part of a step's time; of a group that is not there whole what bounds it."""
     if not row["incomplete"]:
-        return _part(row, f"{what}_ns")
-    return f"{_AT[at]}{_part(row, f'{at}_{what}_ns')}"
+        return _share_per_step(row, f"{what}_ns")
+    return f"{_AT[at]}{_share_per_step(row, f'{at}_{what}_ns')}"
 
 
 def heading(job: Job) -> str:
@@ -273,26 +273,26 @@ def heading(job: Job) -> str:
 
 def sentences(job: Job) -> list[str]:
     """Return what is to be known of a job besides its tables."""
-    found = []
+    result = []
     unset = [each for each in job.clocks[1:] if not each.collectives]
     moved = [each.shift_ns for each in job.clocks if each.collectives]
     if moved:
-        found.append(
+        result.append(
             f"the clocks of {len(moved):,} ranks were moved by {_signed(min(moved))} to "
             f"{_signed(max(moved))}, so that their collectives end at one moment"
         )
     if unset:
-        said = ", ".join(str(each.rank) for each in unset[:8])
+        listed_ranks = ", ".join(str(each.rank) for each in unset[:8])
         more = f" and {len(unset) - 8} more" if unset[8:] else ""
-        found.append(f"the wall clocks of ranks {said}{more} stand: they share no known collective")
+        result.append(f"the wall clocks of ranks {listed_ranks}{more} stand: they share no known collective")
     if any(gap.reason is FileGap.GROUP_NOT_WHOLE for gap in job.gaps):
-        found.append(
+        result.append(
             "≥ is at least, ≤ at most: a rank that is missing may have come last; who came last is "
             "told of collectives of which all ranks are there, who is behind by the ranks there are"
         )
-    if not job.paces.is_judged:
-        found.append("of fewer than 4 ranks nobody can say which is behind the others")
-    return found
+    if not job.rank_stats.is_judged:
+        result.append("of fewer than 4 ranks nobody can say which is behind the others")
+    return result
 
 
 def settings_of(job: Job) -> Settings:

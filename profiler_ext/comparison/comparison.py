@@ -90,16 +90,16 @@ class Comparison:
     def _tables(self) -> dict[str, Table]:
         return {}
 
-    def where(self, is_such: Callable[[Subject], bool]) -> Change:
+    def where(self, predicate: Callable[[Subject], bool]) -> Change:
         """Return the change of all parts that are of one kind, such as one module's backward.
 
         A part is of the finest subject there is: its line, module, op, phase and kernel are all
         told. It is judged by itself: its ``q_value`` is its ``p_value``.
 
         Args:
-            is_such: tells of a part's subject whether it is of that kind, on either side.
+            predicate: tells of a part's subject whether it is of that kind, on either side.
         """
-        (base, before), (head, now) = (_sample(each, is_such) for each in self.matched.sides)
+        (base, before), (head, now) = (_sample(each, predicate) for each in self.matched.sides)
         return change_of_all(base, head, (before, now), _ACCOUNTS)
 
 
@@ -134,12 +134,12 @@ def _table(matched: Matched, kind: ComparedTable) -> Table:
     accounts = [
         (h or b or Subject()).account for b, h in zip(base.subjects, head.subjects, strict=True)
     ]
-    found = changes(base.sample, head.sample, (base.launches, head.launches), accounts)
-    rows = [_row(matched, kind, base, head, row, change) for row, change in enumerate(found)]
+    result = changes(base.sample, head.sample, (base.launches, head.launches), accounts)
+    rows = [_row(matched, kind, base, head, row, change) for row, change in enumerate(result)]
     rows.sort(key=_largest_first)
     launched = (0, 0) if kind.by == "compile" else _launched(matched)
-    whole = change_of_all(base.sample, head.sample, launched, accounts)
-    return Table(kind.by, tuple(rows), whole)
+    total = change_of_all(base.sample, head.sample, launched, accounts)
+    return Table(kind.by, tuple(rows), total)
 
 
 def _summed(of: Side, kind: ComparedTable, row_of: Ints, rows: int) -> Summed:
@@ -196,8 +196,8 @@ def _all_launches(launch: Ints) -> int:
     return len(np.unique(launch[launch >= 0]))
 
 
-def _sample(of: Side, is_such: Callable[[Subject], bool]) -> tuple[Sample, int]:
-    chosen = np.array([is_such(each) for each in of.parts.subjects], np.bool_)[of.parts.subject]
+def _sample(of: Side, predicate: Callable[[Subject], bool]) -> tuple[Sample, int]:
+    chosen = np.array([predicate(each) for each in of.parts.subjects], np.bool_)[of.parts.subject]
     account = np.array([_ACCOUNTS.index(Account(s.account)) for s in of.parts.subjects], np.int64)
     sums = np.zeros((len(of.ranks_of_step), len(_ACCOUNTS)), np.int64)
     own = account[of.parts.subject[chosen]]

@@ -25,10 +25,10 @@ def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
     roots = (*settings.user_roots, *map(_above_package, settings.library_roots))
     longest_first = sorted({root.rstrip("/") + "/" for root in roots}, key=len, reverse=True)
     short = {path: _below(path, longest_first) for path in dict.fromkeys(paths)}
-    called: dict[str, int] = {}
+    name_counts: dict[str, int] = {}
     for name in short.values():
-        called[name] = called.get(name, 0) + 1
-    return {path: name if called[name] == 1 else path for path, name in short.items()}
+        name_counts[name] = name_counts.get(name, 0) + 1
+    return {path: name if name_counts[name] == 1 else path for path, name in short.items()}
 
 
 def _above_package(root: str) -> str:

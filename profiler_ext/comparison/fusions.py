@@ -27,7 +27,7 @@ Work = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Launched:
+class _LaunchGroup:
     """The launches of a side that compute one set of ops.
 
     Attributes:
@@ -52,25 +52,25 @@ def fusion_changes(matched: Matched) -> tuple[FusionChange, ...]:
         {work: each for work, each in own.items() if work not in other}
         for own, other in (launched, launched[::-1])
     )
-    found = [
+    result = [
         _change(matched, [base[work] for work in mine], [head[work] for work in others])
-        for mine, others in _groups(_taken(matched, (base, head)))
+        for mine, others in _groups(_common_time(matched, (base, head)))
     ]
-    found.sort(key=lambda each: (-abs(each.change.delta_ns), str(each.base)))
-    return tuple(found)
+    result.sort(key=lambda each: (-abs(each.change.delta_ns), str(each.base)))
+    return tuple(result)
 
 
-def _by_work(parts: Parts, work: Ints) -> dict[Work, _Launched]:
+def _by_work(parts: Parts, work: Ints) -> dict[Work, _LaunchGroup]:
     """Return the launches of each set of ops."""
     rows = np.flatnonzero((parts.launch != NO_LAUNCH) & (work[parts.subject] != NO_WORK))
     order = rows[np.lexsort((work[parts.subject[rows]], parts.launch[rows]))]
     launch, number = parts.launch[order], work[parts.subject[order]]
     starts = np.flatnonzero(np.append(True, launch[1:] != launch[:-1])) if len(order) else order
-    found: dict[Work, list[Ints]] = {}
+    result: dict[Work, list[Ints]] = {}
     for own, numbers in zip(np.split(order, starts[1:]), np.split(number, starts[1:]), strict=True):
         if len(own):
-            found.setdefault(frozenset(numbers.tolist()), []).append(own)
-    return {of: _Launched(np.concatenate(rows), len(rows)) for of, rows in found.items()}
+            result.setdefault(frozenset(numbers.tolist()), []).append(own)
+    return {of: _LaunchGroup(np.concatenate(rows), len(rows)) for of, rows in result.items()}
 
 
 def _groups(taken: Mapping[tuple[Work, Work], int]) -> list[tuple[list[Work], list[Work]]]:
@@ -92,68 +92,68 @@ def _groups(taken: Mapping[tuple[Work, Work], int]) -> list[tuple[list[Work], li
                 old += new
                 groups |= dict.fromkeys(new, old)
     distinct = {id(group): group for group in groups.values()}
-    found = [([w for at, w in g if at == 0], [w for at, w in g if at]) for g in distinct.values()]
-    return [pair for pair in found if any(len(work) > 1 for side in pair for work in side)]
+    result = [([w for at, w in g if at == 0], [w for at, w in g if at]) for g in distinct.values()]
+    return [pair for pair in result if any(len(work) > 1 for side in pair for work in side)]
 
 
-def _taken(
-    matched: Matched, sets: Sequence[Mapping[Work, _Launched]]
+def _common_time(
+    matched: Matched, sets: Sequence[Mapping[Work, _LaunchGroup]]
 ) -> dict[tuple[Work, Work], int]:
     """Return the time of the ops that two sets have in common, on the side where that is less."""
     times = [
         {of: _times(side, work, each.parts) for of, each in own.items()}
         for side, work, own in zip(matched.sides, matched.work, sets, strict=True)
     ]
-    having: dict[int, list[Work]] = {}
+    sets_by_op: dict[int, list[Work]] = {}
     for of in sets[1]:
         for op in of:
-            having.setdefault(op, []).append(of)
-    found: dict[tuple[Work, Work], int] = {}
+            sets_by_op.setdefault(op, []).append(of)
+    result: dict[tuple[Work, Work], int] = {}
     for mine in sets[0]:
-        for other in {of for op in mine for of in having.get(op, ())}:
+        for other in {of for op in mine for of in sets_by_op.get(op, ())}:
             common = mine & other
             own = (
                 sum(t[of][op] for op in common) for t, of in zip(times, (mine, other), strict=True)
             )
             if (time := min(own)) > 0:
-                found[mine, other] = time
-    return found
+                result[mine, other] = time
+    return result
 
 
 def _times(side: Side, work: Ints, parts: Ints) -> dict[int, int]:
     """Return the time of each op of a set of launches, of a mean step's size on both sides."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     ops = work[side.parts.subject[parts]]
     for op, ns in zip(ops.tolist(), side.parts.duration_ns[parts].tolist(), strict=True):
-        found[op] = found.get(op, 0) + ns
-    return {op: ns // side.steps for op, ns in found.items()}
+        result[op] = result.get(op, 0) + ns
+    return {op: ns // side.steps for op, ns in result.items()}
 
 
-def _change(matched: Matched, base: list[_Launched], head: list[_Launched]) -> FusionChange:
+def _change(matched: Matched, base: list[_LaunchGroup], head: list[_LaunchGroup]) -> FusionChange:
     samples = [
         _sample(side, launched) for side, launched in zip(matched.sides, (base, head), strict=True)
     ]
     counts = [sum(each.launches for each in side) for side in (base, head)]
-    told = [
+    kernels = [
         tuple(
             sorted(
-                (_told(side.parts, each) for each in own), key=lambda f: (-f.duration_ns, str(f))
+                (_fused_kernel(side.parts, each) for each in own), key=lambda f: (-f.duration_ns, str(f))
             )
         )
         for side, own in zip(matched.sides, (base, head), strict=True)
     ]
     change = change_of_all(samples[0], samples[1], (counts[0], counts[1]), [Account.DEVICE])
-    return FusionChange(told[0], told[1], change)
+    return FusionChange(kernels[0], kernels[1], change)
 
 
-def _sample(side: Side, launched: list[_Launched]) -> Sample:
+def _sample(side: Side, launched: list[_LaunchGroup]) -> Sample:
     rows = np.concatenate([each.parts for each in launched])
     sums = np.zeros((len(side.ranks_of_step), 1), np.int64)
     np.add.at(sums[:, 0], side.parts.step[rows], side.parts.duration_ns[rows])
     return side.sample(sums)
 
 
-def _told(parts: Parts, launched: _Launched) -> FusedKernel:
+def _fused_kernel(parts: Parts, launched: _LaunchGroup) -> FusedKernel:
     subjects = [parts.subjects[code] for code in np.unique(parts.subject[launched.parts]).tolist()]
     ops: Mapping[Subject, None] = dict.fromkeys(_op(each) for each in subjects)
     kernels = dict.fromkeys(each.kernel for each in subjects if each.kernel)

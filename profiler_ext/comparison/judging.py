@@ -10,11 +10,11 @@ import numpy as np
 
 from profiler_ext.comparison.records import Change, Interval
 from profiler_ext.comparison.uncertainty import (
-    FALSE_DISCOVERIES,
+    FALSE_DISCOVERY_RATE,
     Floats,
     Sample,
     intervals,
-    usual_ns,
+    between_runs_std_ns,
 )
 from profiler_ext.comparison.words import Account, Verdict
 from profiler_ext.records import Ints
@@ -35,7 +35,7 @@ def changes(
         accounts: the account of each row.
     """
     structural = [_structural(base, head, row, of) for row, of in enumerate(accounts)]
-    usual = [usual_ns(each.means, accounts, on_cpu=each.on_cpu) for each in (base, head)]
+    usual = [between_runs_std_ns(each.means, accounts, on_cpu=each.on_cpu) for each in (base, head)]
     return _changes(base, head, launches, structural, (usual[0], usual[1]))
 
 
@@ -50,10 +50,10 @@ def change_of_all(
         launches: how many launches the base has, and the head.
         accounts: the account of each row.
     """
-    whole = [replace(each, sums=each.sums.sum(axis=1, keepdims=True)) for each in (base, head)]
-    usual = [_usual_of_all(each, accounts) for each in (base, head)]
+    totals = [replace(each, sums=each.sums.sum(axis=1, keepdims=True)) for each in (base, head)]
+    usual = [_std_of_all(each, accounts) for each in (base, head)]
     counts = [np.array([count], np.int64) for count in launches]
-    (change,) = _changes(whole[0], whole[1], (counts[0], counts[1]), [None], (usual[0], usual[1]))
+    (change,) = _changes(totals[0], totals[1], (counts[0], counts[1]), [None], (usual[0], usual[1]))
     return change
 
 
@@ -68,8 +68,8 @@ def _changes(
     steps = [int(each.ranks.sum()) for each in (base, head)]
     equal = sums[0] * steps[1] == sums[1] * steps[0]
     tested = np.flatnonzero(~equal & np.array([each is None for each in structural], np.bool_))
-    found = intervals(base.rows(tested), head.rows(tested), (usual[0][tested], usual[1][tested]))
-    interval_of = dict(zip(tested.tolist(), found or (), strict=False))
+    result = intervals(base.rows(tested), head.rows(tested), (usual[0][tested], usual[1][tested]))
+    interval_of = dict(zip(tested.tolist(), result or (), strict=False))
     return [
         Change(
             base_ns=int(sums[0][row]),
@@ -87,13 +87,13 @@ def _changes(
     ]
 
 
-def _usual_of_all(sample: Sample, accounts: Sequence[str]) -> Floats:
+def _std_of_all(sample: Sample, accounts: Sequence[str]) -> Floats:
     """Return what all rows together usually differ by: those of one account go together."""
     distinct = list(dict.fromkeys(accounts))
     of_row = np.array([distinct.index(account) for account in accounts], np.int64)
     means = np.zeros(len(distinct))
     np.add.at(means, of_row, sample.means)
-    usual = usual_ns(means, distinct, on_cpu=sample.on_cpu)
+    usual = between_runs_std_ns(means, distinct, on_cpu=sample.on_cpu)
     return np.array([math.sqrt(float((usual**2).sum()))])
 
 
@@ -109,7 +109,7 @@ def _structural(base: Sample, head: Sample, row: int, account: str) -> Verdict |
 def _verdict(interval: Interval | None, base_ns: int, head_ns: int) -> Verdict:
     if interval is None:
         return Verdict.TOO_FEW
-    if interval.q_value > FALSE_DISCOVERIES:
+    if interval.q_value > FALSE_DISCOVERY_RATE:
         return Verdict.NOISE
     if not base_ns or not head_ns:
         return Verdict.NEW if head_ns else Verdict.GONE

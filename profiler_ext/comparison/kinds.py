@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler_ext.comparison.matched import Matched, function_of, line_at
-from profiler_ext.comparison.matching.names import numberless
+from profiler_ext.comparison.matching.names import without_indices
 from profiler_ext.comparison.matching.pairs import Pairs
 from profiler_ext.comparison.parts import Parts
 from profiler_ext.comparison.records import Subject
@@ -66,7 +66,7 @@ def _module(subject: Subject) -> Subject:
 
 def _layer(subject: Subject) -> Subject:
     shown = _module(subject)
-    return shown if shown.module is None else replace(shown, module=numberless(shown.module))
+    return shown if shown.module is None else replace(shown, module=without_indices(shown.module))
 
 
 def _op(subject: Subject) -> Subject:
@@ -95,11 +95,11 @@ def _compile(subject: Subject) -> Subject:
     )
 
 
-def _nothing(subject: Subject) -> Hashable:
+def _no_key(subject: Subject) -> Hashable:
     return None
 
 
-def _why(subject: Subject) -> Hashable:
+def _reason_key(subject: Subject) -> Hashable:
     return subject.account, subject.cause, subject.gap
 
 
@@ -113,7 +113,7 @@ TABLES = (
         title="Ledger",
         parts=lambda side: side.ledger,
         pairs=None,
-        name=_nothing,
+        name=_no_key,
         shown=lambda subject: subject,
         rest=lambda shown: (shown.account, shown.scope, shown.level, shown.category, shown.cause),
     ),
@@ -122,7 +122,7 @@ TABLES = (
         title="Phases",
         parts=_parts,
         pairs=None,
-        name=_nothing,
+        name=_no_key,
         shown=_phase,
         rest=lambda shown: (shown.account, shown.cause, shown.phase),
     ),
@@ -133,7 +133,7 @@ TABLES = (
         pairs=lambda matched: matched.lines,
         name=line_at,
         shown=_line,
-        rest=_why,
+        rest=_reason_key,
     ),
     ComparedTable(
         by="module",
@@ -142,16 +142,16 @@ TABLES = (
         pairs=lambda matched: matched.modules,
         name=lambda subject: subject.module,
         shown=_module,
-        rest=_why,
+        rest=_reason_key,
     ),
     ComparedTable(
         by="layer",
         title="Modules, numbered layers as one",
         parts=_parts,
         pairs=lambda matched: matched.layers,
-        name=lambda subject: None if subject.module is None else numberless(subject.module),
+        name=lambda subject: None if subject.module is None else without_indices(subject.module),
         shown=_layer,
-        rest=_why,
+        rest=_reason_key,
     ),
     ComparedTable(
         by="op",
@@ -160,7 +160,7 @@ TABLES = (
         pairs=lambda matched: matched.ops,
         name=lambda subject: subject.aten_op,
         shown=_op,
-        rest=_why,
+        rest=_reason_key,
     ),
     ComparedTable(
         by="kernel",
@@ -169,7 +169,7 @@ TABLES = (
         pairs=lambda matched: matched.kernels,
         name=lambda s: (s.kernel, s.kind) if s.account == Account.DEVICE else None,
         shown=_kernel,
-        rest=_why,
+        rest=_reason_key,
     ),
     ComparedTable(
         by="compile",

@@ -76,10 +76,10 @@ class Matched:
     def modules(self) -> Pairs[str]:
         """Modules by path."""
         contents: list[dict[str, set[Hashable]]] = [{}, {}]
-        for found, side, work in zip(contents, self.sides, self.work, strict=True):
+        for result, side, work in zip(contents, self.sides, self.work, strict=True):
             for each, number in zip(side.parts.subjects, work.tolist(), strict=True):
                 if each.module is not None:
-                    found.setdefault(each.module, set()).add(number)
+                    result.setdefault(each.module, set()).add(number)
         old, new = ({path: frozenset(of) for path, of in each.items()} for each in contents)
         return match_modules(old, new)
 
@@ -95,10 +95,10 @@ class Matched:
     def kernels(self) -> Pairs[Kernel]:
         """Kernels by name and kind."""
         contents: list[dict[Kernel, set[int]]] = [{}, {}]
-        for found, side, work in zip(contents, self.sides, self.work, strict=True):
+        for result, side, work in zip(contents, self.sides, self.work, strict=True):
             for each, number in zip(side.parts.subjects, work.tolist(), strict=True):
                 if each.account == Account.DEVICE:
-                    own = found.setdefault((each.kernel, each.kind), set())
+                    own = result.setdefault((each.kernel, each.kind), set())
                     own |= {number} - {NO_WORK}
         old, new = ({name: frozenset(of) for name, of in each.items()} for each in contents)
         return match_kernels(old, new)
@@ -107,7 +107,7 @@ class Matched:
     def work(self) -> tuple[Ints, Ints]:
         """For each subject of a side's parts the number of its op, line and phase together."""
         known: dict[Hashable, int] = {}
-        found = []
+        result = []
         for side, line_of in zip(self.sides, self._line_numbers, strict=True):
             numbers = [
                 known.setdefault(
@@ -118,8 +118,8 @@ class Matched:
                 else NO_WORK
                 for each in side.parts.subjects
             ]
-            found.append(np.array(numbers, np.int64))
-        return found[0], found[1]
+            result.append(np.array(numbers, np.int64))
+        return result[0], result[1]
 
     @cached_property
     def _line_numbers(self) -> tuple[Mapping[Line, int], Mapping[Line, int]]:

@@ -13,8 +13,8 @@ from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.uncertainty import (
     CPU_BETWEEN_RUNS,
     DEVICE_BETWEEN_RUNS,
-    FEWEST_STEPS,
-    is_enough,
+    MIN_STEPS,
+    has_enough_samples,
 )
 from profiler_ext.comparison.words import Account, Verdict
 from profiler_ext.records import LaunchKind
@@ -22,7 +22,7 @@ from profiler_ext.records import LaunchKind
 _OF_COMPILES = (
     "what compiling takes is known once a run: several runs of each side tell a change from noise"
 )
-_UNLIKE = 0.1
+_OUTLIER_PART = 0.1
 """A step that differs from the usual one by more, and three times as much as others, is told."""
 
 
@@ -34,8 +34,8 @@ def notes(comparison: Comparison, by: str | None = None) -> tuple[str, ...]:
         by: the table that is shown, if one is.
     """
     own = (_OF_COMPILES,) if by == "compile" and _has_too_few(comparison.table(by)) else ()
-    found = (_differing, _versions, _uncertain, _unlike_steps, _without_lines)
-    return (*own, *(sentence for each in found for sentence in each(comparison)))
+    result = (_environment_notes, _version_notes, _uncertainty_notes, _outlier_step_notes, _missing_line_notes)
+    return (*own, *(sentence for each in result for sentence in each(comparison)))
 
 
 def _has_too_few(table: Table) -> bool:
@@ -48,7 +48,7 @@ def devices_differ(comparison: Comparison) -> bool:
     return base != head
 
 
-def _differing(comparison: Comparison) -> Iterator[str]:
+def _environment_notes(comparison: Comparison) -> Iterator[str]:
     base, head = comparison.matched.sides
     if devices_differ(comparison):
         yield (
@@ -61,14 +61,14 @@ def _differing(comparison: Comparison) -> Iterator[str]:
         yield f"the ranks differ: {_listed(base, 'ranks')}; {_listed(head, 'ranks')}"
 
 
-def _uncertain(comparison: Comparison) -> Iterator[str]:
+def _uncertainty_notes(comparison: Comparison) -> Iterator[str]:
     base, head = comparison.matched.sides
     if comparison.total.verdict is Verdict.EQUAL:
         return
-    if not is_enough(*comparison.samples):
+    if not has_enough_samples(*comparison.samples):
         yield (
             f"too few steps to tell a change from noise ({_steps(base)} and {_steps(head)}): "
-            f"record at least {FEWEST_STEPS} of each side (--steps {FEWEST_STEPS}), or several runs"
+            f"record at least {MIN_STEPS} of each side (--steps {MIN_STEPS}), or several runs"
         )
     elif len(base.runs) == len(head.runs) == 1:
         yield (
@@ -83,7 +83,7 @@ def _usual(base: Side, head: Side) -> str:
     return f"device time by {DEVICE_BETWEEN_RUNS:.2%}, idle time by {CPU_BETWEEN_RUNS:.0%}"
 
 
-def _versions(comparison: Comparison) -> Iterator[str]:
+def _version_notes(comparison: Comparison) -> Iterator[str]:
     for name, side in _named(comparison):
         if side.versions:
             yield (
@@ -92,23 +92,23 @@ def _versions(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def _unlike_steps(comparison: Comparison) -> Iterator[str]:
+def _outlier_step_notes(comparison: Comparison) -> Iterator[str]:
     if comparison.total.verdict is Verdict.EQUAL:
         return
     for (name, side), sample in zip(_named(comparison), comparison.samples, strict=True):
-        if len(side.runs) > 1 or len(sample.run) < FEWEST_STEPS:
+        if len(side.runs) > 1 or len(sample.run) < MIN_STEPS:
             continue
         steps = (sample.sums.sum(axis=1) / sample.ranks).tolist()
         usual = median(steps)
         *others, far = sorted(steps, key=lambda step: abs(step - usual))
-        if usual and abs(far - usual) > max(_UNLIKE * usual, 3 * abs(others[-1] - usual)):
+        if usual and abs(far - usual) > max(_OUTLIER_PART * usual, 3 * abs(others[-1] - usual)):
             yield (
                 f"step {steps.index(far) + 1} of {len(steps)} of the {name} took {far / usual:.2f} "
                 "times as long as usual: it is in the means, and makes intervals longer"
             )
 
 
-def _without_lines(comparison: Comparison) -> Iterator[str]:
+def _missing_line_notes(comparison: Comparison) -> Iterator[str]:
     known = [_fraction_with_line(side) for side in comparison.matched.sides]
     if max(known) < 0.5:
         yield (
@@ -124,9 +124,9 @@ def _without_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _fraction_with_line(side: Side) -> float:
-    whole = _sum(side, _is_work)
+    total_ns = _sum(side, _is_work)
     with_line = _sum(side, lambda subject: _is_work(subject) and subject.file is not None)
-    return with_line / whole if whole else 1.0
+    return with_line / total_ns if total_ns else 1.0
 
 
 def _named(comparison: Comparison) -> Iterator[tuple[str, Side]]:
@@ -137,8 +137,8 @@ def _is_work(subject: Subject) -> bool:
     return subject.account == Account.DEVICE and subject.kind != LaunchKind.COMMUNICATION
 
 
-def _sum(side: Side, is_such: Callable[[Subject], bool]) -> int:
-    chosen = np.array([is_such(subject) for subject in side.parts.subjects], np.bool_)
+def _sum(side: Side, predicate: Callable[[Subject], bool]) -> int:
+    chosen = np.array([predicate(subject) for subject in side.parts.subjects], np.bool_)
     return int(side.parts.duration_ns[chosen[side.parts.subject]].sum())
 
 

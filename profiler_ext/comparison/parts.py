@@ -19,7 +19,7 @@ from profiler_ext.comparison.words import Account
 from profiler_ext.records import Analysis, CompileKind, Interned, Ints, Place, Scope
 
 NO_LAUNCH = -1
-_BETWEEN = (Account.OVERLAPPED, Account.DISPLACED, Account.STEPS_OVERLAP)
+_RECONCILING = (Account.OVERLAPPED, Account.DISPLACED, Account.STEPS_OVERLAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def join(every: Sequence[tuple[Parts, Ints]]) -> Parts:
     return Parts(tuple(known), step, subject, duration_ns, launch)
 
 
-def parts_of_steps(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+def parts_of_steps(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
     """Return what the wall time of each step is of; they add up to the ledger.
 
     Args:
@@ -79,14 +79,14 @@ def parts_of_steps(analysis: Analysis, called: Mapping[str, str]) -> Parts:
     """
     every = np.arange(len(analysis.steps))
     made = (
-        _of_launches(analysis, called),
-        _of_idle(analysis, called),
-        _between(analysis),
+        _of_launches(analysis, display_names),
+        _of_idle(analysis, display_names),
+        _overlap_and_displaced(analysis),
     )
     return join([(parts, every) for parts in made])
 
 
-def parts_of_ledger(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+def parts_of_ledger(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
     """Return the ledger of each step, its idle time by cause.
 
     Args:
@@ -94,7 +94,7 @@ def parts_of_ledger(analysis: Analysis, called: Mapping[str, str]) -> Parts:
         called: what each file is called.
     """
     rows, every = _rows_of_steps(analysis), np.arange(len(analysis.steps))
-    busy = _listed(
+    busy = _from_rows(
         (
             rows[line.step],
             Subject(scope=line.scope, level=line.level, category=line.category),
@@ -103,15 +103,15 @@ def parts_of_ledger(analysis: Analysis, called: Mapping[str, str]) -> Parts:
         for line in analysis.ledger
         if line.scope != Scope.IDLE
     )
-    idle = _of_idle(analysis, called)
+    idle = _of_idle(analysis, display_names)
     by_cause = tuple(
         Subject(account=each.account, scope=Scope.IDLE, cause=each.cause) for each in idle.subjects
     )
-    twice = _between(analysis, (Account.STEPS_OVERLAP,))
+    twice = _overlap_and_displaced(analysis, (Account.STEPS_OVERLAP,))
     return join([(each, every) for each in (busy, replace(idle, subjects=by_cause), twice)])
 
 
-def parts_of_compiles(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+def parts_of_compiles(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
     """Return how long the process waited for compiling, by function and phase, as one step.
 
     Args:
@@ -121,11 +121,11 @@ def parts_of_compiles(analysis: Analysis, called: Mapping[str, str]) -> Parts:
     waited_for = (
         each for each in analysis.recording.compiles if each.kind is not CompileKind.WORKER
     )
-    return _listed(
+    return _from_rows(
         (
             0,
             Subject(
-                file=called.get(each.file or ""),
+                file=display_names.get(each.file or ""),
                 line=each.line,
                 function=each.function,
                 kind=each.kind,
@@ -138,7 +138,7 @@ def parts_of_compiles(analysis: Analysis, called: Mapping[str, str]) -> Parts:
     )
 
 
-def _of_launches(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+def _of_launches(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
     shares, launches = analysis.shares, analysis.launches
     chosen = np.flatnonzero(~np.ma.getmaskarray(launches.step)[shares.launch])
     launch, place = shares.launch[chosen], shares.place[chosen].astype(np.int64)
@@ -148,9 +148,9 @@ def _of_launches(analysis: Analysis, called: Mapping[str, str]) -> Parts:
     )
     distinct, subject = np.unique(columns, axis=0, return_inverse=True)
     subjects = tuple(
-        _at(
+        _subject_at(
             analysis.places[place],
-            called,
+            display_names,
             kernel=kernel.strings[name] or None,
             kind=launches.kind.strings[kind],
             scope=launches.scope.strings[scope],
@@ -161,7 +161,7 @@ def _of_launches(analysis: Analysis, called: Mapping[str, str]) -> Parts:
     return Parts(subjects, step, subject.ravel(), shares.duration_ns[chosen], launch)
 
 
-def _of_idle(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+def _of_idle(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
     idle = analysis.idle
     columns = np.column_stack((idle.cause_place, idle.cause.codes)).astype(np.int64)
     distinct, subject = np.unique(columns, axis=0, return_inverse=True)
@@ -169,7 +169,7 @@ def _of_idle(analysis: Analysis, called: Mapping[str, str]) -> Parts:
         Subject(
             account=Account.IDLE,
             cause=idle.cause.strings[cause],
-            file=called.get(idle.places[place].file or ""),
+            file=display_names.get(idle.places[place].file or ""),
             line=idle.places[place].line,
             function=idle.places[place].function,
             code=idle.places[place].code,
@@ -181,7 +181,7 @@ def _of_idle(analysis: Analysis, called: Mapping[str, str]) -> Parts:
     return Parts(subjects, _rows(analysis, idle.step), subject.ravel(), idle.duration_ns, none)
 
 
-def _between(analysis: Analysis, wanted: Iterable[Account] = tuple(_BETWEEN)) -> Parts:
+def _overlap_and_displaced(analysis: Analysis, wanted: Iterable[Account] = tuple(_RECONCILING)) -> Parts:
     """Return what lies between the launches' own time and the ledger's, for each step."""
     launches = analysis.launches
     busy_ns, idle_ns = _of_ledger(analysis)
@@ -191,13 +191,13 @@ def _between(analysis: Analysis, wanted: Iterable[Account] = tuple(_BETWEEN)) ->
     own = np.flatnonzero(~np.ma.getmaskarray(launches.step))
     step = _rows(analysis, np.asarray(launches.step.filled(0))[own])
     steps = len(analysis.steps)
-    alone = _sums(step, alone_ns[own], steps)
-    whole = _sums(step, launches.duration_ns[own], steps)
-    told = _sums(_rows(analysis, analysis.idle.step), analysis.idle.duration_ns, steps)
-    return _listed(
+    exclusive_ns = _sums(step, alone_ns[own], steps)
+    summed_ns = _sums(step, launches.duration_ns[own], steps)
+    idle_recorded_ns = _sums(_rows(analysis, analysis.idle.step), analysis.idle.duration_ns, steps)
+    return _from_rows(
         (row, Subject(account=account), amount)
         for account, amounts in zip(
-            _BETWEEN, (alone - whole, busy_ns - alone, idle_ns - told), strict=True
+            _RECONCILING, (exclusive_ns - summed_ns, busy_ns - exclusive_ns, idle_ns - idle_recorded_ns), strict=True
         )
         if account in wanted
         for row, amount in enumerate(amounts.tolist())
@@ -213,11 +213,11 @@ def _of_ledger(analysis: Analysis) -> tuple[Ints, Ints]:
     return spent[0], spent[1]
 
 
-def _at(
-    place: Place, called: Mapping[str, str], *, kernel: str | None, kind: str, scope: str
+def _subject_at(
+    place: Place, display_names: Mapping[str, str], *, kernel: str | None, kind: str, scope: str
 ) -> Subject:
     return Subject(
-        file=called.get(place.file or ""),
+        file=display_names.get(place.file or ""),
         line=place.line,
         function=place.function,
         code=place.code,
@@ -239,7 +239,7 @@ def kernel_or_name(analysis: Analysis) -> Interned:
     return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))
 
 
-def _listed(parts: Iterable[tuple[int, Subject, int]]) -> Parts:
+def _from_rows(parts: Iterable[tuple[int, Subject, int]]) -> Parts:
     known: dict[Subject, int] = {}
     rows = [(step, known.setdefault(subject, len(known)), ns) for step, subject, ns in parts]
     step, codes, duration_ns = np.array(rows, np.int64).reshape(-1, 3).T

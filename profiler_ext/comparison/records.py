@@ -148,9 +148,9 @@ class Row:
     @property
     def subject(self) -> Subject:
         """What it is of: in the head where it is there, else in the base."""
-        found = self.head or self.base
-        assert found is not None
-        return found
+        result = self.head or self.base
+        assert result is not None
+        return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,16 +92,16 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         UsageError: There is no run, or one has no step.
     """
     _check(runs)
-    every = [_Ranked(run) for run in runs]
+    every = [_AlignedRun(run) for run in runs]
     analyses = [analysis for run in runs for analysis in run.analyses]
     ends = np.cumsum([each.steps for each in every]).tolist()
     started = [(each, end - each.steps) for each, end in zip(every, ends, strict=True)]
-    lines, versions = _told_lines(every)
+    lines, versions = _recorded_lines(every)
     parts = join([part for each, start in started for part in each.parts(start)])
     timed = {subject.file for subject in parts.subjects}
     cells = (cell for each in reversed(every) for cell in each.cells)
     return Side(
-        runs=tuple(each.described() for each in every),
+        runs=tuple(each.to_run() for each in every),
         run_of_step=np.repeat(np.arange(len(every)), [each.steps for each in every]),
         ranks_of_step=np.concatenate([each.ranks_of_step for each in every]),
         parts=parts,
@@ -117,15 +117,15 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
     )
 
 
-def _told_lines(
-    every: Iterable[_Ranked],
+def _recorded_lines(
+    every: Iterable[_AlignedRun],
 ) -> tuple[dict[tuple[str, int], Frame], tuple[str, ...]]:
     """Return the lines that runs tell, and files of which they tell different texts of one."""
     known: dict[tuple[str, int], Frame] = {}
     versions: set[str] = set()
     for own in (each.lines for each in every):
         both = own.keys() & known.keys()
-        versions |= {key[0] for key in both if _contradict(own[key], known[key])}
+        versions |= {key[0] for key in both if _has_conflicting_text(own[key], known[key])}
         known = own | known
     return known, tuple(sorted(versions))
 
@@ -145,11 +145,11 @@ def _check(runs: Sequence[RunOfRanks]) -> None:
             )
 
 
-def _contradict(one: Frame, other: Frame) -> bool:
+def _has_conflicting_text(one: Frame, other: Frame) -> bool:
     return bool(one.code and other.code and one.code.split() != other.code.split())
 
 
-class _Ranked:
+class _AlignedRun:
     """A run with the steps of its ranks laid over each other by their numbers."""
 
     def __init__(self, run: RunOfRanks) -> None:
@@ -158,9 +158,9 @@ class _Ranked:
         self._numbers, of_step = np.unique(np.concatenate(numbers), return_inverse=True)
         self.steps = len(self._numbers)
         self.ranks_of_step = np.bincount(of_step, minlength=self.steps).astype(np.int64)
-        self._called = [_names(analysis) for analysis in run.analyses]
+        self._display_names = [_names(analysis) for analysis in run.analyses]
 
-    def described(self) -> Run:
+    def to_run(self) -> Run:
         first = self.run.analyses[0].recording
         devices = (name for analysis in self.run.analyses for name in analysis.device_names)
         return Run(
@@ -173,26 +173,26 @@ class _Ranked:
         )
 
     def parts(self, start: int) -> Iterator[tuple[Parts, Ints]]:
-        for analysis, called in zip(self.run.analyses, self._called, strict=True):
-            yield parts_of_steps(analysis, called), start + self._rows(analysis)
+        for analysis, display_names in zip(self.run.analyses, self._display_names, strict=True):
+            yield parts_of_steps(analysis, display_names), start + self._rows(analysis)
 
     def ledger(self, start: int) -> Iterator[tuple[Parts, Ints]]:
-        for analysis, called in zip(self.run.analyses, self._called, strict=True):
-            yield parts_of_ledger(analysis, called), start + self._rows(analysis)
+        for analysis, display_names in zip(self.run.analyses, self._display_names, strict=True):
+            yield parts_of_ledger(analysis, display_names), start + self._rows(analysis)
 
     def compiles(self, row: int) -> Iterator[tuple[Parts, Ints]]:
-        for analysis, called in zip(self.run.analyses, self._called, strict=True):
-            yield parts_of_compiles(analysis, called), np.array([row])
+        for analysis, display_names in zip(self.run.analyses, self._display_names, strict=True):
+            yield parts_of_compiles(analysis, display_names), np.array([row])
 
     @property
     def lines(self) -> dict[tuple[str, int], Frame]:
-        found: dict[tuple[str, int], Frame] = {}
-        for analysis, called in zip(self.run.analyses, self._called, strict=True):
+        result: dict[tuple[str, int], Frame] = {}
+        for analysis, display_names in zip(self.run.analyses, self._display_names, strict=True):
             for frame in dict.fromkeys(_frames(analysis)):
-                key = called[frame.file], frame.line
-                if key not in found or found[key].code is None:
-                    found[key] = frame
-        return found
+                key = display_names[frame.file], frame.line
+                if key not in result or result[key].code is None:
+                    result[key] = frame
+        return result
 
     @property
     def cells(self) -> Iterable[Cell]:
@@ -200,7 +200,7 @@ class _Ranked:
 
     @property
     def paths(self) -> dict[str, str]:
-        return {name: path for called in self._called for path, name in called.items()}
+        return {name: path for display_names in self._display_names for path, name in display_names.items()}
 
     def _rows(self, analysis: Analysis) -> Ints:
         numbers = [step.number for step in analysis.steps]
@@ -222,10 +222,10 @@ def _frames(analysis: Analysis) -> Iterator[Frame]:
     for graph in analysis.recording.graphs:
         for node in graph.nodes:
             yield from node.lineage.stack
-    yield from _watched(analysis)
+    yield from _monitored_frames(analysis)
 
 
-def _watched(analysis: Analysis) -> Iterable[Frame]:
+def _monitored_frames(analysis: Analysis) -> Iterable[Frame]:
     python = analysis.recording.python
     if python is None:
         return

@@ -23,7 +23,7 @@ from profiler_ext.comparison.words import Account, Verdict
 from profiler_ext.findings import training_steps
 from profiler_ext.records import Analysis, Scope
 
-_UNLIKE = 0.2
+_MAX_IDLE_DIFFERENCE = 0.2
 """Where the device idles for a part of the step that differs by more, a recording slows one side
 more than the other."""
 
@@ -60,15 +60,15 @@ def step_time(base: Side, head: Side, recorded: Change) -> StepTime:
     if before is not None and now is not None:
         accounts = (Account.DEVICE, Account.IDLE)
         return StepTime(change_of_all(before, now, (0, 0), accounts), Basis.TRAINING)
-    if recorded.verdict is not Verdict.EQUAL and not _are_alike(base, head):
+    if recorded.verdict is not Verdict.EQUAL and not _are_comparable(base, head):
         recorded = replace(recorded, interval=None, verdict=Verdict.NOT_COMPARABLE)
     return StepTime(recorded, Basis.RECORDED)
 
 
-def _are_alike(base: Side, head: Side) -> bool:
+def _are_comparable(base: Side, head: Side) -> bool:
     """Tell whether recording slows both sides alike, as far as their idle time tells."""
     first, second = (_idle_fraction(side) for side in (base, head))
-    return (base.on_cpu and head.on_cpu) or abs(first - second) <= _UNLIKE
+    return (base.on_cpu and head.on_cpu) or abs(first - second) <= _MAX_IDLE_DIFFERENCE
 
 
 def _idle_fraction(side: Side) -> float:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-_STEPS, _CLOSE, _TINY = 500, 1e-15, 1e-300
+_MAX_ITERATIONS, _TOLERANCE, _TINY = 500, 1e-15, 1e-300
 
 
-def two_sided(t: float, freedom: float) -> float:
+def two_sided_p_value(t: float, degrees_of_freedom: float) -> float:
     """Return how often a value of the distribution is as far from zero as ``t``, or farther.
 
     Args:
@@ -21,11 +21,11 @@ def two_sided(t: float, freedom: float) -> float:
     """
     if math.isinf(t):
         return 0.0
-    return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+    return _incomplete_beta(degrees_of_freedom / 2, 0.5, degrees_of_freedom / (degrees_of_freedom + t * t))
 
 
 @lru_cache(maxsize=4096)
-def quantile(part: float, freedom: float) -> float:
+def quantile(part: float, degrees_of_freedom: float) -> float:
     """Return the value that is exceeded, to either side, in so small a part of all cases.
 
     Args:
@@ -33,11 +33,11 @@ def quantile(part: float, freedom: float) -> float:
         freedom: degrees of freedom, above 0.
     """
     low, high = 0.0, 1.0
-    while two_sided(high, freedom) > part:
+    while two_sided_p_value(high, degrees_of_freedom) > part:
         low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, freedom) > part else (low, middle)
+        low, high = (middle, high) if two_sided_p_value(middle, degrees_of_freedom) > part else (low, middle)
     return high
 
 
@@ -55,7 +55,7 @@ def _fraction(a: float, b: float, x: float) -> float:
     """Return 1 + d1/(1 + d2/(1 + ...)) of the incomplete beta function, by Lentz's method."""
     value = c = 1.0
     d = 0.0
-    for step in range(1, _STEPS):
+    for step in range(1, _MAX_ITERATIONS):
         m = step // 2
         if step % 2:
             term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
@@ -64,6 +64,6 @@ def _fraction(a: float, b: float, x: float) -> float:
         d = 1 / ((1 + term * d) or _TINY)
         c = (1 + term / c) or _TINY
         value *= c * d
-        if abs(c * d - 1) < _CLOSE:
+        if abs(c * d - 1) < _TOLERANCE:
             break
     return value

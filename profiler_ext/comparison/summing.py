@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.comparison.kinds import ComparedTable
 from profiler_ext.comparison.matched import Matched
-from profiler_ext.comparison.matching.names import numberless
+from profiler_ext.comparison.matching.names import without_indices
 from profiler_ext.comparison.parts import NO_LAUNCH, Parts
 from profiler_ext.comparison.records import Subject
 from profiler_ext.comparison.uncertainty import Sample
@@ -49,15 +49,15 @@ def rows_of(matched: Matched, kind: ComparedTable) -> tuple[int, Ints, Ints]:
     parts = [kind.parts(side).subjects for side in matched.sides]
     names = [[name for each in every if (name := kind.name(each)) is not None] for every in parts]
     numbers = kind.pairs(matched).numbers(*names) if kind.pairs is not None else None
-    found = []
+    result = []
     for at, every in enumerate(parts):
         number_of = {} if numbers is None else (numbers.base, numbers.head)[at]
         rows = [
             known.setdefault((number_of.get(kind.name(s)), kind.rest(kind.shown(s))), len(known))
             for s in every
         ]
-        found.append(np.array(rows, np.int64))
-    return len(known), found[0], found[1]
+        result.append(np.array(rows, np.int64))
+    return len(known), result[0], result[1]
 
 
 def summed(
@@ -90,12 +90,12 @@ def summed(
 
 def _first(subjects: Sequence[Subject], row_of: Ints, rows: int) -> tuple[Subject | None, ...]:
     """Return what each row is of: the first that is known, as function and text may differ."""
-    found: list[Subject | None] = [None] * rows
+    result: list[Subject | None] = [None] * rows
     for subject, row in zip(subjects, row_of.tolist(), strict=True):
-        known = found[row]
+        known = result[row]
         if known is None or (known.code is None and subject.code is not None):
-            found[row] = subject
-    return tuple(found)
+            result[row] = subject
+    return tuple(result)
 
 
 def _launches(parts: Parts, row: Ints, rows: int) -> Ints:
@@ -118,12 +118,12 @@ def _modules(parts: Parts, row: Ints, rows: int) -> tuple[dict[str, int], ...]:
     np.add.at(time, parts.subject, parts.duration_ns)
     of_row = np.zeros(len(parts.subjects), np.int64)
     of_row[parts.subject] = row
-    found: tuple[dict[str, int], ...] = tuple({} for _ in range(rows))
+    result: tuple[dict[str, int], ...] = tuple({} for _ in range(rows))
     for subject, at, ns in zip(parts.subjects, of_row.tolist(), time.tolist(), strict=True):
         if subject.module is not None and ns:
-            name = numberless(subject.module)
-            found[at][name] = found[at].get(name, 0) + ns
-    return found
+            name = without_indices(subject.module)
+            result[at][name] = result[at].get(name, 0) + ns
+    return result
 
 
 def main_modules(base: dict[str, int], head: dict[str, int]) -> tuple[str, ...]:

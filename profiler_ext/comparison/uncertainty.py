@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.comparison.records import Interval
-from profiler_ext.comparison.student import quantile, two_sided
+from profiler_ext.comparison.student import quantile, two_sided_p_value
 from profiler_ext.comparison.words import Account
 from profiler_ext.records import Ints
 
-FEWEST_STEPS = 5
+MIN_STEPS = 5
 """With fewer steps of one run their spread is not known well enough to say anything."""
-FALSE_DISCOVERIES = 0.05
+FALSE_DISCOVERY_RATE = 0.05
 """Of the rows that are called changed so many are not, on average."""
 DEVICE_BETWEEN_RUNS, CPU_BETWEEN_RUNS = 0.0075, 0.25
 """What a GPU's time and the CPU's differ by between runs of one program: one standard deviation.
@@ -38,12 +38,12 @@ to 0.4%, modules and ops by up to 0.9%, kernels by up to 1.5%; causes of idle ti
 as that is the CPU's. With these no row of device time of ten pairs of runs was called a change.
 Where the CPU is the device its time is no steadier than that.
 """
-RUNS_AGREE = 0.0015
+MIN_RUN_DEVIATION = 0.0015
 """Few runs can agree by chance: by such a part of their mean they differ at least."""
 TICK_VARIANCE = 32.0**2 / 6
 """Devices stamp times in units of 32 ns at most, so no time of a step is known better."""
-_BOTH_TAILS = 0.05
-_MOST_FREEDOM = 1000.0
+_TWO_SIDED_ALPHA = 0.05
+_MAX_DEGREES_OF_FREEDOM = 1000.0
 Floats = npt.NDArray[np.float64]
 
 
@@ -100,10 +100,10 @@ class _Error:
     """The variance of a mean, or of a difference of two, of each row, and its freedom."""
 
     variance: Floats
-    freedom: Floats
+    degrees_of_freedom: Floats
 
 
-def is_enough(base: Sample, head: Sample) -> bool:
+def has_enough_samples(base: Sample, head: Sample) -> bool:
     """Tell whether there are enough steps, or runs, to tell a difference from noise.
 
     Args:
@@ -112,10 +112,10 @@ def is_enough(base: Sample, head: Sample) -> bool:
     """
     if max(base.runs, head.runs) > 1:
         return base.runs + head.runs > 3
-    return min(len(base.run), len(head.run)) >= FEWEST_STEPS
+    return min(len(base.run), len(head.run)) >= MIN_STEPS
 
 
-def usual_ns(means: Floats, accounts: Sequence[str], *, on_cpu: bool) -> Floats:
+def between_runs_std_ns(means: Floats, accounts: Sequence[str], *, on_cpu: bool) -> Floats:
     """Return what times of a mean step usually differ by between runs, as a standard deviation.
 
     Args:
@@ -140,24 +140,24 @@ def intervals(base: Sample, head: Sample, usual: tuple[Floats, Floats]) -> list[
     Returns:
         One for each row; ``None`` where there are too few steps and runs.
     """
-    if not is_enough(base, head):
+    if not has_enough_samples(base, head):
         return None
     error = _errors(base, head, usual)
-    freedom = error.freedom
+    degrees_of_freedom = error.degrees_of_freedom
     delta, deviation = head.means - base.means, np.sqrt(error.variance)
     p_values = np.array(
-        [_p_value(d, s, f) for d, s, f in zip(delta, deviation, freedom, strict=True)]
+        [_p_value(d, s, f) for d, s, f in zip(delta, deviation, degrees_of_freedom, strict=True)]
     )
     return [
         Interval(float(d - reach), float(d + reach), float(p), float(q))
         for d, s, f, p, q in zip(
-            delta, deviation, freedom, p_values, false_discoveries(p_values), strict=True
+            delta, deviation, degrees_of_freedom, p_values, benjamini_hochberg(p_values), strict=True
         )
-        for reach in (float(s) * quantile(_BOTH_TAILS, _rounded(f)),)
+        for reach in (float(s) * quantile(_TWO_SIDED_ALPHA, _rounded(f)),)
     ]
 
 
-def false_discoveries(p_values: Floats) -> Floats:
+def benjamini_hochberg(p_values: Floats) -> Floats:
     """Return for each p-value the rate of false discoveries at which it is one of those made.
 
     Args:
@@ -176,7 +176,7 @@ def _errors(base: Sample, head: Sample, usual: tuple[Floats, Floats]) -> _Error:
         return _error_of_runs(base, head)
     first, second = _error_of_steps(base, usual[0]), _error_of_steps(head, usual[1])
     variance = first.variance + second.variance
-    parts = first.variance**2 / first.freedom + second.variance**2 / second.freedom
+    parts = first.variance**2 / first.degrees_of_freedom + second.variance**2 / second.degrees_of_freedom
     return _Error(variance, variance**2 / parts)
 
 
@@ -185,30 +185,30 @@ def _error_of_runs(base: Sample, head: Sample) -> _Error:
 
     A side with one run differs from others like it as much as the other side's runs do.
     """
-    squares, freedom = np.zeros(base.means.shape), np.zeros(base.means.shape)
+    squares, degrees_of_freedom = np.zeros(base.means.shape), np.zeros(base.means.shape)
     for side in (base, head):
         known = (side.means != 0) & (side.runs > 1)
         parts = side.of_runs / np.where(known, side.means, 1.0)
         squares += np.where(known, parts.var(axis=0) * side.runs, 0.0)
-        freedom += np.where(known, side.runs - 1, 0)
-    freedom = np.maximum(freedom, 1.0)
-    part = np.maximum(squares / freedom, RUNS_AGREE**2)
+        degrees_of_freedom += np.where(known, side.runs - 1, 0)
+    degrees_of_freedom = np.maximum(degrees_of_freedom, 1.0)
+    part = np.maximum(squares / degrees_of_freedom, MIN_RUN_DEVIATION**2)
     every = (part * side.means**2 + TICK_VARIANCE for side in (base, head))
     first, second = every
-    return _Error(first / base.runs + second / head.runs, freedom)
+    return _Error(first / base.runs + second / head.runs, degrees_of_freedom)
 
 
 def _error_of_steps(sample: Sample, usual: Floats) -> _Error:
     steps = sample.of_steps
-    count = _independent(steps)
+    count = _effective_sample_size(steps)
     variance = (steps.var(axis=0, ddof=1) + TICK_VARIANCE) / count
-    freedom = count - 1
+    degrees_of_freedom = count - 1
     # The usual spread between runs is known, not estimated here: it takes no freedom.
     total = variance + usual**2
-    return _Error(total, freedom * (total / variance) ** 2)
+    return _Error(total, degrees_of_freedom * (total / variance) ** 2)
 
 
-def _independent(steps: Floats) -> Floats:
+def _effective_sample_size(steps: Floats) -> Floats:
     """Return as how many independent steps those of each row count (lag-1 autocorrelation).
 
     A correlation counts where it is more than chance alone gives (Bartlett's bound): few steps
@@ -216,18 +216,18 @@ def _independent(steps: Floats) -> Floats:
     """
     count = len(steps)
     off = steps - steps.mean(axis=0)
-    whole = (off**2).sum(axis=0)
+    variance_sum = (off**2).sum(axis=0)
     lagged = (off[1:] * off[:-1]).sum(axis=0)
-    correlation = np.clip(lagged / np.where(whole > 0, whole, 1.0), 0.0, 0.99)
+    correlation = np.clip(lagged / np.where(variance_sum > 0, variance_sum, 1.0), 0.0, 0.99)
     correlation[correlation < 2 / math.sqrt(count)] = 0.0
     independent: Floats = np.maximum(count * (1 - correlation) / (1 + correlation), 2.0)
     return independent
 
 
-def _p_value(delta: float, deviation: float, freedom: float) -> float:
-    return two_sided(delta / deviation, _rounded(freedom)) if delta else 1.0
+def _p_value(delta: float, deviation: float, degrees_of_freedom: float) -> float:
+    return two_sided_p_value(delta / deviation, _rounded(degrees_of_freedom)) if delta else 1.0
 
 
-def _rounded(freedom: float) -> float:
+def _rounded(degrees_of_freedom: float) -> float:
     """Return degrees of freedom in tenths, downwards: that is the longer interval."""
-    return min(max(math.floor(10 * freedom) / 10, 1.0), _MOST_FREEDOM)
+    return min(max(math.floor(10 * degrees_of_freedom) / 10, 1.0), _MAX_DEGREES_OF_FREEDOM)

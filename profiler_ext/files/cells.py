@@ -31,8 +31,8 @@ def cell_number(file: str) -> int | None:
     Source: ``IPython/core/compilerop.py``, ``code_name`` and ``CachingCompiler.format_code_name``;
     ``ipykernel/compiler.py``, ``get_file_name``.
     """
-    found = _NUMBERED.fullmatch(file) or _SHOWN.fullmatch(_shown(file))
-    return None if found is None else int(found[1])
+    number_match = _NUMBERED.fullmatch(file) or _SHOWN.fullmatch(_shown(file))
+    return None if number_match is None else int(number_match[1])
 
 
 def cell_lines(file: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def name_by_text(file: str) -> str | None:
     return _digest(lines) if lines else None
 
 
-def cell_called(name: str) -> str | None:
+def cell_file(name: str) -> str | None:
     """Return what code of this process names as its file, the cell of which has a text.
 
     Args:
@@ -77,8 +77,8 @@ def _digest(lines: tuple[str, ...]) -> str:
 
 def _shown(file: str) -> str:
     """Return what IPython calls the cell of a file, if it runs here and knows it."""
-    ask: Any = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    compiler = getattr(ask() if callable(ask) else None, "compile", None)
-    say = getattr(compiler, "format_code_name", None)  # IPython 7 has none
-    shown = say(file) if callable(say) else None
+    get_ipython: Any = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    compiler = getattr(get_ipython() if callable(get_ipython) else None, "compile", None)
+    format_name = getattr(compiler, "format_code_name", None)  # IPython 7 has none
+    shown = format_name(file) if callable(format_name) else None
     return shown[1] if shown else ""

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from profiler_ext.errors import OutputError
 
 
-def places(*others: Path) -> Iterator[Path]:
+def candidate_folders(*others: Path) -> Iterator[Path]:
     """Give the folders in which something can be put, the best first.
 
     Args:
@@ -36,12 +36,12 @@ def places(*others: Path) -> Iterator[Path]:
 
 
 def _nearest(folder: Path) -> Path:
-    whole = folder.absolute()
-    return next(each for each in (whole, *whole.parents) if each.is_dir())
+    absolute_path = folder.absolute()
+    return next(each for each in (absolute_path, *absolute_path.parents) if each.is_dir())
 
 
 @contextmanager
-def folder_for_a_while(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
+def temporary_folder(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
     """Make an empty folder, which is gone after the block.
 
     Args:
@@ -56,7 +56,7 @@ def folder_for_a_while(cost: str, *others: Path, room_bytes: int = 0) -> Iterato
     Raises:
         OutputError: None can be made anywhere.
     """
-    made = _made(cost, _with_room(places(*others), room_bytes))
+    made = _create(cost, _with_room(candidate_folders(*others), room_bytes))
     try:
         with made as folder:
             yield Path(folder)
@@ -78,21 +78,21 @@ def _free_bytes(place: Path) -> int:
         return sys.maxsize
 
 
-def _made(cost: str, places: Iterable[Path]) -> TemporaryDirectory[str]:
+def _create(cost: str, candidate_folders: Iterable[Path]) -> TemporaryDirectory[str]:
     refused: list[str] = []
-    for place in places:
+    for place in candidate_folders:
         try:
-            return _made_in(place)
+            return _create_in(place)
         except (OSError, UnicodeEncodeError) as error:
             refused.append(f"{place}: {_reason(error)}")
-    told = "; ".join(dict.fromkeys(refused)) or "there is no folder"
+    reasons = "; ".join(dict.fromkeys(refused)) or "there is no folder"
     raise OutputError(
-        f"no temporary folder can be made ({told}), so {cost}; set TMPDIR to a folder that can be "
+        f"no temporary folder can be made ({reasons}), so {cost}; set TMPDIR to a folder that can be "
         "written"
     )
 
 
-def _made_in(place: Path) -> TemporaryDirectory[str]:
+def _create_in(place: Path) -> TemporaryDirectory[str]:
     str(place).encode()
     return TemporaryDirectory(prefix="profiler_ext-", dir=str(place), ignore_cleanup_errors=True)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
-from profiler_ext.files.cells import cell_called, cell_number, name_by_text
+from profiler_ext.files.cells import cell_file, cell_number, name_by_text
 
 Place = tuple[str, str]
 """Where a process stands: its working folder, and the folder of its script."""
@@ -120,7 +120,7 @@ def expand(path: str, source_root: str | None = None) -> str:
     Returns:
         The path here.
     """
-    if (cell := cell_called(path)) is not None:
+    if (cell := cell_file(path)) is not None:
         return cell
     roots = _current_roots() if source_root is None else _roots(source_root, source_root)
     for token, root in roots:
@@ -129,7 +129,7 @@ def expand(path: str, source_root: str | None = None) -> str:
     return path
 
 
-def stands(path: str, line: int, code: str | None, source_root: str | None = None) -> bool:
+def line_is_unchanged(path: str, line: int, code: str | None, source_root: str | None = None) -> bool:
     """Tell whether a recorded text is still the line's text in the file.
 
     Args:
@@ -168,7 +168,7 @@ def _package_folder(name: str) -> str | None:
     return next(iter(folders), None) if folders else None
 
 
-def reading_roots(given: Iterable[str | Path] = ()) -> tuple[Path, ...]:
+def reading_roots(folders_given: Iterable[str | Path] = ()) -> tuple[Path, ...]:
     """Return the folders from which the text of source files may be shown, links resolved.
 
     A file that somebody hands over can name any path of this machine. What is shown may be
@@ -181,7 +181,7 @@ def reading_roots(given: Iterable[str | Path] = ()) -> tuple[Path, ...]:
         These first, then the working folder, unless it was removed, and the interpreter's library.
     """
     roots = dict[Path, None]()
-    for folder in (*given, ".", *library_roots()):
+    for folder in (*folders_given, ".", *library_roots()):
         with suppress(OSError, RuntimeError):  # it was removed, or is a link to itself
             roots[Path(folder).resolve()] = None
     return tuple(roots)

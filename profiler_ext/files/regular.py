@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
@@ -26,7 +26,7 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     Raises:
         OSError: It cannot be read, is larger, or is no regular file.
     """
-    handle = os.open(path, _FLAGS)
+    handle = os.open(path, _READ_FLAGS)
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):

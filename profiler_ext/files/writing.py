@@ -20,7 +20,7 @@ from profiler_ext.errors import OutputError
 _STANDARD_STREAMS = 3
 _NAME_BYTES = 200
 """How much of a file's name its temporary name has; 255 bytes is what most disks take."""
-_FLAGS = (
+_WRITE_FLAGS = (
     os.O_WRONLY
     | os.O_CREAT
     | os.O_EXCL
@@ -47,7 +47,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
             the disk is full.
     """
     try:
-        with _renamed(path, durable) as file:
+        with _written_atomically(path, durable) as file:
             yield file
     except OSError as error:
         reason = error.strerror or str(error)
@@ -55,8 +55,8 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _renamed(path: Path, durable: bool) -> Iterator[IO[bytes]]:
-    _refuse_what_is_no_file(path)
+def _written_atomically(path: Path, durable: bool) -> Iterator[IO[bytes]]:
+    _require_regular_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, file = _created(path)
     try:
@@ -72,7 +72,7 @@ def _renamed(path: Path, durable: bool) -> Iterator[IO[bytes]]:
         raise
 
 
-def _refuse_what_is_no_file(path: Path) -> None:
+def _require_regular_file(path: Path) -> None:
     """Raise where a rename would put a file in the place of a folder, a device or a pipe."""
     try:
         mode = path.stat().st_mode
@@ -89,11 +89,11 @@ def _created(path: Path) -> tuple[Path, IO[bytes]]:
     while True:
         temporary = path.with_name(f".{name}.{secrets.token_hex(4)}")
         with suppress(FileExistsError):
-            handle = _beside_standard_streams(os.open(temporary, _FLAGS, 0o666))
+            handle = _above_standard_streams(os.open(temporary, _WRITE_FLAGS, 0o666))
             return temporary, os.fdopen(handle, "wb")
 
 
-def _beside_standard_streams(handle: int) -> int:
+def _above_standard_streams(handle: int) -> int:
     """Return a handle that is none of the standard streams'.
 
     Where one of them is closed, the next file that is opened has its number, and what any
@@ -102,6 +102,6 @@ def _beside_standard_streams(handle: int) -> int:
     if handle >= _STANDARD_STREAMS:
         return handle
     try:
-        return _beside_standard_streams(os.dup(handle))
+        return _above_standard_streams(os.dup(handle))
     finally:
         os.close(handle)

@@ -11,17 +11,17 @@ from profiler_ext.findings.finding import (
     Finding,
     Findings,
     Stake,
-    Sureness,
+    Confidence,
     Unjudged,
-    Where,
+    Location,
 )
-from profiler_ext.findings.ranking import LEAST_FRACTION, judge, of_ranks
+from profiler_ext.findings.ranking import MIN_FRACTION, judge, merge_ranks
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import RULES
 from profiler_ext.records import Analysis
 
 __all__ = [
-    "LEAST_FRACTION",
+    "MIN_FRACTION",
     "NOWHERE",
     "ON_RANKS",
     "RULES",
@@ -35,7 +35,7 @@ __all__ = [
     "Unjudged",
     "Where",
     "find",
-    "find_of_ranks",
+    "find_on_ranks",
     "training_steps",
 ]
 
@@ -58,10 +58,10 @@ def training_steps(analysis: Analysis) -> tuple[int, ...]:
     return facts_of(analysis).training_steps_ns if analysis.steps else ()
 
 
-def find_of_ranks(analyses: Sequence[Analysis]) -> Findings:
+def find_on_ranks(analyses: Sequence[Analysis]) -> Findings:
     """Return what to do first on any of several ranks, by all rules.
 
     Args:
         analyses: one for each rank.
     """
-    return of_ranks([find(analysis) for analysis in analyses])
+    return merge_ranks([find(analysis) for analysis in analyses])

@@ -12,22 +12,22 @@ from typing import Any, TypeVar
 import numpy as np
 
 from profiler_ext.findings.facts import Facts, Rows
-from profiler_ext.findings.finding import Figure, FigureUnit, Where
+from profiler_ext.findings.finding import Figure, FigureUnit, Location
 from profiler_ext.findings.pace import NO_ROW, is_within
 from profiler_ext.kineto import names
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.records import Ints, MaskedInts
 
-_FEWEST = 8
+_MIN_FRACTION = 8
 _ABSENT = str(None)
 _MESSAGES = ("send", "recv")
-_TELL_SIZE = ("In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
+_SIZE_ARGUMENTS = ("In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
 
 
 _Key = TypeVar("_Key")
 
 
-def beside_collectives(facts: Facts) -> Rows:
+def overlaps_collective(facts: Facts) -> Rows:
     """Tell of each launch whether a collective ran on its device meanwhile, which slows it.
 
     A product on an H200 takes 53 us alone, and 100 us beside an all-reduce that waits.
@@ -37,18 +37,18 @@ def beside_collectives(facts: Facts) -> Rows:
     """
     launches, own = facts.launches, facts.analysis.communication.launch
     ends = launches.start_ns + launches.duration_ns
-    beside = np.zeros(len(launches), np.bool_)
+    overlaps = np.zeros(len(launches), np.bool_)
     for device in np.unique(launches.device[own]).tolist():
         rows = own[launches.device[own] == device]
         rows = rows[np.argsort(launches.start_ns[rows], kind="stable")]
         reach = np.append(np.int64(-1), np.maximum.accumulate(ends[rows]))
-        begun = np.searchsorted(launches.start_ns[rows], ends, side="left")
-        beside |= (launches.device == device) & (reach[begun] > launches.start_ns)
-    beside[own] = False
-    return beside
+        started = np.searchsorted(launches.start_ns[rows], ends, side="left")
+        overlaps |= (launches.device == device) & (reach[started] > launches.start_ns)
+    overlaps[own] = False
+    return overlaps
 
 
-def quickest_ns(facts: Facts, launches: Ints) -> MaskedInts:
+def fastest_alike_ns(facts: Facts, launches: Ints) -> MaskedInts:
     """Return for each launch the time of the quickest one that is alike, which may be itself.
 
     Args:
@@ -60,14 +60,14 @@ def quickest_ns(facts: Facts, launches: Ints) -> MaskedInts:
         they move: of messages, which the trace never tells it of, each kernel is taken as alike.
     """
     rows = np.searchsorted(facts.analysis.communication.launch, launches)
-    is_told = _tell_size(facts, launches) | are_messages(facts, rows)
-    kind = alike(facts, launches)
+    has_size = _has_size(facts, launches) | are_point_to_point(facts, rows)
+    kind = equal_call_ids(facts, launches)
     quickest = np.full(int(kind.max(initial=-1)) + 1, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(quickest, kind, facts.launches.duration_ns[launches])
-    return np.ma.array(quickest[kind], mask=(np.bincount(kind)[kind] < _FEWEST) | ~is_told)
+    return np.ma.array(quickest[kind], mask=(np.bincount(kind)[kind] < _MIN_FRACTION) | ~has_size)
 
 
-def are_messages(facts: Facts, rows: Ints) -> Rows:
+def are_point_to_point(facts: Facts, rows: Ints) -> Rows:
     """Tell which collectives go from one rank to another; they have no number that ranks share.
 
     Args:
@@ -79,7 +79,7 @@ def are_messages(facts: Facts, rows: Ints) -> Rows:
     return names.where(*messages)[rows]
 
 
-def alike(facts: Facts, launches: Ints) -> Ints:
+def equal_call_ids(facts: Facts, launches: Ints) -> Ints:
     """Number launches that communicate so that those are alike which do the same with as much.
 
     Args:
@@ -91,10 +91,10 @@ def alike(facts: Facts, launches: Ints) -> Ints:
     """
     own = facts.launches.name.codes[launches].tolist()
     given = _arguments(facts, launches)
-    return _numbered([(name, *each) for name, each in zip(own, given, strict=True)])
+    return _ids([(name, *each) for name, each in zip(own, given, strict=True)])
 
 
-def as_large(facts: Facts, launches: Ints) -> Ints:
+def equal_size_ids(facts: Facts, launches: Ints) -> Ints:
     """Number launches that communicate so that those are alike which move as much in one group.
 
     The backward of an all-gather is a reduce-scatter that moves as much.
@@ -107,7 +107,7 @@ def as_large(facts: Facts, launches: Ints) -> Ints:
         A number for each.
     """
     given = _arguments(facts, launches)
-    return _numbered([(group, *sorted(sizes)) for *sizes, _, group in given])
+    return _ids([(group, *sorted(sizes)) for *sizes, _, group in given])
 
 
 def is_sharding(facts: Facts, launches: Ints) -> Rows:
@@ -125,7 +125,7 @@ def is_sharding(facts: Facts, launches: Ints) -> Rows:
     return known & is_within(begun_ns, events.start_ns[ranges], events.end_of(ranges))
 
 
-def transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
+def exposed_transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
     """Return what is exposed of each without the wait for another rank, and whether that is told.
 
     Where the ranks are not merged, the quickest of those alike bounds it, if there are enough.
@@ -137,11 +137,11 @@ def transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
     communication = facts.analysis.communication
     exposed_ns, waiting = communication.exposed_ns[rows], communication.waiting_ns[rows]
     is_alone = np.ma.getmaskarray(waiting)
-    quickest = quickest_ns(facts, communication.launch[rows])
+    quickest = fastest_alike_ns(facts, communication.launch[rows])
     bounded_ns = np.minimum(exposed_ns, quickest.filled(np.iinfo(np.int64).max))
-    is_told = not bool((is_alone & np.ma.getmaskarray(quickest)).any())
+    has_size = not bool((is_alone & np.ma.getmaskarray(quickest)).any())
     merged_ns = np.maximum(exposed_ns - waiting.filled(0), 0)
-    return np.where(is_alone, bounded_ns, merged_ns), is_told
+    return np.where(is_alone, bounded_ns, merged_ns), has_size
 
 
 def waited(facts: Facts, rows: Ints) -> Figure:
@@ -156,11 +156,11 @@ def waited(facts: Facts, rows: Ints) -> Figure:
     name = "of it waiting for the last rank"
     if np.ma.getmaskarray(waiting).all():
         return Figure(name, "one rank alone does not tell", FigureUnit.TEXT)
-    waited_ns = facts.of_usual_step(communication.launch[rows], waiting.filled(0))
+    waited_ns = facts.median_per_step(communication.launch[rows], waiting.filled(0))
     return Figure(name, waited_ns, FigureUnit.NS)
 
 
-def where_most(facts: Facts, rows: Ints) -> Where:
+def dominant_location(facts: Facts, rows: Ints) -> Location:
     """Return the line and the module that have more than half of what is exposed, and the kernel.
 
     So several ranks, whose longest collectives differ by chance, name the same place.
@@ -176,7 +176,7 @@ def where_most(facts: Facts, rows: Ints) -> Where:
     module = _most([each.module for each in own], exposed_ns)
     kernel = facts.launches.name[int(launches[int(exposed_ns.argmax())])]
     file, number, code = line or (None, None, None)
-    return Where(file, number, code, module, kernel)
+    return Location(file, number, code, module, kernel)
 
 
 def _most(keys: list[_Key], amount: Ints) -> _Key | None:
@@ -193,15 +193,15 @@ def _arguments(facts: Facts, launches: Ints) -> list[tuple[str, ...]]:
     trace = facts.analysis.recording.trace
     positions = trace.events.position[facts.launches.event[launches]].tolist()
     given = (event_arguments(trace.raw[position]) for position in positions)
-    return [tuple(str(each.get(name)) for name in _TELL_SIZE) for each in given]
+    return [tuple(str(each.get(name)) for name in _SIZE_ARGUMENTS) for each in given]
 
 
-def _tell_size(facts: Facts, launches: Ints) -> Rows:
+def _has_size(facts: Facts, launches: Ints) -> Rows:
     """Tell of which launches the trace says how many elements they move."""
     given = _arguments(facts, launches)
     return np.array([{*sizes} != {_ABSENT} for *sizes, _, _ in given], np.bool_)
 
 
-def _numbered(keys: list[tuple[Any, ...]]) -> Ints:
+def _ids(keys: list[tuple[Any, ...]]) -> Ints:
     numbers: dict[tuple[Any, ...], int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)

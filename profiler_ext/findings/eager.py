@@ -10,7 +10,7 @@ import numpy as np
 from profiler_ext.findings.facts import Facts
 from profiler_ext.records import Ints, Phase, Place, Scope
 
-FUSED_AWAY: Final = 0.6
+FUSION_SAVING: Final = 0.6
 """The part of their time that is gone once they are compiled, by the trials of ``uncompiled``."""
 _MUCH_COMPILED = 0.25
 """The part of a step in compiled graphs from which on the rest of it is beside them."""
@@ -18,14 +18,14 @@ _NATIVE = "at::native::"
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
-def is_much_compiled(facts: Facts) -> bool:
+def is_partly_compiled(facts: Facts) -> bool:
     """Return whether at least a quarter of the usual step runs in compiled graphs.
 
     Args:
         facts: what is known of the session.
     """
     compiled = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.COMPILED)))
-    compiled_ns = facts.of_usual_step(compiled, facts.launches.duration_ns[compiled])
+    compiled_ns = facts.median_per_step(compiled, facts.launches.duration_ns[compiled])
     return compiled_ns > 0 and compiled_ns >= _MUCH_COMPILED * facts.step_ns
 
 
@@ -39,10 +39,10 @@ def eager_kernels(facts: Facts) -> Ints:
         facts: what is known of the session.
     """
     eager = facts.launches.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
-    return np.flatnonzero(facts.in_steps(eager & facts.wholly(_is_of_the_model)))
+    return np.flatnonzero(facts.in_steps(eager & facts.all_places(_is_model_line)))
 
 
-def by_line(facts: Facts, launches: Ints) -> Iterator[Ints]:
+def launches_by_line(facts: Facts, launches: Ints) -> Iterator[Ints]:
     """Return the rows of the launches of each line.
 
     Args:
@@ -56,5 +56,5 @@ def by_line(facts: Facts, launches: Ints) -> Iterator[Ints]:
     return (np.array(own, np.int64) for own in lines.values())
 
 
-def _is_of_the_model(place: Place) -> bool:
+def _is_model_line(place: Place) -> bool:
     return place.phase in _PHASES and place.line is not None

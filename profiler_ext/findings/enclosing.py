@@ -20,12 +20,12 @@ def enclosing(events: Events, rows: Ints, name: str) -> Ints:
     codes = [code for code, text in enumerate(events.name.strings) if text == name]
     named = np.flatnonzero(np.isin(events.name.codes, codes))
     named = named[np.lexsort((events.start_ns[named], events.thread[named]))]
-    found = rows.copy()
+    result = rows.copy()
     for thread in np.unique(events.thread[named]).tolist():
         own = named[events.thread[named] == thread]
-        there = np.flatnonzero(events.thread[rows] == thread)
-        at = np.searchsorted(events.start_ns[own], events.start_ns[rows[there]], side="right") - 1
+        on_thread = np.flatnonzero(events.thread[rows] == thread)
+        at = np.searchsorted(events.start_ns[own], events.start_ns[rows[on_thread]], side="right") - 1
         around = own[np.maximum(at, 0)]
-        is_open = (at >= 0) & (events.end_ns[around] >= events.end_ns[rows[there]])
-        found[there[is_open]] = around[is_open]
-    return found
+        is_open = (at >= 0) & (events.end_ns[around] >= events.end_ns[rows[on_thread]])
+        result[on_thread[is_open]] = around[is_open]
+    return result

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.findings.enclosing import enclosing
-from profiler_ext.findings.finding import Where
-from profiler_ext.findings.pace import Pace, find_pace, is_wait
+from profiler_ext.findings.finding import Location
+from profiler_ext.findings.pace import CriticalPath, find_critical_path, is_wait
 from profiler_ext.findings.replay import Replay
-from profiler_ext.findings.steps import sums_of_steps, within
-from profiler_ext.findings.training import Recorded, Training, steps_in_training, training_of
+from profiler_ext.findings.steps import sum_by_step, time_within
+from profiler_ext.findings.training import ProfiledStep, Training, unprofiled_steps_ns, unprofiled_step
 from profiler_ext.records import Analysis, Compilation, IdleCause, Ints, Launches, Place, Scope
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
@@ -25,7 +25,7 @@ _UNLIKE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class CannotJudge:
     """Why a rule cannot be judged: what the session does not tell, or what failed."""
 
     why: str
@@ -62,7 +62,7 @@ class Facts:
         devices = np.unique(self.launches.device).tolist()
         rows = (np.flatnonzero(self.launches.device == device) for device in devices)
         return max(
-            (self.of_usual_step(own, self._recorded_pace.busy_ns[own]) for own in rows), default=0
+            (self.median_per_step(own, self._profiled_critical_path.busy_ns[own]) for own in rows), default=0
         )
 
     @cached_property
@@ -73,7 +73,7 @@ class Facts:
         begins, ends = events.start_ns[rows], events.end_ns[rows]
         steps = self.analysis.steps
         spans = [(step.cpu_start_ns, step.cpu_end_ns) for step in steps]
-        waited = within(spans, begins, ends)
+        waited = time_within(spans, begins, ends)
         worked = [end - start - own for (start, end), own in zip(spans, waited, strict=True)]
         return max(median_low(worked), 0) if worked else 0
 
@@ -82,7 +82,7 @@ class Facts:
         """How long a device idles in the usual step because the profiler is at its own work."""
         idle = self.analysis.idle
         rows = idle.cause.where(IdleCause.PROFILER)
-        sums = sums_of_steps(self.analysis.steps, idle.step[rows], idle.duration_ns[rows])
+        sums = sum_by_step(self.analysis.steps, idle.step[rows], idle.duration_ns[rows])
         return median_low(sums) // max(self.idle_devices, 1) if sums else 0
 
     @cached_property
@@ -96,16 +96,16 @@ class Facts:
         return not bool(np.ma.getmaskarray(self.launches.stream).all())
 
     @cached_property
-    def pace(self) -> Pace:
+    def pace(self) -> CriticalPath:
         """Which launches the steps wait for: all where in training a device is never idle."""
-        if not self.training.fills_device:
-            return self._recorded_pace
-        sets = np.ones(len(self.launches), np.bool_)
-        return replace(self._recorded_pace, sets=sets)
+        if not self.training.is_device_bound:
+            return self._profiled_critical_path
+        is_critical = np.ones(len(self.launches), np.bool_)
+        return replace(self._profiled_critical_path, is_critical=is_critical)
 
     @cached_property
-    def _recorded_pace(self) -> Pace:
-        return find_pace(self.analysis)
+    def _profiled_critical_path(self) -> CriticalPath:
+        return find_critical_path(self.analysis)
 
     @cached_property
     def replay(self) -> Replay | None:
@@ -113,30 +113,30 @@ class Facts:
         if not len(self.launches) or not self.analysis.steps:
             return None
         devices, number = np.unique(self.launches.device, return_inverse=True)
-        device = int(devices[np.bincount(number, self._recorded_pace.busy_ns).argmax()])
-        replay = Replay(self.analysis, self._recorded_pace, device)
-        return replay if replay.is_true else None
+        device = int(devices[np.bincount(number, self._profiled_critical_path.busy_ns).argmax()])
+        replay = Replay(self.analysis, self._profiled_critical_path, device)
+        return replay if replay.is_accurate else None
 
     @cached_property
     def training(self) -> Training:
         """The usual step where nobody records."""
         on_device = self.analysis.recording.settings.steps_before_on_device
-        return training_of(self._recorded, self._before_ns, self.replay, on_device=on_device)
+        return unprofiled_step(self._recorded, self._unprofiled_steps_ns, self.replay, on_device=on_device)
 
     @property
     def training_steps_ns(self) -> tuple[int, ...]:
         """How long each step before the recording took; none where that is not known."""
         on_device = self.analysis.recording.settings.steps_before_on_device
-        return self._before_ns if on_device or self.training.is_known else ()
+        return self._unprofiled_steps_ns if on_device or self.training.is_known else ()
 
     @cached_property
-    def _recorded(self) -> Recorded:
-        return Recorded(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
+    def _recorded(self) -> ProfiledStep:
+        return ProfiledStep(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
 
     @cached_property
-    def _before_ns(self) -> tuple[int, ...]:
+    def _unprofiled_steps_ns(self) -> tuple[int, ...]:
         settings = self.analysis.recording.settings
-        return steps_in_training(
+        return unprofiled_steps_ns(
             self._recorded, settings.steps_before_ns, on_device=settings.steps_before_on_device
         )
 
@@ -146,48 +146,48 @@ class Facts:
         return max(self.training.most_ns - self.busy_ns, 0)
 
     @cached_property
-    def compiles(self) -> tuple[Compilation, ...] | Lacking:
+    def compiles(self) -> tuple[Compilation, ...] | CannotJudge:
         """What torch compiled, and how long that took."""
         if self.analysis.recording.compiles:
             return self.analysis.recording.compiles
         if self.analysis.recording.graphs:
-            return Lacking("the recording does not tell what compiling took")
-        return Lacking("nothing was compiled")
+            return CannotJudge("the recording does not tell what compiling took")
+        return CannotJudge("nothing was compiled")
 
     @cached_property
     def rooflines(self) -> Rooflines:
         """What the launches moved and computed, by which unit, and how near that is to the best."""
         return rooflines(self.analysis)
 
-    def wholly(self, is_such: Callable[[Place], bool]) -> Rows:
+    def all_places(self, predicate: Callable[[Place], bool]) -> Rows:
         """Return which launches have places of one kind and no others.
 
         Args:
-            is_such: tells of a place whether it is of that kind.
+            predicate: tells of a place whether it is of that kind.
         """
-        flags = np.array([is_such(place) for place in self.analysis.places], np.bool_)
+        flags = np.array([predicate(place) for place in self.analysis.places], np.bool_)
         shares = self.analysis.shares
-        wholly = self.main_place >= 0
-        wholly[shares.launch[~flags[shares.place]]] = False
-        return wholly
+        all_places = self.main_place >= 0
+        all_places[shares.launch[~flags[shares.place]]] = False
+        return all_places
 
-    def named(self, is_such: Callable[[str], bool]) -> Rows:
+    def named(self, predicate: Callable[[str], bool]) -> Rows:
         """Return which launches have a name of one kind.
 
         Args:
-            is_such: tells of a name whether it is of that kind.
+            predicate: tells of a name whether it is of that kind.
         """
         name = self.launches.name
-        codes = [code for code, text in enumerate(name.strings) if is_such(text)]
-        found: Rows = np.isin(name.codes, codes)
-        return found
+        codes = [code for code, text in enumerate(name.strings) if predicate(text)]
+        result: Rows = np.isin(name.codes, codes)
+        return result
 
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""
         chosen: Rows = rows & ~np.ma.getmaskarray(self.launches.step)
         return chosen
 
-    def of_usual_step(self, launches: Ints, amount_ns: Ints) -> int:
+    def median_per_step(self, launches: Ints, amount_ns: Ints) -> int:
         """Return an amount of time in the usual step: the lower median of the steps.
 
         Args:
@@ -195,19 +195,19 @@ class Facts:
             amount_ns: the time of each.
         """
         step = self.launches.step[launches].filled(-1)
-        sums = sums_of_steps(self.analysis.steps, step, amount_ns)
+        sums = sum_by_step(self.analysis.steps, step, amount_ns)
         return median_low(sums) if sums else 0
 
-    def paced_ns(self, launches: Ints) -> Ints:
+    def critical_ns(self, launches: Ints) -> Ints:
         """Return the time of launches that set the pace; 0 of those that do not.
 
         Args:
             launches: rows of launches.
         """
-        duration: Ints = np.where(self.pace.sets[launches], self.launches.duration_ns[launches], 0)
+        duration: Ints = np.where(self.pace.is_critical[launches], self.launches.duration_ns[launches], 0)
         return duration
 
-    def removed_ns(
+    def removal_saving_ns(
         self, launches: Ints, *, with_python: bool = False, of_op: str | None = None
     ) -> Ints:
         """Return by how much each launch would shorten its step if it were not there.
@@ -224,8 +224,8 @@ class Facts:
         if not with_python:
             cost_ns = np.minimum(cost_ns, self._op_ns(of_op))
         duration_ns = self.launches.duration_ns
-        cost_ns = (cost_ns / self.training.slowed).astype(np.int64)
-        removed: Ints = np.where(self.pace.sets, duration_ns, cost_ns)[launches]
+        cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
+        removed: Ints = np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
         return removed
 
     def idle_before(self, launches: Ints) -> Ints:
@@ -269,9 +269,9 @@ class Facts:
         of_place = launches[place == int(sums.argmax())]
         return int(of_place[int(self.launches.duration_ns[of_place].argmax())])
 
-    def count_in_usual_step(self, launches: Ints) -> int:
+    def launches_per_step(self, launches: Ints) -> int:
         """Return how many of these launches the usual step has."""
-        return self.of_usual_step(launches, np.ones(len(launches), np.int64))
+        return self.median_per_step(launches, np.ones(len(launches), np.int64))
 
     @cached_property
     def main_place(self) -> Ints:
@@ -315,7 +315,7 @@ def facts_of(analysis: Analysis) -> Facts:
     return analysis.derived.once("facts", lambda: Facts(analysis))
 
 
-def where_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Where:
+def location_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Location:
     """Return the place of a finding.
 
     Args:
@@ -323,4 +323,4 @@ def where_of(place: Place, kernel: str | None = None, graph: str | None = None) 
         kernel: name of the kernel.
         graph: torch's number of the compile.
     """
-    return Where(place.file, place.line, place.code, place.module, kernel, graph)
+    return Location(place.file, place.line, place.code, place.module, kernel, graph)

@@ -14,20 +14,20 @@ def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:
         facts: what is known of the session.
         launches: rows of launches.
     """
-    spent_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
+    spent_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
     return (
-        Figure("launches a step", facts.count_in_usual_step(launches)),
+        Figure("launches a step", facts.launches_per_step(launches)),
         Figure("they take", spent_ns, FigureUnit.NS),
     )
 
 
-def launching(facts: Facts, launches: Ints, removed_ns: int) -> tuple[Figure, ...]:
+def launching(facts: Facts, launches: Ints, removal_saving_ns: int) -> tuple[Figure, ...]:
     """Return what launches cost the CPU, where that counts: none of them sets the pace.
 
     Args:
         facts: what is known of the session.
         launches: rows of launches.
-        removed_ns: by how much the usual step would be shorter without them.
+        removal_saving_ns: by how much the usual step would be shorter without them.
     """
-    own = Figure("launching them costs the CPU", removed_ns, FigureUnit.NS)
-    return () if facts.pace.sets[launches].any() else (own,)
+    own = Figure("launching them costs the CPU", removal_saving_ns, FigureUnit.NS)
+    return () if facts.pace.is_critical[launches].any() else (own,)

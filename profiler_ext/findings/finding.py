@@ -20,7 +20,7 @@ class FigureUnit(StrEnum):
     TEXT = "text"
 
 
-class Sureness(StrEnum):
+class Confidence(StrEnum):
     """How the time at stake is known."""
 
     MEASURED = "measured"
@@ -59,7 +59,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Location:
     """The place that a finding is about; what is not known, or is not of one place, is ``None``.
 
     Attributes:
@@ -77,7 +77,7 @@ class Where:
     graph: str | None = None
 
 
-NOWHERE = Where()
+NOWHERE = Location()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class Finding:
 
     rule: str
     what: str
-    where: Where
+    where: Location
     at_stake_ns: int
     of_ns: int
     stake: Stake
-    sureness: Sureness
+    sureness: Confidence
     why: tuple[Figure, ...]
     remedy: str
     shared_with: tuple[str, ...] = ()

@@ -51,7 +51,7 @@ _REMEDIES: Final = (
 """Of two that stand in a guard the first is meant."""
 
 
-def one_of_each(guard: str) -> str | None:
+def expected_guard_kind(guard: str) -> str | None:
     """Return what kind of guard it is, where one failure of that kind is as it should be.
 
     Args:
@@ -60,7 +60,7 @@ def one_of_each(guard: str) -> str | None:
     return next((kind for kind in _ONE_OF_EACH if re.search(kind, guard)), None)
 
 
-def remedy_of(guard: str) -> str:
+def guard_remedy(guard: str) -> str:
     """Return what to try so that a guard does not fail again.
 
     Args:

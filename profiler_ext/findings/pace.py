@@ -25,7 +25,7 @@ Rows = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CriticalPath:
     """One row for each launch.
 
     Attributes:
@@ -41,14 +41,14 @@ class Pace:
 
     enqueued_ns: Ints
     call: Ints
-    sets: Rows
+    is_critical: Rows
     waited_ns: Ints
     busy_ns: Ints
     cost_ns: Ints
     replayed: Rows
 
 
-def find_pace(analysis: Analysis) -> Pace:
+def find_critical_path(analysis: Analysis) -> CriticalPath:
     """Tell which launches the steps wait for.
 
     Args:
@@ -60,27 +60,27 @@ def find_pace(analysis: Analysis) -> Pace:
     enqueued_ns = launches.start_ns.copy()
     enqueued_ns[known] = events.end_of(call[known])
     waits = np.flatnonzero(is_wait(events.name))
-    sets, waited_ns = np.zeros(len(launches), np.bool_), np.zeros(len(launches), np.int64)
+    is_critical, waited_ns = np.zeros(len(launches), np.bool_), np.zeros(len(launches), np.int64)
     busy_ns = np.zeros(len(launches), np.int64)
     for device in np.unique(launches.device).tolist():
         rows = np.flatnonzero(launches.device == device)
-        waited_ns[rows] = _waited(launches.start_ns[rows], launches.duration_ns[rows])
+        waited_ns[rows] = _idle_before_ns(launches.start_ns[rows], launches.duration_ns[rows])
         busy_ns[rows] = _busy(launches.start_ns[rows], launches.duration_ns[rows])
-        sets[rows] = _sets_pace(
+        is_critical[rows] = _is_on_critical_path(
             launches.start_ns[rows],
             launches.duration_ns[rows],
             enqueued_ns[rows],
             (events.start_ns[waits], events.end_of(waits)),
         )
-    cost_ns = np.minimum(_since_the_last(enqueued_ns), waited_ns + launches.duration_ns)
-    return Pace(enqueued_ns, call, sets, waited_ns, busy_ns, cost_ns, _replayed(analysis, call))
+    cost_ns = np.minimum(_since_previous_launch(enqueued_ns), waited_ns + launches.duration_ns)
+    return CriticalPath(enqueued_ns, call, is_critical, waited_ns, busy_ns, cost_ns, _replayed(analysis, call))
 
 
 def is_wait(name: Interned) -> Rows:
     """Tell of each event whether the CPU waits for a device in it."""
     codes = [code for code, text in enumerate(name.strings) if waits.is_device_wait(text)]
-    found: Rows = np.isin(name.codes, codes)
-    return found
+    result: Rows = np.isin(name.codes, codes)
+    return result
 
 
 def _calls(analysis: Analysis) -> Ints:
@@ -95,12 +95,12 @@ def _calls(analysis: Analysis) -> Ints:
     rows = rows[np.argsort(events.correlation.data[rows], kind="stable")]
     keys, wanted = events.correlation.data[rows], launches.correlation.filled(-1)
     at = np.searchsorted(keys, wanted)
-    found = np.append(keys, -2)[at] == wanted
-    calls: Ints = np.where(found, np.append(rows, NO_ROW)[at], NO_ROW)
+    result = np.append(keys, -2)[at] == wanted
+    calls: Ints = np.where(result, np.append(rows, NO_ROW)[at], NO_ROW)
     return calls
 
 
-def _waited(start_ns: Ints, duration_ns: Ints) -> Ints:
+def _idle_before_ns(start_ns: Ints, duration_ns: Ints) -> Ints:
     """Return how long the device had run nothing when each launch began; 0 for the first."""
     if not len(start_ns):
         return start_ns
@@ -117,7 +117,7 @@ def _busy(start_ns: Ints, duration_ns: Ints) -> Ints:
     return busy
 
 
-def _since_the_last(enqueued_ns: Ints) -> Ints:
+def _since_previous_launch(enqueued_ns: Ints) -> Ints:
     """Return how long after the launch before it each launch was enqueued; 0 for the first."""
     order = np.argsort(enqueued_ns, kind="stable")
     since = np.zeros(len(enqueued_ns), np.int64)
@@ -134,7 +134,7 @@ def _replayed(analysis: Analysis, call: Ints) -> Rows:
     return replayed
 
 
-def _sets_pace(
+def _is_on_critical_path(
     start_ns: Ints, duration_ns: Ints, enqueued_ns: Ints, waits: tuple[Ints, Ints]
 ) -> Rows:
     """Let each launch be as the first one from it on that tells by itself."""
@@ -145,8 +145,8 @@ def _sets_pace(
     is_awaited = is_within(ends, *waits)
     is_awaited[-1] |= start_ns[-1] - enqueued_ns[-1] > _QUEUED_NS
     tells = np.flatnonzero(is_awaited | ~is_followed)
-    sets: Rows = is_awaited[tells[np.searchsorted(tells, np.arange(len(ends)))]]
-    return sets
+    is_critical: Rows = is_awaited[tells[np.searchsorted(tells, np.arange(len(ends)))]]
+    return is_critical
 
 
 def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:

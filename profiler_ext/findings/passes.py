@@ -15,7 +15,7 @@ import numpy as np
 from profiler_ext.findings.facts import Facts, Rows
 from profiler_ext.records import Ints, Phase
 
-_LEAST_FORWARD = 0.05
+_MIN_FORWARD = 0.05
 _FORWARD, _BACKWARD = 1, 2
 
 
@@ -42,17 +42,17 @@ def passes_of(facts: Facts) -> Passes:
         facts: what is known of the session.
     """
     count = len(facts.launches)
-    found = Passes(np.zeros(count, np.int64), np.ones(count, np.int64), np.zeros(count, np.bool_))
+    result = Passes(np.zeros(count, np.int64), np.ones(count, np.int64), np.zeros(count, np.bool_))
     steps = facts.launches.step.filled(-1)
     order = np.lexsort((facts.pace.enqueued_ns, steps))
     order = order[steps[order] >= 0]
     for rows in np.split(order, np.flatnonzero(np.diff(steps[order])) + 1) if len(order) else ():
         kind = _kinds(facts, rows)
         begins = (kind == _FORWARD) & (np.append(0, kind[:-1]) != _FORWARD)
-        found.number[rows] = np.maximum(np.cumsum(begins) - 1, 0)
-        found.count[rows] = max(int(begins.sum()), 1)
-        found.in_forward[rows] = kind == _FORWARD
-    return found
+        result.number[rows] = np.maximum(np.cumsum(begins) - 1, 0)
+        result.count[rows] = max(int(begins.sum()), 1)
+        result.in_forward[rows] = kind == _FORWARD
+    return result
 
 
 def _kinds(facts: Facts, rows: Ints) -> Ints:
@@ -62,18 +62,18 @@ def _kinds(facts: Facts, rows: Ints) -> Ints:
     kind[phase.where(Phase.BACKWARD)[rows]] = _BACKWARD
     is_collective = np.isin(rows, facts.analysis.communication.launch)
     kind[is_collective], duration_ns[is_collective] = 0, 0
-    kind = _carried(kind)
+    kind = _forward_fill(kind)
     run = np.cumsum(np.append(0, kind[1:] != kind[:-1]))
     spent_ns = np.bincount(run, weights=duration_ns * (kind == _FORWARD))
-    is_short = (kind == _FORWARD) & (spent_ns[run] < _LEAST_FORWARD * spent_ns.sum())
+    is_short = (kind == _FORWARD) & (spent_ns[run] < _MIN_FORWARD * spent_ns.sum())
     return np.where(is_short, _BACKWARD, kind)
 
 
-def _carried(kind: Ints) -> Ints:
+def _forward_fill(kind: Ints) -> Ints:
     """Let what is neither be as the last one before it that is; before all, as the first one."""
     known = np.flatnonzero(kind)
     if not len(known):
         return kind
     at = np.searchsorted(known, np.arange(len(kind)), side="right") - 1
-    carried: Ints = kind[known[np.maximum(at, 0)]]
-    return carried
+    filled: Ints = kind[known[np.maximum(at, 0)]]
+    return filled

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, facts_of
+from profiler_ext.findings.facts import Facts, CannotJudge, facts_of
 from profiler_ext.findings.finding import (
     ON_RANKS,
     Figure,
@@ -17,21 +17,21 @@ from profiler_ext.findings.finding import (
     Findings,
     Stake,
     Unjudged,
-    Where,
+    Location,
 )
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.isolation.signal_answers import is_raised_by_program
 from profiler_ext.records import Analysis, Ints
 
-LEAST_FRACTION: Final = 0.01
-LEAST_NS: Final = {
+MIN_FRACTION: Final = 0.01
+MIN_SAVING_NS: Final = {
     Stake.STEP: 20_000,
     Stake.WINDOW: 1_000_000,
     Stake.PROCESS: 100_000_000,
 }
 """Below this part, and this time, nothing is said: steps differ by as much from each other."""
-_MOST_SHARED = 0.5
-_Said = tuple[Rule, Candidate]
+_MAX_SHARED_FRACTION = 0.5
+_Judged = tuple[Rule, Candidate]
 _Counted = tuple[Ints, Ints]
 
 
@@ -46,34 +46,34 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
         What they found, what has most at stake first, and which of them could not be judged.
     """
     facts, rank = facts_of(analysis), analysis.recording.settings.rank
-    said: list[_Said] = []
+    candidates: list[_Judged] = []
     unjudged: list[Unjudged] = []
     judged = 0
     for rule in rules if analysis.steps else ():
         verdict = _verdict(rule, facts)
-        if isinstance(verdict, Lacking):
+        if isinstance(verdict, CannotJudge):
             unjudged.append(Unjudged(rule.name, verdict.why, rank))
         else:
             judged += 1
-            possible = (_possible(each, facts) for each in verdict)
-            said += [(rule, each) for each in possible if _is_worth_saying(each, facts)]
+            capped = (_capped(each, facts) for each in verdict)
+            candidates += [(rule, each) for each in capped if _is_significant(each, facts)]
     known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
-    found = _ranked(said, facts, rank)
+    found = _ranked(candidates, facts, rank)
     return Findings(found, tuple(unjudged), judged, facts.step_ns, known_ns)
 
 
-def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | Lacking:
+def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | CannotJudge:
     """Return what a rule says; a failure of it costs what it would have said, and nothing else."""
     try:
         verdict = rule.judge(facts)
-        return verdict if isinstance(verdict, Lacking) else list(verdict)
+        return verdict if isinstance(verdict, CannotJudge) else list(verdict)
     except Exception as error:
-        if is_answer(error):
+        if is_raised_by_program(error):
             raise
-        return Lacking(f"it failed ({type(error).__name__}: {error}); please report it")
+        return CannotJudge(f"it failed ({type(error).__name__}: {error}); please report it")
 
 
-def of_ranks(judged: Sequence[Findings]) -> Findings:
+def merge_ranks(judged: Sequence[Findings]) -> Findings:
     """Put the findings of several ranks together; what several have is said once.
 
     Args:
@@ -83,15 +83,15 @@ def of_ranks(judged: Sequence[Findings]) -> Findings:
         The largest of those alike, with the ranks that have it as a figure. A step is that of the
         rank that takes longest for it.
     """
-    alike: dict[tuple[str, str, Where], list[Finding]] = {}
+    equal_call_ids: dict[tuple[str, str, Location], list[Finding]] = {}
     for each in (finding for of_rank in judged for finding in of_rank.found):
-        alike.setdefault((each.rule, each.what, each.where), []).append(each)
+        equal_call_ids.setdefault((each.rule, each.what, each.where), []).append(each)
     step_ns = max((of_rank.step_ns for of_rank in judged), default=0)
     known = [each.unrecorded_ns for each in judged if each.unrecorded_ns is not None]
     unrecorded_ns = max(known, default=None)
-    told = (_of_all(each, unrecorded_ns or step_ns) for each in alike.values())
+    merged = (_merged(each, unrecorded_ns or step_ns) for each in equal_call_ids.values())
     return Findings(
-        tuple(sorted(told, key=_order)),
+        tuple(sorted(merged, key=_order)),
         tuple(each for of_rank in judged for each in of_rank.unjudged),
         max((of_rank.judged for of_rank in judged), default=0),
         step_ns,
@@ -99,9 +99,9 @@ def of_ranks(judged: Sequence[Findings]) -> Findings:
     )
 
 
-def _of_all(alike: list[Finding], step_ns: int) -> Finding:
-    largest = min(alike, key=_order)
-    ranks = ", ".join(str(each.rank) for each in alike)
+def _merged(equal_call_ids: list[Finding], step_ns: int) -> Finding:
+    largest = min(equal_call_ids, key=_order)
+    ranks = ", ".join(str(each.rank) for each in equal_call_ids)
     of_ns = step_ns if largest.stake is Stake.STEP else largest.of_ns
     why = (*largest.why, Figure(ON_RANKS, ranks, FigureUnit.TEXT))
     return replace(largest, of_ns=of_ns, why=why)
@@ -111,7 +111,7 @@ def _order(finding: Finding) -> tuple[int, int]:
     return list(Stake).index(finding.stake), -finding.at_stake_ns
 
 
-def _possible(candidate: Candidate, facts: Facts) -> Candidate:
+def _capped(candidate: Candidate, facts: Facts) -> Candidate:
     """Let no more idle time be saved than a step has in training, where that is known."""
     is_idle = len(candidate.idle) and (candidate.busy_ns or not len(candidate.launches))
     if not facts.training.is_known or candidate.stake is not Stake.STEP or not is_idle:
@@ -123,25 +123,25 @@ def _possible(candidate: Candidate, facts: Facts) -> Candidate:
     return replace(candidate, at_stake_ns=most_ns, why=(*candidate.why, most))
 
 
-def _is_worth_saying(candidate: Candidate, facts: Facts) -> bool:
+def _is_significant(candidate: Candidate, facts: Facts) -> bool:
     if candidate.stake is Stake.UNKNOWN:
         return True
-    whole = _whole(candidate, facts)
-    is_large = candidate.at_stake_ns >= LEAST_FRACTION * whole
-    return is_large and candidate.at_stake_ns >= LEAST_NS[candidate.stake]
+    total_ns = _total_ns(candidate, facts)
+    is_large = candidate.at_stake_ns >= MIN_FRACTION * total_ns
+    return is_large and candidate.at_stake_ns >= MIN_SAVING_NS[candidate.stake]
 
 
-def _ranked(said: list[_Said], facts: Facts, rank: int) -> tuple[Finding, ...]:
+def _ranked(candidates: list[_Judged], facts: Facts, rank: int) -> tuple[Finding, ...]:
     order = list(Stake)
-    said = sorted(said, key=lambda each: (order.index(each[1].stake), -each[1].at_stake_ns))
-    counted = [(rule.name, _counted(candidate, facts)) for rule, candidate in said]
+    candidates = sorted(candidates, key=lambda each: (order.index(each[1].stake), -each[1].at_stake_ns))
+    counted = [(rule.name, _counted_time(candidate, facts)) for rule, candidate in candidates]
     return tuple(
-        _finding(rule, candidate, _sharing(counted[at][1], counted[:at], facts), facts, rank)
-        for at, (rule, candidate) in enumerate(said)
+        _finding(rule, candidate, _overlapping_rules(counted[at][1], counted[:at], facts), facts, rank)
+        for at, (rule, candidate) in enumerate(candidates)
     )
 
 
-def _sharing(
+def _overlapping_rules(
     own: _Counted, larger: Sequence[tuple[str, _Counted]], facts: Facts
 ) -> tuple[str, ...]:
     """Return the rules of larger findings that count most of the time of this one."""
@@ -150,21 +150,21 @@ def _sharing(
     shared = (
         name
         for name, other in larger
-        if total and _common(idle, launches, other, facts) > _MOST_SHARED * total
+        if total and _shared_time(idle, launches, other, facts) > _MAX_SHARED_FRACTION * total
     )
     return tuple(dict.fromkeys(shared))
 
 
-def _counted(candidate: Candidate, facts: Facts) -> _Counted:
+def _counted_time(candidate: Candidate, facts: Facts) -> _Counted:
     """Return the pieces of idle time and the launches that a candidate counts.
 
     Where the device waited for the CPU, a launch that goes saves of that wait, not of its own time.
     """
-    waited = facts.idle_before(candidate.launches[~facts.pace.sets[candidate.launches]])
+    waited = facts.idle_before(candidate.launches[~facts.pace.is_critical[candidate.launches]])
     return np.union1d(candidate.idle, waited), np.unique(candidate.launches)
 
 
-def _common(idle: Ints, launches: Ints, other: _Counted, facts: Facts) -> int:
+def _shared_time(idle: Ints, launches: Ints, other: _Counted, facts: Facts) -> int:
     return _time(np.intersect1d(idle, other[0]), np.intersect1d(launches, other[1]), facts)
 
 
@@ -173,7 +173,7 @@ def _time(idle: Ints, launches: Ints, facts: Facts) -> int:
     return int(idle_ns[idle].sum() + busy_ns[launches].sum())
 
 
-def _whole(candidate: Candidate, facts: Facts) -> int:
+def _total_ns(candidate: Candidate, facts: Facts) -> int:
     return facts.training.step_ns if candidate.of_ns is None else candidate.of_ns
 
 
@@ -185,7 +185,7 @@ def _finding(
         what=candidate.what,
         where=candidate.where,
         at_stake_ns=candidate.at_stake_ns,
-        of_ns=_whole(candidate, facts),
+        of_ns=_total_ns(candidate, facts),
         stake=candidate.stake,
         sureness=candidate.sureness,
         why=candidate.why,

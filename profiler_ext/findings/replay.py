@@ -16,14 +16,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.findings.pace import NO_ROW, Pace, is_wait
+from profiler_ext.findings.pace import NO_ROW, CriticalPath, is_wait
 from profiler_ext.records import Analysis, Ints
 
-MOST_OFF: Final = 0.1
+MAX_REPLAY_ERROR: Final = 0.1
 """Steps whose replay as they were recorded is off by more than this part are not understood."""
 _TRIES = 24
 Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.bool_]
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Waits:
     start_ns: Ints
     end_ns: Ints
     lag_ns: Ints
-    is_for_value: Rows
+    is_for_value: BoolArray
 
 
 class Replay:
@@ -50,7 +50,7 @@ class Replay:
         recorded_ns: the usual step as it was recorded, from one to the next on the device.
     """
 
-    def __init__(self, analysis: Analysis, pace: Pace, device: int) -> None:
+    def __init__(self, analysis: Analysis, pace: CriticalPath, device: int) -> None:
         """Take what was recorded.
 
         Args:
@@ -69,7 +69,7 @@ class Replay:
         self._start_ns, self._busy_ns = start_ns[rows], pace.busy_ns[rows]
         # Of a launch that others were before, nobody knows how long it was on its way.
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
-        self._late_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
+        self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
         self._work_ns, self._waited = self._worked_ns(self._start_ns), self._number(self._start_ns)
         self._steps = np.array([(each.cpu_start_ns, each.cpu_end_ns) for each in analysis.steps]).T
@@ -77,7 +77,7 @@ class Replay:
         through_ns = (analysis.launches.start_ns + analysis.launches.duration_ns)[rows]
         self.recorded_ns = self._usual(np.maximum.accumulate(through_ns) - self._begin_ns)
 
-    def step_ns(self, slowed: float, *, waits: bool = True) -> int:
+    def step_ns(self, slowdown: float, *, waits: bool = True) -> int:
         """Return how long the usual step would take, from one to the next on the device.
 
         The CPU is ahead of it by more or less, so its own steps are now shorter, now longer.
@@ -86,10 +86,10 @@ class Replay:
             slowed: how many times as long the CPU took while it was recorded.
             waits: whether the CPU would still wait for values of the device.
         """
-        waited = self._waited_ns(slowed, waits=waits)
-        come_ns = self._work_ns / slowed + self._late_ns + waited[self._waited]
+        waited = self._waited_ns(slowdown, waits=waits)
+        ready_ns = self._work_ns / slowdown + self._launch_delay_ns + waited[self._waited]
         run_ns = np.cumsum(self._busy_ns)
-        return self._usual(np.maximum.accumulate(come_ns - run_ns + self._busy_ns) + run_ns)
+        return self._usual(np.maximum.accumulate(ready_ns - run_ns + self._busy_ns) + run_ns)
 
     def _usual(self, through_ns: Floats | Ints) -> int:
         """Return the usual time of a step, given when the device was through with each launch."""
@@ -97,7 +97,7 @@ class Replay:
         times_ns = np.diff(ends_ns) if len(ends_ns) > 1 else ends_ns
         return int(median_low(times_ns.tolist()))
 
-    def slowed(self, step_ns: int, most: float) -> float | None:
+    def slowdown(self, step_ns: int, most: float) -> float | None:
         """Return how many times as long the CPU took while it was recorded, at least.
 
         Args:
@@ -107,16 +107,16 @@ class Replay:
         Returns:
             The least with which the replayed step takes no longer; ``None`` where none does.
         """
-        least, upmost = 1.0, most
-        if self.step_ns(upmost) > step_ns:
+        least, upper = 1.0, most
+        if self.step_ns(upper) > step_ns:
             return None
         for _ in range(_TRIES):
-            middle = (least + upmost) / 2
+            middle = (least + upper) / 2
             if self.step_ns(middle) > step_ns:
                 least = middle
             else:
-                upmost = middle
-        return upmost
+                upper = middle
+        return upper
 
     @property
     def worked_ns(self) -> int:
@@ -125,17 +125,17 @@ class Replay:
         return int(median_low((ends - begins).tolist()))
 
     @property
-    def is_true(self) -> bool:
+    def is_accurate(self) -> bool:
         """Whether the steps, replayed as they were recorded, take as long as recorded."""
-        return abs(self.step_ns(1.0) - self.recorded_ns) <= MOST_OFF * self.recorded_ns
+        return abs(self.step_ns(1.0) - self.recorded_ns) <= MAX_REPLAY_ERROR * self.recorded_ns
 
-    def _waited_ns(self, slowed: float, *, waits: bool) -> Floats:
+    def _waited_ns(self, slowdown: float, *, waits: bool) -> Floats:
         """Return how long the CPU has waited in all, before the first wait and after each."""
         own, waited, through = self._waits, [0.0], 0.0
-        at_wait = self._worked_ns(own.start_ns) / slowed
-        at_launch = self._work_ns / slowed + self._late_ns
+        at_wait = self._worked_ns(own.start_ns) / slowdown
+        at_launch = self._work_ns / slowdown + self._launch_delay_ns
         bounds = np.searchsorted(self._start_ns, own.start_ns, side="right")
-        begins, runs = _laid_out(at_launch, self._busy_ns, bounds)
+        begins, runs = _schedule_launches(at_launch, self._busy_ns, bounds)
         counts = ~own.is_for_value | waits
         for begin, run, at, lag, is_there in _rows(begins, runs, at_wait, own.lag_ns, counts):
             through = max(begin + waited[-1], through) + run
@@ -163,13 +163,13 @@ def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _laid_out(come_ns: Floats, busy_ns: Ints, bounds: Ints) -> tuple[Floats, Ints]:
+def _schedule_launches(ready_ns: Floats, busy_ns: Ints, bounds: Ints) -> tuple[Floats, Ints]:
     """Return for the launches before each wait when they can begin at the latest, and run how long.
 
     They run one after the other without a break to the end of the last one, if they begin then.
 
     Args:
-        come_ns: when the CPU comes to each launch.
+        ready_ns: when the CPU comes to each launch.
         busy_ns: how long each of them runs.
         bounds: how many launches were enqueued before each wait.
     """
@@ -177,12 +177,12 @@ def _laid_out(come_ns: Floats, busy_ns: Ints, bounds: Ints) -> tuple[Floats, Int
     firsts = np.append(0, bounds)[: len(bounds)]
     begins_ns, is_any = np.full(len(bounds), -np.inf), firsts < bounds
     if is_any.any():
-        slack_ns = (come_ns - run_ns[:-1])[: bounds[-1]]
+        slack_ns = (ready_ns - run_ns[:-1])[: bounds[-1]]
         begins_ns[is_any] = np.maximum.reduceat(slack_ns, firsts[is_any])
     return begins_ns + run_ns[firsts], run_ns[bounds] - run_ns[firsts]
 
 
-def _awaited_copies(analysis: Analysis, pace: Pace) -> Ints:
+def _awaited_copies(analysis: Analysis, pace: CriticalPath) -> Ints:
     """Return the copies whose call returned only after them: the CPU waited in it."""
     launches, events = analysis.launches, analysis.recording.trace.events
     call, end_ns = np.maximum(pace.call, 0), launches.start_ns + launches.duration_ns
@@ -191,7 +191,7 @@ def _awaited_copies(analysis: Analysis, pace: Pace) -> Ints:
     return np.flatnonzero(is_copy & is_within & ~is_wait(events.name)[call])
 
 
-def _named(analysis: Analysis, part: str) -> Rows:
+def _named(analysis: Analysis, part: str) -> BoolArray:
     """Tell of each launch whether its name has a part."""
     name = analysis.launches.name
     flags = np.array([part in text for text in name.strings], np.bool_)
@@ -203,20 +203,20 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     launches, events = analysis.launches, analysis.recording.trace.events
     rows = np.flatnonzero(is_wait(events.name))
     ends_ns = launches.start_ns + launches.duration_ns
-    begun = np.append(events.start_ns[rows], start_ns[copies])
+    begin_ns = np.append(events.start_ns[rows], start_ns[copies])
     over = np.append(events.end_of(rows), ends_ns[copies])
-    order = _one_by_one(begun, over, analysis.steps[0].cpu_start_ns, analysis.steps[-1].cpu_end_ns)
-    begun, over = begun[order], over[order]
+    order = _disjoint_spans(begin_ns, over, analysis.steps[0].cpu_start_ns, analysis.steps[-1].cpu_end_ns)
+    begin_ns, over = begin_ns[order], over[order]
     through = np.append(0, np.sort(ends_ns))[np.searchsorted(np.sort(ends_ns), over, side="right")]
     in_order = np.argsort(start_ns, kind="stable")
-    last = np.searchsorted(start_ns[in_order], begun, side="right") - 1
+    last = np.searchsorted(start_ns[in_order], begin_ns, side="right") - 1
     is_to_device = _named(analysis, "HtoD")[in_order][last] & (last >= 0)
-    return Waits(begun, over, over - np.maximum(begun, through), ~is_to_device)
+    return Waits(begin_ns, over, over - np.maximum(begin_ns, through), ~is_to_device)
 
 
-def _one_by_one(begun: Ints, over: Ints, least_ns: int, most_ns: int) -> Ints:
+def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> Ints:
     """Return the rows of spans between two times, in order, none that begins within another."""
-    order = np.lexsort((over, begun))
-    order = order[(begun[order] >= least_ns) & (over[order] <= most_ns)]
+    order = np.lexsort((over, begin_ns))
+    order = order[(begin_ns[order] >= least_ns) & (over[order] <= most_ns)]
     reached = np.append(least_ns, np.maximum.accumulate(over[order]))[: len(order)]
-    return order[begun[order] >= reached]
+    return order[begin_ns[order] >= reached]

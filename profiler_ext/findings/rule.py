@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import NOWHERE, Figure, Stake, Sureness, Where
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import NOWHERE, Figure, Stake, Confidence, Location
 from profiler_ext.records import Ints
 
 NO_ROWS: Ints = np.empty(0, np.int64)
@@ -29,9 +29,9 @@ class Candidate:
 
     what: str
     at_stake_ns: int
-    sureness: Sureness
+    sureness: Confidence
     remedy: str
-    where: Where = NOWHERE
+    where: Location = NOWHERE
     why: tuple[Figure, ...] = ()
     stake: Stake = Stake.STEP
     of_ns: int | None = None
@@ -60,4 +60,4 @@ class Rule:
     because: str
     remedy: str
     stake: str
-    judge: Callable[[Facts], Iterable[Candidate] | Lacking]
+    judge: Callable[[Facts], Iterable[Candidate] | CannotJudge]

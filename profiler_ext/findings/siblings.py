@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from statistics import median
 
-FEWEST = 4
+MIN_SAMPLES = 4
 """Fewer layers are not judged: of three nobody can say which is the odd one."""
 _DEVIATIONS = 6
 _EQUAL = 0.1
 _ONE_IN = 6
 
 
-def standing_out(times: Sequence[float], beyond: float) -> list[int]:
+def outlier_indices(times: Sequence[float], beyond: float) -> list[int]:
     """Return which of some times stand out from their median.
 
     Args:
@@ -23,7 +23,7 @@ def standing_out(times: Sequence[float], beyond: float) -> list[int]:
     Returns:
         Their indices.
     """
-    if len(times) < FEWEST:
+    if len(times) < MIN_SAMPLES:
         return []
     usual = median(times)
     spread = median(abs(time - usual) for time in times)
@@ -31,7 +31,7 @@ def standing_out(times: Sequence[float], beyond: float) -> list[int]:
     return [at for at, time in enumerate(times) if abs(time - usual) > bound]
 
 
-def odd_among_equals(times: Sequence[float], beyond: float, ends: Collection[int]) -> list[int]:
+def outlier_indices_of_equal_sizes(times: Sequence[float], beyond: float, ends: Collection[int]) -> list[int]:
     """Return which of some times stand out, of layers whose sizes may change along their list.
 
     They have one size only where those that do not stand out take the same time, and are most.
@@ -45,7 +45,7 @@ def odd_among_equals(times: Sequence[float], beyond: float, ends: Collection[int
         Their indices.
     """
     inner = [at for at in range(len(times)) if at not in ends]
-    odd = [inner[at] for at in standing_out([times[at] for at in inner], beyond)]
+    odd = [inner[at] for at in outlier_indices([times[at] for at in inner], beyond)]
     if not odd or len(odd) > max(1, len(inner) // _ONE_IN):
         return []
     others = [times[at] for at in inner if at not in odd]

@@ -9,7 +9,7 @@ import numpy as np
 from profiler_ext.records import Ints, Step
 
 
-def sums_of_steps(steps: Sequence[Step], number: Ints, amount: Ints) -> list[int]:
+def sum_by_step(steps: Sequence[Step], number: Ints, amount: Ints) -> list[int]:
     """Return the sum of an amount in each step.
 
     Args:
@@ -24,11 +24,11 @@ def sums_of_steps(steps: Sequence[Step], number: Ints, amount: Ints) -> list[int
     is_of = known[at] == number
     sums = np.zeros(len(known), np.int64)
     np.add.at(sums, at[is_of], amount[is_of])
-    found: list[int] = sums[of_step].tolist()
-    return found
+    result: list[int] = sums[of_step].tolist()
+    return result
 
 
-def within(parts: Sequence[tuple[int, int]], begins: Ints, ends: Ints) -> list[int]:
+def time_within(parts: Sequence[tuple[int, int]], begins: Ints, ends: Ints) -> list[int]:
     """Return how long spans of time are within each part; what overlaps counts for each span.
 
     Args:
@@ -38,8 +38,8 @@ def within(parts: Sequence[tuple[int, int]], begins: Ints, ends: Ints) -> list[i
     """
     bounds = np.array(parts, np.int64).reshape(-1, 2).T
     until = [_before(begins, own) - _before(ends, own) for own in bounds]
-    found: list[int] = (until[1] - until[0]).tolist()
-    return found
+    result: list[int] = (until[1] - until[0]).tolist()
+    return result
 
 
 def _before(times: Ints, moments: Ints) -> Ints:

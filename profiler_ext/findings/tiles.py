@@ -26,19 +26,19 @@ _OTHERS, _DIMENSIONS = (1, 0), "MN"
 
 
 @dataclass(frozen=True, slots=True)
-class Tiled:
+class TunedTemplate:
     """Launches of one template in dynamic code.
 
     Attributes:
         launches: their rows.
-        tuned_for: the size of the dynamic dimension for which its kernel was chosen.
-        ran_with: that of each launch, rounded up to whole tiles.
+        tuned_size: the size of the dynamic dimension for which its kernel was chosen.
+        run_size: that of each launch, rounded up to whole tiles.
         tile: the tile of the dynamic dimension, and of the other one.
     """
 
     launches: Ints
-    tuned_for: int
-    ran_with: Ints
+    tuned_size: int
+    run_size: Ints
     tile: tuple[int, int]
 
 
@@ -52,7 +52,7 @@ class _Product:
     inner: int | None
 
 
-def tiled(facts: Facts) -> Iterator[Tiled]:
+def tuned_templates(facts: Facts) -> Iterator[TunedTemplate]:
     """Yield the launches of each template in dynamic code of which both sizes are known.
 
     Args:
@@ -70,8 +70,8 @@ def tiled(facts: Facts) -> Iterator[Tiled]:
             own = rows[(graph == at) & (site == ordinal)]
             tile = _tile(text, instance.call_sites[ordinal].kernel, product.dynamic)
             if len(own) and tile is not None and product.symbol in tuned:
-                ran_with = _ran_with(facts, own, product, tile)
-                yield Tiled(own, tuned[product.symbol], ran_with, tile)
+                run_size = _ran_with(facts, own, product, tile)
+                yield TunedTemplate(own, tuned[product.symbol], run_size, tile)
 
 
 def _products(graph: GraphInstance) -> dict[int, _Product]:
@@ -80,8 +80,8 @@ def _products(graph: GraphInstance) -> dict[int, _Product]:
     of_site: dict[int, _Product] = {}
     for at, site in enumerate(graph.call_sites):
         own = [nodes[name] for name in site.nodes if name in nodes]
-        found = [node for node in own if node.target in _PRODUCTS]
-        if at == site.ordinal and len(found) == 1 and (made := _product(found[0], nodes)):
+        result = [node for node in own if node.target in _PRODUCTS]
+        if at == site.ordinal and len(result) == 1 and (made := _product(result[0], nodes)):
             of_site[at] = made
     return of_site
 
@@ -108,13 +108,13 @@ def _tuned_for(graph: GraphInstance, products: Mapping[int, _Product]) -> dict[s
 
     What is fused into a product adds to its estimate, so the least of several is nearest.
     """
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for at, product in products.items():
         flops = _number(graph.call_sites[at])
         if product.inner and flops:
             size = flops // (2 * product.inner * product.other)
-            found[product.symbol] = min(size, found.get(product.symbol, size))
-    return {symbol: size for symbol, size in found.items() if size > 0}
+            result[product.symbol] = min(size, result.get(product.symbol, size))
+    return {symbol: size for symbol, size in result.items() if size > 0}
 
 
 def _number(site: CallSite) -> int | None:
@@ -131,8 +131,8 @@ def _tile(text: str, kernel: str, dynamic: int) -> tuple[int, int] | None:
     """Return the tile of a template's dynamic dimension, and of the other."""
     _, _, after = text.partition(f"async_compile.triton('{kernel}',")
     source = after.partition("'''")[2].partition("'''")[0]
-    found = {name: int(size) for name, size in _TILE.findall(source)}
-    own, other = (found.get(_DIMENSIONS[at]) for at in (dynamic, _OTHERS[dynamic]))
+    result = {name: int(size) for name, size in _TILE.findall(source)}
+    own, other = (result.get(_DIMENSIONS[at]) for at in (dynamic, _OTHERS[dynamic]))
     return None if own is None or other is None else (own, other)
 
 

@@ -18,7 +18,7 @@ from profiler_ext.comparison.summing import rows_of
 from profiler_ext.comparison.uncertainty import Sample
 from profiler_ext.comparison.words import Account
 from profiler_ext.gate.conditions import NAMED, Condition, Kind
-from profiler_ext.gate.names import is_cause, meant
+from profiler_ext.gate.names import is_cause, matched_name
 from profiler_ext.records import Ints
 
 _NONE = -1
@@ -31,7 +31,7 @@ _ACCOUNTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Selection:
     """The parts that a condition is of, each in one of some groups.
 
     Attributes:
@@ -46,14 +46,14 @@ class Chosen:
     head: Ints
     account: Account | None
 
-    def only(self, group: int) -> Chosen:
+    def only(self, group: int) -> Selection:
         """Return one group alone.
 
         Args:
             group: its number.
         """
         base, head = (np.where(of == group, 0, _NONE) for of in (self.base, self.head))
-        return Chosen((self.names[group],), base, head, self.account)
+        return Selection((self.names[group],), base, head, self.account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class PlacedLine:
     delta_ns: float
 
 
-def chosen(comparison: Comparison, condition: Condition) -> Chosen:
+def chosen(comparison: Comparison, condition: Condition) -> Selection:
     """Return the parts of a comparison that a condition is of; no group where there are none.
 
     Args:
@@ -86,10 +86,10 @@ def chosen(comparison: Comparison, condition: Condition) -> Chosen:
     )
     base, head = sides
     is_there = bool((base >= 0).any() or (head >= 0).any())
-    return Chosen(("",) if is_there else (), base, head, _ACCOUNTS[condition.kind])
+    return Selection(("",) if is_there else (), base, head, _ACCOUNTS[condition.kind])
 
 
-def changes_of(comparison: Comparison, of: Chosen) -> list[Change]:
+def changes_of(comparison: Comparison, of: Selection) -> list[Change]:
     """Return the change of each group; of several few are called changed that are not.
 
     Args:
@@ -105,7 +105,7 @@ def changes_of(comparison: Comparison, of: Chosen) -> list[Change]:
     return changes(base[0], head[0], (base[1], head[1]), [of.account] * len(of.names))
 
 
-def lines_of(comparison: Comparison, of: Chosen) -> list[PlacedLine]:
+def lines_of(comparison: Comparison, of: Selection) -> list[PlacedLine]:
     """Return what each line has of a change, that of most first.
 
     Args:
@@ -114,17 +114,17 @@ def lines_of(comparison: Comparison, of: Chosen) -> list[PlacedLine]:
     """
     count, *row_of = rows_of(comparison.matched, _table("line"))
     sums = np.zeros((2, count))
-    found: dict[int, tuple[Subject, bool]] = {}
+    result: dict[int, tuple[Subject, bool]] = {}
     sides = zip(comparison.matched.sides, row_of, (of.base, of.head), strict=True)
     for at, (side, rows, group) in enumerate(sides):
         own = group[side.parts.subject] >= 0
         np.add.at(sums[at], rows[side.parts.subject[own]], side.parts.duration_ns[own])
         sums[at] /= side.steps
         for row, subject in zip(rows.tolist(), side.parts.subjects, strict=True):
-            if subject.file is not None and (row not in found or not found[row][1]):
-                found[row] = subject, bool(at)
+            if subject.file is not None and (row not in result or not result[row][1]):
+                result[row] = subject, bool(at)
     delta = (sums[1] - sums[0]).tolist()
-    lines = [PlacedLine(subject, is_head, delta[row]) for row, (subject, is_head) in found.items()]
+    lines = [PlacedLine(subject, is_head, delta[row]) for row, (subject, is_head) in result.items()]
     return sorted((line for line in lines if line.delta_ns), key=lambda line: -abs(line.delta_ns))
 
 
@@ -133,14 +133,14 @@ def _is_of(condition: Condition, subject: Subject) -> bool:
         return True
     if condition.kind is Kind.IDLE:
         return subject.account == Account.IDLE and is_cause(condition, subject)
-    is_such = condition.kind is Kind.DEVICE or subject.phase == condition.phase
-    return subject.account == Account.DEVICE and is_such
+    is_match = condition.kind is Kind.DEVICE or subject.phase == condition.phase
+    return subject.account == Account.DEVICE and is_match
 
 
-def _named(comparison: Comparison, condition: Condition) -> Chosen:
+def _named(comparison: Comparison, condition: Condition) -> Selection:
     count, *row_of = rows_of(comparison.matched, _table(condition.kind))
     group_of_row: dict[int, str] = {}
-    for row, name in _meant(comparison, condition, row_of):
+    for row, name in _matched_rows(comparison, condition, row_of):
         group_of_row.setdefault(row, name)
     names = tuple(dict.fromkeys(group_of_row.values()))
     numbers = {name: at if condition.is_each else 0 for at, name in enumerate(names)}
@@ -155,12 +155,12 @@ def _named(comparison: Comparison, condition: Condition) -> Chosen:
     renumbered = np.full(len(names) + 1, _NONE, np.int64)
     renumbered[left] = np.arange(len(left))
     shown = names if condition.is_each else ("",)
-    return Chosen(
+    return Selection(
         tuple(shown[at] for at in left.tolist()), renumbered[base], renumbered[head], Account.DEVICE
     )
 
 
-def _meant(
+def _matched_rows(
     comparison: Comparison, condition: Condition, row_of: list[Ints]
 ) -> Iterator[tuple[int, str]]:
     """Yield the rows that a condition names: by the head's names, then by the base's.
@@ -173,7 +173,7 @@ def _meant(
         for row, subject in zip(rows.tolist(), side.parts.subjects, strict=True):
             is_old_number = condition.kind is Kind.LINE and side is base and row in in_head
             if subject.account == Account.DEVICE and not is_old_number:
-                name = meant(condition, subject)
+                name = matched_name(condition, subject)
                 if name is not None:
                     yield row, name
 
@@ -195,8 +195,8 @@ def _sample(side: Side, group: Ints, groups: int) -> tuple[Sample, Ints]:
     sums = np.zeros((len(side.ranks_of_step), groups), np.int64)
     np.add.at(sums, (parts.step[own], of_part[own]), parts.duration_ns[own])
     launched = own & (parts.launch != NO_LAUNCH)
-    once = np.unique(np.column_stack((of_part[launched], parts.launch[launched])), axis=0)
-    launches = np.bincount(once[:, 0], minlength=groups).astype(np.int64)
+    distinct = np.unique(np.column_stack((of_part[launched], parts.launch[launched])), axis=0)
+    launches = np.bincount(distinct[:, 0], minlength=groups).astype(np.int64)
     return side.sample(sums), launches
 
 

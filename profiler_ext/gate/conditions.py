@@ -116,10 +116,10 @@ def parse(text: str) -> Condition:
     Raises:
         UsageError: It is none; the message says what was expected, and at which character.
     """
-    return _Reader(text).condition()
+    return _Parser(text).condition()
 
 
-class _Reader:
+class _Parser:
     """Reads the words of one condition, one after the other."""
 
     def __init__(self, text: str) -> None:
@@ -128,7 +128,7 @@ class _Reader:
         self._at = 0
 
     def condition(self) -> Condition:
-        is_each = self._taken("each")
+        is_each = self._accept("each")
         kind = Kind(self._one_of("what it is of", tuple(Kind)))
         if is_each and kind not in NAMED:
             self._at -= 1
@@ -136,24 +136,24 @@ class _Reader:
         name, lines = self._name(kind)
         phase = self._phase(kind)
         limits = [self._limit(kind, None)]
-        while self._taken("and"):
+        while self._accept("and"):
             limits.append(self._limit(kind, limits[0]))
-        if self._word() is not None:
+        if self._peek() is not None:
             raise self._error("and, or the end")
         return Condition(self._text, kind, tuple(limits), name, lines, phase, is_each)
 
     def _name(self, kind: Kind) -> tuple[str | None, tuple[int, int] | None]:
-        if kind is Kind.IDLE and self._word() not in (None, "<", ">"):
-            return self._taken_name("a cause"), None
+        if kind is Kind.IDLE and self._peek() not in (None, "<", ">"):
+            return self._accept_name("a cause"), None
         if kind not in NAMED:
             return None, None
-        name = self._taken_name(f"the {kind} that is meant, such as {_EXAMPLES[kind]}")
+        name = self._accept_name(f"the {kind} that is meant, such as {_EXAMPLES[kind]}")
         return self._with_lines(name) if kind is Kind.LINE else (name, None)
 
     def _with_lines(self, name: str) -> tuple[str, tuple[int, int] | None]:
-        found = _LINES.fullmatch(name)
-        assert found is not None
-        file, first, last = found.groups()
+        match = _LINES.fullmatch(name)
+        assert match is not None
+        file, first, last = match.groups()
         if first is None:
             return file, None
         lines = int(first), int(last or first)
@@ -165,12 +165,12 @@ class _Reader:
     def _phase(self, kind: Kind) -> Phase | None:
         if kind is Kind.PHASE:
             return Phase(self._one_of("a phase", tuple(Phase)))
-        if kind in NAMED and self._word() in tuple(Phase):
+        if kind in NAMED and self._peek() in tuple(Phase):
             return Phase(self._one_of("a phase", tuple(Phase)))
         return None
 
     def _limit(self, kind: Kind, before: Limit | None) -> Limit:
-        if (word := self._word()) not in ("<", ">"):
+        if (word := self._peek()) not in ("<", ">"):
             phases = f"a phase ({', '.join(Phase)}), " if kind in NAMED and not before else ""
             raise self._error(f"{phases}> or <")
         sign = 1 if word == ">" else -1
@@ -184,23 +184,23 @@ class _Reader:
         units = [name for name, (unit, _) in UNITS.items() if unit in own]
         shape = f"{'+' if sign > 0 else '-'}NUMBER with {', '.join(units)}, such as "
         shape += f"{'+' if sign > 0 else '-'}5%"
-        found = _LIMIT.fullmatch(self._word() or "")
-        if not found or found[3] not in units or found[1] != ("+" if sign > 0 else "-"):
+        match = _LIMIT.fullmatch(self._peek() or "")
+        if not match or match[3] not in units or match[1] != ("+" if sign > 0 else "-"):
             raise self._error(shape)
         self._at += 1
-        unit, factor = UNITS[found[3]]
-        return Limit(sign, float(found[2]) * factor, unit)
+        unit, factor = UNITS[match[3]]
+        return Limit(sign, float(match[2]) * factor, unit)
 
-    def _word(self) -> str | None:
+    def _peek(self) -> str | None:
         return self._tokens[self._at].group() if self._at < len(self._tokens) else None
 
-    def _taken(self, word: str) -> bool:
-        is_there = self._word() == word
+    def _accept(self, word: str) -> bool:
+        is_there = self._peek() == word
         self._at += is_there
         return is_there
 
-    def _taken_name(self, what: str) -> str:
-        word = self._word()
+    def _accept_name(self, what: str) -> str:
+        word = self._peek()
         name = word.strip('"') if word is not None and word not in ("<", ">") else ""
         if not name:
             raise self._error(what)
@@ -208,14 +208,14 @@ class _Reader:
         return name
 
     def _one_of(self, what: str, words: Sequence[str]) -> str:
-        word = self._word()
+        word = self._peek()
         if word is None or word not in words:
             raise self._error(f"{what} ({', '.join(words)})")
         self._at += 1
         return word
 
     def _error(self, expected: str) -> UsageError:
-        word = self._word()
+        word = self._peek()
         where = "at its end" if word is None else f"at {word!r}"
         column = len(self._text) if word is None else self._tokens[self._at].start()
         return UsageError(

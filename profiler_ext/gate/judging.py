@@ -16,14 +16,14 @@ from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.records import Change
 from profiler_ext.comparison.words import CHANGED, Verdict
 from profiler_ext.errors import UsageError
-from profiler_ext.gate.chosen import Chosen, changes_of, chosen, lines_of
+from profiler_ext.gate.chosen import Selection, changes_of, chosen, lines_of
 from profiler_ext.gate.conditions import Condition, Kind, Limit, Unit, parse
 from profiler_ext.gate.names import name_of
-from profiler_ext.gate.records import Gate, Judged, Result, Sizes
+from profiler_ext.gate.records import Gate, Evaluation, Result, Sizes
 from profiler_ext.gate.words import WORST_LAST, Outcome
 
 _SHOWN_LINES = 3
-_NEAR_NAMES = 3
+_MAX_SUGGESTIONS = 3
 
 
 def judge(comparison: Comparison, conditions: Sequence[str], sizes: Sizes | None = None) -> Gate:
@@ -48,14 +48,14 @@ def judge(comparison: Comparison, conditions: Sequence[str], sizes: Sizes | None
 
 def _result(comparison: Comparison, condition: Condition, sizes: Sizes | None) -> Result:
     if condition.kind is Kind.SESSION_SIZE:
-        return Result(condition, (_of_sizes(condition, sizes),))
+        return Result(condition, (_size_evaluation(condition, sizes),))
     if condition.kind is Kind.COMPILE:
-        return Result(condition, (_of_compiles(comparison, condition),))
+        return Result(condition, (_compile_evaluation(comparison, condition),))
     of = chosen(comparison, condition)
     if not of.names:
-        raise _nothing(comparison, condition)
+        raise _matches_nothing_error(comparison, condition)
     every = [
-        _placed(comparison, condition, of, group, _judged(condition, name, change))
+        _with_lines(comparison, condition, of, group, _evaluation(condition, name, change))
         for group, (name, change) in enumerate(
             zip(of.names, changes_of(comparison, of), strict=True)
         )
@@ -64,9 +64,9 @@ def _result(comparison: Comparison, condition: Condition, sizes: Sizes | None) -
     return Result(condition, tuple(every))
 
 
-def _judged(condition: Condition, name: str, change: Change) -> Judged:
+def _evaluation(condition: Condition, name: str, change: Change) -> Evaluation:
     base = change.base_per_step_ns
-    return Judged(
+    return Evaluation(
         name=name,
         base=base,
         head=change.head_per_step_ns,
@@ -102,9 +102,9 @@ def _failed_if(is_beyond: bool) -> Outcome:
     return Outcome.FAILED if is_beyond else Outcome.PASSED
 
 
-def _placed(
-    comparison: Comparison, condition: Condition, of: Chosen, group: int, judged: Judged
-) -> Judged:
+def _with_lines(
+    comparison: Comparison, condition: Condition, of: Selection, group: int, judged: Evaluation
+) -> Evaluation:
     """Return what failed with the lines that have most of it."""
     if judged.outcome is not Outcome.FAILED:
         return judged
@@ -113,17 +113,17 @@ def _placed(
     return replace(judged, lines=tuple(lines[:_SHOWN_LINES]))
 
 
-def _of_compiles(comparison: Comparison, condition: Condition) -> Judged:
+def _compile_evaluation(comparison: Comparison, condition: Condition) -> Evaluation:
     change = comparison.table("compile").total
     if not change.base_ns and not change.head_ns:
         raise UsageError(
             f"the condition {condition.text!r} is of nothing: neither side compiled anything while "
             "it was watched"
         )
-    return _judged(condition, "", change)
+    return _evaluation(condition, "", change)
 
 
-def _of_sizes(condition: Condition, sizes: Sizes | None) -> Judged:
+def _size_evaluation(condition: Condition, sizes: Sizes | None) -> Evaluation:
     if sizes is None:
         raise UsageError(
             f"the condition {condition.text!r} is of files, and a side was given as a session: "
@@ -131,18 +131,18 @@ def _of_sizes(condition: Condition, sizes: Sizes | None) -> Judged:
         )
     base, head = (sum(each) / len(each) for each in (sizes.base, sizes.head))
     is_beyond = _is_beyond(condition.limits, base, head - base)
-    return Judged("", base, head, Unit.BYTES, None, None, _failed_if(is_beyond))
+    return Evaluation("", base, head, Unit.BYTES, None, None, _failed_if(is_beyond))
 
 
-def _nothing(comparison: Comparison, condition: Condition) -> UsageError:
+def _matches_nothing_error(comparison: Comparison, condition: Condition) -> UsageError:
     names = dict.fromkeys(
         name
         for side in comparison.matched.sides
         for subject in side.parts.subjects
         if (name := name_of(condition.kind, subject)) is not None
     )
-    near = difflib.get_close_matches(condition.name or "", list(names), _NEAR_NAMES, cutoff=0.5)
-    offered = f"; like it are {', '.join(map(repr, near))}" if near else ""
+    suggestions = difflib.get_close_matches(condition.name or "", list(names), _MAX_SUGGESTIONS, cutoff=0.5)
+    offered = f"; like it are {', '.join(map(repr, suggestions))}" if suggestions else ""
     what = "idle" if condition.kind is Kind.IDLE else "device"
     return UsageError(
         f"the condition {condition.text!r} is of nothing: no {what} time of either side is of it"

@@ -13,7 +13,7 @@ from profiler_ext.gate.conditions import Condition, Kind
 NO_NAME = None
 
 
-def meant(condition: Condition, subject: Subject) -> str | None:
+def matched_name(condition: Condition, subject: Subject) -> str | None:
     """Return which of what a condition names a subject is of: its name; ``None`` if of none.
 
     Args:
@@ -27,8 +27,8 @@ def meant(condition: Condition, subject: Subject) -> str | None:
         return _module(glob, subject.module)
     if condition.kind is Kind.OP:
         op = subject.aten_op
-        is_such = op is not None and (_is_like(glob, op) or _is_like(glob, op_name(op)))
-        return op_name(op) if op is not None and is_such else None
+        is_match = op is not None and (_is_like(glob, op) or _is_like(glob, op_name(op)))
+        return op_name(op) if op is not None and is_match else None
     return subject.kernel if subject.kernel and _is_like(glob, subject.kernel) else None
 
 
@@ -67,8 +67,8 @@ def _line(glob: str, lines: tuple[int, int] | None, subject: Subject) -> str | N
         return None
     parts, own = glob.split("/"), subject.file.split("/")
     ends = own[-len(parts) :]
-    is_such = len(ends) == len(parts) and all(map(_is_like, parts, ends))
-    return f"{subject.file}:{subject.line}" if is_such else None
+    is_match = len(ends) == len(parts) and all(map(_is_like, parts, ends))
+    return f"{subject.file}:{subject.line}" if is_match else None
 
 
 def _module(glob: str, path: str | None) -> str | None:
@@ -77,8 +77,8 @@ def _module(glob: str, path: str | None) -> str | None:
         return None
     parts, own = glob.split("."), path.split(".")
     begins = own[: len(parts)]
-    is_such = len(begins) == len(parts) and all(map(_is_like, parts, begins))
-    return ".".join(begins) if is_such else None
+    is_match = len(begins) == len(parts) and all(map(_is_like, parts, begins))
+    return ".".join(begins) if is_match else None
 
 
 def _is_like(glob: str, name: str) -> bool:

@@ -21,7 +21,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Evaluation:
     """One thing that a condition was held against.
 
     Attributes:
@@ -64,14 +64,14 @@ class Result:
     """
 
     condition: Condition
-    judged: tuple[Judged, ...]
+    judged: tuple[Evaluation, ...]
 
     @cached_property
     def outcome(self) -> Outcome:
         """The worst of all."""
         return max((each.outcome for each in self.judged), key=WORST_LAST.index)
 
-    def of(self, outcome: Outcome) -> tuple[Judged, ...]:
+    def of(self, outcome: Outcome) -> tuple[Evaluation, ...]:
         """Return those with an outcome."""
         return tuple(each for each in self.judged if each.outcome is outcome)
 

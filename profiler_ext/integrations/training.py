@@ -13,14 +13,14 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.errors import CaptureWarning, OwnFaultError, ProfilerExtError, UsageError
+from profiler_ext.errors import CaptureWarning, InternalError, ProfilerExtError, UsageError
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.profiler import profile
-from profiler_ext.profiling.usual_steps import RECORDED, SKIPPED
+from profiler_ext.profiling.usual_steps import DEFAULT_RECORDED_STEPS, DEFAULT_SKIPPED_STEPS
 from profiler_ext.sessions.folder import check_folder, rank_folder
-from profiler_ext.sessions.output import write_all
+from profiler_ext.sessions.output import write_outputs
 from profiler_ext.sessions.session import Session
 
 HOOK = "training"
@@ -44,8 +44,8 @@ class TrainingProfile:
         self,
         folder: str | Path = "profile_out",
         *,
-        skip: int = SKIPPED,
-        steps: int = RECORDED,
+        skip: int = DEFAULT_SKIPPED_STEPS,
+        steps: int = DEFAULT_RECORDED_STEPS,
         force: bool = False,
         loggers: Sequence[Log] = (),
         **options: Any,
@@ -68,8 +68,8 @@ class TrainingProfile:
         if steps < 1 or skip < 0:
             raise UsageError(f"steps is 1 or more and skip 0 or more; found {steps} and {skip}")
         self.session: Session | None = None
-        self._given = Path(folder).absolute()
-        self.folder = self._given / rank_folder()
+        self._parent_folder = Path(folder).absolute()
+        self.folder = self._parent_folder / rank_folder()
         check_folder(self.folder, force=force, replace="give force=True", other="as folder=")
         self._skip, self._steps = skip, steps
         self._loggers = tuple(loggers)
@@ -90,7 +90,7 @@ class TrainingProfile:
 
     def stop(self) -> None:
         """End, and write what was recorded if that is not done yet."""
-        if (running := self._taken()) is not None:
+        if (running := self._release()) is not None:
             self._try(self._end, running)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,14 +104,14 @@ class TrainingProfile:
 
     def _start(self) -> None:
         self.session = None
-        self.folder = self._given / rank_folder()
+        self.folder = self._parent_folder / rank_folder()
         schedule = _schedule(self._skip, self._steps)
-        begun = profile(schedule=schedule, on_trace_ready=self._keep, **self._options)
-        begun.start()
-        self._running = begun
+        started_profile = profile(schedule=schedule, on_trace_ready=self._keep, **self._options)
+        started_profile.start()
+        self._running = started_profile
         atexit.register(self.stop)
 
-    def _taken(self) -> profile | None:
+    def _release(self) -> profile | None:
         running, self._running = self._running, None
         atexit.unregister(self.stop)
         return running
@@ -120,7 +120,7 @@ class TrainingProfile:
         try:
             running.step()
         except BaseException:
-            self._taken()
+            self._release()
             self._try(running.stop)
             raise
         if running.sessions or running.refusal is not None or running.lost is not None:
@@ -131,11 +131,11 @@ class TrainingProfile:
             running.stop()
         finally:
             if not running.sessions:
-                self._told_why(running)
+                self._raise_reason(running)
 
-    def _told_why(self, running: profile) -> None:
+    def _raise_reason(self, running: profile) -> None:
         if running.lost is not None:
-            raise OwnFaultError(f"there is no session of the training ({running.lost})")
+            raise InternalError(f"there is no session of the training ({running.lost})")
         if running.refusal is None:  # which is told when it comes
             raise UsageError(
                 f"the training ended after {running.step_num} steps, before the first recorded "
@@ -145,23 +145,23 @@ class TrainingProfile:
     def _keep(self, ended: profile) -> None:
         self.session = ended.session
         is_first = ended.session.recording.settings.rank in (None, 0)
-        for work in (write_all, *(self._loggers if is_first else ())):
-            self._try(_undisturbed, work, ended.session, self.folder)
+        for work in (write_outputs, *(self._loggers if is_first else ())):
+            self._try(_isolated, work, ended.session, self.folder)
 
-    def _try(self, work: Callable[..., object], *given: Any) -> None:
+    def _try(self, work: Callable[..., object], *arguments: Any) -> None:
         """Do what the training must not feel a failure of."""
-        self._guard.run(HOOK, _warned, work, *given)
+        self._guard.run(HOOK, _with_warning, work, *arguments)
 
 
-def _warned(work: Callable[..., object], *given: Any) -> None:
+def _with_warning(work: Callable[..., object], *arguments: Any) -> None:
     """Say what cannot be done in the sentence that says so."""
     try:
-        work(*given)
+        work(*arguments)
     except ProfilerExtError as error:
         warnings.warn(str(error), CaptureWarning, stacklevel=5)
 
 
-def _undisturbed(work: Log, session: Session, folder: Path) -> None:
+def _isolated(work: Log, session: Session, folder: Path) -> None:
     with undisturbed():
         work(session, folder)
 

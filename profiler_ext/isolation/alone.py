@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-T = TypeVar("T")
+R = TypeVar("T")
 
 
 class Alone(Protocol):
     """Runs a mechanism; :meth:`profiler_ext.isolation.guard.Guard.alone` keeps what fails."""
 
-    def __call__(self, lost: str, function: Callable[..., T], /, *args: Any) -> T | None:
+    def __call__(self, lost: str, function: Callable[..., R], /, *args: Any) -> R | None:
         """Return what a function returns, ``None`` where it fails.
 
         Args:
@@ -21,7 +21,7 @@ class Alone(Protocol):
         """
 
 
-def unguarded(lost: str, function: Callable[..., T], /, *args: Any) -> T | None:
+def unguarded(lost: str, function: Callable[..., R], /, *args: Any) -> R | None:
     """Return what a function returns; what it raises is the caller's.
 
     Args:

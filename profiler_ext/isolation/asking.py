@@ -20,7 +20,7 @@ class PatchState(Protocol):
     """
 
     is_on: bool
-    lasts: bool
+    is_persistent: bool
 
 
 class Observed:
@@ -92,7 +92,7 @@ class Results:
         told: is given the result.
     """
 
-    told: Callable[[Any], object]
+    on_result: Callable[[Any], object]
 
 
 Ends = Callable[[Any, Any, Any], object]

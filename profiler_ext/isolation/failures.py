@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 
-def _nobody() -> None:
+def _no_object() -> None:
     return None
 
 
@@ -30,17 +30,17 @@ class Failure:
     hook: str
     detail: str
     scope: str | None
-    subject: Callable[[], Any] = _nobody
+    subject: Callable[[], Any] = _no_object
     lost: str | None = None
 
-    def is_repeated_by(self, other: Failure, is_out: bool) -> bool:
+    def is_repeated_by(self, other: Failure, is_disabled: bool) -> bool:
         """Tell whether another one loses nothing more: the same, in the same compile.
 
         Args:
             other: the later one.
-            is_out: capture lost all that the hook could lose.
+            is_disabled: capture lost all that the hook could lose.
         """
-        if is_out and other.lost is None:
+        if is_disabled and other.lost is None:
             return self.hook == other.hook
         same = (self.hook, self.detail, self.scope) == (other.hook, other.detail, other.scope)
         return same and (self.scope is not None or self.lost is not None)
@@ -49,8 +49,8 @@ class Failure:
 def reference_to(subject: Any) -> Callable[[], Any]:
     """Return a weak reference, where there may be one."""
     with suppress(TypeError):
-        return _nobody if subject is None else weakref.ref(subject)
-    return _nobody
+        return _no_object if subject is None else weakref.ref(subject)
+    return _no_object
 
 
 def failure_detail(error: BaseException) -> str:

@@ -22,9 +22,9 @@ from profiler_ext.errors import CaptureWarning
 from profiler_ext.isolation.asking import Observed as Observed
 from profiler_ext.isolation.asking import PatchState, Ranges, Results, Sorting, binder_of
 from profiler_ext.isolation.failures import Failure, failure_detail, reference_to
-from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.isolation.signal_answers import is_raised_by_program
 
-_MOST_FAILURES = 16
+_MAX_FAILURES = 16
 """After so many capture is of no use, and whatever fails is likely to fail for ever."""
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 Observation = Generator[None, None, None]
 Observe = Callable[[Observed], Observation]
-_OVER = object()
+_EXHAUSTED = object()
 
 
 class Guard:
@@ -40,7 +40,7 @@ class Guard:
 
     Attributes:
         strict: raise what goes wrong.
-        is_out: too much went wrong, and capture observes nothing any more.
+        is_disabled: too much went wrong, and capture observes nothing any more.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class Guard:
             scope: gives the compile id that is in force.
         """
         self.strict = strict
-        self.is_out = False
+        self.is_disabled = False
         self._scope = scope
         self._failures: list[Failure] = []
-        self._untold = 0
+        self._unrecorded = 0
 
     @property
     def failures(self) -> tuple[Failure, ...]:
         """What went wrong so far; what could not even be noted may have been of any compile."""
-        untold = Failure("?", f"{self._untold} failures could not be noted", None)
-        return (*self._failures, *((untold,) if self._untold else ()))
+        unrecorded = Failure("?", f"{self._unrecorded} failures could not be noted", None)
+        return (*self._failures, *((unrecorded,) if self._unrecorded else ()))
 
     def failures_in(self, scope: str | None) -> tuple[Failure, ...]:
         """Return what went wrong in a compile."""
@@ -130,12 +130,12 @@ class Guard:
             subject: the object that it is about, or nothing.
             lost: what alone was lost; ``None`` where that may be all.
         """
-        if self.strict or is_answer(error):
+        if self.strict or is_raised_by_program(error):
             raise error
         try:
             self.note(hook, error, next(iter(subject), None), lost)
         except Exception:  # no stack or memory is left
-            self._untold += 1
+            self._unrecorded += 1
 
     def wrap(
         self, original: Callable[..., T], hook: str, observe: Observe, switch: PatchState
@@ -154,10 +154,10 @@ class Guard:
         def guarded(*args: Any, **kwargs: Any) -> T:
             watch = None
             try:
-                if switch.is_on and (switch.lasts or not self.is_out):
+                if switch.is_on and (switch.is_persistent or not self.is_disabled):
                     call = Observed(bind, args, kwargs)
                     observation = observe(call)
-                    watch = observation if next(observation, _OVER) is None else None
+                    watch = observation if next(observation, _EXHAUSTED) is None else None
             except Exception as error:
                 self.caught(hook, error, args[:1])
             if watch is None:
@@ -197,14 +197,14 @@ class Guard:
             results: who is told.
             switch: whether they are told.
         """
-        told = results.told
+        on_result = results.on_result
 
         @functools.wraps(original, updated=())
         def guarded(*args: Any, **kwargs: Any) -> T:
             result = original(*args, **kwargs)
-            if switch.is_on and (switch.lasts or not self.is_out):
+            if switch.is_on and (switch.is_persistent or not self.is_disabled):
                 try:
-                    told(result)
+                    on_result(result)
                 except Exception as error:
                     self.caught(hook, error, args[:1])
             return result
@@ -228,7 +228,7 @@ class Guard:
         def guarded(*args: Any, **kwargs: Any) -> T:
             ends = None
             try:
-                if switch.is_on and (switch.lasts or not self.is_out):
+                if switch.is_on and (switch.is_persistent or not self.is_disabled):
                     ends = opened(*args)
             except Exception as error:
                 self.caught(hook, error, args[:1])
@@ -261,7 +261,7 @@ class Guard:
         @functools.wraps(original)
         def guarded(*args: Any, **kwargs: Any) -> Iterable[T]:
             candidates = original(*args, **kwargs)
-            is_on = switch.is_on and not self.is_out
+            is_on = switch.is_on and not self.is_disabled
             return sorting.in_order(candidates, run) if is_on else candidates
 
         return guarded
@@ -281,10 +281,10 @@ class Guard:
         """
         detail, about = failure_detail(error), reference_to(subject)
         failure = Failure(hook, detail, self._scope(), about, lost)
-        if any(each.is_repeated_by(failure, self.is_out) for each in self._failures):
+        if any(each.is_repeated_by(failure, self.is_disabled) for each in self._failures):
             return
         self._failures.append(failure)
-        self.is_out = sum(each.lost is None for each in self._failures) >= _MOST_FAILURES
+        self.is_disabled = sum(each.lost is None for each in self._failures) >= _MAX_FAILURES
         if len(self._failures) == 1:
             with suppress(Exception):  # where warnings are errors
                 text = f"a capture hook failed ({failure.hook}: {failure.detail})"
@@ -293,5 +293,5 @@ class Guard:
 
 def _end(observation: Observation) -> None:
     """Let an observation see what its call returned."""
-    if next(observation, _OVER) is None:
+    if next(observation, _EXHAUSTED) is None:
         raise RuntimeError("an observation yields once")

@@ -22,10 +22,10 @@ class Lock:
 
     def __init__(self) -> None:
         """Nobody holds it."""
-        self.make_anew()
-        _MADE.add(self)
+        self.reset()
+        _LOCKS.add(self)
 
-    def make_anew(self) -> None:
+    def reset(self) -> None:
         """Have nobody hold it; who is within it ends to hold what it began to hold."""
         self.native = threading.RLock()
 
@@ -36,7 +36,7 @@ class Lock:
             yield
 
     @contextmanager
-    def let_go(self) -> Iterator[None]:
+    def released(self) -> Iterator[None]:
         """Let others hold it meanwhile, however often this thread does."""
         native, times = self.native, 0
         with suppress(RuntimeError):  # where this thread holds it no more
@@ -50,12 +50,12 @@ class Lock:
                 native.acquire()
 
 
-_MADE = weakref.WeakSet[Lock]()
+_LOCKS = weakref.WeakSet[Lock]()
 
 
-def _free_all() -> None:
-    for lock in tuple(_MADE):
-        lock.make_anew()
+def _reset_all() -> None:
+    for lock in tuple(_LOCKS):
+        lock.reset()
 
 
-os.register_at_fork(after_in_child=_free_all)
+os.register_at_fork(after_in_child=_reset_all)

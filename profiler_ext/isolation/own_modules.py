@@ -21,7 +21,7 @@ class _Loaded:
         self._modules = {_PACKAGE: sys.modules[_PACKAGE]}
         self._counted = 0
 
-    def learn(self) -> None:
+    def update(self) -> None:
         """Look for those that were loaded since, where any module was."""
         if len(sys.modules) == self._counted:
             return
@@ -33,17 +33,17 @@ class _Loaded:
     def displaced(self) -> dict[str, ModuleType | None]:
         """Return what the program has under the names of ours."""
         if sys.modules.get(_PACKAGE) is self._modules[_PACKAGE]:
-            self.learn()
-        theirs = {name: sys.modules.get(name) for name in self._modules}
-        return {name: m for name, m in theirs.items() if m is not self._modules[name]}
+            self.update()
+        current = {name: sys.modules.get(name) for name in self._modules}
+        return {name: m for name, m in current.items() if m is not self._modules[name]}
 
-    def put_in_place(self, back: ExitStack) -> None:
+    def install(self, restores: ExitStack) -> None:
         """Have them under their names until what gives back is closed."""
         for name, module in self.displaced().items():
             if module is None:
-                back.callback(sys.modules.pop, name, None)
+                restores.callback(sys.modules.pop, name, None)
             else:
-                back.callback(sys.modules.__setitem__, name, module)
+                restores.callback(sys.modules.__setitem__, name, module)
             sys.modules[name] = self._modules[name]
 
 
@@ -53,10 +53,10 @@ _LOADED = _Loaded()
 @contextmanager
 def own_modules() -> Iterator[None]:
     """Have this package's modules under their names, and then again what the program has there."""
-    with ExitStack() as back:
-        _LOADED.put_in_place(back)
+    with ExitStack() as restores:
+        _LOADED.install(restores)
         try:
             yield
         finally:
             with suppress(Exception):
-                _LOADED.learn()
+                _LOADED.update()

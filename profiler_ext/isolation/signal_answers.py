@@ -15,32 +15,32 @@ from opcode import opmap
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-_RAISES_HERE = {
+_OWN_EXCEPTION_MODULES = {
     *("profiler_ext", "_profiler_ext_of_run", "exporters", "builtins"),
     *("torch", "numpy", "pandas", "msgspec", "perfetto", "google", "rich"),
 }
 """With Python's own modules, all whose classes of exceptions our work can raise by itself."""
-_RAISES = frozenset(opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
-_WITHOUT_WORDS = (
+_RAISE_OPCODES = frozenset(opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
+_RAISED_WITHOUT_ARGS = (
     *(MemoryError, StopIteration, StopAsyncIteration, EOFError, LookupError),
     *(AttributeError, AssertionError, NotImplementedError),
 )
 """What code in C raises so."""
-_STAND_IN_BYTES = 6
+_STUB_CODE_BYTES = 6
 """The length of the code of a frame that stands for a function in C, as Cython's do.
 
 Source: ``Objects/codeobject.c``, ``PyCode_NewEmpty``.
 """
 
 
-def is_answer(error: BaseException) -> bool:
+def is_raised_by_program(error: BaseException) -> bool:
     """Tell whether an exception came out of a signal handler or another thread of the program's."""
     try:
         codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
         entries = list(_entries(error.__traceback__))
         frames = [each.tb_frame for each in entries]
         is_handled = any(each.f_code in codes or _is_handler(each) for each in frames)
-        return is_handled or _is_thrown(error, entries[-1])
+        return is_handled or _is_injected(error, entries[-1])
     except Exception:  # no memory or stack is left; then it was no handler
         return False
 
@@ -51,35 +51,35 @@ def _is_handler(frame: FrameType) -> bool:
     By now the program may have set another handler, or this one be within a ``partial``.
     """
     code, before = frame.f_code, frame.f_back
-    if before is None or _is_of_our_work(frame.f_globals.get("__name__")):
+    if before is None or _is_own_module(frame.f_globals.get("__name__")):
         return False
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
     given = [frame.f_locals.get(name) for name in code.co_varnames[:count]]
-    passed = [*given, *(each for value in given if type(value) is tuple for each in value)]
-    is_told = any(type(each) is signal.Signals or type(each) is int for each in passed)
-    return is_told and any(each is before for each in passed)
+    arguments = [*given, *(each for value in given if type(value) is tuple for each in value)]
+    has_signal_number = any(type(each) is signal.Signals or type(each) is int for each in arguments)
+    return has_signal_number and any(each is before for each in arguments)
 
 
-def _is_thrown(error: BaseException, last: TracebackType) -> bool:
+def _is_injected(error: BaseException, last: TracebackType) -> bool:
     """Tell whether no code that ran can have raised it."""
-    if not _is_of_our_work(last.tb_frame.f_globals.get("__name__")):
+    if not _is_own_module(last.tb_frame.f_globals.get("__name__")):
         return False
     module = type(error).__module__
-    is_python_s = module == "builtins" and _is_raised_by_nothing(error, last)
-    return is_python_s or not _is_of_our_work(module)
+    is_builtin = module == "builtins" and _is_raised_by_nothing(error, last)
+    return is_builtin or not _is_own_module(module)
 
 
 def _is_raised_by_nothing(error: BaseException, last: TracebackType) -> bool:
     """Tell whether one of Python's own was thrown in: as a class, and at no ``raise``."""
-    is_bare = not error.args and not isinstance(error, _WITHOUT_WORDS)
+    is_bare = not error.args and not isinstance(error, _RAISED_WITHOUT_ARGS)
     code = last.tb_frame.f_code.co_code
-    is_python = len(code) > _STAND_IN_BYTES
-    return is_bare and is_python and code[last.tb_lasti] not in _RAISES
+    is_python = len(code) > _STUB_CODE_BYTES
+    return is_bare and is_python and code[last.tb_lasti] not in _RAISE_OPCODES
 
 
-def _is_of_our_work(module: object) -> bool:
+def _is_own_module(module: object) -> bool:
     name = str(module).partition(".")[0]
-    return name in _RAISES_HERE or (name in sys.stdlib_module_names and name != "__main__")
+    return name in _OWN_EXCEPTION_MODULES or (name in sys.stdlib_module_names and name != "__main__")
 
 
 def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:

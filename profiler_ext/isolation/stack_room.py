@@ -10,24 +10,24 @@ import sys
 import threading
 from contextlib import ExitStack
 
-_FRAMES = 100
+_HEADROOM_FRAMES = 100
 """More than any callback of ours and what it calls."""
 
 
-class StackRoom:
+class RecursionHeadroom:
     """Room for our own frames above the deepest of the program's."""
 
     _limit: int | None = None
 
     def make(self) -> None:
         """Raise the limit of recursion."""
-        self._limit = program_limit() + _FRAMES
+        self._limit = program_limit() + _HEADROOM_FRAMES
         set_program_limit(self._limit)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Lower it again, unless the program has set another one meanwhile."""
         if self._limit is not None and program_limit() == self._limit:
-            set_program_limit(self._limit - _FRAMES)
+            set_program_limit(self._limit - _HEADROOM_FRAMES)
         self._limit = None
 
 

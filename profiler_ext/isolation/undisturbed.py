@@ -18,10 +18,10 @@ from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from profiler_ext.isolation.own_modules import own_modules
-from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.isolation.signal_answers import is_raised_by_program
 from profiler_ext.isolation.stack_room import set_own_limit
 
-_DEPTH = 2000  # frames that our work may need above those that are there
+_EXTRA_FRAMES = 2000  # frames that our work may need above those that are there
 
 
 class Interrupted(BaseException):
@@ -37,14 +37,14 @@ def undisturbed() -> AbstractContextManager[None]:
     Returns:
         A context manager for the work; what ends it by a second Ctrl-C goes no further.
     """
-    is_within = _thread.__dict__.get("moment") is not None
-    return nullcontext() if is_within else _Moment()
+    is_nested = _thread_state.__dict__.get("moment") is not None
+    return nullcontext() if is_nested else _Isolation()
 
 
 @contextmanager
-def disturbed() -> Iterator[None]:
+def user_code() -> Iterator[None]:
     """Let the program in amid work of ours: a callback of its own."""
-    moment: _Moment | None = _thread.__dict__.get("moment")
+    moment: _Isolation | None = _thread_state.__dict__.get("moment")
     if moment is None:
         yield
         return
@@ -55,7 +55,7 @@ def disturbed() -> Iterator[None]:
         moment.begin()
 
 
-class _Moment:
+class _Isolation:
     """What is set aside of the program's, and the signals that wait.
 
     Each piece that is set aside has put what gives it back onto one stack first; nothing on that
@@ -65,7 +65,7 @@ class _Moment:
 
     def __init__(self) -> None:
         self._back = ExitStack()
-        self._came: tuple[int, ...] = ()
+        self._pending_signals: tuple[int, ...] = ()
         self._is_work = False  # what a second Ctrl-C ends; else nobody would catch that end
 
     def __enter__(self) -> None:
@@ -84,15 +84,15 @@ class _Moment:
 
     def begin(self) -> None:
         """Set the program's own aside; only the main thread can hold signals back."""
-        _thread.__dict__["moment"] = self
-        self._back.callback(_thread.__dict__.pop, "moment", None)
+        _thread_state.__dict__["moment"] = self
+        self._back.callback(_thread_state.__dict__.pop, "moment", None)
         is_main = threading.current_thread() is threading.main_thread()
         signals = (self._hold_signals, _survive_writes) if is_main else ()
         for set_aside in (*signals, *_SETTINGS):
             try:
                 set_aside(self._back)
             except Exception as error:
-                if is_answer(error):
+                if is_raised_by_program(error):
                     raise
         self._is_work = True
 
@@ -102,9 +102,9 @@ class _Moment:
         try:
             self._back.close()
         finally:
-            came, self._came = tuple(dict.fromkeys(self._came)), ()
-            if came:
-                _raise(came)
+            pending, self._pending_signals = tuple(dict.fromkeys(self._pending_signals)), ()
+            if pending:
+                _raise(pending)
 
     def _hold_signals(self, back: ExitStack) -> None:
         """Hold back each signal that Python code would answer, and what wakes a loop for it."""
@@ -113,16 +113,16 @@ class _Moment:
         for number in signal.valid_signals():
             if callable(handler := signal.getsignal(number)):
                 back.callback(signal.signal, number, handler)
-                signal.signal(number, self._came_in)
+                signal.signal(number, self._on_signal)
 
-    def _came_in(self, number: int, _: FrameType | None) -> None:
-        again = number == signal.SIGINT and number in self._came
-        self._came = (*self._came, number)
-        if again and self._is_work:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        is_second = number == signal.SIGINT and number in self._pending_signals
+        self._pending_signals = (*self._pending_signals, number)
+        if is_second and self._is_work:
             raise Interrupted
 
 
-_thread = threading.local()
+_thread_state = threading.local()
 
 
 def _survive_writes(back: ExitStack) -> None:
@@ -143,8 +143,8 @@ def _no_tracer(back: ExitStack) -> None:
     """
     tracer = sys.gettrace()
     if _is_python(tracer):
-        back.callback(_given_back, tracer)
-        sys.settrace(_hears_nothing)
+        back.callback(_restore_tracer, tracer)
+        sys.settrace(_null_tracer)
 
 
 def _is_python(tracer: Any) -> bool:
@@ -153,17 +153,17 @@ def _is_python(tracer: Any) -> bool:
     return isinstance(tracer, functions) or isinstance(type(tracer).__call__, FunctionType)
 
 
-def _hears_nothing(_: FrameType, __: str, ___: Any) -> None:
+def _null_tracer(_: FrameType, __: str, ___: Any) -> None:
     """Trace no frame that begins."""
 
 
-def _given_back(tracer: Any) -> None:
-    if sys.gettrace() in (None, _hears_nothing):
+def _restore_tracer(tracer: Any) -> None:
+    if sys.gettrace() in (None, _null_tracer):
         sys.settrace(tracer)
 
 
 def _deep_stack(back: ExitStack) -> None:
-    set_own_limit(max(sys.getrecursionlimit(), _depth() + _DEPTH), back)
+    set_own_limit(max(sys.getrecursionlimit(), _depth() + _EXTRA_FRAMES), back)
 
 
 def _raise(numbers: Sequence[int]) -> None:
@@ -181,20 +181,20 @@ def _filters_kept(back: ExitStack) -> None:
     pandas changes and restores them all the time, and Python shows anew what it showed once.
     Source: ``warnings.py``, ``_filters_mutated``.
     """
-    told = vars(warnings).get("_filters_mutated")
-    if told not in (None, _not_told):  # a moment of another thread's keeps them
-        back.callback(_told_if_changed, told, list(warnings.filters))
-        vars(warnings)["_filters_mutated"] = _not_told
+    notify = vars(warnings).get("_filters_mutated")
+    if notify not in (None, _ignore_filter_change):  # a moment of another thread's keeps them
+        back.callback(_notify_if_changed, notify, list(warnings.filters))
+        vars(warnings)["_filters_mutated"] = _ignore_filter_change
 
 
-def _not_told() -> None:
+def _ignore_filter_change() -> None:
     """Stands for what tells Python that filters of warnings have changed."""
 
 
-def _told_if_changed(told: Callable[[], None], before: list[Any]) -> None:
-    vars(warnings)["_filters_mutated"] = told
+def _notify_if_changed(notify: Callable[[], None], before: list[Any]) -> None:
+    vars(warnings)["_filters_mutated"] = notify
     if warnings.filters != before:
-        told()
+        notify()
 
 
 def _no_errors(back: ExitStack) -> None:

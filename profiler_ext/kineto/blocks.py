@@ -12,7 +12,7 @@ import msgspec
 
 from profiler_ext.kineto import strictness
 from profiler_ext.kineto.checking import check_counts, check_events, decoded
-from profiler_ext.kineto.decoding import GrowingColumns, InexactError
+from profiler_ext.kineto.decoding import GrowingColumns, InexactTimeError
 from profiler_ext.kineto.document import (
     EVENTS_KEY,
     Document,
@@ -21,19 +21,19 @@ from profiler_ext.kineto.document import (
     check_header,
     located,
 )
-from profiler_ext.kineto.event_blocks import BLOCK_BYTES, MORE_TIMES, Block, last_block, next_block
-from profiler_ext.kineto.event_json import Events, decoded_list, decoded_quickly
+from profiler_ext.kineto.event_blocks import BLOCK_BYTES, GROWTH_FACTOR, Block, last_block, next_block
+from profiler_ext.kineto.event_json import Events, decoded_list, decoded_fast
 from profiler_ext.kineto.events import offset_of
 from profiler_ext.kineto.growing import GrowingColumn
 from profiler_ext.kineto.source import Text
 
-_OPENS = b"{"
+_OPEN_BRACE = b"{"
 _LIST_BEGINS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EMPTY_LIST = b'"traceEvents":[]}'
-_REOPENED = b'{"traceEvents":['
+_LIST_OPENING = b'{"traceEvents":['
 
 
-class UnprovenError(ValueError):
+class FastPathError(ValueError):
     """The quick way cannot say how the file is to be read."""
 
 
@@ -47,7 +47,7 @@ def read_in_blocks(text: Text) -> Document:
         What the careful way returns too.
 
     Raises:
-        UnprovenError: The file is odd.
+        FastPathError: The file is odd.
         msgspec.DecodeError: It is odd, or no JSON.
         ValueError: It is odd, or goes past a limit, or is no trace: the careful way tells.
     """
@@ -87,8 +87,8 @@ class Reading:
         Raises:
             ValueError: As :func:`read_in_blocks` does.
         """
-        while (found := next_block(text, begin, end)) is not None:
-            block, begin = found
+        while (next_found := next_block(text, begin, end)) is not None:
+            block, begin = next_found
             self.add(block)
         return begin
 
@@ -110,7 +110,7 @@ class Reading:
         check_counts(self.braces, self.events + len(events))
         try:
             self.columns.add(self.events, events)
-        except InexactError:
+        except InexactTimeError:
             self._has_starts = False
             self.columns.add(self.events, decoded_list(self.events, strict))
         self.events += len(events)
@@ -133,7 +133,7 @@ def document_of(text: Text, header: Header, reading: Reading, begin: int) -> Doc
     Raises:
         ValueError: As :func:`read_in_blocks` does.
     """
-    events, keys = _rest(text[begin:])
+    events, keys = _read_tail(text[begin:])
     header = header | keys
     reading.braces += _braces(keys)
     if events.strip():
@@ -144,22 +144,22 @@ def document_of(text: Text, header: Header, reading: Reading, begin: int) -> Doc
 
 
 def _braces(header: Header) -> int:
-    return sum(bytes(value).count(_OPENS) for value in header.values())
+    return sum(bytes(value).count(_OPEN_BRACE) for value in header.values())
 
 
-def _rest(text: bytes) -> tuple[bytes, Header]:
+def _read_tail(text: bytes) -> tuple[bytes, Header]:
     """Return the text of the last events, and the keys behind them."""
-    whole = _utf8(_REOPENED + text)
+    reopened = _utf8(_LIST_OPENING + text)
     try:
-        keys = decoded(whole, Header)
+        keys = decoded(reopened, Header)
     except msgspec.DecodeError:
-        if not strictness.is_odd(whole):
+        if not strictness.is_nonstandard(reopened):
             raise
-        whole = strictness.repaired(whole)
-        keys = decoded(whole, Header)
+        reopened = strictness.repaired(reopened)
+        keys = decoded(reopened, Header)
     listed = keys.pop(EVENTS_KEY)
-    if offset_of(listed, whole) != len(_REOPENED) - 1:
-        raise UnprovenError("two lists of events")
+    if offset_of(listed, reopened) != len(_LIST_OPENING) - 1:
+        raise FastPathError("two lists of events")
     return bytes(listed)[1:-1], keys
 
 
@@ -175,8 +175,8 @@ def beginning(text: Text) -> tuple[Header, int]:
     size = BLOCK_BYTES
     while (match := _LIST_BEGINS.search(start := text[:size])) is None:
         if size >= len(text):
-            raise UnprovenError("no list of events")
-        size *= MORE_TIMES
+            raise FastPathError("no list of events")
+        size *= GROWTH_FACTOR
     # That this is JSON proves that the list is not within another value.
     header = decoded(_utf8(start[: match.start()]) + _EMPTY_LIST, Header)
     del header[EVENTS_KEY]
@@ -187,9 +187,9 @@ def _events(first: int, text: bytes, starts: bool) -> tuple[Events, bytes]:
     """Decode a list of events; return them, and the strict JSON that they were decoded from."""
     text = _utf8(text)
     try:
-        return decoded_quickly(first, text, starts), text
+        return decoded_fast(first, text, starts), text
     except msgspec.DecodeError:
-        if not strictness.is_odd(text):
+        if not strictness.is_nonstandard(text):
             raise
     text = strictness.repaired(text)
     return decoded_list(first, text), text
@@ -197,5 +197,5 @@ def _events(first: int, text: bytes, starts: bool) -> tuple[Events, bytes]:
 
 def _utf8(text: bytes) -> bytes:
     if strictness.readable(text) is not text:
-        raise UnprovenError("no UTF-8")
+        raise FastPathError("no UTF-8")
     return text

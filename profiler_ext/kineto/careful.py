@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from profiler_ext.kineto import strictness
-from profiler_ext.kineto.checking import check_amount, check_counts, check_events, decoded
+from profiler_ext.kineto.checking import check_object_count, check_counts, check_events, decoded
 from profiler_ext.kineto.decoding import GrowingColumns
 from profiler_ext.kineto.document import (
     EVENTS_KEY,
@@ -24,10 +24,10 @@ from profiler_ext.kineto.events import offset_of
 from profiler_ext.kineto.writers import other_writer
 from profiler_ext.records import Events
 
-_EVENTS_A_TIME = 50_000
+_EVENTS_PER_CHUNK = 50_000
 
 
-def read_carefully(text: bytes) -> Document:
+def read_slow_path(text: bytes) -> Document:
     """Take a trace apart.
 
     Args:
@@ -42,18 +42,18 @@ def read_carefully(text: bytes) -> Document:
         OverLimitError: It goes past a limit.
     """
     strict = strictness.readable(text)
-    check_amount(strict)
+    check_object_count(strict)
     try:
-        return _taken_apart(text, strict)
+        return _split_document(text, strict)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        if not strictness.is_odd(strict):
+        if not strictness.is_nonstandard(strict):
             raise
-        return _taken_apart(text, strictness.repaired(strict))
+        return _split_document(text, strictness.repaired(strict))
 
 
-def _taken_apart(text: bytes, strict: bytes) -> Document:
+def _split_document(text: bytes, strict: bytes) -> Document:
     header = decoded(strict, Header)
     if EVENTS_KEY not in header:
         raise NotKinetoError(other_writer(header) or f'no "{EVENTS_KEY}" in it')
@@ -68,6 +68,6 @@ def _taken_apart(text: bytes, strict: bytes) -> Document:
 
 def _columns(raws: Sequence[msgspec.Raw]) -> tuple[Events, int]:
     columns = GrowingColumns()
-    for first in range(0, len(raws), _EVENTS_A_TIME):
-        columns.add(first, decoded_each(first, raws[first : first + _EVENTS_A_TIME]))
+    for first in range(0, len(raws), _EVENTS_PER_CHUNK):
+        columns.add(first, decoded_each(first, raws[first : first + _EVENTS_PER_CHUNK]))
     return columns.finished()

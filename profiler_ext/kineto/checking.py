@@ -16,7 +16,7 @@ from profiler_ext.kineto.names import step_number
 from profiler_ext.records import Events, Ints
 from profiler_ext.records.known_types import known
 
-_OBJECTS_AN_EVENT = 2
+_OBJECTS_PER_EVENT = 2
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _CHUNK = 256
 _ZERO, _TEN = 48, 10
@@ -32,7 +32,7 @@ class OverLimitError(ValueError):
     """Text goes past a limit; the message says which, and what raises it."""
 
 
-def check_amount(text: bytes) -> None:
+def check_object_count(text: bytes) -> None:
     """Raise unless the text has so few objects that it can be taken apart.
 
     Raises:
@@ -52,7 +52,7 @@ def check_counts(braces: int, events: int = 0) -> None:
         OverLimitError: It holds more than the limit of events allows.
     """
     most = Limit.EVENTS.count
-    if braces > _OBJECTS_AN_EVENT * most or events > most:
+    if braces > _OBJECTS_PER_EVENT * most or events > most:
         raise OverLimitError(Limit.EVENTS.told("holds too many events"))
 
 
@@ -138,11 +138,11 @@ def check_records(text: bytes) -> None:
         OverLimitError: It does not.
     """
     most = Limit.NAME_BYTES.count
-    if _soon_sound(most // _CHUNK).fullmatch(text):
+    if _quick_valid(most // _CHUNK).fullmatch(text):
         return
-    sound = _sound(most).match(text)
-    if sound is not None and sound.end() < len(text):
-        if text[sound.end() : sound.end() + 1] == b'"':
+    valid = _valid(most).match(text)
+    if valid is not None and valid.end() < len(text):
+        if text[valid.end() : valid.end() + 1] == b'"':
             raise OverLimitError(Limit.NAME_BYTES.told("has a text that is too long"))
         raise OverLimitError("has a number of more than 18 digits")
 
@@ -195,13 +195,13 @@ def _tokens(digits: int) -> re.Pattern[bytes]:
 
 
 @functools.lru_cache(maxsize=4)
-def _soon_sound(chunks: int) -> re.Pattern[bytes]:
+def _quick_valid(chunks: int) -> re.Pattern[bytes]:
     """Match nearly all that is sound: a text of so few chunks, or escapes, is not too long."""
     text = rb'"(?:[^"\\]{1,%d}+|\\.){0,%d}+"' % (_CHUNK, chunks)
     return re.compile(rb'(?:[^"\d]++|' + text + rb"|\d{1,18}+(?!\d))*+", re.DOTALL)
 
 
 @functools.lru_cache(maxsize=4)
-def _sound(characters: int) -> re.Pattern[bytes]:
+def _valid(characters: int) -> re.Pattern[bytes]:
     text = rb'"(?:[^"\\]|\\.){0,%d}+"' % characters
     return re.compile(rb'(?:[^"\d]++|' + text + rb"|\d{1,18}+(?!\d))*+", re.DOTALL)

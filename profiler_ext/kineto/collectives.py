@@ -10,8 +10,8 @@ from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg
 from profiler_ext.records import Launches, Trace
 
-_LEAVE_TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-_LEAVE_ALONE = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
+_SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+_NOT_SYNCHRONIZING = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,23 @@ class Collective:
     members: str = field(default="", compare=False)
 
     @property
-    def is_left_together(self) -> bool:
+    def is_synchronizing(self) -> bool:
         """No rank can leave it before every rank has come, so its end is one moment."""
-        return any(word in _plain(self.name) for word in _LEAVE_TOGETHER)
+        return any(word in _normalized(self.name) for word in _SYNCHRONIZING)
 
 
-def may_leave_together(name: str) -> bool:
+def may_synchronize(name: str) -> bool:
     """Say whether a collective may be one that no rank can leave before all have come.
 
     Args:
         name: what it does; ``""`` where that is not told.
     """
-    plain = _plain(name)
-    is_together = any(word in plain for word in _LEAVE_TOGETHER)
-    return is_together or not plain.startswith(_LEAVE_ALONE)
+    normalized = _normalized(name)
+    is_together = any(word in normalized for word in _SYNCHRONIZING)
+    return is_together or not normalized.startswith(_NOT_SYNCHRONIZING)
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.lower().replace("_", "")
 
 
@@ -71,11 +71,11 @@ def collective(raw: bytes) -> Collective | None:
         return None
     number = sequence if isinstance(sequence, int) else None
     elements = arguments.get(Arg.COLLECTIVE_ELEMENTS)
-    taken = elements if isinstance(elements, int) else None
+    element_count = elements if isinstance(elements, int) else None
     size = arguments.get(Arg.GROUP_SIZE)
     ranks = size if isinstance(size, int) else None
     name, members = (str(arguments.get(key, "")) for key in (Arg.COLLECTIVE, Arg.GROUP_RANKS))
-    return Collective(group, number, name, taken, ranks, members)
+    return Collective(group, number, name, element_count, ranks, members)
 
 
 def collective_of(trace: Trace, launches: Launches, launch: int) -> Collective | None:
@@ -90,5 +90,5 @@ def collective_of(trace: Trace, launches: Launches, launch: int) -> Collective |
     """
     rows = [launches.op_event[launch], launches.event[launch]]
     known = [int(row) for row in rows if row is not np.ma.masked]
-    told = (collective(trace.raw[int(trace.events.position[row])]) for row in known)
-    return next((each for each in told if each is not None), None)
+    candidates = (collective(trace.raw[int(trace.events.position[row])]) for row in known)
+    return next((each for each in candidates if each is not None), None)

@@ -6,14 +6,14 @@ import os
 import re
 from functools import lru_cache
 
-from profiler_ext.kineto.communication_names import KERNELS, OPS, Named
+from profiler_ext.kineto.communication_names import KERNELS, OPS, CommunicationNames
 
 VARIABLE = "PROFILER_EXT_COMMUNICATION"
 """Names of communication that no row has, separated by ``;``; ``*`` stands for any text."""
 MESSAGES = "sendrecv"
 """What a kernel does that sends or receives, as its name has it."""
 _COALESCED = "coalesced"
-_KEPT = 1 << 14
+_CACHE_SIZE = 1 << 14
 _OF_OPS = [(re.compile(each.pattern), each) for each in OPS]
 _OF_KERNELS = [(re.compile(each.pattern), each) for each in KERNELS]
 _RESULT = re.compile(r"(?:static )?(?:void|bool|int) (?=[\w(])")
@@ -30,7 +30,7 @@ def is_communication(name: str) -> bool:
     return _communicates(name, os.environ.get(VARIABLE, ""))
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHE_SIZE)
 def _communicates(name: str, added: str) -> bool:
     if any(pattern.match(name) for pattern, _ in _OF_OPS) or _kernel(name) is not None:
         return True
@@ -48,19 +48,19 @@ def collective_name(kernel: str, around: str = "") -> str:
         kernel: the name of its kernel.
         around: the name of the range around its call; ``""`` where there is none.
     """
-    said, own = op_collective(around), _kernel_collective(kernel)
-    if said not in ("", _COALESCED):
-        return said
-    return "" if own == MESSAGES and not said else own
+    operation, own = op_collective(around), _kernel_collective(kernel)
+    if operation not in ("", _COALESCED):
+        return operation
+    return "" if own == MESSAGES and not operation else own
 
 
 def _kernel_collective(name: str) -> str:
-    found = _kernel(name)
-    if found is None:
+    candidates = _kernel(name)
+    if candidates is None:
         return ""
-    match, row = found
-    said = row.what or match.groupdict().get("what") or ""
-    return said.lower().replace("_", "")
+    match, row = candidates
+    operation = row.what or match.groupdict().get("what") or ""
+    return operation.lower().replace("_", "")
 
 
 def op_collective(name: str) -> str:
@@ -69,12 +69,12 @@ def op_collective(name: str) -> str:
     Args:
         name: the name of an event of the CPU.
     """
-    found = (pattern.match(name) for pattern, _ in _OF_OPS)
-    said = (match.groupdict().get("what") for match in found if match is not None)
-    return (next(said, None) or "").strip("_")
+    candidates = (pattern.match(name) for pattern, _ in _OF_OPS)
+    operation = (match.groupdict().get("what") for match in candidates if match is not None)
+    return (next(operation, None) or "").strip("_")
 
 
-def _kernel(name: str) -> tuple[re.Match[str], Named] | None:
+def _kernel(name: str) -> tuple[re.Match[str], CommunicationNames] | None:
     function = _function(name)
     for pattern, row in _OF_KERNELS:
         if (match := pattern.match(function)) is not None:
@@ -96,10 +96,10 @@ def _function(name: str) -> str:
 @lru_cache(8)
 def _added(names: str) -> tuple[re.Pattern[str], ...]:
     """Return what matches the names that a user added: as ``--kernel`` reads one."""
-    wanted = (each.strip() for each in names.split(";"))
-    return tuple(map(_wanted, filter(None, wanted)))
+    names_wanted = (each.strip() for each in names.split(";"))
+    return tuple(map(_pattern_of, filter(None, names_wanted)))
 
 
-def _wanted(name: str) -> re.Pattern[str]:
+def _pattern_of(name: str) -> re.Pattern[str]:
     any_text = name if "*" in name else f"*{name}*"
     return re.compile(".*".join(map(re.escape, any_text.split("*"))) + r"\Z", re.DOTALL)

@@ -14,7 +14,7 @@ _ANY = r"(?:[\w() ]+::)*"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class CommunicationNames:
     """Names by which one library communicates.
 
     Attributes:
@@ -34,7 +34,7 @@ class Named:
 
 
 OPS = (
-    Named(
+    CommunicationNames(
         "torch.distributed",
         r"(?:nccl|gloo|mpi|ucc|xccl|hccl):(?P<what>\w*)",
         "",
@@ -43,7 +43,7 @@ OPS = (
         "before the colon; HCCL's in mtia_rank_0.json.gz of "
         "facebookresearch/HolisticTraceAnalysis)",
     ),
-    Named(
+    CommunicationNames(
         "torch.distributed",
         r"(?:(?:c10d|_?c10d_functional(?:_autograd)?)::(?P<what>\w*)"
         r"|_dtensor::shard_dim_alltoall)(?![\w:])",
@@ -51,28 +51,28 @@ OPS = (
         "c10d::allreduce_",
         "pytorch/pytorch: torch/csrc/distributed/c10d/Ops.cpp, Functional.cpp",
     ),
-    Named(
+    CommunicationNames(
         "torch symmetric memory",
         r"symm_mem::(?:multimem_|one_shot_|two_shot_|reduce_scatter|all_to_all|nvshmem_)",
         "",
         "symm_mem::multimem_all_reduce_",
         "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.cpp",
     ),
-    Named(
+    CommunicationNames(
         "vLLM",
         r"vllm::(?:all_reduce|all_gather|reduce_scatter)\b",
         "",
         "vllm::all_reduce",
         "vllm-project/vllm: vllm/distributed/parallel_state.py",
     ),
-    Named(
+    CommunicationNames(
         "oneCCL bindings",
         r"oneccl_bindings_for_pytorch::",
         "",
         "oneccl_bindings_for_pytorch::allreduce",
         "intel/torch-ccl: src/ProcessGroupCCL.cpp",
     ),
-    Named(
+    CommunicationNames(
         "HCCL of Ascend",
         r"Hccl[A-Z]",
         "",
@@ -82,7 +82,7 @@ OPS = (
 )
 """Ops and ranges of the CPU."""
 KERNELS = (
-    Named(
+    CommunicationNames(
         "NCCL, RCCL",
         r"nccl\w*?Kernel(?:Debug)?"
         r"(?:_(?!Generic)(?P<what>[A-Za-z]+)|_Generic|\w*)",
@@ -91,14 +91,14 @@ KERNELS = (
         "NVIDIA/nccl: src/device/generate.py, src/device/symmetric/generate.py; ROCm/rccl: "
         "src/device/common.h",
     ),
-    Named(
+    CommunicationNames(
         "MSCCL in RCCL",
         r"mscclKernel_",
         "",
         "mscclKernel_Sum_float_LL_true",
         "ROCm/rccl: src/include/msccl/msccl_kernel.h",
     ),
-    Named(
+    CommunicationNames(
         "MSCCL++",
         r"mscclpp::(?:collective::)?(?:\(anonymous namespace\)::)?"
         r"(?:(?P<what>all(?:reduce|gather))|executionKernel\b)",
@@ -106,14 +106,14 @@ KERNELS = (
         "void mscclpp::collective::allgatherFullmesh2<true>(void*, ...)",
         "microsoft/mscclpp: src/ext/collectives, src/core/include/execution_kernel.hpp",
     ),
-    Named(
+    CommunicationNames(
         "torch symmetric memory",
         _ANY + r"(?:multimem_(?:one_shot_)?|one_shot_)(?P<what>all_(?:reduce|gather))_kernel\b",
         "",
         "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(...)",
         "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu",
     ),
-    Named(
+    CommunicationNames(
         "torch symmetric memory",
         _ANY + r"two_shot_(?P<what>all_reduce)_kernel"
         r"(?:_inplace\b|<[^<>()]*, \d+, -?\d+(?:>|, false))",
@@ -121,7 +121,7 @@ KERNELS = (
         "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 8>(...)",
         "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu",
     ),
-    Named(
+    CommunicationNames(
         "torch symmetric memory",
         _ANY + r"two_shot_all_reduce_kernel<[^<>()]*, \d+, -?\d+, true",
         "reducescatter",
@@ -129,7 +129,7 @@ KERNELS = (
         "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu "
         "(`reduce_scatter_out`)",
     ),
-    Named(
+    CommunicationNames(
         "torch symmetric memory",
         r"c10d::symmetric_memory::(?:\(anonymous namespace\)::)?"
         r"(?:(?P<what>barrier)|(?:put|wait)_signal)_kernel\b",
@@ -137,14 +137,14 @@ KERNELS = (
         "c10d::symmetric_memory::barrier_kernel(unsigned int**, int, int, int, unsigned long)",
         "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu",
     ),
-    Named(
+    CommunicationNames(
         "torch symmetric memory, by NVSHMEM",
         r"c10d::nvshmem_extension::(?:(?P<what>allToAll)V|exchangeSplitAndOffset)",
         "",
         "c10d::nvshmem_extension::allToAllV(void*, void*, long*, unsigned long, int, int)",
         "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu",
     ),
-    Named(
+    CommunicationNames(
         "torch's intra-node all-reduce, TensorRT-LLM",
         _ANY + r"(?:oneShot|twoShot|hybridCubeMesh)(?P<what>AllReduce)Kernel\b",
         "",
@@ -152,7 +152,7 @@ KERNELS = (
         "pytorch/pytorch: torch/csrc/distributed/c10d/intra_node_comm.cu; NVIDIA/TensorRT-LLM: "
         "cpp/tensorrt_llm/kernels/customAllReduceKernels.cu",
     ),
-    Named(
+    CommunicationNames(
         "TensorRT-LLM, FlashInfer, SGLang, AITER: all-reduce with a norm",
         _ANY + r"(?:\w*allreduce_fusion_kernel_\w+"
         r"|(?:lamport_style_)?one_shot_(?:prenorm_)?all_reduce_norm_kernel"
@@ -162,7 +162,7 @@ KERNELS = (
         "flashinfer-ai/flashinfer: include/flashinfer/comm/trtllm_*allreduce*.cuh; "
         "NVIDIA/TensorRT-LLM: cpp/tensorrt_llm/kernels/communicationKernels",
     ),
-    Named(
+    CommunicationNames(
         "vLLM, SGLang, AITER",
         _ANY + r"cross_device_reduce_\w+",
         "allreduce",
@@ -170,21 +170,21 @@ KERNELS = (
         "vllm-project/vllm: csrc/custom_all_reduce.cuh; sgl-project/sglang: "
         "sgl-kernel/csrc/allreduce; ROCm/aiter: csrc/include/custom_all_reduce.cuh",
     ),
-    Named(
+    CommunicationNames(
         "QuickReduce of vLLM and SGLang",
         r"quickreduce::allreduce_prototype_\w+",
         "allreduce",
         "void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot<...>, ...>()",
         "vllm-project/vllm: csrc/quickreduce/quick_reduce.h",
     ),
-    Named(
+    CommunicationNames(
         "TensorRT-LLM, FlashInfer: expert parallelism",
         _ANY + r"moeA2A(?P<what>Dispatch|Combine)Kernel\b",
         "",
         "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<...>(...)",
         "NVIDIA/TensorRT-LLM: cpp/tensorrt_llm/kernels/communicationKernels/moeAlltoAllKernels.cu",
     ),
-    Named(
+    CommunicationNames(
         "TensorRT-LLM, FlashInfer: all-to-all",
         _ANY + r"(?:moe|helix)(?P<what>AllToAll)Kernel\b",
         "",
@@ -192,7 +192,7 @@ KERNELS = (
         "flashinfer-ai/flashinfer: include/flashinfer/comm/trtllm_alltoall.cuh, "
         "csrc/nv_internal/tensorrt_llm/kernels/helixAllToAll.cu",
     ),
-    Named(
+    CommunicationNames(
         "DeepEP, NCCL EP",
         r"(?:deep_ep|dpsk::ep|nccl_ep)::(?:\w+::)*(?:(?:hybrid_)?(?P<what>dispatch|combine)"
         r"(?:_impl)?|barrier(?:_impl)?|notify_dispatch|cached_notify\w*|clean_low_latency_buffer)"
@@ -202,7 +202,7 @@ KERNELS = (
         "deepseek-ai/DeepEP: csrc/kernels, deep_ep/include/deep_ep/impls; "
         "deepseek-ai/profile-data: train.json; NVIDIA/nccl: contrib/nccl_ep",
     ),
-    Named(
+    CommunicationNames(
         "pplx-kernels",
         r"(?:\(anonymous namespace\)::)?(?:(?P<what>dispatch)Kernel<\d+u?, \w+, \w+>\(int\*, "
         r"unsigned long, std::byte\*|combineKernel<[^<>]*, \d+ul, \w+, \w+>\([\w ]+\*, "
@@ -212,7 +212,7 @@ KERNELS = (
         "std::byte*, ...)",
         "ppl-ai/pplx-kernels: csrc/all_to_all",
     ),
-    Named(
+    CommunicationNames(
         "NVSHMEM",
         r"nvshmemi_\w*(?:reduce_kernel|on_stream_kernel|_entrypoint|signal_op_kernel)"
         r"|(?:(?P<what>alltoall|barrier|broadcast|reducescatter)|fcollect|rdxn|sync)"
@@ -221,7 +221,7 @@ KERNELS = (
         "void alltoall_on_stream_kernel<char, ...>(int, char*, char const*, ...)",
         "NVIDIA/nvshmem: src/include/internal/non_abi/nvshmemi_h_to_d_*_defs.cuh",
     ),
-    Named(
+    CommunicationNames(
         "Transformer Engine: userbuffers",
         r"k?userbuffers_\w+",
         "",
@@ -229,7 +229,7 @@ KERNELS = (
         "NVIDIA/TransformerEngine: "
         "transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu",
     ),
-    Named(
+    CommunicationNames(
         "oneCCL",
         r"(?:typeinfo name for )?oneccl_(?:(?P<what>allreduce|allgather|alltoall|reduce_scatter"
         r"|broadcast)|invoke_barrier)\w*",
@@ -237,7 +237,7 @@ KERNELS = (
         "oneccl_alltoall_pcie<...>",
         "uxlfoundation/oneCCL: src/coll/algorithms",
     ),
-    Named(
+    CommunicationNames(
         "HCCL of Ascend",
         r"hcom_(?P<what>[A-Za-z]+)_",
         "",

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from profiler_ext.records import Events, Ints, RawEvents, Trace
 from profiler_ext.records.known_types import known
 
-Kept = npt.NDArray[np.bool_]
+RowFlags = npt.NDArray[np.bool_]
 _ARROW_BEGINS, _ARROWS = "s", ("s", "t", "f")
 _NAMES = "M"
 
@@ -50,7 +50,7 @@ class SomeEvents:
         return self.raw.at(self.positions[positions])
 
 
-def cut(trace: Trace, kept: Kept, start_ns: int, end_ns: int) -> Trace:
+def cut(trace: Trace, is_kept: RowFlags, start_ns: int, end_ns: int) -> Trace:
     """Return a trace with some of its complete events.
 
     Args:
@@ -62,30 +62,30 @@ def cut(trace: Trace, kept: Kept, start_ns: int, end_ns: int) -> Trace:
     Returns:
         The trace; its columns are those rows, in their order.
     """
-    own = trace.events.position[kept]
+    own = trace.events.position[is_kept]
     others = np.ones(len(trace.raw), np.bool_)
     others[trace.events.position] = False
-    told = [(at, _read(trace.raw[at])) for at in np.flatnonzero(others).tolist()]
-    more = [at for at, _ in _within(told, start_ns, end_ns)]
+    decoded = [(at, _read(trace.raw[at])) for at in np.flatnonzero(others).tolist()]
+    more = [at for at, _ in _within(decoded, start_ns, end_ns)]
     positions = np.union1d(own, np.array(more, np.int64))
     events = dataclasses.replace(
-        _rows(trace.events, kept), position=np.searchsorted(positions, own).astype(np.int64)
+        _rows(trace.events, is_kept), position=np.searchsorted(positions, own).astype(np.int64)
     )
     raw = SomeEvents(trace.raw, positions)
     return dataclasses.replace(trace, events=events, raw=raw)
 
 
 def _within(
-    told: Sequence[tuple[int, _Other]], start_ns: int, end_ns: int
+    decoded: Sequence[tuple[int, _Other]], start_ns: int, end_ns: int
 ) -> Iterator[tuple[int, _Other]]:
-    times = [_time_ns(other) for _, other in told]
+    times = [_time_ns(other) for _, other in decoded]
     is_in = [ns is None or start_ns <= ns < end_ns for ns in times]
     arrows = {
         (other.cat, other.id): inside
-        for (_, other), inside in zip(told, is_in, strict=True)
+        for (_, other), inside in zip(decoded, is_in, strict=True)
         if other.ph == _ARROW_BEGINS
     }
-    for each, inside in zip(told, is_in, strict=True):
+    for each, inside in zip(decoded, is_in, strict=True):
         ph, arrow = each[1].ph, (each[1].cat, each[1].id)
         if ph == _NAMES or (arrows.get(arrow, inside) if ph in _ARROWS else inside):
             yield each
@@ -105,7 +105,7 @@ def _read(raw: bytes) -> _Other:
         return _Other()  # of no time: it stays as it is
 
 
-def _rows(events: Events, kept: Kept) -> Events:
+def _rows(events: Events, is_kept: RowFlags) -> Events:
     columns = {field.name: getattr(events, field.name) for field in dataclasses.fields(events)}
     del columns["threads"]
-    return dataclasses.replace(events, **{name: each[kept] for name, each in columns.items()})
+    return dataclasses.replace(events, **{name: each[is_kept] for name, each in columns.items()})

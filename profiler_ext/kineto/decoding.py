@@ -18,7 +18,7 @@ from profiler_ext.kineto.checking import check_names
 from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Id, shapes_of
 from profiler_ext.kineto.growing import GrowingColumn
 from profiler_ext.kineto.queues import devices_of, external_ids_of, streams_of
-from profiler_ext.kineto.spellings import DEVICE_SPELLINGS, in_todays_categories
+from profiler_ext.kineto.spellings import DEVICE_SPELLINGS, with_current_categories
 from profiler_ext.kineto.times import TIMES, nanoseconds, of_doubles
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
 
@@ -26,13 +26,13 @@ Key = TypeVar("Key")
 Column = TypeVar("Column", Ints, Codes)
 
 _COMPLETE = "X"
-_MOST_SHAPE_BYTES = 998
+_MAX_SHAPE_BYTES = 998
 _ENDS_AT_ONCE = 1 << 16
 _INT64 = range(ABSENT + 1, 2**63)
 _NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 
 
-class InexactError(ValueError):
+class InexactTimeError(ValueError):
     """The times of events must be read from their text."""
 
 
@@ -54,7 +54,7 @@ class _Shapes(_Table[bytes]):
         super().__init__({NO_SHAPE: 0})
 
     def __missing__(self, value: bytes) -> int:
-        return super().__missing__(value) if len(value) <= _MOST_SHAPE_BYTES else self[NO_SHAPE]
+        return super().__missing__(value) if len(value) <= _MAX_SHAPE_BYTES else self[NO_SHAPE]
 
 
 class _Part(NamedTuple):
@@ -109,7 +109,7 @@ class GrowingColumns:
             events: the events.
 
         Raises:
-            InexactError: A double does not tell a time of one; nothing was added.
+            InexactTimeError: A double does not tell a time of one; nothing was added.
             ValueError: A time is missing or no number; the message names the event.
         """
         part: Sequence[npt.NDArray[Any]] = self._part(first, events)
@@ -150,11 +150,11 @@ class GrowingColumns:
             ValueError: The times span too much.
             OverLimitError: A name is too long.
         """
-        whole = _Part(*(column.finished() for column in self._columns))
-        clamped = int((whole.duration_ns < 0).sum())
-        np.maximum(whole.duration_ns, 0, out=whole.duration_ns)
-        self._check(whole)
-        return self._events(whole), clamped
+        joined = _Part(*(column.finished() for column in self._columns))
+        clamped = int((joined.duration_ns < 0).sum())
+        np.maximum(joined.duration_ns, 0, out=joined.duration_ns)
+        self._check(joined)
+        return self._events(joined), clamped
 
     def _part(self, first: int, events: event_json.Events) -> _Part:
         are_complete = [event.ph == _COMPLETE for event in events]
@@ -180,10 +180,10 @@ class GrowingColumns:
             external_id=external_ids_of(args, _ids),
             sequence_number=_ids([a.sequence_number for a in args]),
             fwd_thread_id=_ids([a.fwd_thread_id for a in args]),
-            device=_spread(devices_of(on_device, [each.pid for each in ran], _ids), rows, count),
-            stream=_spread(streams_of(on_device, [each.tid for each in ran], _ids), rows, count),
-            bytes_moved=_spread(_ids([a.bytes_moved for a in on_device]), rows, count),
-            launch_shape=_spread(
+            device=_scattered(devices_of(on_device, [each.pid for each in ran], _ids), rows, count),
+            stream=_scattered(streams_of(on_device, [each.tid for each in ran], _ids), rows, count),
+            bytes_moved=_scattered(_ids([a.bytes_moved for a in on_device]), rows, count),
+            launch_shape=_scattered(
                 self._shapes.codes(shapes_of(on_device), len(rows)), rows, count, 0
             ),
         )
@@ -195,38 +195,38 @@ class GrowingColumns:
             is_device |= category == code
         return np.flatnonzero(is_device)
 
-    def _check(self, whole: _Part) -> None:
+    def _check(self, joined: _Part) -> None:
         """Raise unless names are of a bearable length, and sums of times fit a column."""
         ids = [str(one) for ids in self._threads for one in ids]
         check_names([*self._names, *self._categories, *ids])
-        if not len(whole.start_ns):
+        if not len(joined.start_ns):
             return
-        first, last = int(whole.start_ns.min()), _last_end(whole.start_ns, whole.duration_ns)
-        total = float(whole.duration_ns.sum(dtype=np.float64))
+        first, last = int(joined.start_ns.min()), _last_end(joined.start_ns, joined.duration_ns)
+        total = float(joined.duration_ns.sum(dtype=np.float64))
         if last - first not in TIMES or total >= TIMES.stop:
             raise ValueError("its times span more than 73 years")
 
-    def _events(self, whole: _Part) -> Events:
+    def _events(self, joined: _Part) -> Events:
         events = Events(
-            position=whole.position,
-            name=Interned(whole.name, tuple(self._names)),
-            category=Interned(whole.category, tuple(self._categories)),
-            thread=whole.thread,
+            position=joined.position,
+            name=Interned(joined.name, tuple(self._names)),
+            category=Interned(joined.category, tuple(self._categories)),
+            thread=joined.thread,
             threads=tuple(Thread(*ids) for ids in self._threads),
-            start_ns=whole.start_ns,
-            duration_ns=whole.duration_ns,
-            correlation=_masked(whole.correlation),
-            external_id=_masked(whole.external_id),
-            sequence_number=_masked(whole.sequence_number),
-            fwd_thread_id=_masked(whole.fwd_thread_id),
-            device=_masked(whole.device),
-            stream=_masked(whole.stream),
-            bytes_moved=_masked(whole.bytes_moved),
+            start_ns=joined.start_ns,
+            duration_ns=joined.duration_ns,
+            correlation=_masked(joined.correlation),
+            external_id=_masked(joined.external_id),
+            sequence_number=_masked(joined.sequence_number),
+            fwd_thread_id=_masked(joined.fwd_thread_id),
+            device=_masked(joined.device),
+            stream=_masked(joined.stream),
+            bytes_moved=_masked(joined.bytes_moved),
             launch_shape=Interned(
-                whole.launch_shape, ("", *(f"[{text.decode()}]" for text in [*self._shapes][1:]))
+                joined.launch_shape, ("", *(f"[{text.decode()}]" for text in [*self._shapes][1:]))
             ),
         )
-        return in_todays_categories(events)
+        return with_current_categories(events)
 
 
 def _last_end(start_ns: Ints, duration_ns: Ints) -> int:
@@ -240,7 +240,7 @@ def _times_ns(key: str, times: list[Any], positions: Ints) -> Ints:
         return nanoseconds(key, times, positions)
     exact = of_doubles(np.fromiter(times, np.float64, len(times)))
     if exact is None:
-        raise InexactError
+        raise InexactTimeError
     return exact
 
 
@@ -258,7 +258,7 @@ def _integer(value: Id) -> int:
     return number if (number := int(value)) in _INT64 else ABSENT
 
 
-def _spread(values: Column, rows: Ints, count: int, absent: int = ABSENT) -> Column:
+def _scattered(values: Column, rows: Ints, count: int, absent: int = ABSENT) -> Column:
     """Return a column that has the values in these rows, and in the others what says none."""
     column = np.full(count, absent, values.dtype)
     column[rows] = values

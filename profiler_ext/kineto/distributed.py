@@ -39,7 +39,7 @@ class _Groups(msgspec.Struct):
     pg_config: list[_Group] = []
 
 
-def rank_in_job(trace: Trace) -> RankInJob | None:
+def rank_of_trace(trace: Trace) -> RankInJob | None:
     """Return the rank that a trace's header tells.
 
     Args:
@@ -48,11 +48,11 @@ def rank_in_job(trace: Trace) -> RankInJob | None:
     Returns:
         The rank; ``None`` where it tells none, or none of its number of ranks.
     """
-    told = dict(trace.header).get(_INFO_KEY)
-    if told is None:
+    value = dict(trace.header).get(_INFO_KEY)
+    if value is None:
         return None
     try:
-        info = msgspec.json.decode(told, type=known(_Info))
+        info = msgspec.json.decode(value, type=known(_Info))
     except msgspec.DecodeError:
         return None
     most = info.world_size or _MOST_RANKS
@@ -74,26 +74,26 @@ def with_rank(recording: Recording, otherwise: int | None = None) -> Recording:
     settings = recording.settings
     if settings.world_size > 1:
         return recording
-    told = rank_in_job(recording.trace)
-    if told is not None:
-        return _of_rank(recording, told.rank, told.world_size)
+    value = rank_of_trace(recording.trace)
+    if value is not None:
+        return _of_rank(recording, value.rank, value.world_size)
     if otherwise is None or settings.torch_version:
         return recording
     return _of_rank(recording, otherwise, settings.world_size)
 
 
-def is_rank_told(recording: Recording) -> bool:
+def is_rank_known(recording: Recording) -> bool:
     """Say whether it is known of which rank a recording is, whatever its settings stand at."""
     settings = recording.settings
     is_set = bool(settings.torch_version) or settings.rank > 0 or settings.world_size > 1
-    return is_set or rank_in_job(recording.trace) is not None
+    return is_set or rank_of_trace(recording.trace) is not None
 
 
 def host_name(trace: Trace) -> str:
     """Return the machine that a trace's header names; ``""`` where it names none."""
-    told = dict(trace.header).get(_HOST_KEY)
+    value = dict(trace.header).get(_HOST_KEY)
     try:
-        return "" if told is None else msgspec.json.decode(told, type=str)
+        return "" if value is None else msgspec.json.decode(value, type=str)
     except msgspec.DecodeError:
         return ""
 

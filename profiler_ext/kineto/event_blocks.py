@@ -15,7 +15,7 @@ from profiler_ext.records.known_types import known
 
 BLOCK_BYTES = 1 << 19
 """It, and the objects made of it, fit the cache of a processor: half the time of larger ones."""
-MORE_TIMES = 4
+GROWTH_FACTOR = 4
 """So much more is read where a block holds no whole event."""
 _Characters = npt.NDArray[np.uint8]
 _FEW_BLANKS = 32
@@ -80,7 +80,7 @@ def next_block(text: Text, begin: int, end: int) -> tuple[Block, int] | None:
             known = int(np.searchsorted(braces, firsts[-1]))
             block = Block(begin, part[: ends[-1]], starts[:-1], ends, opened, known)
             return block, begin + int(starts[-1])
-        size *= MORE_TIMES
+        size *= GROWTH_FACTOR
     return None
 
 

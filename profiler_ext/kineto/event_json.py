@@ -56,7 +56,7 @@ class Event(_Event, gc=False):
     args: Args | msgspec.UnsetType = msgspec.UNSET
 
 
-class QuickEvent(_Event, gc=False):
+class FastEvent(_Event, gc=False):
     """One event; of nearly each a double tells how long it took as exactly, and sooner."""
 
     ts: msgspec.Raw = _NOTHING
@@ -64,7 +64,7 @@ class QuickEvent(_Event, gc=False):
     args: Args | msgspec.UnsetType = msgspec.UNSET
 
 
-class QuickestEvent(_Event, gc=False):
+class FastestEvent(_Event, gc=False):
     """One event; in some files doubles tell when each began as exactly too."""
 
     ts: float = math.nan
@@ -72,12 +72,12 @@ class QuickestEvent(_Event, gc=False):
     args: Args | msgspec.UnsetType = msgspec.UNSET
 
 
-Events = Sequence[Event | QuickEvent | QuickestEvent]
+Events = Sequence[Event | FastEvent | FastestEvent]
 NO_ARGS = Args()
 _DECODER = msgspec.json.Decoder(Event)
 _LIST_DECODER = msgspec.json.Decoder(list[Event])
-_QUICK_DECODER = msgspec.json.Decoder(list[QuickEvent])
-_QUICKEST_DECODER = msgspec.json.Decoder(list[QuickestEvent])
+_FAST_DECODER = msgspec.json.Decoder(list[FastEvent])
+_FASTEST_DECODER = msgspec.json.Decoder(list[FastestEvent])
 _SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
@@ -90,7 +90,7 @@ def shapes_of(args: Sequence[Args]) -> Iterator[bytes]:
     return map(b",".join, map(_SHAPE, args))
 
 
-def decoded_quickly(first: int, text: bytes, starts: bool) -> Events:
+def decoded_fast(first: int, text: bytes, starts: bool) -> Events:
     """Decode a list of events, their times as doubles where each has a number there.
 
     Args:
@@ -106,7 +106,7 @@ def decoded_quickly(first: int, text: bytes, starts: bool) -> Events:
         ValueError: An event has another shape than Kineto's; the message names it.
     """
     try:
-        return _QUICKEST_DECODER.decode(text) if starts else _QUICK_DECODER.decode(text)
+        return _FASTEST_DECODER.decode(text) if starts else _FAST_DECODER.decode(text)
     except msgspec.DecodeError:
         return decoded_list(first, text)
 

@@ -10,7 +10,7 @@ import os
 
 from profiler_ext.errors import TraceError
 
-HELD_BYTES = 32 << 20
+IN_MEMORY_BYTES = 32 << 20
 """Shorter texts are held: a thousand small files shall not need a thousand open ones."""
 
 _WINDOW_BYTES = 16 << 10

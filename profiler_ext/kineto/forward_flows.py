@@ -20,7 +20,7 @@ from profiler_ext.records import Thread, Trace
 from profiler_ext.records.known_types import known
 
 _START, _END = "s", "f"
-_WORD = Category.FORWARD_BACKWARD.encode()
+_MARKER = Category.FORWARD_BACKWARD.encode()
 _TIMES = range(-(2**61), 2**61)
 
 
@@ -69,7 +69,7 @@ def forward_flows(trace: Trace) -> Iterator[ForwardFlow]:
     is_other[trace.events.position] = False
     for at in np.flatnonzero(is_other).tolist():
         raw = trace.raw[at]
-        if _WORD in raw and (end := _decoded(raw)) is not None:
+        if _MARKER in raw and (end := _decoded(raw)) is not None:
             if end.ph == _START:
                 starts[end.id] = end
             elif end.ph == _END:

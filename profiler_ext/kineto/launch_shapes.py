@@ -66,14 +66,14 @@ def launch_shapes(trace: Trace, rows: Ints) -> LaunchShapes:
     """
     shapes = trace.events.launch_shape
     codes = shapes.codes[rows].astype(np.int64)
-    told = [_values(text) for text in shapes.strings]
-    grid, block, registers, shared_memory, occupancy = zip(*told, strict=True) if told else [()] * 5
+    shape_values = [_values(text) for text in shapes.strings]
+    grid, block, registers, shared_memory, occupancy = zip(*shape_values, strict=True) if shape_values else [()] * 5
     return LaunchShapes(
         grid=_interned(grid, codes),
         block=_interned(block, codes),
-        registers_per_thread=_whole(registers, codes),
-        shared_memory_bytes=_whole(shared_memory, codes),
-        occupancy_percent=_whole(occupancy, codes),
+        registers_per_thread=_masked_integers(registers, codes),
+        shared_memory_bytes=_masked_integers(shared_memory, codes),
+        occupancy_percent=_masked_integers(occupancy, codes),
     )
 
 
@@ -89,7 +89,7 @@ def _interned(texts: Sequence[bytes], codes: Ints) -> Interned:
     return Interned(own[codes], tuple(_size(_value(text)) for text in table))
 
 
-def _whole(texts: Sequence[bytes], codes: Ints) -> MaskedInts:
+def _masked_integers(texts: Sequence[bytes], codes: Ints) -> MaskedInts:
     values = [_integer(_value(text)) for text in texts]
     filled = np.array([0 if each is None else each for each in values], np.int64)
     unknown = np.array([each is None for each in values], np.bool_)

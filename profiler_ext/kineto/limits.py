@@ -42,12 +42,12 @@ class Limit(Enum):
         Raises:
             UsageError: The environment asks for what is no number.
         """
-        asked = os.environ.get(self.variable, "")
-        if not asked:
+        configured = os.environ.get(self.variable, "")
+        if not configured:
             return self.value[1]
-        if not (asked.isascii() and asked.isdecimal() and len(asked) < 19):
-            raise UsageError(f"{self.variable} is {asked!a}, expected a whole number")
-        return int(asked)
+        if not (configured.isascii() and configured.isdecimal() and len(configured) < 19):
+            raise UsageError(f"{self.variable} is {configured!a}, expected a whole number")
+        return int(configured)
 
     def told(self, excess: str, count: int | None = None) -> str:
         """Return the sentence for a file that goes past the limit.
@@ -56,8 +56,8 @@ class Limit(Enum):
             excess: what it does, ``nests its values``.
             count: the limit that held, where it is not :attr:`count`.
         """
-        held = self.count if count is None else count
-        return f"{excess}, and {held:,} is the limit; if you trust it, set {self.variable} higher"
+        limit = self.count if count is None else count
+        return f"{excess}, and {limit:,} is the limit; if you trust it, set {self.variable} higher"
 
 
 def unpacked_limit(packed_bytes: int) -> int:

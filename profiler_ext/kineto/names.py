@@ -162,8 +162,8 @@ def sharding_pass(name: str) -> str | None:
 def sharded_module(name: str) -> str | None:
     """Return the module in ``FSDP::all_gather (layers.0)``, by the user's path from FSDP's root."""
     match = _SHARDING.fullmatch(name)
-    told = None if match is None else match["module"] or match["prefetched"]
-    return _WRAPPER.sub("", told) or None if told else None
+    module_name = None if match is None else match["module"] or match["prefetched"]
+    return _WRAPPER.sub("", module_name) or None if module_name else None
 
 
 def step_number(name: str) -> int | None:
@@ -231,12 +231,12 @@ def call_mark(
     Returns:
         The name, ``None`` where nothing is known of the call.
     """
-    said = (
+    fields = (
         "" if graph is None else f" graph {graph}",
         "" if module is None else f" module {module}",
         "".join(f" {call}={number}" for call, number in copies),
     )
-    known = said[0] + said[1] + (f" copies{said[2]}" if said[2] else "")
+    known = fields[0] + fields[1] + (f" copies{fields[2]}" if fields[2] else "")
     return f"profiler_ext:{known}" if known else None
 
 

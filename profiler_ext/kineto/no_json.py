@@ -41,7 +41,7 @@ _KINDS = (
 )
 
 
-def is_wide(text: bytes) -> bool:
+def is_utf16_or_utf32(text: bytes) -> bool:
     """Tell whether the first bytes of a file are UTF-16 or UTF-32.
 
     Args:
@@ -50,14 +50,14 @@ def is_wide(text: bytes) -> bool:
     return _WIDE.match(text) is not None
 
 
-def kind_of(path: Path, text: bytes) -> str:
+def describe_file(path: Path, text: bytes) -> str:
     """Return what a file is, and what to do about it, as far as it tells.
 
     Args:
         path: its name may tell.
         text: its first bytes.
     """
-    if is_wide(text):
+    if is_utf16_or_utf32(text):
         return "UTF-16 or UTF-32 text; save it as UTF-8"
     if _XPLANE.match(text):
         return f"a profile of JAX or XProf and not JSON; {_INSTEAD}"
@@ -68,7 +68,7 @@ def kind_of(path: Path, text: bytes) -> str:
             "a log of TORCH_TRACE or TORCH_LOGS, which says what torch compiled and has no times "
             "of a device (tlparse shows it)"
         )
-    named = (told for suffixes, told in _NAMED if path.suffix in suffixes)
-    begun = (told for magic, told in _KINDS if text.startswith(magic))
+    named = (description for suffixes, description in _NAMED if path.suffix in suffixes)
+    begun = (description for magic, description in _KINDS if text.startswith(magic))
     tables = (f"a table in CSV; {_OF_A_SESSION}" for _ in [0] if _TABLE.match(text))
-    return next((told for each in (named, begun, tables) for told in each), "not JSON")
+    return next((description for each in (named, begun, tables) for description in each), "not JSON")

@@ -28,7 +28,7 @@ _DTYPES: Mapping[str, str] = {
     "unsigned char": "uint8",
     "bool": "bool",
 }
-_LOOKED_AT = 100
+_SAMPLE_SIZE = 100
 Value = bool | int | tuple[int, ...] | None
 
 
@@ -58,7 +58,7 @@ class OpInput:
         return math.prod(size for size, stride in pairs if stride)
 
 
-class _Told(msgspec.Struct, gc=False):
+class _InputArgs(msgspec.Struct, gc=False):
     """The arguments that tell of inputs, as the trace writes them: many ops have the same."""
 
     sizes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=Arg.INPUT_DIMS.value)
@@ -68,14 +68,14 @@ class _Told(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    args: _Told = msgspec.field(default_factory=_Told)
+    args: _InputArgs = msgspec.field(default_factory=_InputArgs)
 
 
 _DECODER = msgspec.json.Decoder(_Event)
-_ARGUMENTS = tuple(field.encode_name.encode() for field in msgspec.structs.fields(_Told))
+_ARGUMENTS = tuple(field.encode_name.encode() for field in msgspec.structs.fields(_InputArgs))
 
 
-def _told(event: bytes) -> bytes | None:
+def _input_args(event: bytes) -> bytes | None:
     """Return what an op's event tells of its inputs, ``None`` where their shapes were not recorded.
 
     Source: ``torch/csrc/profiler/util.cpp``, ``inputTypes`` and ``inputSizes``; a list of tensors
@@ -84,20 +84,20 @@ def _told(event: bytes) -> bytes | None:
     if b'"Input Dims"' not in event:
         return None
     try:
-        told = _DECODER.decode(event).args
+        decoded = _DECODER.decode(event).args
     except msgspec.DecodeError:
         return event  # what is no strict JSON is repaired where it is read
-    named = zip(_ARGUMENTS, msgspec.structs.astuple(told), strict=True)
+    named = zip(_ARGUMENTS, msgspec.structs.astuple(decoded), strict=True)
     return b'{"args": {%b}}' % b", ".join([b'"%b": %b' % pair for pair in named if pair[1]])
 
 
 def _inputs(event: bytes | None) -> tuple[OpInput, ...] | None:
-    told = {} if event is None else event_arguments(event)
-    sizes, types = told.get(Arg.INPUT_DIMS), told.get(Arg.INPUT_TYPES)
+    decoded = {} if event is None else event_arguments(event)
+    sizes, types = decoded.get(Arg.INPUT_DIMS), decoded.get(Arg.INPUT_TYPES)
     if not isinstance(sizes, list) or not isinstance(types, list) or len(sizes) != len(types):
         return None
-    strides = _as_long(told.get(Arg.INPUT_STRIDES), len(sizes))
-    values = _as_long(told.get(Arg.CONCRETE_INPUTS), len(sizes))
+    strides = _padded(decoded.get(Arg.INPUT_STRIDES), len(sizes))
+    values = _padded(decoded.get(Arg.CONCRETE_INPUTS), len(sizes))
     return tuple(map(_input, types, sizes, strides, values))
 
 
@@ -123,34 +123,34 @@ def inputs_of(raw: RawEvents, positions: Ints) -> InputsOfOps:
         raw: the events.
         positions: where the ops stand in the file.
     """
-    if not any(_inputs(_told(event)) for event in raw.at(positions[:_LOOKED_AT])):
+    if not any(_inputs(_input_args(event)) for event in raw.at(positions[:_SAMPLE_SIZE])):
         return InputsOfOps((None,), np.zeros(len(positions), np.int64))
     table: dict[bytes | None, int] = {}
-    codes = [table.setdefault(_told(event), len(table)) for event in raw.at(positions)]
+    codes = [table.setdefault(_input_args(event), len(table)) for event in raw.at(positions)]
     return InputsOfOps(tuple(map(_inputs, table)), np.array(codes, np.int64))
 
 
-def _as_long(told: Any, length: int) -> list[Any]:
-    return told if isinstance(told, list) and len(told) == length else [None] * length
+def _padded(decoded: Any, length: int) -> list[Any]:
+    return decoded if isinstance(decoded, list) and len(decoded) == length else [None] * length
 
 
 def _input(kind: Any, sizes: Any, strides: Any, value: Any) -> OpInput:
     dtype = _DTYPES.get(kind) if isinstance(kind, str) else None
-    if dtype is None or not _are_whole(sizes):
+    if dtype is None or not _are_sizes(sizes):
         return OpInput(is_absent=kind == "", value=_value(value))
-    fits = _are_whole(strides) and len(strides) == len(sizes)
+    fits = _are_sizes(strides) and len(strides) == len(sizes)
     return OpInput(dtype, tuple(sizes), tuple(strides) if fits else ())
 
 
-def _are_whole(values: Any) -> bool:
+def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(each) is int and each >= 0 for each in values)
 
 
 def _value(text: Any) -> Value:
     try:
-        told = msgspec.json.decode(text.lower()) if isinstance(text, str) else None
+        decoded = msgspec.json.decode(text.lower()) if isinstance(text, str) else None
     except msgspec.DecodeError:
         return None
-    if isinstance(told, list):
-        return tuple(told) if all(isinstance(each, bool | int) for each in told) else None
-    return told if isinstance(told, bool | int) else None
+    if isinstance(decoded, list):
+        return tuple(decoded) if all(isinstance(each, bool | int) for each in decoded) else None
+    return decoded if isinstance(decoded, bool | int) else None

@@ -13,7 +13,7 @@ import threading
 
 from profiler_ext.kineto.blocks import Reading
 from profiler_ext.kineto.file_text import FileText
-from profiler_ext.kineto.portions import Portion, add_portion, hand_over
+from profiler_ext.kineto.portions import Portion, add_portion, send_portion
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     reading = Reading(end - begin)
     add_portion(reading, FileText(file, "the file"), Portion(begin, end))
     with os.fdopen(pipe, "wb") as out:
-        hand_over(reading, out)
+        send_portion(reading, out)
 
 
 def _end_with_reader(pipe: int) -> None:

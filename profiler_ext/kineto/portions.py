@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.kineto.blocks import Reading, UnprovenError
+from profiler_ext.kineto.blocks import Reading, FastPathError
 from profiler_ext.kineto.checking import check_counts
 from profiler_ext.kineto.decoding import Texts
 from profiler_ext.kineto.event_blocks import BLOCK_BYTES, last_block, next_cut
@@ -51,15 +51,15 @@ def portions(text: Text, begin: int, count: int) -> tuple[list[Portion], int]:
         The portions, of about the same length; and where the last few events begin.
     """
     bytes_each = (len(text) - 2 * BLOCK_BYTES - begin) // count
-    found: list[Portion] = []
-    rest = begin
+    cut_portions: list[Portion] = []
+    remaining = begin
     for place in (begin + number * bytes_each for number in range(1, count + 1)):
         # Within a portion that was cut off nothing is cut again, nor before the first event.
-        if place >= rest and (cut := next_cut(text, place)) is not None:
+        if place >= remaining and (cut := next_cut(text, place)) is not None:
             end, behind = cut
-            found.append(Portion(rest, end))
-            rest = behind
-    return found, rest
+            cut_portions.append(Portion(remaining, end))
+            remaining = behind
+    return cut_portions, remaining
 
 
 def add_portion(reading: Reading, text: Text, portion: Portion) -> None:
@@ -77,8 +77,8 @@ def add_portion(reading: Reading, text: Text, portion: Portion) -> None:
     reading.add(last_block(begin, text[begin : portion.end]))
 
 
-def hand_over(reading: Reading, out: BinaryIO) -> None:
-    """Write what was read of a portion, for :func:`take_over` of another process.
+def send_portion(reading: Reading, out: BinaryIO) -> None:
+    """Write what was read of a portion, for :func:`receive_portion` of another process.
 
     Args:
         reading: what was read.
@@ -94,42 +94,42 @@ def hand_over(reading: Reading, out: BinaryIO) -> None:
     out.flush()
 
 
-def take_over(reading: Reading, handed: BinaryIO) -> None:
+def receive_portion(reading: Reading, pipe: BinaryIO) -> None:
     """Add what another process read of the next portion.
 
     Args:
         reading: what it is added to.
-        handed: what :func:`hand_over` wrote there.
+        handed: what :func:`send_portion` wrote there.
 
     Raises:
         ValueError: It is not whole, or both together go past a limit.
     """
-    length = int.from_bytes(_read(handed, _LENGTH_BYTES), "little")
-    head = msgspec.msgpack.decode(_read(handed, length), type=known(_Head))
+    length = int.from_bytes(_read(pipe, _LENGTH_BYTES), "little")
+    head = msgspec.msgpack.decode(_read(pipe, length), type=known(_Head))
     check_counts(reading.braces + head.braces, reading.events + head.events)
     *types, of_starts, of_ends = zip(head.types, head.rows, strict=True)
-    columns = (_column(handed, *each) for each in types)
+    columns = (_column(pipe, *each) for each in types)
     reading.columns.add_columns(reading.events, head.texts, columns)
-    reading.starts.add(_column(handed, *of_starts))
-    reading.ends.add(_column(handed, *of_ends))
+    reading.starts.add(_column(pipe, *of_starts))
+    reading.ends.add(_column(pipe, *of_ends))
     reading.events += head.events
     reading.braces += head.braces
 
 
-def _column(handed: BinaryIO, type: str, rows: int) -> npt.NDArray[Any]:
+def _column(pipe: BinaryIO, type: str, rows: int) -> npt.NDArray[Any]:
     column = np.empty(rows, type)
-    _fill(handed, column.view(np.uint8).data)
+    _fill(pipe, column.view(np.uint8).data)
     return column
 
 
-def _fill(handed: BinaryIO, room: memoryview) -> None:
-    while len(room):
-        if not (count := handed.readinto(room)):  # type: ignore[attr-defined]
-            raise UnprovenError("a portion was not handed over as a whole")
-        room = room[count:]
+def _fill(pipe: BinaryIO, buffer: memoryview) -> None:
+    while len(buffer):
+        if not (count := pipe.readinto(buffer)):  # type: ignore[attr-defined]
+            raise FastPathError("a portion was not handed over as a whole")
+        buffer = buffer[count:]
 
 
-def _read(handed: BinaryIO, count: int) -> bytearray:
-    room = bytearray(count)
-    _fill(handed, memoryview(room))
-    return room
+def _read(pipe: BinaryIO, count: int) -> bytearray:
+    buffer = bytearray(count)
+    _fill(pipe, memoryview(buffer))
+    return buffer

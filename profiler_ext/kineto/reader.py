@@ -11,11 +11,11 @@ import msgspec
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto import source
 from profiler_ext.kineto.blocks import read_in_blocks
-from profiler_ext.kineto.careful import read_carefully
+from profiler_ext.kineto.careful import read_slow_path
 from profiler_ext.kineto.checking import OverLimitError, check_steps
 from profiler_ext.kineto.document import Document, NotKinetoError
 from profiler_ext.kineto.file_text import FileText
-from profiler_ext.kineto.together import processes_for, read_together
+from profiler_ext.kineto.together import reader_processes, read_in_parallel
 from profiler_ext.kineto.writers import writer_of_text
 from profiler_ext.records import Device, Trace
 from profiler_ext.records.known_types import known
@@ -62,16 +62,16 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
         TraceError: The file cannot be read, is no Kineto trace, or goes past a limit.
     """
     text = source.read_text(path)
-    if isinstance(text, FileText) and (processes := processes_for(text, jobs)) > 1:
+    if isinstance(text, FileText) and (processes := reader_processes(text, jobs)) > 1:
         # What several cannot read one process reads, or says why not.
         with suppress(ValueError, RecursionError, OSError):
-            return read_together(text, processes)
+            return read_in_parallel(text, processes)
     try:
         return read_in_blocks(text)
     except OverLimitError as error:  # the rest of the file, which may be long, changes nothing
         raise TraceError(f"{source.shown(path)} {error}") from error
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return _careful(path, text[:])
+        return _read_slow_path(path, text[:])
 
 
 def trace_of(path: Path, document: Document) -> Trace:
@@ -104,7 +104,7 @@ def trace_of(path: Path, document: Document) -> Trace:
         raise shape_error(path, str(error)) from error
 
 
-def shape_error(path: Path, found: str) -> TraceError:
+def shape_error(path: Path, problem: str) -> TraceError:
     """Make the error for a file that is JSON but no Kineto trace.
 
     Args:
@@ -115,14 +115,14 @@ def shape_error(path: Path, found: str) -> TraceError:
         The error to raise.
     """
     return TraceError(
-        f"{source.shown(path)} is no Kineto trace: {source.shown(found)}; expected what "
+        f"{source.shown(path)} is no Kineto trace: {source.shown(problem)}; expected what "
         "torch.profiler's export_chrome_trace writes"
     )
 
 
-def _careful(path: Path, text: bytes) -> Document:
+def _read_slow_path(path: Path, text: bytes) -> Document:
     try:
-        return read_carefully(text)
+        return read_slow_path(text)
     except OverLimitError as error:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except NotKinetoError as error:
@@ -132,8 +132,8 @@ def _careful(path: Path, text: bytes) -> Document:
 
 
 def _json_error(path: Path, text: bytes, error: msgspec.DecodeError) -> TraceError:
-    if told := writer_of_text(text):
-        return shape_error(path, told)
+    if writer := writer_of_text(text):
+        return shape_error(path, writer)
     if isinstance(error, msgspec.ValidationError):
         return shape_error(path, str(error))
     return TraceError(
@@ -143,17 +143,17 @@ def _json_error(path: Path, text: bytes, error: msgspec.DecodeError) -> TraceErr
 
 def _base_ns(document: Document) -> int:
     value = document.header.get(BASE_KEY)
-    return 0 if value is None else _told_of(BASE_KEY, value, _Column)
+    return 0 if value is None else _header_value(BASE_KEY, value, _Column)
 
 
 def _devices(document: Document) -> tuple[Device, ...]:
     value = document.header.get(DEVICES_KEY)
     if value is None:
         return ()
-    return tuple(map(_device, _told_of(DEVICES_KEY, value, list[msgspec.Raw])))
+    return tuple(map(_device, _header_value(DEVICES_KEY, value, list[msgspec.Raw])))
 
 
-def _told_of(key: str, raw: msgspec.Raw, wanted: Any) -> Any:
+def _header_value(key: str, raw: msgspec.Raw, wanted: Any) -> Any:
     """Decode a value of the header; an error says which."""
     try:
         return msgspec.json.decode(raw, type=known(wanted))
@@ -162,7 +162,7 @@ def _told_of(key: str, raw: msgspec.Raw, wanted: Any) -> Any:
 
 
 def _device(raw: msgspec.Raw) -> Device:
-    known = _told_of(DEVICES_KEY, raw, _Properties)
+    known = _header_value(DEVICES_KEY, raw, _Properties)
     named = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     rest = ((key, bytes(value).decode()) for key, value in named.items())
     properties = tuple((key, text) for key, text in rest if key not in ("id", "name"))

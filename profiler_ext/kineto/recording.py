@@ -48,7 +48,7 @@ from profiler_ext.records import (
     inconsistency_of_lines,
     inconsistency_of_session,
     nested,
-    told_by_another,
+    version_mismatch,
 )
 from profiler_ext.records.known_types import known
 from profiler_ext.version import VERSION
@@ -58,7 +58,7 @@ Header = Iterable[tuple[str, bytes]]
 
 SCHEMA = 2
 _NO_ARGUMENTS: Arguments = MappingProxyType({})
-_EVENTS_A_WRITE = 1_000
+_EVENTS_PER_WRITE = 1_000
 _GZIP_LEVEL = 3
 
 
@@ -119,8 +119,8 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
         OutputError: The file cannot be written.
     """
     ours = _extension_of(recording)
-    told = {**flat(ours), WRITER_KEY: VERSION}
-    header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(told)))
+    content = {**flat(ours), WRITER_KEY: VERSION}
+    header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(content)))
     write_trace(path, header, _events(recording.trace.raw, arguments))
 
 
@@ -180,14 +180,14 @@ def _check_is_kinetos(path: Path, trace: Trace) -> None:
     header = {key: msgspec.Raw(value) for key, value in trace.header}
     if SCHEMA_KEY in header:
         return
-    told = other_writer(header)
-    if told is None and trace.events.category.where(*WORK_CATEGORIES).any():
+    content = other_writer(header)
+    if content is None and trace.events.category.where(*WORK_CATEGORIES).any():
         return
-    told = told or f"another tool wrote it; {RECORD}"
-    raise shape_error(path, f'no "{SCHEMA_KEY}" in it: {told}')
+    content = content or f"another tool wrote it; {RECORD}"
+    raise shape_error(path, f'no "{SCHEMA_KEY}" in it: {content}')
 
 
-def in_utf8(recording: Recording) -> Recording:
+def with_valid_utf8(recording: Recording) -> Recording:
     """Return a recording whose texts can be written into every format.
 
     A path may hold bytes that are not UTF-8, which Python has as lone surrogates.
@@ -254,7 +254,7 @@ def _parts(header: Header, events: Iterable[bytes]) -> Iterator[bytes]:
     # The events come last: torch-tb-profiler appends its own at the last bracket of the file.
     yield msgspec.json.encode(EVENTS_KEY) + b": [\n"
     separator, remaining = b"", iter(events)
-    while some := list(islice(remaining, _EVENTS_A_WRITE)):
+    while some := list(islice(remaining, _EVENTS_PER_WRITE)):
         yield separator + b",\n".join(some)
         separator = b",\n"
     yield b"\n]}\n"
@@ -270,7 +270,7 @@ def _restored(trace: Trace) -> Trace:
 
 
 def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
-    told: Any = None
+    content: Any = None
     try:
         schema = decoded(raw, _Schema).schema
         if schema > SCHEMA:
@@ -278,23 +278,23 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
                 f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this "
                 f"one reads up to {SCHEMA}); update profiler-ext to read it"
             )
-        told = decoded(raw, Any)
-        ours = nested(told, _Extension)
+        content = decoded(raw, Any)
+        ours = nested(content, _Extension)
     except OverLimitError as error:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except msgspec.DecodeError as error:
-        raise _unread(path, str(error), told) from error
+        raise _unreadable(path, str(error), content) from error
     problem = inconsistency_of_session(ours.settings, ours.graphs, ours.compiles)
     if problem is None and ours.python is not None:
         problem = inconsistency_of_lines(ours.python)
     if problem is None:
         problem = inconsistency_of_code(ours.generated)
     if problem is not None:
-        raise _unread(path, problem, told)
+        raise _unreadable(path, problem, content)
     return ours
 
 
-def _unread(path: Path, problem: str, told: object) -> TraceError:
-    if by_another := told_by_another(problem, told):
-        return TraceError(f"{source.shown(path)} {by_another}")
+def _unreadable(path: Path, problem: str, content: object) -> TraceError:
+    if mismatch := version_mismatch(problem, content):
+        return TraceError(f"{source.shown(path)} {mismatch}")
     return shape_error(path, f"{EXTENSION_KEY}: {problem}")

@@ -20,7 +20,7 @@ _UNSCALES = re.compile(r"trtft*$")
 """``scale.double().reciprocal().float()``, ``torch.full`` for what is found, copies for devices."""
 _UPDATES = re.compile(r"(t+)(a*)$")
 """What was found on each of several devices, and its sum."""
-MOST_BEFORE = 24
+MAX_OPS_BEFORE = 24
 """So many ops before a scaler's may be its own: with eight devices there are fewer."""
 
 
@@ -29,7 +29,7 @@ def is_scaling_op(name: str) -> bool:
     return name in (_UNSCALE, _UPDATE)
 
 
-def own_before(name: str, before: Sequence[str]) -> int:
+def own_ops_before(name: str, before: Sequence[str]) -> int:
     """Return how many ops before a scaler's are its own.
 
     Args:
@@ -45,7 +45,7 @@ def own_before(name: str, before: Sequence[str]) -> int:
     return 2 * sums + 1 if match and len(match[1]) > sums else 0
 
 
-def asks_whether_to_step(name: str, after: Sequence[str]) -> bool:
+def is_step_check(name: str, after: Sequence[str]) -> bool:
     """Tell whether the op after a scaler's asks if all gradients were finite: ``found_inf.item()``.
 
     Where the program runs something in between, an ``item`` can be the program's own.

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto.file_text import CAN_READ_AGAIN, HELD_BYTES, FileText
+from profiler_ext.kineto.file_text import CAN_READ_AGAIN, IN_MEMORY_BYTES, FileText
 from profiler_ext.kineto.limits import Limit, unpacked_limit
-from profiler_ext.kineto.no_json import is_wide, kind_of
+from profiler_ext.kineto.no_json import is_utf16_or_utf32, describe_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -84,7 +84,7 @@ def _opened(path: Path, name: str, again: str) -> Text:
 
 
 def _is_long(size: int) -> bool:
-    return size > HELD_BYTES and CAN_READ_AGAIN
+    return size > IN_MEMORY_BYTES and CAN_READ_AGAIN
 
 
 def _check_regular(path: Path, name: str) -> None:
@@ -107,23 +107,23 @@ class _Packed(NamedTuple):
 def _inflated(file: IO[bytes], packed: _Packed) -> Text:
     """Unpack into memory what is short, and what is long into a file without a name."""
     try:
-        return _kept(_unpacking(file, packed), packed.name)
+        return _spooled(_unpacking(file, packed), packed.name)
     except OSError:  # there is no room for it
         return b"".join(_unpacking(file, packed))
 
 
-def _kept(parts: Iterator[bytes], name: str) -> Text:
-    held: list[bytes] = []
+def _spooled(parts: Iterator[bytes], name: str) -> Text:
+    in_memory: list[bytes] = []
     size = 0
     for part in parts:
-        held.append(part)
+        in_memory.append(part)
         size += len(part)
         if _is_long(size):
             break
     else:
-        return b"".join(held)
+        return b"".join(in_memory)
     with tempfile.TemporaryFile() as spool:
-        spool.writelines(chain(held, parts))
+        spool.writelines(chain(in_memory, parts))
         spool.flush()
         return FileText(os.dup(spool.fileno()), name)
 
@@ -207,5 +207,5 @@ def _check_looks_like_json(path: Path, text: bytes) -> None:
     first = _NOT_BLANK.search(text)
     if first is None:
         raise TraceError(f"{shown(path)} is empty; {_EXPECTED}")
-    if first[0] not in b"{[" or is_wide(text):
-        raise TraceError(f"{shown(path)} is {kind_of(path, text)}; {_EXPECTED}")
+    if first[0] not in b"{[" or is_utf16_or_utf32(text):
+        raise TraceError(f"{shown(path)} is {describe_file(path, text)}; {_EXPECTED}")

@@ -36,7 +36,7 @@ DEVICE_SPELLINGS = (*DEVICE_CATEGORIES, "Kernel", "Memcpy", "Memset", _MTIA)
 """Categories of events that a device may have run, as any file spells them."""
 
 
-def in_todays_categories(events: Events) -> Events:
+def with_current_categories(events: Events) -> Events:
     """Return the events with the categories and names that today's Kineto gives them.
 
     Args:

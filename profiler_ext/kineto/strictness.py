@@ -11,7 +11,7 @@ import re
 _CHUNK_BYTES = 1 << 20
 _ASCII_ONLY = bytes(range(128)) + b"?" * 128
 _NUMBER_WORD = rb"-?(?:NaN|nan|Infinity|inf)|N/A"
-_ODD_VALUE = re.compile(rb"[:,\[]\s*(?:" + _NUMBER_WORD + rb")\s*[,\]}]")
+_NONSTANDARD_VALUE = re.compile(rb"[:,\[]\s*(?:" + _NUMBER_WORD + rb")\s*[,\]}]")
 # Strings are passed over without a step of Python for each of them: a trace has millions.
 _NEXT_WORD = re.compile(
     rb'(?:[^"NnIi/-]++|"(?:[^"\\]++|\\.)*+"|(?!' + _NUMBER_WORD + rb")[NnIi/-])*+"
@@ -42,9 +42,9 @@ def readable(text: bytes) -> bytes:
     return text if text.isascii() or _is_utf8(text) else text.translate(_ASCII_ONLY)
 
 
-def is_odd(text: bytes) -> bool:
+def is_nonstandard(text: bytes) -> bool:
     """Say whether the text may hold what :func:`repaired` repairs."""
-    return _ODD_VALUE.search(text) is not None or _SURROGATE.search(text) is not None
+    return _NONSTANDARD_VALUE.search(text) is not None or _SURROGATE.search(text) is not None
 
 
 def repaired(text: bytes) -> bytes:
@@ -56,9 +56,9 @@ def repaired(text: bytes) -> bytes:
     Returns:
         The text with each bare word an empty string, each half of a pair U+FFFD.
     """
-    if _ODD_VALUE.search(text):
-        text = _without_words(text)
-    return _ESCAPE.sub(_whole, text) if _SURROGATE.search(text) else text
+    if _NONSTANDARD_VALUE.search(text):
+        text = _without_number_words(text)
+    return _ESCAPE.sub(_replace_surrogate, text) if _SURROGATE.search(text) else text
 
 
 def strict(text: bytes) -> bytes:
@@ -71,7 +71,7 @@ def strict(text: bytes) -> bytes:
         The text, changed only where it was not strict.
     """
     utf8 = readable(text)
-    return repaired(utf8) if is_odd(utf8) else utf8
+    return repaired(utf8) if is_nonstandard(utf8) else utf8
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -85,7 +85,7 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _without_words(text: bytes) -> bytes:
+def _without_number_words(text: bytes) -> bytes:
     """Put an empty string for each word; each is looked for where the one before it ended."""
     changed = bytearray(text)
     match = _NEXT_WORD.match(text)
@@ -96,5 +96,5 @@ def _without_words(text: bytes) -> bytes:
     return bytes(changed)
 
 
-def _whole(match: re.Match[bytes]) -> bytes:
+def _replace_surrogate(match: re.Match[bytes]) -> bytes:
     return match[0] if match[1] is None else b"\\ufffd"

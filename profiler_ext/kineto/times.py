@@ -14,7 +14,7 @@ from profiler_ext.records import Ints
 TIMES = range(-(2**61), 2**61)
 """What two of fit a column together; in nanoseconds, 73 years."""
 _SHOWN_BYTES = 40
-_ODD = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
+_REPAIRED_WORDS = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
 """What a repair leaves of a bare word (:func:`profiler_ext.kineto.strictness.repaired`)."""
 _DIGITS = b"0123456789"
 _DECIMALS, _MOST_DIGITS = 3, 15
@@ -45,9 +45,9 @@ def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
         return np.fromstring(joined.replace(b".", b"")[:-1], np.int64, sep=",")
     if _FEW_DECIMALS.fullmatch(joined):
         times_us = np.fromstring(joined[:-1], np.float64, sep=",")
-        whole_us = np.floor(times_us)
-        rest_ns = np.rint((times_us - whole_us) * 1000)
-        return whole_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
+        floor_us = np.floor(times_us)
+        rest_ns = np.rint((times_us - floor_us) * 1000)
+        return floor_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
     exact = [_exact(key, bytes(text), at) for text, at in zip(texts, positions, strict=True)]
     return np.array(exact, dtype=np.int64)
 
@@ -66,9 +66,9 @@ def of_doubles(times_us: npt.NDArray[np.float64]) -> Ints | None:
     """
     if not (np.abs(times_us) < _LEAST_INEXACT_US).all():
         return None
-    whole_us = np.floor(times_us)
-    rest_ns = np.rint((times_us - whole_us) * 1000)
-    times_ns = whole_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
+    floor_us = np.floor(times_us)
+    rest_ns = np.rint((times_us - floor_us) * 1000)
+    times_ns = floor_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
     return times_ns if (times_ns / 1000 == times_us).all() else None
 
 
@@ -96,6 +96,6 @@ def _exact(key: str, text: bytes, position: int) -> int:
         if abs(number) < TIMES.stop:
             return round(number)
     except (ArithmeticError, ValueError) as error:
-        shape = _ODD.get(text, "{key} {shown}").format(key=key, shown=shown)
+        shape = _REPAIRED_WORDS.get(text, "{key} {shown}").format(key=key, shown=shown)
         raise ValueError(f"event {position} has {shape}, not a number of microseconds") from error
     raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")

@@ -17,9 +17,9 @@ from typing import BinaryIO
 from profiler_ext.kineto.blocks import Reading, beginning, document_of
 from profiler_ext.kineto.document import Document
 from profiler_ext.kineto.file_text import FileText
-from profiler_ext.kineto.portions import Portion, add_portion, portions, take_over
+from profiler_ext.kineto.portions import Portion, add_portion, portions, receive_portion
 
-LEAST_BYTES = 192 << 20
+MIN_BYTES = 192 << 20
 """A portion takes ten times as long as to start the process that reads it."""
 _MODULE = "profiler_ext.kineto.portion_process"
 _PACKAGES = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ _KEEPS_MEMORY = f"glibc.malloc.mmap_threshold={32 << 20}:glibc.malloc.trim_thres
 """Else each block's memory is given back, and asked for again: a third of the time."""
 
 
-def processes_for(text: FileText, jobs: int | None) -> int:
+def reader_processes(text: FileText, jobs: int | None) -> int:
     """Return how many processes shall read a text.
 
     Args:
@@ -38,7 +38,7 @@ def processes_for(text: FileText, jobs: int | None) -> int:
     Returns:
         How many; one or none where it shall not be cut.
     """
-    return min(jobs or _cores(), len(text) // LEAST_BYTES) if sys.executable else 1
+    return min(jobs or _cores(), len(text) // MIN_BYTES) if sys.executable else 1
 
 
 def _cores() -> int:
@@ -47,7 +47,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
-def read_together(text: FileText, processes: int) -> Document:
+def read_in_parallel(text: FileText, processes: int) -> Document:
     """Take a trace apart, and read its events, each process a portion of them.
 
     Args:
@@ -63,28 +63,28 @@ def read_together(text: FileText, processes: int) -> Document:
         OSError: One could not be started.
     """
     header, begin = beginning(text)
-    found, rest = portions(text, begin, processes)
+    cut_portions, rest = portions(text, begin, processes)
     reading = Reading(len(text), header)
     with ExitStack() as stack:
-        handing = [stack.enter_context(_handed(text, each)) for each in found[1:]]
-        for own in found[:1]:
+        reader_pipes = [stack.enter_context(_portion_reader(text, each)) for each in cut_portions[1:]]
+        for own in cut_portions[:1]:
             add_portion(reading, text, own)
-        for handed in handing:
-            take_over(reading, handed)
+        for reader_pipe in reader_pipes:
+            receive_portion(reading, reader_pipe)
     return document_of(text, header, reading, reading.add_blocks(text, rest, len(text)))
 
 
 @contextmanager
-def _handed(text: FileText, portion: Portion) -> Iterator[BinaryIO]:
+def _portion_reader(text: FileText, portion: Portion) -> Iterator[BinaryIO]:
     """Start a process that reads a portion; give what it hands over. It ends with this."""
     reads, writes = os.pipe()
-    with os.fdopen(reads, "rb", buffering=0) as handed:
+    with os.fdopen(reads, "rb", buffering=0) as reader_pipe:
         try:
             process = _started(text.descriptor, writes, *portion)
         finally:
             os.close(writes)
         try:
-            yield handed
+            yield reader_pipe
         finally:
             process.kill()
             process.wait()

@@ -63,7 +63,7 @@ def is_host_collective(name: str) -> bool:
     return _HOST_COLLECTIVE.fullmatch(name) is not None
 
 
-def is_making_code(name: str) -> bool:
+def is_compiling_or_recording(name: str) -> bool:
     """Tell whether torch compiles, times kernels to choose one, or records a CUDA graph."""
     timed = name.endswith("(dynamo_timed)")
     return timed or classify.is_compiling(name) or names.is_graph_recording(name)

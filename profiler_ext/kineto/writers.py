@@ -41,9 +41,9 @@ def other_writer(header: Mapping[str, msgspec.Raw]) -> str | None:
     Args:
         header: the keys and their JSON.
     """
-    for key, word, told in _BY_KEY:
+    for key, word, description in _BY_KEY:
         if key in header and word in bytes(header[key]):
-            return told
+            return description
     return None
 
 

@@ -10,9 +10,9 @@ from profiler_ext.files.regular import read_regular
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.names import graph_key, marked_graph
 from profiler_ext.records import (
-    MOST_CODE_BYTES,
-    MOST_MODULE_BYTES,
-    MOST_PACKED_BYTES,
+    MAX_CODE_BYTES,
+    MAX_MODULE_BYTES,
+    MAX_PACKED_BYTES,
     Gap,
     GapReason,
     GeneratedModule,
@@ -23,7 +23,7 @@ from profiler_ext.records import (
     without_source,
 )
 
-_HOOK = "generated code"
+_CODE_HOOK = "generated code"
 _FAILED = Gap(GapReason.CODE_NOT_KEPT, "reading it failed")
 _NAMED = 3
 
@@ -41,23 +41,23 @@ def with_source(recording: Recording, is_wanted: bool, guard: Guard) -> Recordin
     """
     if not is_wanted:
         return without_source(recording)
-    generated, gaps = guard.run(_HOOK, _kept, recording) or ((), (_FAILED,))
+    generated, gaps = guard.run(_CODE_HOOK, _kept, recording) or ((), (_FAILED,))
     return replace(recording, generated=generated, gaps=(*recording.gaps, *gaps))
 
 
 def _kept(recording: Recording) -> tuple[tuple[GeneratedModule, ...], tuple[Gap, ...]]:
-    kept = _Kept()
+    kept = _KeptModules()
     for path in _paths(recording):
         kept.add(path)
     return kept.modules, kept.gaps
 
 
-class _Kept:
+class _KeptModules:
     """The modules that are kept, and why others are not."""
 
     def __init__(self) -> None:
         self._modules: dict[str, GeneratedModule] = {}
-        self._left: dict[str, list[str]] = {}
+        self._not_kept: dict[str, list[str]] = {}
 
     @property
     def modules(self) -> tuple[GeneratedModule, ...]:
@@ -66,14 +66,14 @@ class _Kept:
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """One for each reason, which names the first modules."""
-        return tuple(_gap(why, paths) for why, paths in self._left.items())
+        return tuple(_gap(why, paths) for why, paths in self._not_kept.items())
 
     def add(self, path: str) -> None:
         """Read a module, and keep it where there is room."""
         try:
-            text = read_regular(Path(path), MOST_MODULE_BYTES).decode("utf-8", "replace")
+            text = read_regular(Path(path), MAX_MODULE_BYTES).decode("utf-8", "replace")
         except OSError as error:
-            self._leave(path, f"cannot be read ({error.strerror})")
+            self._skip(path, f"cannot be read ({error.strerror})")
             return
         made = generated_module(text, (path,))
         known = self._modules.get(made.digest)
@@ -82,15 +82,15 @@ class _Kept:
         elif self._has_room(made):
             self._modules[made.digest] = made
         else:
-            self._leave(path, f"would take over {MOST_PACKED_BYTES:,} bytes with the others")
+            self._skip(path, f"would take over {MAX_PACKED_BYTES:,} bytes with the others")
 
     def _has_room(self, made: GeneratedModule) -> bool:
         every = (*self._modules.values(), made)
         packed, plain = (sum(e.packed_bytes for e in every), sum(e.size_bytes for e in every))
-        return packed <= MOST_PACKED_BYTES and plain <= MOST_CODE_BYTES
+        return packed <= MAX_PACKED_BYTES and plain <= MAX_CODE_BYTES
 
-    def _leave(self, path: str, why: str) -> None:
-        self._left.setdefault(why, []).append(path)
+    def _skip(self, path: str, why: str) -> None:
+        self._not_kept.setdefault(why, []).append(path)
 
 
 def _gap(why: str, paths: list[str]) -> Gap:
@@ -100,13 +100,13 @@ def _gap(why: str, paths: list[str]) -> Gap:
 
 def _paths(recording: Recording) -> Iterable[str]:
     """Return the paths of the modules, each once: those that ran while it was recorded first."""
-    ran = _ran(recording.graphs, recording.trace)
+    ran = _graphs_run(recording.graphs, recording.trace)
     first = [graph for graph in recording.graphs if graph.index in ran]
     modules = (graph.output_module for graph in (*first, *recording.graphs))
     return dict.fromkeys(module for module in modules if module)
 
 
-def _ran(graphs: Iterable[GraphInstance], trace: Trace) -> set[int]:
+def _graphs_run(graphs: Iterable[GraphInstance], trace: Trace) -> set[int]:
     """Return the graphs of whose calls the trace has a mark: ours, or torch's with the key."""
     names = trace.events.name.strings
     marked = {marked_graph(name) for name in names}

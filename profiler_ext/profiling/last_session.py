@@ -6,7 +6,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from profiler_ext.sessions.explained import Explained
+from profiler_ext.sessions.explained import SessionExplanations
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from profiler_ext.sessions.session import Session
 
 
-class HasLastSession(Explained):
+class LastSessionMixin(SessionExplanations):
     """Has what can be asked of a session, of the last one that there is."""
 
     sessions: list[Session]

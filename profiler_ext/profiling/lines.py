@@ -12,18 +12,18 @@ from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.files.paths import absolute, torch_folders
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.stack_room import StackRoom
+from profiler_ext.isolation.stack_room import RecursionHeadroom
 from profiler_ext.kineto.names import clock_mark
-from profiler_ext.python_lines.laying_out import PathsOf, TorchCode, laid_out
+from profiler_ext.python_lines.laying_out import PathsOf, TorchCode, build_python_lines
 from profiler_ext.python_lines.program_code import ProgramCode, has_columns
-from profiler_ext.python_lines.watch import MOST_ENTRIES, LineWatch, clock_ns
+from profiler_ext.python_lines.watch import MAX_ENTRIES, LineWatch, clock_ns
 from profiler_ext.records import Gap, GapReason, ModuleFrame, PythonLines
 from profiler_ext.torch_compat import process
-from profiler_ext.torch_compat.code_lines import lines_meant
+from profiler_ext.torch_compat.code_lines import source_lines
 from profiler_ext.torch_compat.names import running_names
 
 HOOK = "lines"
-VARIABLE = "PROFILER_EXT_LINES"
+LINES_VARIABLE = "PROFILER_EXT_LINES"
 """At 0 in the environment it switches the watch off in each process."""
 _OWN = absolute(str(Path(__file__).parents[1]))
 """This package: by ``python -m`` its module has the name of the program's."""
@@ -47,7 +47,7 @@ class RecordedLines:
     is_wanted: bool
     _watch: LineWatch | None = field(default=None, init=False)
     _gap: Gap | None = field(default=None, init=False)
-    _room: StackRoom = field(default_factory=StackRoom, init=False)
+    _headroom: RecursionHeadroom = field(default_factory=RecursionHeadroom, init=False)
 
     def forget(self) -> None:
         """End a watch that nobody took, and keep nothing of it."""
@@ -56,8 +56,8 @@ class RecordedLines:
 
     def prepare(self) -> None:
         """Begin to watch: Python looks at all code once, best before the first recorded step."""
-        if not self.is_wanted or os.environ.get(VARIABLE, "1") == "0":
-            why = "lines=False" if not self.is_wanted else f"{VARIABLE}=0"
+        if not self.is_wanted or os.environ.get(LINES_VARIABLE, "1") == "0":
+            why = "lines=False" if not self.is_wanted else f"{LINES_VARIABLE}=0"
             self._gap = Gap(GapReason.LINES_OFF, why)
             return
         if not has_columns():
@@ -75,7 +75,7 @@ class RecordedLines:
             self._watch.has_failed = True
             self._watch.end()
             raise
-        self._room.make()
+        self._headroom.make()
 
     def begin(self) -> None:
         """Keep what is seen from here on."""
@@ -113,13 +113,13 @@ class RecordedLines:
             if self._watch is not None:
                 self._watch.end()
         finally:
-            self._room.give_back()
+            self._headroom.restore()
 
     def _failed(self, error: Exception) -> None:
         self.guard.caught(HOOK, error, ())
         self._gap = Gap(GapReason.LINES_FAILED, type(error).__name__)
 
-    def taken(self, held: HeldModules) -> tuple[PythonLines | None, tuple[Gap, ...]]:
+    def take_lines(self, held: HeldModules) -> tuple[PythonLines | None, tuple[Gap, ...]]:
         """Return the lines of the recording that ended, or why there are none; once.
 
         Args:
@@ -132,17 +132,17 @@ class RecordedLines:
         watch, gap, self._watch = self._watch, self._gap, None
         if gap is not None or watch is None or watch.has_failed:
             return None, (gap or NOTHING_KEPT,)
-        resumed = running_names.RESUMED_CODE.is_there()
-        code = TorchCode(process.module_call(), resumed, lines_meant)
-        lines = laid_out(watch.log, watch.clock, watch.until_ns, code, _paths(held))
-        full = Gap(GapReason.LINES_FULL, f"{MOST_ENTRIES:,} lines, calls and returns")
+        resumed = running_names.RESUMED_CODE.is_available()
+        code = TorchCode(process.module_call(), resumed, source_lines)
+        lines = build_python_lines(watch.log, watch.clock, watch.until_ns, code, _paths(held))
+        full = Gap(GapReason.LINES_FULL, f"{MAX_ENTRIES:,} lines, calls and returns")
         return lines, (full,) if watch.is_full else ()
 
 
 def _paths(held: HeldModules) -> PathsOf:
     def paths_of(references: Sequence[Any]) -> Sequence[tuple[ModuleFrame, int] | None]:
         modules = [reference() for reference in references]
-        told = zip(held.frames_of(modules), held.models_of(modules), strict=True)
-        return [None if frame is None or model is None else (frame, model) for frame, model in told]
+        paths = zip(held.frames_of(modules), held.models_of(modules), strict=True)
+        return [None if frame is None or model is None else (frame, model) for frame, model in paths]
 
     return paths_of

@@ -8,8 +8,8 @@ from dataclasses import replace
 from profiler_ext.files.cells import cell_lines, cell_number
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import (
-    LONGEST_CELL_LINE,
-    MOST_CELL_LINES,
+    MAX_CELL_LINE_LENGTH,
+    MAX_CELL_LINES,
     Cell,
     Compilation,
     Frame,
@@ -20,7 +20,7 @@ from profiler_ext.records import (
     cell_named,
 )
 
-_HOOK = "notebook cells"
+_CELLS_HOOK = "notebook cells"
 Names = Mapping[str, str]
 """What each code that is a cell's is called, by what it names as its file."""
 
@@ -35,7 +35,7 @@ def with_cells(recording: Recording, guard: Guard) -> Recording:
     Returns:
         The recording; the same where no line is a cell's.
     """
-    return guard.run(_HOOK, _with_cells, recording) or recording
+    return guard.run(_CELLS_HOOK, _with_cells, recording) or recording
 
 
 def _with_cells(recording: Recording) -> Recording:
@@ -55,8 +55,8 @@ def _with_cells(recording: Recording) -> Recording:
 
 def _files(recording: Recording) -> Iterator[str]:
     stacks = (node.lineage.stack for graph in recording.graphs for node in graph.nodes)
-    breaks = (each.stack for told in recording.compiles for each in told.breaks)
-    guards = (each.stack for told in recording.compiles for each in told.recompiles)
+    breaks = (each.stack for compilation in recording.compiles for each in compilation.breaks)
+    guards = (each.stack for compilation in recording.compiles for each in compilation.recompiles)
     for frames in (*dict.fromkeys(stacks), *breaks, *guards):
         yield from (frame.file for frame in frames)
     yield from (each.file for each in recording.compiles if each.file is not None)
@@ -66,8 +66,8 @@ def _files(recording: Recording) -> Iterator[str]:
 
 def _cell(file: str, name: str) -> Cell:
     lines = cell_lines(file)
-    is_kept = len(lines) <= MOST_CELL_LINES
-    return Cell(name, tuple(each[:LONGEST_CELL_LINE] for each in lines) if is_kept else ())
+    is_kept = len(lines) <= MAX_CELL_LINES
+    return Cell(name, tuple(each[:MAX_CELL_LINE_LENGTH] for each in lines) if is_kept else ())
 
 
 def _frames(stack: Iterable[Frame], names: Names) -> tuple[Frame, ...]:
@@ -90,12 +90,12 @@ def _lines(python: PythonLines, names: Names) -> PythonLines:
     return replace(python, functions=tuple(functions))
 
 
-def _compilation(told: Compilation, names: Names) -> Compilation:
-    breaks = (replace(each, stack=_frames(each.stack, names)) for each in told.breaks)
-    guards = (replace(each, stack=_frames(each.stack, names)) for each in told.recompiles)
+def _compilation(compilation: Compilation, names: Names) -> Compilation:
+    breaks = (replace(each, stack=_frames(each.stack, names)) for each in compilation.breaks)
+    guards = (replace(each, stack=_frames(each.stack, names)) for each in compilation.recompiles)
     return replace(
-        told,
-        file=None if told.file is None else names.get(told.file, told.file),
+        compilation,
+        file=None if compilation.file is None else names.get(compilation.file, compilation.file),
         breaks=tuple(breaks),
         recompiles=tuple(guards),
     )

@@ -28,7 +28,7 @@ _MARKING = re.compile(r"torch/autograd/profiler\.py\(\d+\): __(?:init|enter|exit
 """What a mark of a step calls: ``record_function``."""
 _STEPPING = re.compile(r"torch/profiler/profiler\.py\(\d+\): (?:start|step|stop)")
 _PACKAGE = Path(__file__).parents[1]
-_MADE = ("<built-in", "<frozen", "<string>", "<lambda>")
+_GENERATED_PREFIXES = ("<built-in", "<frozen", "<string>", "<lambda>")
 _PARENT = re.compile(rb'"Python parent id": (?:\d+|null)')
 _NUMBER = re.compile(rb'"Python id": (\d+)')
 
@@ -48,23 +48,23 @@ class OwnEvents:
         is_step = self.has_steps and classify.is_step(name)
         return is_step or names.is_call_mark(name) or names.is_clock_mark(name)
 
-    def take_out(self, events: Any) -> None:
+    def remove_own(self, events: Any) -> None:
         """Take ours out of torch's list of events, in place; what lay within them moves up.
 
         Args:
             events: a ``torch.autograd.profiler_util.EventList``, or ``None``.
         """
-        ours = {id(each) for each in events or () if self._is_ours(each)}
-        if not ours:
+        own = {id(each) for each in events or () if self._is_own(each)}
+        if not own:
             return
         for each in events:
-            if id(each) not in ours:
-                each.cpu_children = list(_within(each.cpu_children, ours))
-                while each.cpu_parent is not None and id(each.cpu_parent) in ours:
+            if id(each) not in own:
+                each.cpu_children = list(_flattened(each.cpu_children, own))
+                while each.cpu_parent is not None and id(each.cpu_parent) in own:
                     each.cpu_parent = each.cpu_parent.cpu_parent
-        events[:] = [each for each in events if id(each) not in ours]
+        events[:] = [each for each in events if id(each) not in own]
 
-    def _is_ours(self, event: Any) -> bool:
+    def _is_own(self, event: Any) -> bool:
         """Tell of one of torch's events; who called tells of what Python itself did."""
         if self.is_mark(event.trace_name or event.name):  # its name says ProfilerStep*
             return True
@@ -74,7 +74,7 @@ class OwnEvents:
         owners = (is_own for each in chain if (is_own := of_package(each)) is not None)
         return next(owners, False)
 
-    def without_ours(self, trace: Trace) -> Iterator[bytes] | None:
+    def without_own_events(self, trace: Trace) -> Iterator[bytes] | None:
         """Return the JSON of each event of a trace but ours; ``None`` where none is ours.
 
         Args:
@@ -83,19 +83,19 @@ class OwnEvents:
         events = trace.events
         python = flag_rows(events.category, is_python)
         nesting = nest(events, python)
-        told = np.array([_code(name) for name in events.name.strings], np.int8)[events.name.codes]
-        told[~python] = _THEIRS
-        owner = nesting.nearest(told != _NOBODY)
-        called = (owner != NO_ROW) & (told[owner] == _OURS)
+        owners = np.array([_code(name) for name in events.name.strings], np.int8)[events.name.codes]
+        owners[~python] = _PROGRAM
+        owner = nesting.nearest(owners != _UNKNOWN)
+        called = (owner != NO_ROW) & (owners[owner] == _OWN)
         if self.has_steps:
             calls = flag_rows(events.name, _is_of_record_function)
             above = flag_rows(events.name, _is_of_profiler)[nesting.parent]
             called |= nesting.nearest(calls & above & (nesting.parent != NO_ROW)) != NO_ROW
         marks = flag_rows(events.name, self.is_mark)
-        ours = marks & ~python | called & python
-        if not ours.any():
+        own = marks & ~python | called & python
+        if not own.any():
             return None
-        return _kept(trace, ours, nesting.parent, python)
+        return _kept(trace, own, nesting.parent, python)
 
 
 def of_package(name: str) -> bool | None:
@@ -109,11 +109,11 @@ def of_package(name: str) -> bool | None:
     """
     match = _CALL.fullmatch(name)
     if match is None:
-        return None if name.startswith(_MADE) else False
+        return None if name.startswith(_GENERATED_PREFIXES) else False
     file = match["file"]
     if file.startswith(f"{_PACKAGE.name}/") or Path(file).is_relative_to(_PACKAGE):
         return True
-    return None if file.startswith(_MADE) or _is_of_python(file) else False
+    return None if file.startswith(_GENERATED_PREFIXES) or _is_of_python(file) else False
 
 
 def _outwards(event: Any) -> Iterator[Any]:
@@ -135,12 +135,12 @@ def _marks_step(name: str, caller: str) -> bool:
     return _is_of_record_function(name) and _is_of_profiler(caller)
 
 
-_NOBODY, _THEIRS, _OURS = range(3)
+_UNKNOWN, _PROGRAM, _OWN = range(3)
 
 
 def _code(name: str) -> int:
     is_own = of_package(name)
-    return _NOBODY if is_own is None else _OURS if is_own else _THEIRS
+    return _UNKNOWN if is_own is None else _OWN if is_own else _PROGRAM
 
 
 @cache
@@ -149,33 +149,33 @@ def _is_of_python(file: str) -> bool:
     return "-packages" not in file and (library / file).is_file()
 
 
-def _within(events: Sequence[Any], ours: set[int]) -> Iterator[Any]:
+def _flattened(events: Sequence[Any], own: set[int]) -> Iterator[Any]:
     """Yield events, and for one of ours what lies within it."""
     for each in events:
-        if id(each) in ours:
-            yield from _within(each.cpu_children, ours)
+        if id(each) in own:
+            yield from _flattened(each.cpu_children, own)
         else:
             yield each
 
 
-def _kept(trace: Trace, ours: Flags, parent: Rows, python: Flags) -> Iterator[bytes]:
-    gone = np.zeros(len(trace.raw), np.bool_)
-    gone[trace.events.position[ours]] = True
-    moved = _moved(trace, ours, parent, python)
-    positions = np.flatnonzero(~gone)
+def _kept(trace: Trace, own: Flags, parent: Rows, python: Flags) -> Iterator[bytes]:
+    removed = np.zeros(len(trace.raw), np.bool_)
+    removed[trace.events.position[own]] = True
+    moved = _moved(trace, own, parent, python)
+    positions = np.flatnonzero(~removed)
     for position, raw in zip(positions.tolist(), trace.raw.at(positions), strict=True):
         yield _PARENT.sub(moved[position], raw, count=1) if position in moved else raw
 
 
-def _moved(trace: Trace, ours: Flags, parent: Rows, python: Flags) -> dict[int, bytes]:
+def _moved(trace: Trace, own: Flags, parent: Rows, python: Flags) -> dict[int, bytes]:
     """Return what calls of Python whose caller is gone say of their caller, by position."""
-    rows: Ints = np.flatnonzero(python & ~ours & (parent != NO_ROW) & ours[parent])
+    rows: Ints = np.flatnonzero(python & ~own & (parent != NO_ROW) & own[parent])
     position, moved = trace.events.position, {}
     for row in rows.tolist():
         above = int(parent[row])
-        while above != NO_ROW and (ours[above] or not python[above]):
+        while above != NO_ROW and (own[above] or not python[above]):
             above = int(parent[above])
-        found = None if above == NO_ROW else _NUMBER.search(trace.raw[int(position[above])])
-        number = b"null" if found is None else found[1]
+        parent_id = None if above == NO_ROW else _NUMBER.search(trace.raw[int(position[above])])
+        number = b"null" if parent_id is None else parent_id[1]
         moved[int(position[row])] = b'"Python parent id": ' + number
     return moved

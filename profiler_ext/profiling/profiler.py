@@ -15,7 +15,7 @@ from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.errors import (
     CaptureWarning,
     LateCaptureWarning,
-    OwnFaultError,
+    InternalError,
     ProfilerExtError,
     TorchCapabilityError,
     UsageError,
@@ -23,25 +23,25 @@ from profiler_ext.errors import (
 from profiler_ext.files.paths import user_roots
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.profiling import switch
-from profiler_ext.profiling.last_session import HasLastSession
+from profiler_ext.profiling.last_session import LastSessionMixin
 from profiler_ext.profiling.lines import HOOK, RecordedLines
 from profiler_ext.profiling.process_settings import settings_of_process
 from profiler_ext.profiling.putting_together import (
     GRAPHS,
     NO_LINES,
-    learner,
-    put_together,
+    learn_callback,
+    assemble_recording,
     source_roots,
     with_texts,
 )
 from profiler_ext.profiling.recorded_threads import THREADS
-from profiler_ext.profiling.torch_views import GivesTorchsViews
-from profiler_ext.profiling.turns import TURNS
+from profiler_ext.profiling.torch_views import TorchViewsMixin
+from profiler_ext.profiling.turns import EXCLUSIVE_HOOK
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
 from profiler_ext.records import Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import process, profilers
-from profiler_ext.torch_compat.living import living_artifacts
+from profiler_ext.torch_compat.living import live_artifacts
 from profiler_ext.torch_compat.skipping import not_traced
 
 LATE = (
@@ -51,7 +51,7 @@ LATE = (
     "and give `profile(recompile=True)`, and its next call compiles it once more"
 )
 
-IN_WHOLE_GRAPH = (
+IN_FULLGRAPH = (
     "profiler_ext.profile records what runs and is no part of a graph: begin it around the call of "
     "the compiled function, or leave out fullgraph=True"
 )
@@ -60,7 +60,7 @@ RECORDING = "recording"
 """The hook that makes a session of what was recorded."""
 
 
-class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the class it stands in for)
+class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the class it stands in for)
     """Profile a training step and lead its device time back to the model.
 
     Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
@@ -87,7 +87,7 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
-    @not_traced(IN_WHOLE_GRAPH)
+    @not_traced(IN_FULLGRAPH)
     def __init__(
         self,
         *,
@@ -102,26 +102,26 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
     ) -> None:
         if keep is not None and keep < 1:
             raise UsageError(f"keep is {keep}, expected 1 or more sessions, or None for all")
-        self._outset = outset = Guard(strict)  # until capture is on, or where it cannot be
-        if outset.run("enable", _is_late):
+        self._setup_guard = setup_guard = Guard(strict)  # until capture is on, or where it cannot be
+        if setup_guard.run("enable", _is_late):
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
-        misfit = outset.run("enable", _enabled, torch_options, strict, recompile)
-        if misfit is not None:
-            raise misfit
+        capability_error = setup_guard.run("enable", _enable_capture, torch_options, strict, recompile)
+        if capability_error is not None:
+            raise capability_error
         self.sessions: list[Session] = []
         self.refusal: ProfilerExtError | None = None
         self.step_source = "none"
         self._on_session, self._user_roots = on_trace_ready, user_roots
-        self._keeps_source, self._most = source, keep
-        guard = outset.run("enable", _guard) or outset
+        self._keeps_source, self._max_sessions = source, keep
+        guard = setup_guard.run("enable", _guard) or setup_guard
         self._unrecorded = guard.run("steps", UnrecordedSteps)
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
-        self._is_ours_to_choose = "experimental_config" not in torch_options
-        if self._is_ours_to_choose:
+        self._chooses_config = "experimental_config" not in torch_options
+        if self._chooses_config:
             config = guard.run(THREADS, process.threads_config, are_all=True)
             torch_options["experimental_config"] = config
         super().__init__(
-            guard, RecordedLines(guard, lines), on_trace_ready=self._cycle_over, **torch_options
+            guard, RecordedLines(guard, lines), on_trace_ready=self._on_cycle_end, **torch_options
         )
 
     def _new_called_modules(self, guard: Guard) -> CalledModules:
@@ -136,12 +136,12 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
         Raises:
             UsageError: Nothing was recorded yet.
             ProfilerExtError: What was recorded cannot be kept; the message gives the remedy.
-            OwnFaultError: Something of ours failed when it should have been made.
+            InternalError: Something of ours failed when it should have been made.
         """
         if not self.sessions and self.refusal is not None:
             raise self.refusal
         if not self.sessions and self.lost is not None:
-            raise OwnFaultError(
+            raise InternalError(
                 f"there is no session of what was recorded ({self.lost}); please report it"
             )
         if not self.sessions:
@@ -154,7 +154,7 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
     @property
     def lost(self) -> str | None:
         """What of ours failed, so that nothing was recorded or no session was made of it."""
-        failures = (each for each in self._guard.failures if each.hook in (RECORDING, TURNS))
+        failures = (each for each in self._guard.failures if each.hook in (RECORDING, EXCLUSIVE_HOOK))
         return next((failure.detail for failure in failures), None)
 
     def step(self) -> None:
@@ -173,7 +173,7 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
         if profilers.begins_recording(self):
             process.finish_device_work()
 
-    def begin_to_watch(self) -> None:
+    def start_watching(self) -> None:
         """Mark the calls of compiled graphs from here on."""
         if self._called_modules is not None:
             self._called_modules.watch()
@@ -194,13 +194,13 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
         if (capture := switch.current()) is not None:
             capture.release(self)
 
-    def end_to_watch(self) -> None:
+    def stop_watching(self) -> None:
         """Leave torch as it was found."""
         self._guard.run(GRAPHS, self._release)
         if self._called_modules is not None:
             self._called_modules.leave()
 
-    def _cycle_over(self, _: torch.profiler.profile) -> None:
+    def _on_cycle_end(self, _: torch.profiler.profile) -> None:
         """Make a session; what the program's own callback raises is the program's."""
         is_kept = self.has_trace and self._guard.run(RECORDING, self._keep_session)
         self._guard.run(GRAPHS, self._release)
@@ -210,7 +210,7 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
     def _keep_session(self) -> bool:
         try:
             self.sessions.append(self._made_session())
-            del self.sessions[: -(self._most or len(self.sessions))]
+            del self.sessions[: -(self._max_sessions or len(self.sessions))]
         except ProfilerExtError as error:
             self.refusal = error
             self.refuse(error)
@@ -220,21 +220,21 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
     def _made_session(self) -> Session:
         guard = self._guard
         held = HeldModules.of_models()
-        lines = guard.run(HOOK, self.lines.taken, held) or NO_LINES
-        trace = self.read_written(super(GivesTorchsViews, self).export_chrome_trace)
-        made = put_together(trace, partial(self._settings, held), held, lines, self._outset, guard)
+        lines = guard.run(HOOK, self.lines.take_lines, held) or NO_LINES
+        trace = self.read_written(super(TorchViewsMixin, self).export_chrome_trace)
+        made = assemble_recording(trace, partial(self._settings, held), held, lines, self._setup_guard, guard)
         made = replace(made, gaps=(*made.gaps, *self.gaps()))
-        whole = with_texts(made, self._keeps_source, guard)
-        return Session(whole, learner(guard), source_roots(made, guard))
+        complete = with_texts(made, self._keeps_source, guard)
+        return Session(complete, learn_callback(guard), source_roots(made, guard))
 
-    def _lose(self, why: str) -> None:
+    def _on_lost(self, why: str) -> None:
         self.refusal = UsageError(why)
         self.refuse(self.refusal)
 
     def deliver(self) -> None:
         """Tell whoever asked that there is a session."""
         if self._on_session is not None:
-            with self.program_let_in():
+            with self.running_program_code():
                 self._on_session(self)
 
     def refuse(self, error: ProfilerExtError) -> None:
@@ -249,15 +249,15 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
         called = self._guard.run("called modules", self._paths, held) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
         before = self._guard.run("steps", self._times_before) or StepTimes()
-        return settings_of_process(own, self.step_source, called, self._asked(), *before)
+        return settings_of_process(own, self.step_source, called, self._requested_options(), *before)
 
     def _times_before(self) -> StepTimes | None:
         return None if self._unrecorded is None else self._unrecorded.times
 
-    def _asked(self) -> tuple[str, ...]:
+    def _requested_options(self) -> tuple[str, ...]:
         """What was asked for, so that nobody is advised to ask for it."""
-        asked = {"recompile": switch.recompiles(), "shapes": self.record_shapes}
-        return tuple(name for name in asked if asked[name])
+        requested = {"recompile": switch.recompiles(), "shapes": self.record_shapes}
+        return tuple(name for name in requested if requested[name])
 
     def _paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:
         return () if self._called_modules is None else self._called_modules.paths(held)
@@ -266,17 +266,17 @@ class profile(GivesTorchsViews, HasLastSession):  # noqa: N801  (named as the cl
 def _is_late() -> bool:
     """Tell whether something that was compiled can still run and capture has not seen it."""
     capture = switch.current()
-    if (capture is not None and not capture.came_late) or not process.anything_compiled():
+    if (capture is not None and not capture.is_late) or not process.anything_compiled():
         return False
-    return any(capture is None or not capture.knows(each) for each in living_artifacts())
+    return any(capture is None or not capture.knows(each) for each in live_artifacts())
 
 
-def _enabled(
+def _enable_capture(
     torch_options: dict[str, Any], strict: bool, recompile: bool
 ) -> TorchCapabilityError | None:
     """Switch capture on; return why this torch does not fit."""
     try:
-        cpu_events = switch.asks_for_cpu_only(torch_options)
+        cpu_events = switch.is_cpu_only(torch_options)
         switch.enable(cpu_events=cpu_events, strict=strict, recompile=recompile)
         switch.complete()
     except TorchCapabilityError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from profiler_ext.capture.graphs.failed import failure_gap
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.kineto.recording import in_utf8
+from profiler_ext.kineto.recording import with_valid_utf8
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.generated_code import with_source
 from profiler_ext.profiling.lines import NOTHING_KEPT
@@ -30,15 +30,15 @@ Lines = tuple[PythonLines | None, tuple[Gap, ...]]
 NO_LINES: Lines = (None, (NOTHING_KEPT,))
 GRAPHS = "graphs"
 """The hook that keeps what can run."""
-_UNTOLD = Gap(GapReason.CAPTURE_FAILED, "gaps: what the hooks could not see cannot be told")
+_GAPS_UNKNOWN = Gap(GapReason.CAPTURE_FAILED, "gaps: what the hooks could not see cannot be told")
 
 
-def put_together(
+def assemble_recording(
     trace: Trace,
     settings: Callable[[], Settings],
     held: HeldModules,
     lines: Lines,
-    outset: Guard,
+    setup_guard: Guard,
     guard: Guard,
 ) -> Recording:
     """Return what was recorded in a cycle, as far as it can be told.
@@ -54,20 +54,20 @@ def put_together(
         outset: what failed before capture was on.
         guard: keeps failures from the program.
     """
-    told = guard.run("settings", settings)  # before the graphs
-    python, without = lines if told is not None else NO_LINES
-    if told is not None:
-        told, python = guard.run("models", held.named, told, python) or (None, None)
+    made_settings = guard.run("settings", settings)  # before the graphs
+    python, line_gaps = lines if made_settings is not None else NO_LINES
+    if made_settings is not None:
+        made_settings, python = guard.run("models", held.named, made_settings, python) or (None, None)
     graphs = guard.run(GRAPHS, switch.graphs)  # before the gaps: what is kept is read now
     compiles = guard.run("compiles", _compiles, trace.base_ns) or ()
     if graphs is None:
         compiles = tuple(each.without_graphs() for each in compiles)
-    gaps = guard.run("gaps", _gaps, outset)
+    gaps = guard.run("gaps", _gaps, setup_guard)
     return Recording(
         trace=trace,
         graphs=graphs or (),
-        settings=told or Settings(),
-        gaps=(*((_UNTOLD,) if gaps is None else gaps), *without),
+        settings=made_settings or Settings(),
+        gaps=(*((_GAPS_UNKNOWN,) if gaps is None else gaps), *line_gaps),
         python=python,
         compiles=compiles,
     )
@@ -81,13 +81,13 @@ def with_texts(recording: Recording, keeps_source: bool, guard: Guard) -> Record
         keeps_source: text of source may be kept.
         guard: keeps failures from the program.
     """
-    whole = guard.run("texts", _with_texts, recording, keeps_source, guard)
-    return whole or (recording if keeps_source else without_source(recording))
+    complete = guard.run("texts", _with_texts, recording, keeps_source, guard)
+    return complete or (recording if keeps_source else without_source(recording))
 
 
 def _with_texts(recording: Recording, keeps_source: bool, guard: Guard) -> Recording:
-    whole = with_source(with_cells(recording, guard), keeps_source, guard)
-    return guard.run("texts", in_utf8, whole) or whole
+    complete = with_source(with_cells(recording, guard), keeps_source, guard)
+    return guard.run("texts", with_valid_utf8, complete) or complete
 
 
 def source_roots(recording: Recording, guard: Guard) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def source_roots(recording: Recording, guard: Guard) -> tuple[str, ...]:
     return guard.run("source roots", _source_roots, recording) or ()
 
 
-def learner(guard: Guard) -> Callable[[Analysis], None] | None:
+def learn_callback(guard: Guard) -> Callable[[Analysis], None] | None:
     """Return what is told of what the attribution of a recording has found."""
     learn = guard.run("learn", _learn)
     return None if learn is None else guard.callback("learn", learn)
@@ -122,6 +122,6 @@ def _compiles(base_ns: int) -> tuple[Compilation, ...]:
     return capture.compiles_since(base_ns) if capture else ()
 
 
-def _gaps(outset: Guard) -> tuple[Gap, ...]:
+def _gaps(setup_guard: Guard) -> tuple[Gap, ...]:
     capture = switch.current()
-    return (*map(failure_gap, outset.failures), *(capture.all_gaps if capture else ()))
+    return (*map(failure_gap, setup_guard.failures), *(capture.all_gaps if capture else ()))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from profiler_ext.errors import OutputError
-from profiler_ext.files.passing import folder_for_a_while
+from profiler_ext.files.passing import temporary_folder
 from profiler_ext.kineto.source import Text, read_text
 
 _PART_BYTES = 1 << 20
@@ -26,13 +26,13 @@ class RawTrace:
 
     _text: Text | None = None
 
-    def __init__(self, *others: Path) -> None:
+    def __init__(self, *fallback_folders: Path) -> None:
         """Take where to have torch write, if not into the temporary folder.
 
         Args:
             *others: folders, before the working folder.
         """
-        self._others = others
+        self._fallback_folders = fallback_folders
 
     @contextmanager
     def written(self, write: Callable[[str], object]) -> Iterator[Path]:
@@ -50,11 +50,11 @@ class RawTrace:
         """
         self._text = None
         cost = "what was recorded is lost"
-        with folder_for_a_while(cost, *self._others, room_bytes=_ROOM_BYTES) as folder:
+        with temporary_folder(cost, *self._fallback_folders, room_bytes=_ROOM_BYTES) as folder:
             path = folder / "trace.json"
             write(str(path))
             text = read_text(path) if path.exists() and path.stat().st_size else b""
-            if not _is_whole(text):
+            if not _is_complete(text):
                 raise _not_written(path)
             self._text = text
             yield path
@@ -70,7 +70,7 @@ class RawTrace:
         return True
 
 
-def _is_whole(text: Text) -> bool:
+def _is_complete(text: Text) -> bool:
     """Tell whether a text ends as a trace does."""
     return bytes(text[-_PART_BYTES:]).rstrip().endswith(_END)
 

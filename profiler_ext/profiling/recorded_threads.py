@@ -22,34 +22,34 @@ from profiler_ext.torch_compat.behaviour import ENDS_ALL_THREADS
 from profiler_ext.torch_compat.process import profiler_is_on
 from profiler_ext.torch_compat.profiler_use import (
     USE,
-    can_silence,
+    can_disable_operators,
     end_recording,
-    hear_operators,
-    hear_when_begun,
-    is_heard_alone,
+    enable_operators,
+    reenable_operators_on_begin,
+    records_this_thread_only,
 )
 from profiler_ext.torch_compat.threads_beside import threads_beside
 
 THREADS = "threads"
 """The hook that tells whose operators are recorded."""
-_SETTLES_S = 0.1
+_SETTLE_S = 0.1
 """An operator's begin and end take microseconds, and a thread may wait so long for a processor."""
 
 
-class HearsThreads(torch.profiler.profile):
+class ThreadRecordingProfiler(torch.profiler.profile):
     """A profiler that hears all threads where torch can end that."""
 
     _guard: Guard
-    _is_ours_to_choose = False
-    _heard: int | None = None
-    _begun_by: int | None = None
-    is_silent = False
+    _chooses_config = False
+    _recorded_thread: int | None = None
+    _begin_thread: int | None = None
+    has_operators_off = False
     """The program has switched off that operators are collected."""
-    _beside: tuple[str, ...] = ()
+    _other_threads: tuple[str, ...] = ()
 
     def is_elsewhere(self) -> bool:
         """Tell whether what is recorded is that of one thread, and not of this one."""
-        return self._heard not in (None, get_ident())
+        return self._recorded_thread not in (None, get_ident())
 
     def start_trace(self) -> None:
         """Record from here on.
@@ -57,19 +57,19 @@ class HearsThreads(torch.profiler.profile):
         What records another thread is lost: torch ends it only there. That this thread begins to
         be recorded, too, and ends that, ends Kineto's recording.
         """
-        if self._heard is None:
-            self._guard.run(THREADS, self._choose)
+        if self._recorded_thread is None:
+            self._guard.run(THREADS, self._choose_threads)
         else:
-            self._guard.run(THREADS, self._leave_behind, self._heard)
+            self._guard.run(THREADS, self._leave_recording, self._recorded_thread)
         super().start_trace()
-        self._heard = self._guard.run(THREADS, _heard_alone)
-        self._begun_by = get_ident()
+        self._recorded_thread = self._guard.run(THREADS, _only_recorded_thread)
+        self._begin_thread = get_ident()
 
     def stop_trace(self) -> None:
         """End the recording, which this thread can."""
         self._guard.run(THREADS, self._settle)
-        self._heard = None
-        self._guard.run(THREADS, self._be_heard_again)
+        self._recorded_thread = None
+        self._guard.run(THREADS, self._reenable_operators)
         super().stop_trace()
 
     def toggle_collection_dynamic(
@@ -86,66 +86,66 @@ class HearsThreads(torch.profiler.profile):
             activities: which.
         """
         chosen = set(activities)
-        if self._heard is None and self._begun_by == get_ident() and can_silence():
+        if self._recorded_thread is None and self._begin_thread == get_ident() and can_disable_operators():
             if ProfilerActivity.CPU in chosen:
-                self._guard.run(THREADS, hear_operators, enable)
-                self.is_silent = not enable
+                self._guard.run(THREADS, enable_operators, enable)
+                self.has_operators_off = not enable
             chosen.discard(ProfilerActivity.CPU)
         if chosen:
             super().toggle_collection_dynamic(enable, chosen)
 
-    def _be_heard_again(self) -> None:
+    def _reenable_operators(self) -> None:
         """Leave the thread as it was found; where another one ends this, when it next records."""
-        begun_by, self._begun_by = self._begun_by, None
-        if self.is_silent:
-            self.is_silent = False
-            if begun_by == get_ident():
-                hear_operators(True)
+        begin_thread, self._begin_thread = self._begin_thread, None
+        if self.has_operators_off:
+            self.has_operators_off = False
+            if begin_thread == get_ident():
+                enable_operators(True)
             else:
-                hear_when_begun()
+                reenable_operators_on_begin()
 
     def gaps(self) -> tuple[Gap, ...]:
         """Return what the recording that ended does not have."""
-        names = ", ".join(self._beside)
+        names = ", ".join(self._other_threads)
         return (Gap(GapReason.THREAD_NOT_RECORDED, names),) if names else ()
 
-    def _leave_behind(self, thread: int) -> None:
-        if thread not in _LEFT:
-            USE.listen(end_what_is_left, self._guard)  # the program may begin a profiler there
-        _LEFT[thread] = self
+    def _leave_recording(self, thread: int) -> None:
+        if thread not in _STILL_RECORDED:
+            USE.listen(end_left_recording, self._guard)  # the program may begin a profiler there
+        _STILL_RECORDED[thread] = self
 
-    def _choose(self) -> None:
-        if self._is_ours_to_choose and not ENDS_ALL_THREADS:
-            self._beside = threads_beside()
-            profilers.hear_threads(self, are_all=not self._beside)
+    def _choose_threads(self) -> None:
+        if self._chooses_config and not ENDS_ALL_THREADS:
+            self._other_threads = threads_beside()
+            profilers.set_recorded_threads(self, are_all=not self._other_threads)
 
     def _settle(self) -> None:
         """Have threads that began meanwhile be heard no more, before what they write is freed."""
-        are_all = self._heard is None and not ENDS_ALL_THREADS
+        are_all = self._recorded_thread is None and not ENDS_ALL_THREADS
         if are_all and ProfilerActivity.CPU in self.activities and threads_beside():
             super().toggle_collection_dynamic(False, [ProfilerActivity.CPU])
-            time.sleep(_SETTLES_S)
+            time.sleep(_SETTLE_S)
 
 
-def _heard_alone() -> int | None:
+def _only_recorded_thread() -> int | None:
     """Return this thread where it is heard alone."""
-    return get_ident() if is_heard_alone() else None
+    return get_ident() if records_this_thread_only() else None
 
 
-_LEFT: dict[int, HearsThreads] = {}
+_STILL_RECORDED: dict[int, ThreadRecordingProfiler] = {}
 """The threads of which torch has it that they are recorded, since another one had to end that."""
 
 
-def end_what_is_left() -> None:
+def end_left_recording() -> None:
     """Have this thread be recorded no more, where another one had to end that.
 
     Torch would refuse to begin a profiler here.
     """
-    if get_ident() not in _LEFT or profiler_is_on():
+    if get_ident() not in _STILL_RECORDED or profiler_is_on():
         return
-    left = _LEFT.pop(get_ident())
-    USE.forget(end_what_is_left)
-    if is_heard_alone():  # else this is another thread, with the number of one that is over
+    left = _STILL_RECORDED.pop(get_ident())
+    USE.forget(end_left_recording)
+    if records_this_thread_only():  # else this is another thread, with the number of one that is over
         with USE.own():
             torch.profiler.profile.prepare_trace(left)  # torch ends none without Kineto's
             end_recording()

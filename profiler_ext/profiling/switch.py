@@ -7,11 +7,11 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.capture.graphs.kept import CalledOn
+from profiler_ext.capture.graphs.kept import CallTarget
 from profiler_ext.capture.hooks.installing import Capture
-from profiler_ext.errors import UntriedTorchWarning
+from profiler_ext.errors import UntestedTorchWarning
 from profiler_ext.isolation.locks import Lock
-from profiler_ext.profiling.warmup import WarmupProfile, is_asked_for
+from profiler_ext.profiling.warmup import WarmupProfile, is_enabled_by_environment
 from profiler_ext.records import GraphInstance
 from profiler_ext.torch_compat import behaviour
 
@@ -50,11 +50,11 @@ def enable(
         if is_new := _capture is None:
             _capture = _installed(_on_cpu() if cpu_events is None else cpu_events, strict)
         _capture.recompile = _capture.recompile or recompile
-        _capture.learns = _capture.learns or learn or is_asked_for()
-        if _capture.misfit is not None:
-            raise _capture.misfit
-    if is_new and (said := behaviour.untried()) is not None:
-        warnings.warn(said, UntriedTorchWarning, stacklevel=2)
+        _capture.learns = _capture.learns or learn or is_enabled_by_environment()
+        if _capture.capability_error is not None:
+            raise _capture.capability_error
+    if is_new and (untested := behaviour.untested_version()) is not None:
+        warnings.warn(untested, UntestedTorchWarning, stacklevel=2)
 
 
 def _installed(cpu_events: bool, strict: bool) -> Capture:
@@ -97,9 +97,9 @@ def graph_of(artifact: Any) -> int | None:
     return None if _capture is None else _capture.graph_of(artifact)
 
 
-def called_on(graph: int) -> CalledOn | None:
+def call_target(graph: int) -> CallTarget | None:
     """Return what tells the modules of a graph's calls, if that is not the method that calls."""
-    return None if _capture is None else _capture.called_on(graph)
+    return None if _capture is None else _capture.call_target(graph)
 
 
 def graphs() -> tuple[GraphInstance, ...]:
@@ -113,7 +113,7 @@ def _on_cpu() -> bool:
     return not torch.accelerator.is_available()
 
 
-def asks_for_cpu_only(torch_options: dict[str, Any]) -> bool | None:
+def is_cpu_only(torch_options: dict[str, Any]) -> bool | None:
     """Tell whether options of ``torch.profiler.profile`` ask for the CPU alone.
 
     Args:

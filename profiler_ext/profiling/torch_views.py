@@ -12,7 +12,7 @@ from profiler_ext.kineto.recording import write_trace
 from profiler_ext.profiling.lines import RecordedLines
 from profiler_ext.profiling.own_events import OwnEvents
 from profiler_ext.profiling.raw_trace import RawTrace
-from profiler_ext.profiling.watches_lines import WatchesLines
+from profiler_ext.profiling.watches_lines import LineWatchingProfiler
 from profiler_ext.records import Trace
 from profiler_ext.torch_compat import profilers
 
@@ -20,7 +20,7 @@ VIEWS = "torch's views"
 """The hook that keeps our events out of what torch's methods give."""
 
 
-class GivesTorchsViews(WatchesLines):
+class TorchViewsMixin(LineWatchingProfiler):
     """A profiler whose inherited methods give what torch's profiler would have."""
 
     def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
@@ -55,7 +55,7 @@ class GivesTorchsViews(WatchesLines):
     def events(self) -> Any:
         """Return what torch's :meth:`events` does, without events of ours."""
         events = super().events()  # type: ignore[no-untyped-call]
-        self._guard.run(VIEWS, self._own_events.take_out, events)
+        self._guard.run(VIEWS, self._own_events.remove_own, events)
         return events
 
     def key_averages(self, *args: Any, **options: Any) -> Any:
@@ -74,14 +74,14 @@ class GivesTorchsViews(WatchesLines):
         torch gives a trace away only once, and the session has taken it:
         https://github.com/pytorch/pytorch/issues/92855.
         """
-        if self._guard.run(VIEWS, self._write_without_ours, path):
+        if self._guard.run(VIEWS, self._write_without_own_events, path):
             return
         if not self._raw.copy_to(path):
             super().export_chrome_trace(path, *args, **options)
 
-    def _write_without_ours(self, path: str) -> bool:
+    def _write_without_own_events(self, path: str) -> bool:
         """Write the last cycle's trace, where it has events of ours."""
-        events = None if self._trace is None else self._own_events.without_ours(self._trace)
+        events = None if self._trace is None else self._own_events.without_own_events(self._trace)
         if self._trace is None or events is None:
             return False
         write_trace(Path(path), self._trace.header, events)

@@ -18,24 +18,24 @@ from typing import Any
 
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
-from profiler_ext.isolation.undisturbed import disturbed, undisturbed
-from profiler_ext.profiling.recorded_threads import THREADS, HearsThreads, end_what_is_left
+from profiler_ext.isolation.undisturbed import user_code, undisturbed
+from profiler_ext.profiling.recorded_threads import THREADS, ThreadRecordingProfiler, end_left_recording
 from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import (
     USE,
     end_without_kineto,
-    hear_operators,
-    leave_to_parent,
+    enable_operators,
+    detach_from_parent,
 )
 
-TURNS = "turns"
+EXCLUSIVE_HOOK = "turns"
 """The hook that tells who records."""
 _LOCK = Lock()
 """Held by the thread whose profiler begins, ends or counts a step: torch crashes where two do."""
 
 
-class TakesTurns(HearsThreads):
+class ExclusiveProfiler(ThreadRecordingProfiler):
     """A profiler that steps aside for the program's own.
 
     Attributes:
@@ -57,22 +57,22 @@ class TakesTurns(HearsThreads):
         self._process = os.getpid()
         super().__init__(**torch_options)
 
-    def begin_to_watch(self) -> None:
+    def start_watching(self) -> None:
         """Called when it is started."""
 
-    def _lose(self, why: str) -> None:
+    def _on_lost(self, why: str) -> None:
         """Called with the reason why nothing is recorded, or what was is lost."""
 
-    def end_to_watch(self) -> None:
+    def stop_watching(self) -> None:
         """Called when it is stopped."""
 
     def start(self) -> None:
         """Begin, as the schedule says."""
         with _LOCK.native, undisturbed():
             _STARTED.add(self)
-            self._guard.run(TURNS, end_what_is_left)
-            self._guard.run(TURNS, USE.listen, self.step_aside, self._guard)
-            self._guard.run("called modules", self.begin_to_watch)
+            self._guard.run(EXCLUSIVE_HOOK, end_left_recording)
+            self._guard.run(EXCLUSIVE_HOOK, USE.listen, self.step_aside, self._guard)
+            self._guard.run("called modules", self.start_watching)
             super().start()
 
     def stop(self) -> None:
@@ -84,8 +84,8 @@ class TakesTurns(HearsThreads):
                 super().stop()
             finally:
                 _STARTED.discard(self)
-                self._guard.run(TURNS, self._leave)
-            self._guard.run(TURNS, end_what_is_left)
+                self._guard.run(EXCLUSIVE_HOOK, self._leave)
+            self._guard.run(EXCLUSIVE_HOOK, end_left_recording)
 
     def step(self) -> None:
         """End a step; while one thread is heard alone, its own."""
@@ -98,7 +98,7 @@ class TakesTurns(HearsThreads):
                 super().step()
             except BaseException:
                 if not self.is_prepared:  # torch has not prepared what its next step would start
-                    self._guard.run(TURNS, self._begin_anew)
+                    self._guard.run(EXCLUSIVE_HOOK, self._reset)
                 raise
 
     def step_aside(self) -> None:
@@ -114,26 +114,26 @@ class TakesTurns(HearsThreads):
                 super().stop()
             finally:
                 self.was_ended = False
-                self._begin_anew()
+                self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         """Be as before the first cycle, so that the next step may begin one."""
-        profilers.begin_anew(self)
+        profilers.reset_action(self)
 
     def prepare_trace(self) -> None:
         """Prepare to record, unless another profiler is on."""
         self.has_trace = False
-        if self._guard.run(TURNS, self._takes_its_turn):
+        if self._guard.run(EXCLUSIVE_HOOK, self._acquire_profiler):
             with USE.own():
                 super().prepare_trace()
-            self.is_prepared = USE.by_us = True
+            self.is_prepared = USE.is_used_by_us = True
 
-    def _takes_its_turn(self) -> bool:
+    def _acquire_profiler(self) -> bool:
         """Have the others of ours step aside; tell whether nobody else is on."""
         others = _STARTED - {self}
         if any(other.is_recording and other.is_elsewhere() for other in others):
-            self._lose(_REFUSED)
-        elif not USE.by_others:
+            self._on_lost(_REFUSED)
+        elif not USE.is_used_by_others:
             for other in others:
                 other.step_aside()
             return True
@@ -151,43 +151,43 @@ class TakesTurns(HearsThreads):
         if self.is_prepared:
             is_lost = self._guard.run(THREADS, self.is_elsewhere)
             self.has_trace = self.is_recording and not is_lost
-            self.is_prepared = self.is_recording = USE.by_us = False
+            self.is_prepared = self.is_recording = USE.is_used_by_us = False
             with USE.own():
                 if not self.has_trace:  # torch ends what this thread has begun
                     super().start_trace()
                 super().stop_trace()
             if is_lost:
-                self._guard.run(TURNS, self._lose, _LOST)
+                self._guard.run(EXCLUSIVE_HOOK, self._on_lost, _RECORDING_LOST)
 
     def gaps(self) -> tuple[Gap, ...]:
         """Return what the recording that ended does not have."""
-        return (*super().gaps(), *((_TAKEN,) if self.was_ended else ()))
+        return (*super().gaps(), *((_ENDED_BY_OTHER,) if self.was_ended else ()))
 
     @contextmanager
-    def program_let_in(self) -> Iterator[None]:
+    def running_program_code(self) -> Iterator[None]:
         """Amid what this does, let the program go on, and its other threads take their turn."""
-        with disturbed(), _LOCK.let_go():
+        with user_code(), _LOCK.released():
             yield
 
     def _leave(self) -> None:
-        self._guard.run(TURNS, USE.forget, self.step_aside)
-        self._guard.run("called modules", self.end_to_watch)
+        self._guard.run(EXCLUSIVE_HOOK, USE.forget, self.step_aside)
+        self._guard.run("called modules", self.stop_watching)
 
-    def leave_to_parent(self) -> None:
+    def detach_from_parent(self) -> None:
         """Take part no more: this is a forked child's copy, and the recording is its parent's."""
         _STARTED.discard(self)
         self._leave()
         if self.is_prepared:
-            leave_to_parent()
-        self.is_prepared = self.is_recording = USE.by_us = False
+            detach_from_parent()
+        self.is_prepared = self.is_recording = USE.is_used_by_us = False
 
 
-_TAKEN = Gap(
+_ENDED_BY_OTHER = Gap(
     GapReason.PROFILER_TAKEN,
     "the program began a profiler of its own, and torch's serves one at a time: what was recorded "
     "until then is here",
 )
-_LOST = (
+_RECORDING_LOST = (
     "what was recorded is lost: this torch ends a recording of one thread only there, and another "
     "one had to end it; end a profile in the thread that began it, or use torch 2.14"
 )
@@ -195,41 +195,41 @@ _REFUSED = (
     "nothing is recorded: another thread is, and this torch ends that only there; let that profile "
     "end first, or use torch 2.14"
 )
-_STARTED: set[TakesTurns] = set()
+_STARTED: set[ExclusiveProfiler] = set()
 """Those that were started and not stopped."""
 
 
 class _Forking(threading.local):
     """The profiler that records while this thread forks."""
 
-    recording: TakesTurns | None = None
+    recording: ExclusiveProfiler | None = None
 
 
 _FORKING = _Forking()
 
 
-def _begin_to_fork() -> None:
+def _before_fork() -> None:
     """Have the child hear nothing of the recording: it could not see to that itself."""
     _FORKING.recording = next((each for each in tuple(_STARTED) if each.is_prepared), None)
     if (recording := _FORKING.recording) is not None:
-        recording._guard.run(TURNS, hear_operators, False)
+        recording._guard.run(EXCLUSIVE_HOOK, enable_operators, False)
 
 
-def _go_on_after_fork() -> None:
+def _after_fork_in_parent() -> None:
     recording, _FORKING.recording = _FORKING.recording, None
     if recording is not None:
-        recording._guard.run(TURNS, hear_operators, not recording.is_silent)
+        recording._guard.run(EXCLUSIVE_HOOK, enable_operators, not recording.has_operators_off)
 
 
-def _leave_all_to_parent() -> None:
+def _after_fork_in_child() -> None:
     for each in tuple(_STARTED):
-        each.leave_to_parent()
-    if USE.was_by_us:
+        each.detach_from_parent()
+    if USE.was_used_by_us:
         end_without_kineto()
 
 
 os.register_at_fork(
-    before=_begin_to_fork,
-    after_in_parent=_go_on_after_fork,
-    after_in_child=_leave_all_to_parent,
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
 )

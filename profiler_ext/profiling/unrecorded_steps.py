@@ -13,10 +13,10 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from profiler_ext.torch_compat.device_marks import between_ns, device_mark
+from profiler_ext.torch_compat.device_marks import elapsed_ns, device_event
 from profiler_ext.torch_compat.profiler_use import USE
 
-_MOST = 50
+_MAX_STEPS = 50
 
 
 class StepTimes(NamedTuple):
@@ -45,41 +45,41 @@ class Mark(NamedTuple):
     @classmethod
     def here(cls) -> Mark:
         """Return a mark of this point."""
-        return cls(perf_counter_ns(), device_mark())
+        return cls(perf_counter_ns(), device_event())
 
     def until_ns(self, end: Mark) -> int | None:
         """Return the time to a later mark, by the device; ``None`` while it is not there yet."""
         if self.device is None or end.device is None:
             return end.time_ns - self.time_ns
-        return between_ns(self.device, end.device)
+        return elapsed_ns(self.device, end.device)
 
 
 class UnrecordedSteps:
     """Times the steps in which nobody records, and remembers the last ones."""
 
-    def __init__(self, is_recorded: Callable[[], bool] = lambda: USE.is_taken) -> None:
+    def __init__(self, is_recorded: Callable[[], bool] = lambda: USE.is_in_use) -> None:
         """Remember none yet.
 
         Args:
             is_recorded: tells whether a profiler is on.
         """
         self._is_recorded = is_recorded
-        self._steps: deque[tuple[Mark, Mark]] = deque(maxlen=_MOST)
-        self._begun: Mark | None = None
+        self._steps: deque[tuple[Mark, Mark]] = deque(maxlen=_MAX_STEPS)
+        self._open_step: Mark | None = None
 
     def begin(self) -> None:
         """Begin a step."""
-        self._begun = None if self._is_recorded() else Mark.here()
+        self._open_step = None if self._is_recorded() else Mark.here()
 
     def end(self) -> None:
         """End a step; it counts where no profiler was on at either end."""
-        if self._begun is not None and not self._is_recorded():
-            self._steps.append((self._begun, Mark.here()))
-        self._begun = None
+        if self._open_step is not None and not self._is_recorded():
+            self._steps.append((self._open_step, Mark.here()))
+        self._open_step = None
 
     @property
     def times(self) -> StepTimes:
         """How long the last ones took, as far as the device is through with them."""
         on_device = [each for each in self._steps if None not in (each[0].device, each[1].device)]
-        took = [begun.until_ns(ended) for begun, ended in on_device or self._steps]
+        took = [start.until_ns(ended) for start, ended in on_device or self._steps]
         return StepTimes(tuple(each for each in took if each is not None), bool(on_device))

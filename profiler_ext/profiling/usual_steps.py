@@ -9,5 +9,5 @@ from __future__ import annotations
 
 from typing import Final
 
-SKIPPED: Final = 5
-RECORDED: Final = 2
+DEFAULT_SKIPPED_STEPS: Final = 5
+DEFAULT_RECORDED_STEPS: Final = 2

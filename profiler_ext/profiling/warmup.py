@@ -13,18 +13,18 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.files.passing import folder_for_a_while
+from profiler_ext.files.passing import temporary_folder
 from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.profiler_use import USE
 
-VARIABLE = "PROFILER_EXT_LEARN"
+LEARN_VARIABLE = "PROFILER_EXT_LEARN"
 """At 0 in the environment nothing is learnt in any process, at 1 though nobody asks for it."""
 
 
-def is_asked_for() -> bool:
+def is_enabled_by_environment() -> bool:
     """Tell whether the environment asks for it, whoever records or not."""
-    return os.environ.get(VARIABLE, "0") not in ("", "0")
+    return os.environ.get(LEARN_VARIABLE, "0") not in ("", "0")
 
 
 class _OwnProfile(torch.profiler.profile):
@@ -45,8 +45,8 @@ class WarmupProfile:
     @staticmethod
     def is_wanted() -> bool:
         """Tell whether a warm-up call may be profiled now."""
-        wanted = os.environ.get(VARIABLE) != "0"
-        return wanted and process.can_record() and not USE.is_taken
+        wanted = os.environ.get(LEARN_VARIABLE) != "0"
+        return wanted and process.can_record() and not USE.is_in_use
 
     def __init__(self) -> None:
         """Prepare; it records while ``recording`` is entered."""
@@ -73,7 +73,7 @@ class WarmupProfile:
         from profiler_ext.attribution.alignment.learning import library_kernels
         from profiler_ext.kineto.reader import read_trace
 
-        with folder_for_a_while("what library calls run is not learnt") as folder:
+        with temporary_folder("what library calls run is not learnt") as folder:
             path = folder / "warmup.json"
             self.recording.export_chrome_trace(str(path))
             events = read_trace(path).events

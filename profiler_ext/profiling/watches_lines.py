@@ -1,6 +1,6 @@
 """Owns that a profiler watches the lines of the program while it records.
 
-These methods call torch's own, and all else through the guard, as those of ``TakesTurns`` do.
+These methods call torch's own, and all else through the guard, as those of ``ExclusiveProfiler`` do.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Any
 
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.profiling.lines import HOOK, RecordedLines
-from profiler_ext.profiling.turns import TakesTurns
+from profiler_ext.profiling.turns import ExclusiveProfiler
 
 
-class WatchesLines(TakesTurns):
+class LineWatchingProfiler(ExclusiveProfiler):
     """A profiler that watches lines.
 
     Attributes:

@@ -10,19 +10,19 @@ from typing import Any
 
 from profiler_ext.files.paths import absolute
 from profiler_ext.python_lines.logs import (
-    BEGUN,
+    THREAD_STARTED,
     CALLED,
     ENTERED,
-    LEFT,
-    SILENCED,
-    STANDS,
+    EXITED,
+    LINES_DISABLED,
+    SNAPSHOT,
     Entry,
     Log,
     entries,
 )
 from profiler_ext.python_lines.program_code import ProgramCode, borrowed_lines, resumes
 from profiler_ext.records import (
-    DEEPEST_POSITION,
+    MAX_POSITION_DEPTH,
     ClockMark,
     Function,
     ModuleFrame,
@@ -32,8 +32,8 @@ from profiler_ext.records import (
     thread_positions,
 )
 
-NOWHERE = -1
-_LONGEST = 4096
+NO_POSITION = -1
+_MAX_LINE_CHARS = 4096
 """Characters of a line that is kept; what is longer was written by no one, and is not read."""
 PathsOf = Callable[[Sequence[Any]], Sequence[tuple[ModuleFrame, int] | None]]
 """Tells of references to modules the path of each, and of which model: ``None`` of what is gone."""
@@ -46,16 +46,16 @@ class TorchCode:
     Attributes:
         module_call: through it every module is called.
         knows_resumed: code that resumes after a graph break has the name by which it is known.
-        lines_meant: tells of code that Dynamo wrote the line of the source for each that the code
+        source_lines: tells of code that Dynamo wrote the line of the source for each that the code
             says, if it is another; ``None`` where it may be one of several.
     """
 
     module_call: CodeType
     knows_resumed: bool
-    lines_meant: Callable[[CodeType], Mapping[int, int | None]]
+    source_lines: Callable[[CodeType], Mapping[int, int | None]]
 
 
-def laid_out(
+def build_python_lines(
     log: Log,
     clock: Sequence[ClockMark],
     until_ns: int,
@@ -72,11 +72,11 @@ def laid_out(
         paths_of: tells the paths of modules, and their models, given references to them.
     """
     table = _Table(torch_code)
-    walks = _Walks(table, torch_code.module_call)
+    walks = _ThreadWalks(table, torch_code.module_call)
     for entry in entries(log):
         walks.take(entry)
     held = paths_of(table.modules.kept)
-    positions = tuple(_told(table.positions.kept, [each and each[1] for each in held]))
+    positions = tuple(_mark_foreign(table.positions.kept, [each and each[1] for each in held]))
     are_foreign = any(each.module == len(held) for each in positions)
     return PythonLines(
         functions=tuple(table.functions.kept),
@@ -88,7 +88,7 @@ def laid_out(
     )
 
 
-def _told(positions: Iterable[Position], models: Sequence[int | None]) -> Iterator[Position]:
+def _mark_foreign(positions: Iterable[Position], models: Sequence[int | None]) -> Iterator[Position]:
     """Yield positions; of a module that the outermost one does not hold, past all of the modules.
 
     Compiled, it has no place in that one's tree either, as ``capture/traces/held_paths.py`` says.
@@ -122,13 +122,13 @@ class _Table:
     def __init__(self, torch_code: TorchCode) -> None:
         self.functions, self.modules, self.positions = _Numbered(), _Numbered(), _Numbered()
         self._torch_code = torch_code
-        self.silenced: set[int] = set()
+        self.without_lines: set[int] = set()
         self._frames: dict[tuple[int | None, int, int], int] = {}
         self._borrowed: dict[int, frozenset[int]] = {}
-        self._meant: dict[int, Mapping[int, int | None]] = {}
+        self._source_lines: dict[int, Mapping[int, int | None]] = {}
 
     def frame(self, parent: int | None, code: CodeType, line: int) -> int:
-        known = 0 if id(code) in self.silenced else line
+        known = 0 if id(code) in self.without_lines else line
         key = (parent, id(code), known)
         if key not in self._frames:
             self._frames[key] = self._new_frame(parent, code, known)
@@ -139,24 +139,24 @@ class _Table:
             self._borrowed[id(code)] = borrowed_lines(code, self._torch_code.knows_resumed)
         return line in self._borrowed[id(code)]
 
-    def _line(self, code: CodeType, said: int) -> int | None:
+    def _line(self, code: CodeType, reported: int) -> int | None:
         """Return the line of the source, ``None`` where it may be one of several."""
-        if id(code) not in self._meant:
-            self._meant[id(code)] = self._torch_code.lines_meant(code)
-        return self._meant[id(code)].get(said, said)
+        if id(code) not in self._source_lines:
+            self._source_lines[id(code)] = self._torch_code.source_lines(code)
+        return self._source_lines[id(code)].get(reported, reported)
 
-    def _new_frame(self, parent: int | None, code: CodeType, said: int) -> int:
-        meant = self._line(code, said)
+    def _new_frame(self, parent: int | None, code: CodeType, reported: int) -> int:
+        source_line = self._line(code, reported)
         function = Function(
             absolute(code.co_filename),
             code.co_name,
             ProgramCode.recomputes(code),
-            meant is None or self._borrows(code, said),
+            source_line is None or self._borrows(code, reported),
             resumes(code),
         )
-        line = said if meant is None else meant
+        line = reported if source_line is None else source_line
         text = linecache.getline(code.co_filename, line).strip()
-        kept = text if 0 < len(text) <= _LONGEST else None
+        kept = text if 0 < len(text) <= _MAX_LINE_CHARS else None
         position = Position(parent, self.functions.index(function, function), line, code=kept)
         return self.positions.index(position, position)
 
@@ -175,35 +175,35 @@ class _Open:
         self.line = line
 
 
-class _Walks:
+class _ThreadWalks:
     """The walks of all threads; a thread's id is given again when it is over."""
 
     def __init__(self, table: _Table, module_call: CodeType) -> None:
-        self.begun: list[_Walk] = []
+        self.begun: list[_ThreadWalk] = []
         self._table, self._module_call = table, module_call
-        self._of_thread: dict[int, _Walk] = {}
+        self._of_thread: dict[int, _ThreadWalk] = {}
 
     def take(self, entry: Entry) -> None:
         time_ns, thread, subject, number = entry
-        if number in (BEGUN, STANDS):
-            self._begin(thread, subject, number == STANDS)
-        elif number == SILENCED:
+        if number in (THREAD_STARTED, SNAPSHOT):
+            self._begin(thread, subject, number == SNAPSHOT)
+        elif number == LINES_DISABLED:
             for walk in self._of_thread.values():
-                walk.silence(time_ns, subject)
+                walk.disable_lines(time_ns, subject)
         elif thread in self._of_thread:
             self._of_thread[thread].take(time_ns, subject, number)
 
-    def _begin(self, thread: int, native: int, anew: bool) -> None:
+    def _begin(self, thread: int, native: int, is_restart: bool) -> None:
         known = self._of_thread.get(thread)
         if known is not None and known.thread == native:
-            if not anew:
+            if not is_restart:
                 return
             self.begun.remove(known)
-        self._of_thread[thread] = walk = _Walk(native, self._table, self._module_call)
+        self._of_thread[thread] = walk = _ThreadWalk(native, self._table, self._module_call)
         self.begun.append(walk)
 
 
-class _Walk:
+class _ThreadWalk:
     """Goes through what one thread did, with the stack of what is open."""
 
     def __init__(self, thread: int, table: _Table, module_call: CodeType) -> None:
@@ -222,22 +222,22 @@ class _Walk:
             self._push(subject, 0)
         elif number == CALLED:
             self._push(subject, CALLED)
-        elif number == LEFT:
+        elif number == EXITED:
             self._pop(subject)
         else:
             self._move(subject, max(number, 0))
         self._note(time_ns)
 
-    def silence(self, time_ns: int, code: CodeType) -> None:
+    def disable_lines(self, time_ns: int, code: CodeType) -> None:
         """Know no lines of a code from here on; of each frame of it that is open, too."""
-        self._table.silenced.add(id(code))
+        self._table.without_lines.add(id(code))
         opened, self._open, self._stack = self._open, [], []
         for each in opened:
             self._push(each.subject, each.line)
         self._note(time_ns)
 
     def _note(self, time_ns: int) -> None:
-        position = self._stack[-1] if self._stack else NOWHERE
+        position = self._stack[-1] if self._stack else NO_POSITION
         if not self._positions or self._positions[-1] != position:
             self._times.append(time_ns)
             self._positions.append(position)
@@ -248,9 +248,9 @@ class _Walk:
 
     def _position(self, subject: Any, line: int) -> int:
         parent, is_call, table = self._stack[-1:], line == CALLED, self._table
-        if len(self._stack) >= DEEPEST_POSITION:
+        if len(self._stack) >= MAX_POSITION_DEPTH:
             code = self._module_call if is_call else subject
-            return table.frame(self._stack[DEEPEST_POSITION - 2], code, 0)
+            return table.frame(self._stack[MAX_POSITION_DEPTH - 2], code, 0)
         around = parent[0] if parent else None
         return table.call(around, subject) if is_call else table.frame(around, subject, line)
 

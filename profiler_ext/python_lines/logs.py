@@ -8,12 +8,12 @@ from types import CodeType
 from typing import Any
 
 ENTERED = 0
-LEFT = -1
+EXITED = -1
 CALLED = -2
-SILENCED = -3
+LINES_DISABLED = -3
 NO_LINE = -4
-BEGUN = -5
-STANDS = -6
+THREAD_STARTED = -5
+SNAPSHOT = -6
 
 Log = list[Any]
 """Four for each entry: the time in nanoseconds, Python's id of the thread, what it is about, and
@@ -48,16 +48,16 @@ class ThisThread(threading.local):
             log: where.
             clock_ns: tells the time.
         """
-        log.extend((clock_ns(), threading.get_ident(), threading.get_native_id(), BEGUN))
+        log.extend((clock_ns(), threading.get_ident(), threading.get_native_id(), THREAD_STARTED))
         self.is_known = True
 
 
-def lasting(log: Log) -> Log:
+def persistent_entries(log: Log) -> Log:
     """Return the entries of a log that hold on: which threads there are, which code is silenced."""
-    return [part for entry in entries(log) if entry[3] in (BEGUN, SILENCED) for part in entry]
+    return [part for entry in entries(log) if entry[3] in (THREAD_STARTED, LINES_DISABLED) for part in entry]
 
 
-def frequent(some: Iterable[Entry], fraction: float) -> Iterator[CodeType]:
+def frequent_code(some: Iterable[Entry], fraction: float) -> Iterator[CodeType]:
     """Yield the code whose lines are at least such a part of some entries.
 
     Args:

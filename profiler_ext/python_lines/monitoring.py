@@ -17,13 +17,13 @@ from typing import Any
 from profiler_ext.errors import LinesUnavailableError
 
 NAME = "profiler_ext"
-_FREE_FOR_ALL = (3, 4)
+_UNRESERVED_IDS = (3, 4)
 """The others have an owner that takes no other: debuggers 0, coverage 1, cProfile 2, Python 5."""
 
 Callback = Callable[..., Any]
 
 
-def python_without() -> str | None:
+def python_without_monitoring() -> str | None:
     """Return the version of this Python where it has no ``sys.monitoring``, else ``None``."""
     has_it = hasattr(sys, "monitoring")
     return None if has_it else ".".join(map(str, sys.version_info[:2]))
@@ -69,18 +69,18 @@ class Tool:
         Raises:
             LinesUnavailableError: This Python has no ``sys.monitoring``, or no id is free.
         """
-        if (version := python_without()) is not None:
+        if (version := python_without_monitoring()) is not None:
             raise LinesUnavailableError(f"Python {version} has no sys.monitoring", is_old=True)
         self._monitoring: Any = vars(sys)["monitoring"]
         self.disable = self._monitoring.DISABLE
         self._codes: dict[int, CodeType] = {}
-        self._heard: list[int] = []
-        self._is_over = self._is_left = False
-        self._id = self._taken()
+        self._registered_events: list[int] = []
+        self._is_ended = self._is_removed = False
+        self._id = self._acquire_id()
 
-    def _taken(self) -> int:
-        others = [self._monitoring.get_tool(each) for each in _FREE_FOR_ALL]
-        for each, other in zip(_FREE_FOR_ALL, others, strict=True):
+    def _acquire_id(self) -> int:
+        others = [self._monitoring.get_tool(each) for each in _UNRESERVED_IDS]
+        for each, other in zip(_UNRESERVED_IDS, others, strict=True):
             if other is None:
                 self._monitoring.use_tool_id(each, NAME)
                 return each
@@ -94,8 +94,8 @@ class Tool:
             everywhere: the events that are heard of in all code.
         """
         for name, callback in callbacks.items():
-            self._heard.append(self._event(name))
-            self._monitoring.register_callback(self._id, self._heard[-1], callback)
+            self._registered_events.append(self._event(name))
+            self._monitoring.register_callback(self._id, self._registered_events[-1], callback)
         self._monitoring.set_events(self._id, self._sum(everywhere))
 
     def watch(self, code: CodeType, events: tuple[str, ...]) -> None:
@@ -110,7 +110,7 @@ class Tool:
         """
         self._codes[id(code)] = code
         set_events, events_here = self._monitoring.set_local_events, self._sum(events)
-        if not self._is_over:
+        if not self._is_ended:
             set_events(self._id, code, events_here)
 
     def leave(self) -> None:
@@ -119,30 +119,30 @@ class Tool:
         Raises:
             ValueError: Python refuses, and not because another thread did it meanwhile.
         """
-        self._is_over = True
+        self._is_ended = True
         try:
-            self._fall_silent()
+            self._unregister()
         except ValueError:
-            if not self._is_left:
+            if not self._is_removed:
                 raise
 
-    def hear_again(self) -> None:
+    def restart_events(self) -> None:
         """Have no place silent that a callback heard no more of; its id may be another tool's next.
 
         Others hear once more of what they disabled: Python knows no less.
         """
         self._monitoring.restart_events()
 
-    def _fall_silent(self) -> None:
-        if self._is_left:
+    def _unregister(self) -> None:
+        if self._is_removed:
             return
         self._monitoring.set_events(self._id, 0)
         for code in tuple(self._codes.values()):
             self._monitoring.set_local_events(self._id, code, 0)
-        for event in tuple(self._heard):
+        for event in tuple(self._registered_events):
             self._monitoring.register_callback(self._id, event, None)
         self._monitoring.free_tool_id(self._id)
-        self._is_left = True
+        self._is_removed = True
 
     def _sum(self, names: tuple[str, ...]) -> int:
         return sum(map(self._event, names))

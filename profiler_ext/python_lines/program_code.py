@@ -78,20 +78,20 @@ def borrowed_lines(code: CodeType, knows_resumed: bool) -> frozenset[int]:
     """
     if all(line is None or column is not None for line, _, column, _ in code.co_positions()):
         return frozenset()
-    own = _before_handing_over(code) if knows_resumed else dis.get_instructions(code)
+    own = _before_resume(code) if knows_resumed else dis.get_instructions(code)
     calls = (each for each in own if each.opname in _CALLS)
     places = (each.positions for each in calls if each.positions is not None)
     return frozenset(p.lineno for p in places if p.lineno and p.col_offset is None)
 
 
-def _before_handing_over(code: CodeType) -> Iterator[dis.Instruction]:
+def _before_resume(code: CodeType) -> Iterator[dis.Instruction]:
     """Leave out what stands from the name of code that resumes to the return."""
-    hands_over = False
+    is_resuming = False
     for each in dis.get_instructions(code):
-        hands_over = hands_over or _is_of_resumed(each)
-        if not hands_over:
+        is_resuming = is_resuming or _is_of_resumed(each)
+        if not is_resuming:
             yield each
-        hands_over = hands_over and each.opname != _RETURN
+        is_resuming = is_resuming and each.opname != _RETURN
 
 
 def _is_of_resumed(each: dis.Instruction) -> bool:

@@ -22,32 +22,32 @@ from profiler_ext.isolation.identity import identity
 from profiler_ext.python_lines.logs import (
     CALLED,
     ENTERED,
-    LEFT,
+    EXITED,
     NO_LINE,
-    SILENCED,
-    STANDS,
+    LINES_DISABLED,
+    SNAPSHOT,
     WIDTH,
     Log,
     ThisThread,
     entries,
-    frequent,
-    lasting,
+    frequent_code,
+    persistent_entries,
 )
 from profiler_ext.python_lines.monitoring import RETURNING, Callback, Tool
 from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.records import ClockMark
 
-MOST_ENTRIES = 1 << 21
+MAX_ENTRIES = 1 << 21
 """After so many, some 200 MB, nothing is written down."""
-_LOOK_EVERY_NS = 20_000_000
+_CHECK_EVERY_NS = 20_000_000
 """So often it is looked whether entries come too fast."""
-_FASTEST_NS = 1_500
+_MIN_NS_PER_ENTRY = 1_500
 """Operators take longer; an entry costs a fifth of a microsecond."""
 _FREQUENT = 1 / 8
 
-_EVERYWHERE = ("PY_START", "PY_RESUME", "PY_THROW", "PY_UNWIND")
-_OF_PROGRAM = ("LINE", "PY_RETURN", "PY_YIELD")
-_OF_SILENCED = ("PY_RETURN", "PY_YIELD")
+_GLOBAL_EVENTS = ("PY_START", "PY_RESUME", "PY_THROW", "PY_UNWIND")
+_PROGRAM_EVENTS = ("LINE", "PY_RETURN", "PY_YIELD")
+_EVENTS_WITHOUT_LINES = ("PY_RETURN", "PY_YIELD")
 
 clock_ns = time.perf_counter_ns
 _thread = threading.get_ident
@@ -82,8 +82,8 @@ class LineWatch:
         self._program, self._module_call, self._failed = program, module_call, failed
         self._watched: dict[int, CodeType] = {identity(module_call): module_call}
         self._tool: Tool | None = None
-        self._looked_at, self._next_look_ns = (0, 0), 0
-        self._keeps = False
+        self._last_check, self._next_check_ns = (0, 0), 0
+        self._is_recording = False
 
     def begin(self) -> None:
         """Begin to watch.
@@ -92,20 +92,20 @@ class LineWatch:
             LinesUnavailableError: This Python cannot, or others are in the way.
         """
         self._tool = tool = Tool()
-        self._looked_at, self._next_look_ns = (clock_ns(), 0), clock_ns() + _LOOK_EVERY_NS
-        tool.listen(self._callbacks(tool), _EVERYWHERE)
-        tool.watch(self._module_call, _OF_SILENCED)
+        self._last_check, self._next_check_ns = (clock_ns(), 0), clock_ns() + _CHECK_EVERY_NS
+        tool.listen(self._callbacks(tool), _GLOBAL_EVENTS)
+        tool.watch(self._module_call, _EVENTS_WITHOUT_LINES)
 
     def keep(self) -> None:
         """Forget what was written down but for what holds on, and keep what is from here on."""
         if self._tool is not None:
             self._forget(clock_ns())
-            self._keeps = True
-            self._take_stock(self._tool)
+            self._is_recording = True
+            self._snapshot_threads(self._tool)
 
     def _forget(self, time_ns: int) -> None:
-        self.log[:] = lasting(self.log)
-        self._looked_at = (time_ns, len(self.log))
+        self.log[:] = persistent_entries(self.log)
+        self._last_check = (time_ns, len(self.log))
 
     def mark(self, event: Any) -> None:
         """Read the clock before and after an event of the profiler, a context manager."""
@@ -161,8 +161,8 @@ class LineWatch:
                     add((time_ns, thread(), reference(module), CALLED))
                 else:
                     add((time_ns, thread(), code, ENTERED))
-                if time_ns > self._next_look_ns:
-                    self._look(tool, time_ns)
+                if time_ns > self._next_check_ns:
+                    self._check_rate(tool, time_ns)
             except Exception as error:
                 self._fail(error)
 
@@ -181,8 +181,8 @@ class LineWatch:
                 here.is_known  # noqa: B018
                 time_ns, own = now(), thread()
                 add((time_ns, own, code, ENTERED, time_ns, own, code, frame.f_lineno))
-                if time_ns > self._next_look_ns:
-                    self._look(tool, time_ns)
+                if time_ns > self._next_check_ns:
+                    self._check_rate(tool, time_ns)
             except Exception as error:
                 self._fail(error)
 
@@ -195,8 +195,8 @@ class LineWatch:
             try:
                 time_ns = now()
                 add((time_ns, thread(), code, line))
-                if time_ns > self._next_look_ns:
-                    self._look(tool, time_ns)
+                if time_ns > self._next_check_ns:
+                    self._check_rate(tool, time_ns)
             except Exception as error:
                 self._fail(error)
 
@@ -207,7 +207,7 @@ class LineWatch:
 
         def left(code: CodeType, _: int, __: object) -> None:
             try:
-                add((now(), thread(), code, LEFT))
+                add((now(), thread(), code, EXITED))
             except Exception as error:
                 self._fail(error)
 
@@ -220,25 +220,25 @@ class LineWatch:
         if not recomputes and not self._program.holds(code.co_filename, module):
             return False
         self._watched[identity(code)] = code
-        tool.watch(code, _OF_SILENCED if recomputes else _OF_PROGRAM)
+        tool.watch(code, _EVENTS_WITHOUT_LINES if recomputes else _PROGRAM_EVENTS)
         return True
 
-    def _look(self, tool: Tool, time_ns: int) -> None:
+    def _check_rate(self, tool: Tool, time_ns: int) -> None:
         """Keep code that runs lines too fast from being slowed down by the watch."""
-        since_ns, length = self._looked_at
-        self._next_look_ns = time_ns + _LOOK_EVERY_NS
-        self._looked_at = (time_ns, len(self.log))
-        if len(self.log) >= WIDTH * MOST_ENTRIES:
+        since_ns, length = self._last_check
+        self._next_check_ns = time_ns + _CHECK_EVERY_NS
+        self._last_check = (time_ns, len(self.log))
+        if len(self.log) >= WIDTH * MAX_ENTRIES:
             self.is_full = True
             self.end()
-        elif (len(self.log) - length) * _FASTEST_NS > (time_ns - since_ns) * WIDTH:
-            for code in frequent(entries(self.log[length : self._looked_at[1]]), _FREQUENT):
-                tool.watch(code, _OF_SILENCED)
-                self.log.extend((clock_ns(), _thread(), code, SILENCED))
-        if not self._keeps:
+        elif (len(self.log) - length) * _MIN_NS_PER_ENTRY > (time_ns - since_ns) * WIDTH:
+            for code in frequent_code(entries(self.log[length : self._last_check[1]]), _FREQUENT):
+                tool.watch(code, _EVENTS_WITHOUT_LINES)
+                self.log.extend((clock_ns(), _thread(), code, LINES_DISABLED))
+        if not self._is_recording:
             self._forget(time_ns)
 
-    def _take_stock(self, tool: Tool) -> None:
+    def _snapshot_threads(self, tool: Tool) -> None:
         """Write down the threads that run already, with the frames that are open.
 
         The frame of this function must not be among them: held by itself, it would keep what
@@ -250,7 +250,7 @@ class LineWatch:
         frames: dict[int, FrameType | None] = {**sys._current_frames(), here: sys._getframe(1)}
         for thread, frame in frames.items():
             if (native := natives.get(thread)) is not None and frame is not None:
-                self.log.extend((clock_ns(), thread, native, STANDS))
+                self.log.extend((clock_ns(), thread, native, SNAPSHOT))
                 for subject, number in self._open(tool, frame, thread == here):
                     self.log.extend((clock_ns(), thread, subject, number))
 
@@ -268,9 +268,9 @@ class LineWatch:
             if frame.f_code is self._module_call:
                 yield weakref.ref(frame.f_locals["self"]), CALLED
                 continue
-            is_sure = is_here or frame is not frames[0]
+            is_line_known = is_here or frame is not frames[0]
             yield frame.f_code, ENTERED
-            yield frame.f_code, frame.f_lineno if is_sure else NO_LINE
+            yield frame.f_code, frame.f_lineno if is_line_known else NO_LINE
 
     def _is_watched(self, tool: Tool, frame: FrameType) -> bool:
         return identity(frame.f_code) in self._watched or self._begins(tool, frame.f_code, frame)

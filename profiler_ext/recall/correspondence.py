@@ -87,21 +87,21 @@ def relabelled(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...
     before, here = provenance.dynamo_annotations, [p.annotation for p in dynamo.places]
     if len(before) != len(here) or list(before) == here:
         return provenance.nodes
-    changes = agreed(zip(before, here, strict=True))
+    changes = unambiguous(zip(before, here, strict=True))
     lineages = [node.lineage for node in provenance.nodes]
     lines = [None if at is None else lineages[at].stack for at in provenance.dynamo_stacks]
-    on_line = agreed(zip(zip(lines, before, strict=False), here, strict=False))
+    on_line = unambiguous(zip(zip(lines, before, strict=False), here, strict=False))
 
     def relabel(old: Lineage) -> Lineage:
-        led = on_line.get((old.stack, old.annotation))
-        labels = changes.get(old.annotation, old.annotation) if led is None else led
+        label = on_line.get((old.stack, old.annotation))
+        labels = changes.get(old.annotation, old.annotation) if label is None else label
         return dataclasses.replace(old, annotation=labels)
 
     nodes = zip(provenance.nodes, lineages, strict=True)
     return tuple(dataclasses.replace(node, lineage=relabel(old)) for node, old in nodes)
 
 
-def agreed(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, Value]:
+def unambiguous(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, Value]:
     """Return the pairs as a mapping, without the keys that lead to several values."""
     values_by_key: dict[Key, set[Value]] = {}
     for key, value in pairs:

@@ -59,7 +59,7 @@ class GeneratedCode:
     torch_version: str
 
 
-def told_graph(
+def graph_from_code(
     code: GeneratedCode, dynamo: DynamoGraph | None
 ) -> tuple[Provenance | None, tuple[FxNode, ...]]:
     """Return what the text of an artifact tells of its graph.
@@ -78,9 +78,9 @@ def told_graph(
         return None, ()
     lines = lines_from_code(map(_node, graph.nodes.values()), dynamo)
     stale = {node.name for node in lines if node.lineage.evidence is LineEvidence.STALE}
-    led = _library_nodes(code, graph, calls["call"], dynamo)
+    library_nodes_by_call = _library_nodes(code, graph, calls["call"], dynamo)
     sites = tuple(
-        _site(at, call, None if led.get(at) in stale else led.get(at))
+        _site(at, call, None if library_nodes_by_call.get(at) in stale else library_nodes_by_call.get(at))
         for at, call in enumerate(calls["call"])
     )
     return _provenance(code, graph, sites), lines
@@ -115,8 +115,8 @@ def lines_from_code(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tupl
         dynamo: this process's Dynamo graph; where there is none, the file decides.
     """
     if dynamo is None:
-        return from_record(nodes, LineEvidence.TOLD)
-    return tuple(_told(node, dynamo) for node in nodes)
+        return from_record(nodes, LineEvidence.CODE_COMMENTS)
+    return tuple(_with_code_line(node, dynamo) for node in nodes)
 
 
 def _library_nodes(
@@ -157,7 +157,7 @@ def _site(number: int, call: WrapperCall, node: str | None) -> CallSite:
     return CallSite(number, str(number), kind, kernel, op, nodes, (1,) * len(nodes))
 
 
-def _told(node: FxNode, dynamo: DynamoGraph) -> FxNode:
+def _with_code_line(node: FxNode, dynamo: DynamoGraph) -> FxNode:
     stack = node.lineage.stack
     places = _places_of(stack[-1], dynamo) if stack else []
     if len({place.stack[-1] for place in places}) != 1:
@@ -167,16 +167,16 @@ def _told(node: FxNode, dynamo: DynamoGraph) -> FxNode:
         node,
         stack=_common_end([place.stack for place in places]),
         modules=modules.pop() if len(modules) == 1 else (),
-        evidence=LineEvidence.TOLD,
+        evidence=LineEvidence.CODE_COMMENTS,
     )
 
 
-def _places_of(told: Frame, dynamo: DynamoGraph) -> list[Source]:
+def _places_of(recorded_frame: Frame, dynamo: DynamoGraph) -> list[Source]:
     """The places with that very frame, else those with its function and text elsewhere."""
     ending = [place for place in dynamo.places if place.stack]
-    exact = [place for place in ending if place.stack[-1] == told]
-    text = (told.function, told.code)
-    moved = [p for p in ending if told.code and (p.stack[-1].function, p.stack[-1].code) == text]
+    exact = [place for place in ending if place.stack[-1] == recorded_frame]
+    text = (recorded_frame.function, recorded_frame.code)
+    moved = [p for p in ending if recorded_frame.code and (p.stack[-1].function, p.stack[-1].code) == text]
     return [each for place in exact or moved for each in dynamo.runs.places_of(place)]
 
 

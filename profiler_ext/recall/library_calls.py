@@ -17,7 +17,7 @@ from profiler_ext.recall.wrapper_calls import WrapperCall, generated_kind
 from profiler_ext.records import SiteKind
 
 _CALLED_AS = {"aten.bias_addmm": "aten.addmm"}
-_Given = Mapping[int, Set[str]]
+_CallInputs = Mapping[int, Set[str]]
 """The inputs of the graph that each call is given, by its place; what is mutated left out."""
 
 
@@ -46,13 +46,13 @@ def library_nodes(
 
 def _pairs(graph: PrintedGraph, calls: Sequence[WrapperCall]) -> Iterator[tuple[int, str]]:
     fixed = graph.inputs - _mutated(graph)
-    given = {at: fixed & set(filter(None, call.arguments)) for at, call in enumerate(calls)}
+    call_inputs = {at: fixed & set(filter(None, call.arguments)) for at, call in enumerate(calls)}
     for op, positions in _by_op(calls).items():
         names = tuple(n.name for n in graph.nodes.values() if f"{n.target}.".startswith(f"{op}."))
-        is_whole = not _has_templates(calls) and _are_one(positions, names, given, graph)
-        alike = {names: positions} if is_whole else _by_inputs(positions, names, given, graph)
+        is_complete = not _has_templates(calls) and _are_one(positions, names, call_inputs, graph)
+        alike = {names: positions} if is_complete else _by_inputs(positions, names, call_inputs, graph)
         for own, their in alike.items():
-            if _are_one(their, own, given, graph):
+            if _are_one(their, own, call_inputs, graph):
                 yield from zip(their, own, strict=True)
 
 
@@ -67,23 +67,23 @@ def _by_op(calls: Sequence[WrapperCall]) -> Mapping[str, list[int]]:
 
 
 def _by_inputs(
-    positions: Iterable[int], names: Sequence[str], given: _Given, graph: PrintedGraph
+    positions: Iterable[int], names: Sequence[str], call_inputs: _CallInputs, graph: PrintedGraph
 ) -> Mapping[tuple[str, ...], list[int]]:
     """The places of calls that are given an input, by the nodes that read all that they are."""
     calls_by_inputs = defaultdict[tuple[str, ...], list[int]](list)
     for at in positions:
-        if given[at]:
-            calls_by_inputs[tuple(n for n in names if _reads(n, given[at], graph))].append(at)
+        if call_inputs[at]:
+            calls_by_inputs[tuple(n for n in names if _reads(n, call_inputs[at], graph))].append(at)
     return calls_by_inputs
 
 
 def _are_one(
-    positions: Sequence[int], names: Sequence[str], given: _Given, graph: PrintedGraph
+    positions: Sequence[int], names: Sequence[str], call_inputs: _CallInputs, graph: PrintedGraph
 ) -> bool:
     """Tell whether calls are nodes, in order: each node is made of the one before."""
     if len(positions) != len(names):
         return False
-    fits = all(_reads(n, given[at], graph) for at, n in zip(positions, names, strict=True))
+    fits = all(_reads(n, call_inputs[at], graph) for at, n in zip(positions, names, strict=True))
     return fits and all(later in _made_of({earlier}, graph) for earlier, later in pairwise(names))
 
 

@@ -15,8 +15,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
-from profiler_ext.files.paths import expand, stands
-from profiler_ext.recall.correspondence import agreed, corresponding, relabelled
+from profiler_ext.files.paths import expand, line_is_unchanged
+from profiler_ext.recall.correspondence import unambiguous, corresponding, relabelled
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import Frame, FxNode, Lineage, LineEvidence, ModuleFrame, Provenance
 
@@ -25,7 +25,7 @@ _Modules = tuple[ModuleFrame, ...]
 _Value = TypeVar("_Value")
 
 
-class _Here:
+class _ThisProcess:
     """Leads recorded stacks and modules to those of this process, by nodes that correspond.
 
     Attributes:
@@ -41,8 +41,8 @@ class _Here:
     ) -> None:
         """Take what corresponding nodes have, recorded and here."""
         pairs = tuple(modules)
-        self.stacks, self.known = agreed(stacks), known
-        self._modules = agreed(pairs)
+        self.stacks, self.known = unambiguous(stacks), known
+        self._modules = unambiguous(pairs)
         self._are_other_modules = any(recorded != here for recorded, here in pairs)
 
     def modules_of(self, recorded: Lineage) -> _Modules:
@@ -102,7 +102,7 @@ def _joined(
     """Return recorded nodes, each with its fresh node, or led by what those that have one say."""
     joined = [(node, other) for node, other in pairs if other is not None]
     same = ((node, other) for node, other in joined if not node.replaced)
-    here = _Here(
+    here = _ThisProcess(
         _pairs(joined, lambda lineage: lineage.stack),
         _pairs(same, lambda lineage: lineage.modules),
         {node.lineage.stack for node in fresh},
@@ -145,7 +145,7 @@ def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ..
         return from_record(provenance.nodes)
     nodes, places = provenance.nodes, dynamo.places
     stacks, modules = [n.lineage.stack for n in nodes], [n.lineage.modules for n in nodes]
-    here = _Here(
+    here = _ThisProcess(
         corresponding(stacks, provenance.dynamo_stacks, [place.stack for place in places]),
         corresponding(modules, provenance.dynamo_modules, [place.modules for place in places]),
         {place.stack for place in places},
@@ -187,7 +187,7 @@ def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     )
 
 
-def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> FxNode:
+def _from_source(node: FxNode, dynamo: DynamoGraph, here: _ThisProcess) -> FxNode:
     own = node.lineage
     source = dynamo.sources.get(own.source_fns) if own.source_fns else None
     if source is None:
@@ -199,7 +199,7 @@ def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> FxNode:
     )
 
 
-def _to_this_process(node: FxNode, here: _Here, evidence: LineEvidence) -> FxNode:
+def _to_this_process(node: FxNode, here: _ThisProcess, evidence: LineEvidence) -> FxNode:
     """Lead a recorded stack to this process's; one that is not among its stacks is stale."""
     moved = with_lineage(node, modules=here.modules_of(node.lineage))
     if stack := here.stacks.get(node.lineage.stack):
@@ -214,7 +214,7 @@ def _recorded(
     source_root: str | None = None,
 ) -> FxNode:
     stack = node.lineage.stack
-    are_there = all(stands(f.file, f.line, f.code, source_root) for f in stack)
+    are_there = all(line_is_unchanged(f.file, f.line, f.code, source_root) for f in stack)
     return known_by(evidence if are_there else LineEvidence.STALE, node)
 
 

@@ -23,14 +23,14 @@ from profiler_ext.store import (
 Gaps = tuple[Gap, ...]
 
 
-class Found:
+class StoredRecords:
     """The records of a graph, the best first; each is read when it is asked for.
 
     Attributes:
         gaps: those that could not be read, of what was asked for.
     """
 
-    def __init__(self, store: Store, key: str | None, riding: bytes | None = None) -> None:
+    def __init__(self, store: Store, key: str | None, on_artifact: bytes | None = None) -> None:
         """Read nothing yet.
 
         Args:
@@ -40,7 +40,7 @@ class Found:
         """
         self.gaps: Gaps = ()
         self._read: list[Provenance] = []
-        self._unread = _copies(store, key, riding)
+        self._unread = _copies(store, key, on_artifact)
 
     def __iter__(self) -> Iterator[Provenance]:
         """Return the records, those that were read before first."""
@@ -62,11 +62,11 @@ def find_records(store: Store, key: str) -> tuple[tuple[Provenance, ...], Gaps]:
         store: where records are kept.
         key: the graph's cache key.
     """
-    found = Found(store, key)
-    return tuple(found), found.gaps
+    stored = StoredRecords(store, key)
+    return tuple(stored), stored.gaps
 
 
-def has_record(store: Store, key: str | None, riding: bytes | None) -> bool:
+def has_record(store: Store, key: str | None, on_artifact: bytes | None) -> bool:
     """Tell whether a cached artifact has a record: it carries one, or the store has it.
 
     Args:
@@ -74,7 +74,7 @@ def has_record(store: Store, key: str | None, riding: bytes | None) -> bool:
         key: the graph's FX graph cache key, ``None`` when bypassed.
         riding: the record that the artifact carries, if it does.
     """
-    if riding is not None and is_current(riding):
+    if on_artifact is not None and is_current(on_artifact):
         return True
     paths = [] if key is None else store.find(key)
     return any(state_of(path.read_bytes()) is EntryState.OK for path in paths)
@@ -133,14 +133,14 @@ def find_kernels(
 
 
 def _copies(
-    store: Store, key: str | None, riding: bytes | None
+    store: Store, key: str | None, on_artifact: bytes | None
 ) -> Iterator[Callable[[], Provenance]]:
-    if riding is not None:
-        yield partial(_riding, riding, key)
+    if on_artifact is not None:
+        yield partial(_from_artifact, on_artifact, key)
     yield from (partial(store.read, path) for path in ([] if key is None else store.find(key)))
 
 
-def _riding(data: bytes, key: str | None) -> Provenance:
+def _from_artifact(data: bytes, key: str | None) -> Provenance:
     try:
         return from_bytes(data)
     except StoreError as error:

@@ -51,8 +51,8 @@ class RegionCall:
         """Return the modules on the way as far as this call tells them."""
         around = tuple(module for module in self.traced.modules if module.path)
         inner = modules[len(around) :] if modules[: len(around)] == around else modules
-        led = [(self.module(module.path), module.class_name) for module in inner]
-        known = takewhile(lambda each: each[0] is not None, led)
+        renamed = [(self.module(module.path), module.class_name) for module in inner]
+        known = takewhile(lambda each: each[0] is not None, renamed)
         moved = tuple(ModuleFrame(path, name) for path, name in known if path is not None)
         here = tuple(module for module in self.here.modules if module.path)
         return (*here, *moved) or self.here.modules
@@ -65,14 +65,14 @@ class RegionCall:
         """
         if path in self.moved:
             return self.moved[path]
-        held = (each for each in self.moved if path.startswith(each + "."))
-        there = max(held, key=len, default="")
+        parents = (each for each in self.moved if path.startswith(each + "."))
+        there = max(parents, key=len, default="")
         here = self.moved.get(there, there)
         return None if here == there else here + path[len(there) :]
 
 
 @dataclass(frozen=True, slots=True)
-class TracedAgain:
+class RetracedCall:
     """A call of a region of which torch dropped the trace, since the graph was one it had.
 
     Attributes:
@@ -96,7 +96,7 @@ class TracedAgain:
         return named or self.by_stack.get(there.stack) or self.here
 
 
-Again = RegionCall | TracedAgain
+Again = RegionCall | RetracedCall
 """A call of a region whose graph was traced for another call."""
 
 
@@ -162,7 +162,7 @@ class RegionRuns:
         return [run.place(there) for each in runs for run in each] or [there]
 
 
-def common_place(places: Sequence[Source]) -> Source:
+def common_source(places: Sequence[Source]) -> Source:
     """Return where a node stands of which one of several places is true: as far as they agree.
 
     Args:
@@ -176,5 +176,5 @@ def common_place(places: Sequence[Source]) -> Source:
 
 def _common(rows: Sequence[tuple[_Each, ...]]) -> tuple[_Each, ...]:
     """Return what all rows begin with."""
-    beside = takewhile(lambda each: len(set(each)) == 1, zip(*rows, strict=False))
-    return tuple(each[0] for each in beside)
+    columns = takewhile(lambda each: len(set(each)) == 1, zip(*rows, strict=False))
+    return tuple(each[0] for each in columns)

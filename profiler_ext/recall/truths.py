@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from profiler_ext.recall import lines
 from profiler_ext.recall.correspondence import bound
 from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.recall.generated_code import GeneratedCode, told_graph
-from profiler_ext.recall.records import Found, Gaps, keep_record
+from profiler_ext.recall.generated_code import GeneratedCode, graph_from_code
+from profiler_ext.recall.records import StoredRecords, Gaps, keep_record
 from profiler_ext.records import (
     OPTIMIZER,
     FxNode,
@@ -102,7 +102,7 @@ class ReadyArtifact:
 
     key: str | None
     code: Callable[[], GeneratedCode]
-    riding: bytes | None = None
+    on_artifact: bytes | None = None
     sealed: Sealed | None = None
     is_compiled: bool = False
     is_compiled_in_child: bool = False
@@ -116,14 +116,14 @@ class ReadyArtifact:
         return self.dynamo is not None and self.dynamo.held_inputs is not None
 
     @property
-    def is_of_no_source(self) -> bool:
+    def has_no_source(self) -> bool:
         """Whether nothing of this process's source is known: files tell which lines stand."""
         return self.sealed is None and self.traced is None and self.dynamo is None
 
     @property
-    def names_the_optimizer(self) -> bool:
+    def may_name_optimizer(self) -> bool:
         """Whether ``torch.optim`` may be in its stacks: where it is not named, it is not."""
-        sealed = self.sealed.data if self.sealed else self.riding
+        sealed = self.sealed.data if self.sealed else self.on_artifact
         stacks = [each.stack for each in self.dynamo.places] if self.dynamo else []
         stacks += [node.lineage.stack for node in self.traced.nodes] if self.traced else []
         if any(is_of_optimizer(stack) for stack in stacks):
@@ -132,7 +132,7 @@ class ReadyArtifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class GraphLookup:
     """What is known of a graph: its record, its nodes with their lines, what is missing."""
 
     provenance: Provenance | None
@@ -157,7 +157,7 @@ class Recalled:
         )
 
 
-def keep_sealed(artifact: ReadyArtifact, store: Store) -> Gaps:
+def store_sealed(artifact: ReadyArtifact, store: Store) -> Gaps:
     """Put the record of a graph into the store that was compiled here; return why it cannot be.
 
     Args:
@@ -170,7 +170,7 @@ def keep_sealed(artifact: ReadyArtifact, store: Store) -> Gaps:
     return keep_record(store, artifact.key, sealed.dynamo_digest, lambda: sealed.data)
 
 
-def may_wait(artifact: ReadyArtifact, store: Store) -> bool:
+def can_defer_lookup(artifact: ReadyArtifact, store: Store) -> bool:
     """Tell whether an artifact's graph can be recalled later as well as now.
 
     Not where its lines are told by files, which may change, nor where the store is to have a record
@@ -181,12 +181,12 @@ def may_wait(artifact: ReadyArtifact, store: Store) -> bool:
         store: where records are kept.
     """
     if artifact.traced is None or artifact.traced.is_region or not artifact.is_kept:
-        return not artifact.is_of_no_source
+        return not artifact.has_no_source
     digest = artifact.dynamo.digest if artifact.dynamo else None
-    return artifact.key is None or store.lists(artifact.key, digest)
+    return artifact.key is None or store.has_file(artifact.key, digest)
 
 
-def recall(artifact: ReadyArtifact, store: Store) -> Recalled:
+def recall(artifact: ReadyArtifact, store: Store) -> GraphLookup:
     """Return what is known of an artifact's graph, by the best truth that there is.
 
     Args:
@@ -195,28 +195,28 @@ def recall(artifact: ReadyArtifact, store: Store) -> Recalled:
     """
     if artifact.sealed is not None:
         record = from_own_bytes(artifact.sealed.data)
-        return Recalled(record, lines.compiled_here(record.nodes))
+        return GraphLookup(record, lines.compiled_here(record.nodes))
     if artifact.is_compiled:
-        return Recalled(None, gaps=(_NOT_SEALED,))
-    found = Found(store, artifact.key, artifact.riding)
-    first = next(iter(found), None)
+        return GraphLookup(None, gaps=(_NOT_SEALED,))
+    stored_records = StoredRecords(store, artifact.key, artifact.on_artifact)
+    first = next(iter(stored_records), None)
     if first is None:
         missing = _COMPILED_IN_CHILD if artifact.is_compiled_in_child else _NOT_CAPTURED
-        return _told(artifact, (*found.gaps, missing))
+        return _from_code(artifact, (*stored_records.gaps, missing))
     if artifact.traced is not None:
         return _traced(artifact, artifact.traced, first, store)
-    return _from_source(artifact.dynamo, first, found)
+    return _from_source(artifact.dynamo, first, stored_records)
 
 
-def _told(artifact: ReadyArtifact, gaps: tuple[Gap, ...]) -> Recalled:
+def _from_code(artifact: ReadyArtifact, gaps: tuple[Gap, ...]) -> GraphLookup:
     """An entry that was made without capture: what its generated code tells."""
-    record, nodes = told_graph(artifact.code(), artifact.dynamo)
-    return Recalled(record, nodes, gaps)
+    record, nodes = graph_from_code(artifact.code(), artifact.dynamo)
+    return GraphLookup(record, nodes, gaps)
 
 
 def _traced(
     artifact: ReadyArtifact, traced: TracedGraph, recorded: Provenance, store: Store
-) -> Recalled:
+) -> GraphLookup:
     """This process traced the graph anew, so its metadata is the truth."""
     fresh = traced.nodes
     if not traced.is_region and not any(node.target == INPUT for node in recorded.nodes):
@@ -235,21 +235,21 @@ def _traced(
         )
     here = with_digest(bound(here, artifact.dynamo))
     if not artifact.is_kept or traced.is_region:
-        return Recalled(here, nodes)
+        return GraphLookup(here, nodes)
     gaps = keep_record(store, artifact.key, here.dynamo_digest, lambda: to_bytes(here))
-    return Recalled(here, nodes, gaps)
+    return GraphLookup(here, nodes, gaps)
 
 
-def _from_source(dynamo: DynamoGraph | None, first: Provenance, found: Found) -> Recalled:
+def _from_source(dynamo: DynamoGraph | None, first: Provenance, stored_records: StoredRecords) -> GraphLookup:
     """Only the Dynamo graph was traced anew, if even that."""
     if dynamo is None:
-        return Recalled(first, lines.from_record(first.nodes), found.gaps)
-    known = tuple(found)  # all of them: one that cannot be read is told
+        return GraphLookup(first, lines.from_record(first.nodes), stored_records.gaps)
+    known = tuple(stored_records)  # all of them: one that cannot be read is told
     same = next((record for record in known if record.dynamo_digest == dynamo.digest), None)
     if same is not None:
         here = dataclasses.replace(same, held_inputs=_held_inputs(same, dynamo))
-        return Recalled(here, lines.from_dynamo(same, dynamo), found.gaps)
-    return Recalled(first, lines.stale(first.nodes), (*found.gaps, _OTHER_SOURCE))
+        return GraphLookup(here, lines.from_dynamo(same, dynamo), stored_records.gaps)
+    return GraphLookup(first, lines.stale(first.nodes), (*stored_records.gaps, _OTHER_SOURCE))
 
 
 def _held_inputs(

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
         SCHEMA_VERSION,
         Analysis,
         Launches,
-        LedgerLine,
+        BreakdownRow,
         Shares,
         Step,
     )
     from profiler_ext.records.cells import (
-        LONGEST_CELL_LINE,
-        MOST_CELL_LINES,
+        MAX_CELL_LINE_LENGTH,
+        MAX_CELL_LINES,
         Cell,
         cell_named,
         is_cell,
     )
     from profiler_ext.records.communication import (
         NO_COMMUNICATION,
-        NO_LATENESS,
+        NO_RANK_DELAY,
         Communication,
-        Lateness,
+        RankDelay,
     )
     from profiler_ext.records.compiles import (
         CacheAnswer,
@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     )
     from profiler_ext.records.gaps import GapReason
     from profiler_ext.records.generated_code import (
-        MOST_CODE_BYTES,
-        MOST_MODULE_BYTES,
-        MOST_PACKED_BYTES,
+        MAX_CODE_BYTES,
+        MAX_MODULE_BYTES,
+        MAX_PACKED_BYTES,
         GeneratedModule,
         generated_module,
         inconsistency_of_code,
@@ -98,7 +98,7 @@ if TYPE_CHECKING:
         TensorSpec,
     )
     from profiler_ext.records.python_lines import (
-        DEEPEST_POSITION,
+        MAX_POSITION_DEPTH,
         ClockMark,
         Function,
         Position,
@@ -113,26 +113,26 @@ if TYPE_CHECKING:
     from profiler_ext.records.vocabulary import (
         CacheState,
         LaunchKind,
-        LedgerCategory,
+        BreakdownCategory,
         Level,
         Phase,
         Scope,
         SiteKind,
     )
     from profiler_ext.records.without_source import without_source
-    from profiler_ext.records.writers import WRITER_KEY, told_by_another
+    from profiler_ext.records.writers import WRITER_KEY, version_mismatch
 
 __all__ = [
-    "DEEPEST_POSITION",
-    "LONGEST_CELL_LINE",
-    "MOST_CELL_LINES",
-    "MOST_CODE_BYTES",
-    "MOST_MODULE_BYTES",
-    "MOST_PACKED_BYTES",
+    "MAX_POSITION_DEPTH",
+    "MAX_CELL_LINE_LENGTH",
+    "MAX_CELL_LINES",
+    "MAX_CODE_BYTES",
+    "MAX_MODULE_BYTES",
+    "MAX_PACKED_BYTES",
     "NOTHING",
     "NO_COMMUNICATION",
     "NO_IDLE",
-    "NO_LATENESS",
+    "NO_RANK_DELAY",
     "OPTIMIZER",
     "SCHEMA_VERSION",
     "WRITER_KEY",
@@ -171,8 +171,8 @@ __all__ = [
     "Lateness",
     "LaunchKind",
     "Launches",
-    "LedgerCategory",
-    "LedgerLine",
+    "BreakdownCategory",
+    "BreakdownRow",
     "Level",
     "LibraryKernels",
     "LineEvidence",
@@ -217,21 +217,21 @@ __all__ = [
     "ranks",
     "sorted_distinct",
     "thread_positions",
-    "told_by_another",
+    "version_mismatch",
     "without_source",
 ]
 
 _HOMES = {
-    "analysis": "SCHEMA_VERSION Analysis Launches LedgerLine Shares Step",
-    "cells": "LONGEST_CELL_LINE MOST_CELL_LINES Cell cell_named is_cell",
-    "communication": "NO_COMMUNICATION NO_LATENESS Communication Lateness",
+    "analysis": "SCHEMA_VERSION Analysis Launches BreakdownRow Shares Step",
+    "cells": "MAX_CELL_LINE_LENGTH MAX_CELL_LINES Cell cell_named is_cell",
+    "communication": "NO_COMMUNICATION NO_RANK_DELAY Communication Lateness",
     "compiles": "CacheAnswer CacheLookup Compilation CompileCache CompileFailure CompileKind "
     "CompilePhase CompileSpan CompileTime GraphBreak Recompilation",
     "consistency": "inconsistency_of_provenance inconsistency_of_session",
     "events": "Codes Device Events Interned Ints MaskedInts RawEvents Thread Trace",
     "evidence": "EagerEvidence ForwardEvidence LineEvidence SiteEvidence",
     "gaps": "GapReason",
-    "generated_code": "MOST_CODE_BYTES MOST_MODULE_BYTES MOST_PACKED_BYTES GeneratedModule "
+    "generated_code": "MAX_CODE_BYTES MAX_MODULE_BYTES MAX_PACKED_BYTES GeneratedModule "
     "generated_module inconsistency_of_code",
     "idle": "NO_IDLE IdlePieces",
     "idle_causes": "IdleCause",
@@ -241,15 +241,15 @@ _HOMES = {
     "numbering": "first_rows numbered ranks sorted_distinct",
     "places": "Place",
     "provenance": "CallSite FxNode Gap GraphInstance LibraryKernels NestedIn Provenance TensorSpec",
-    "python_lines": "DEEPEST_POSITION ClockMark Function Position PythonLines ThreadPositions "
+    "python_lines": "MAX_POSITION_DEPTH ClockMark Function Position PythonLines ThreadPositions "
     "thread_positions",
     "rank_collectives": "RankCollectives",
     "recording": "Recording Settings",
     "stored": "flat nested",
     "term": "NOTHING Term",
-    "vocabulary": "CacheState LaunchKind LedgerCategory Level Phase Scope SiteKind",
+    "vocabulary": "CacheState LaunchKind BreakdownCategory Level Phase Scope SiteKind",
     "without_source": "without_source",
-    "writers": "WRITER_KEY told_by_another",
+    "writers": "WRITER_KEY version_mismatch",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

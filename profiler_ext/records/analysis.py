@@ -12,9 +12,9 @@ import numpy as np
 
 from profiler_ext.records.communication import (
     NO_COMMUNICATION,
-    NO_LATENESS,
+    NO_RANK_DELAY,
     Communication,
-    Lateness,
+    RankDelay,
 )
 from profiler_ext.records.derived import Derived
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts
@@ -140,7 +140,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerLine:
+class BreakdownRow:
     """One line of the ledger; the lines of a step and device add up to the step's wall time.
 
     Attributes:
@@ -148,7 +148,7 @@ class LedgerLine:
         device: device index.
         scope: a ``Scope``.
         level: a ``Level``; ``None`` of idle time.
-        category: a ``LedgerCategory``, or a gap's reason.
+        category: a ``BreakdownCategory``, or a gap's reason.
         duration_ns: wall time.
     """
 
@@ -188,8 +188,8 @@ class Analysis:
     shares: Shares
     idle: IdlePieces = NO_IDLE
     communication: Communication = NO_COMMUNICATION
-    lateness: Lateness = NO_LATENESS
-    ledger: tuple[LedgerLine, ...] = ()
+    rank_delay: RankDelay = NO_RANK_DELAY
+    ledger: tuple[BreakdownRow, ...] = ()
     notes: tuple[str, ...] = ()
     library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()
     derived: Derived = field(default_factory=Derived, init=False, compare=False, repr=False)

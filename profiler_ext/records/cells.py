@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-LONGEST_CELL_LINE = 4096
+MAX_CELL_LINE_LENGTH = 4096
 """Characters of a line that is kept; what is longer was written by no one."""
-MOST_CELL_LINES = 20_000
+MAX_CELL_LINES = 20_000
 """The text of a cell with more is not kept."""
 _CELL = re.compile(r"In\[\d+\]|cell-[0-9a-f]{12}")
 

@@ -45,7 +45,7 @@ class Communication:
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class RankDelay:
     """What made a rank late for a collective, while another had nothing to run but to wait for it.
 
     It is what this rank spent more time in than that one, since both were last level: an estimate.
@@ -71,9 +71,9 @@ class Lateness:
 
 
 _NONE = np.empty(0, dtype=np.int64)
-_NO_TEXT = Interned(np.empty(0, dtype=np.int32), ())
+_NO_STRINGS = Interned(np.empty(0, dtype=np.int32), ())
 _UNKNOWN = np.ma.MaskedArray(_NONE, mask=np.empty(0, dtype=np.bool_))
-NO_COMMUNICATION = Communication(_NONE, _NO_TEXT, _NO_TEXT, _NONE, _UNKNOWN, _UNKNOWN)
+NO_COMMUNICATION = Communication(_NONE, _NO_STRINGS, _NO_STRINGS, _NONE, _UNKNOWN, _UNKNOWN)
 """Of devices that run no collective."""
-NO_LATENESS = Lateness(_NONE, _NO_TEXT, np.empty(0, dtype=np.int32), _NONE, ())
+NO_RANK_DELAY = RankDelay(_NONE, _NO_STRINGS, np.empty(0, dtype=np.int32), _NONE, ())
 """Of a rank for which no other waited, or of which that is not known."""

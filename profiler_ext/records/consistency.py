@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from profiler_ext.records.compiles import Compilation
     from profiler_ext.records.recording import Settings
 
-_DEEPEST_CALL = 16
-_DEEPEST_MODULE = 128
-_LARGEST_RANK = 2**31
-_LONGEST_NS = 2**62
+_MAX_CALL_DEPTH = 16
+_MAX_MODULE_DEPTH = 128
+_MAX_RANK = 2**31
+_MAX_NS = 2**62
 
 
 def inconsistency_of_session(
@@ -42,11 +42,11 @@ def inconsistency_of_provenance(record: Provenance) -> str | None:
 
 
 def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator[str]:
-    if not 0 <= settings.rank < _LARGEST_RANK or not 0 < settings.world_size < _LARGEST_RANK:
+    if not 0 <= settings.rank < _MAX_RANK or not 0 < settings.world_size < _MAX_RANK:
         yield f"rank {settings.rank} of {settings.world_size}, expected one of a number of ranks"
-    if any(not 0 <= each < _LONGEST_NS for each in settings.steps_before_ns):
+    if any(not 0 <= each < _MAX_NS for each in settings.steps_before_ns):
         yield "a step before the recording of less than no time, or of over a century"
-    if settings.first_step_ns is not None and not abs(settings.first_step_ns) < _LONGEST_NS:
+    if settings.first_step_ns is not None and not abs(settings.first_step_ns) < _MAX_NS:
         yield "a first step that began over a century away"
     parts = chain.from_iterable(part.modules for _, part in settings.called_parts)
     frames = chain(settings.called_modules, parts)
@@ -73,8 +73,8 @@ def _of_nodes(nodes: Iterable[FxNode]) -> Iterator[str]:
 
 
 def _of_modules(paths: Iterable[str], where: str) -> Iterator[str]:
-    if any(path.count(".") >= _DEEPEST_MODULE for path in paths):
-        yield f"{where}: a module over {_DEEPEST_MODULE} deep"
+    if any(path.count(".") >= _MAX_MODULE_DEPTH for path in paths):
+        yield f"{where}: a module over {_MAX_MODULE_DEPTH} deep"
 
 
 def _of_site(site: CallSite) -> Iterator[str]:
@@ -82,12 +82,12 @@ def _of_site(site: CallSite) -> Iterator[str]:
         yield f"{len(site.weights)} weights of {len(site.nodes)} nodes, expected one each"
     if any(weight < 0 for weight in site.weights):
         yield "a weight below 0"
-    if len(site.within) > _DEEPEST_CALL:
-        yield f"nested {len(site.within)} deep, expected {_DEEPEST_CALL} at most"
+    if len(site.within) > _MAX_CALL_DEPTH:
+        yield f"nested {len(site.within)} deep, expected {_MAX_CALL_DEPTH} at most"
 
 
 def _of_compiles(compiles: Sequence[Compilation], graphs: int) -> Iterator[str]:
-    if sum(each.duration_ns for each in compiles) >= _LONGEST_NS:
+    if sum(each.duration_ns for each in compiles) >= _MAX_NS:
         yield "compilations of more time than a clock counts"
     for at, compiled in enumerate(compiles):
         yield from (f"compile {at}: {problem}" for problem in _of_compile(compiled, graphs))

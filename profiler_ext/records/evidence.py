@@ -40,7 +40,7 @@ class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution
         "other source that gives an equal graph shares the key",
         "record the step with profiler_ext to have its own",
     )
-    TOLD = (
+    CODE_COMMENTS = (
         "generated_code_comments",
         "told by generated code",
         "stands in the comments of torch's generated code: the graph was cached without capture",

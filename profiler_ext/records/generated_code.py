@@ -13,14 +13,14 @@ try:
 except ImportError:  # Python can be built without it
     lzma = None
 
-MOST_MODULE_BYTES = 8_000_000
+MAX_MODULE_BYTES = 8_000_000
 """A module whose text is larger is not kept."""
-MOST_CODE_BYTES = 64_000_000
+MAX_CODE_BYTES = 64_000_000
 """Nor is what goes beyond this in one session."""
-MOST_PACKED_BYTES = 4_000_000
+MAX_PACKED_BYTES = 4_000_000
 """Nor what makes the session's file larger than this by it."""
-_PRESET, _MOST_MEMORY_BYTES = 3, 64 << 20
-_BYTES_OF_A_PART = 32 << 10  # no text in a file of ours may be long
+_PRESET, _MAX_MEMORY_BYTES = 3, 64 << 20
+_PART_BYTES = 32 << 10  # no text in a file of ours may be long
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class GeneratedModule:
         """
         if lzma is None:
             raise ImportError("this Python was built without lzma")
-        unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY_BYTES)
+        unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MAX_MEMORY_BYTES)
         try:
             text: bytes = unpacking.decompress(b"".join(self.packed), self.size_bytes + 1)
         except (lzma.LZMAError, EOFError) as error:
@@ -81,7 +81,7 @@ def generated_module(text: str, paths: Iterable[str]) -> GeneratedModule:
         raise ImportError("this Python was built without lzma")
     plain = text.encode("utf-8", "backslashreplace")
     packed = lzma.compress(plain, preset=_PRESET)
-    parts = (packed[at : at + _BYTES_OF_A_PART] for at in range(0, len(packed), _BYTES_OF_A_PART))
+    parts = (packed[at : at + _PART_BYTES] for at in range(0, len(packed), _PART_BYTES))
     return GeneratedModule(
         hashlib.sha256(plain).hexdigest(), tuple(paths), len(plain), tuple(parts)
     )
@@ -97,10 +97,10 @@ def inconsistency_of_code(modules: Iterable[GeneratedModule]) -> str | None:
 
 
 def _of_modules(modules: Iterable[GeneratedModule]) -> Iterator[str]:
-    whole = 0
+    total_bytes = 0
     for at, module in enumerate(modules):
-        whole += max(module.size_bytes, 0)
-        if not 0 <= module.size_bytes <= MOST_MODULE_BYTES or whole > MOST_CODE_BYTES:
+        total_bytes += max(module.size_bytes, 0)
+        if not 0 <= module.size_bytes <= MAX_MODULE_BYTES or total_bytes > MAX_CODE_BYTES:
             yield f"generated module {at}: {module.size_bytes} bytes, expected fewer"
             return
         try:

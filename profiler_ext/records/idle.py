@@ -48,9 +48,9 @@ class IdlePieces:
 
 
 _NOTHING = np.empty(0, dtype=np.int64)
-_NO_TEXT = Interned(np.empty(0, dtype=np.int32), ())
+_NO_TEXTS = Interned(np.empty(0, dtype=np.int32), ())
 _NO_CODES = np.empty(0, dtype=np.int32)
 NO_IDLE = IdlePieces(
-    *(_NOTHING,) * 5, _NO_TEXT, _NO_CODES, _NO_CODES, cpu_activity=_NO_TEXT, places=()
+    *(_NOTHING,) * 5, _NO_TEXTS, _NO_CODES, _NO_CODES, cpu_activity=_NO_TEXTS, places=()
 )
 """Devices that were never idle."""

@@ -128,8 +128,8 @@ class Lineage:
 
     def by(self, mechanism: Mechanism) -> Lineage:
         """Return the same, said to have its stack by a mechanism, if it has one."""
-        said = mechanism if self.stack else None
-        return self if self.mechanism is said else replace(self, mechanism=said)
+        own_mechanism = mechanism if self.stack else None
+        return self if self.mechanism is own_mechanism else replace(self, mechanism=own_mechanism)
 
     def known_by(self, evidence: LineEvidence) -> Lineage:
         """Return the same, said to have its stack from a truth; ``ABSENT`` if it has none."""
@@ -157,7 +157,7 @@ class Lineage:
             mechanism=self.mechanism,
         )
 
-    def standing_at(self, other: Lineage) -> Lineage:
+    def with_place_of(self, other: Lineage) -> Lineage:
         """Return this lineage at another's place: its line, modules, source functions and labels.
 
         Number, tags and op stay its own; so do line and labels where the other has none.

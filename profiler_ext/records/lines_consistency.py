@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from profiler_ext.records.python_lines import (
-    DEEPEST_POSITION,
+    MAX_POSITION_DEPTH,
     ClockMark,
     Position,
     PythonLines,
     ThreadPositions,
 )
 
-_LARGEST = 2**62
+_MAX_VALUE = 2**62
 """What is added to a time, or to a difference of two, stays within 64 bits."""
 
 
 def inconsistency_of_lines(lines: PythonLines) -> str | None:
     """Return what is wrong with recorded lines, ``None`` if nothing is."""
-    return next(_of_lines(lines), None)
+    return next(_lines_problems(lines), None)
 
 
-def _of_lines(lines: PythonLines) -> Iterator[str]:
+def _lines_problems(lines: PythonLines) -> Iterator[str]:
     yield from _of_positions(lines)
     yield from _of_depths(lines.positions)
     for each in lines.threads:
@@ -39,7 +39,7 @@ def _of_positions(lines: PythonLines) -> Iterator[str]:
             each.module, lines.modules
         ):
             yield f"position {at} names a function or a module that is not there"
-        if not 0 <= each.line < _LARGEST:
+        if not 0 <= each.line < _MAX_VALUE:
             yield f"position {at} is at line {each.line}"
 
 
@@ -51,8 +51,8 @@ def _of_depths(positions: Iterable[Position]) -> Iterator[str]:
     depths: list[int] = []
     for each in positions:
         depths.append(1 + (0 if each.parent is None else depths[each.parent]))
-    if max(depths, default=0) > DEEPEST_POSITION:
-        yield f"positions {max(depths)} deep, expected {DEEPEST_POSITION} at most"
+    if max(depths, default=0) > MAX_POSITION_DEPTH:
+        yield f"positions {max(depths)} deep, expected {MAX_POSITION_DEPTH} at most"
 
 
 def _of_thread(thread: ThreadPositions, positions: int) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _of_thread(thread: ThreadPositions, positions: int) -> Iterator[str]:
     indices, times = thread.indices, thread.times_ns
     if len(indices) and not -1 <= indices.min() <= indices.max() < positions:
         yield f"a position of {positions} that is not there"
-    if len(times) and not -_LARGEST < times.min() <= times.max() < _LARGEST:
+    if len(times) and not -_MAX_VALUE < times.min() <= times.max() < _MAX_VALUE:
         yield "a time that is none"
     if (times[1:] < times[:-1]).any():
         yield "times that go back"
@@ -80,4 +80,4 @@ def _of_clock(clock: Iterable[ClockMark], until_ns: int) -> Iterator[str]:
 
 
 def _is_time(time_ns: int) -> bool:
-    return -_LARGEST < time_ns < _LARGEST
+    return -_MAX_VALUE < time_ns < _MAX_VALUE

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[Any]
 """Whole numbers or flags, one a row."""
-_MOST_TIMES = 4
+_MAX_SPREAD = 4
 """Values that span so many times their number, or more, are sorted."""
 
 
-def ranks(column: Column) -> tuple[Ints, Ints]:
+def ranks(column: Column) -> tuple[_Ints, _Ints]:
     """Return the distinct values in order, and for each row which of them it has.
 
     Args:
@@ -27,17 +27,17 @@ def ranks(column: Column) -> tuple[Ints, Ints]:
     """
     if not len(column):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    least, most = int(column.min()), int(column.max())
-    if most - least >= _MOST_TIMES * len(column):
+    minimum, maximum = int(column.min()), int(column.max())
+    if maximum - minimum >= _MAX_SPREAD * len(column):
         distinct, own = np.unique(column, return_inverse=True)
         return distinct.astype(np.int64, copy=False), own.reshape(-1)
-    places = np.subtract(column, least, dtype=np.int64)
-    is_there = np.zeros(most - least + 1, np.bool_)
+    places = np.subtract(column, minimum, dtype=np.int64)
+    is_there = np.zeros(maximum - minimum + 1, np.bool_)
     is_there[places] = True
-    return np.flatnonzero(is_there) + least, (np.cumsum(is_there) - 1)[places]
+    return np.flatnonzero(is_there) + minimum, (np.cumsum(is_there) - 1)[places]
 
 
-def numbered(columns: Sequence[Column]) -> Ints:
+def numbered(columns: Sequence[Column]) -> _Ints:
     """Return a number for each row, the same for rows that are alike in all columns.
 
     Args:
@@ -46,14 +46,14 @@ def numbered(columns: Sequence[Column]) -> Ints:
     Returns:
         Numbers from 0 on, in the order of the first column, then of the next.
     """
-    numbers: Ints = np.zeros(len(columns[0]), np.int64)
+    numbers: _Ints = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         known, own = ranks(column)
         numbers = ranks(numbers * len(known) + own)[1]
     return numbers
 
 
-def first_rows(numbers: Ints) -> Ints:
+def first_rows(numbers: _Ints) -> _Ints:
     """Return the first row of each number.
 
     Args:
@@ -64,12 +64,12 @@ def first_rows(numbers: Ints) -> Ints:
     return firsts
 
 
-def sorted_distinct(values: Ints) -> Ints:
+def sorted_distinct(values: _Ints) -> _Ints:
     """Return the distinct values, in order.
 
     What is asked for them is in order already but for a few runs, which a stable sort merges; of
     so many that differ ``numpy.unique`` makes a hash table, which takes ten times as long.
     """
     values = np.sort(values, kind="stable")
-    found: Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
-    return found
+    result: _Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+    return result

@@ -31,7 +31,7 @@ class Gap:
     detail: str
 
 
-_NOBODY_SAID = Lineage()
+_NO_LINEAGE = Lineage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class FxNode:
 
     name: str
     target: str
-    lineage: Lineage = _NOBODY_SAID
+    lineage: Lineage = _NO_LINEAGE
     inputs: tuple[str, ...] = ()
     entry_name: str | None = None
     replaced: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ class GraphInstance:
         return self.record.is_inference
 
     @property
-    def doubts(self) -> frozenset[str]:
+    def gap_reasons(self) -> frozenset[str]:
         """The reasons of what capture could not record of it."""
         return frozenset(gap.reason for gap in self.record.gaps)
 

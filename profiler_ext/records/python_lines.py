@@ -21,7 +21,7 @@ _NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread
 Packed = tuple[bytes, ...]
 """Numbers, ``int64``, in parts that a file may hold."""
 
-DEEPEST_POSITION = 4_096
+MAX_POSITION_DEPTH = 4_096
 """So deep are positions at most; what lies deeper is one whose line is not known."""
 
 

@@ -25,7 +25,7 @@ def flat(record: object) -> Any:
     return _with_nodes(msgspec.to_builtins(record), _flat)
 
 
-def nested(told: Any, kind: type[Record]) -> Record:
+def nested(plain: Any, kind: type[Record]) -> Record:
     """Return the record of which plain objects tell.
 
     Args:
@@ -35,16 +35,16 @@ def nested(told: Any, kind: type[Record]) -> Record:
     Raises:
         msgspec.ValidationError: They tell of something else.
     """
-    return msgspec.convert(_with_nodes(told, _nested), known(kind))
+    return msgspec.convert(_with_nodes(plain, _nested), known(kind))
 
 
-def _with_nodes(told: Any, change: Callable[[Any], Any]) -> Any:
+def _with_nodes(plain: Any, change: Callable[[Any], Any]) -> Any:
     """Return the same with each node of it changed; what has another shape is left as it is."""
-    if not isinstance(told, dict):
-        return told
-    told = _with_evidence(told) if "line_evidence" in told else told
-    changed = dict(told)
-    for name, entry in told.items():
+    if not isinstance(plain, dict):
+        return plain
+    plain = _with_evidence(plain) if "line_evidence" in plain else plain
+    changed = dict(plain)
+    for name, entry in plain.items():
         if name == "nodes" and isinstance(entry, list | tuple):
             changed[name] = [change(node) for node in entry]
         elif name == "graphs" and isinstance(entry, list | tuple):

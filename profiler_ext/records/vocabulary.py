@@ -101,7 +101,7 @@ class Scope(Term, page="words.md", title="scope", columns=("launches.scope", "co
     IDLE = ("idle", "device idle", "is when the device ran nothing")
 
 
-class LedgerCategory(Term, page="words.md", title="category", columns=("coverage.category",)):
+class BreakdownCategory(Term, page="words.md", title="category", columns=("coverage.category",)):
     """What a row of the ledger was led to, where it is no gap."""
 
     LINE = ("line", "led to source lines", "is that of launches that are led to lines")

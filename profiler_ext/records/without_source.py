@@ -46,10 +46,10 @@ def _cleared(records: Records, kind: Any) -> Records:
     return cleared
 
 
-def _without_texts(told: Any) -> Any:
-    if isinstance(told, dict):
+def _without_texts(plain: Any) -> Any:
+    if isinstance(plain, dict):
         return {
             key: None if key == _TEXT_OF_A_LINE else _without_texts(each)
-            for key, each in told.items()
+            for key, each in plain.items()
         }
-    return [*map(_without_texts, told)] if isinstance(told, list | tuple) else told
+    return [*map(_without_texts, plain)] if isinstance(plain, list | tuple) else plain

@@ -10,14 +10,14 @@ _UNKNOWN_WORD = "Invalid enum value"
 """How msgspec begins to tell of a word that a vocabulary does not have."""
 
 
-def told_by_another(problem: str, told: object) -> str | None:
+def version_mismatch(problem: str, content: object) -> str | None:
     """Return why a whole record cannot be read, ``None`` unless another version wrote it.
 
     Args:
         problem: what of it does not fit, in msgspec's words or ours.
         told: the record in plain objects, as its file has it.
     """
-    writer = told.get(WRITER_KEY) if isinstance(told, dict) else None
+    writer = content.get(WRITER_KEY) if isinstance(content, dict) else None
     if isinstance(writer, str) and is_newer(writer):
         return (
             f"was written by a newer profiler-ext ({writer[:40]}; this one is {VERSION}: {problem})"

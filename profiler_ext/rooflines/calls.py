@@ -45,10 +45,10 @@ class Calls:
         Returns:
             The part of each launch; those of a call add up to its amount.
         """
-        whole = amount.filled(0)
+        call_amount = amount.filled(0)
         took_ns = np.maximum(self.total(duration_ns), 1)
-        parts = np.floor(whole * (duration_ns / took_ns)).astype(np.int64)
-        parts[self.last] += (whole - self.total(parts))[self.last]
+        parts = np.floor(call_amount * (duration_ns / took_ns)).astype(np.int64)
+        parts[self.last] += (call_amount - self.total(parts))[self.last]
         return np.ma.MaskedArray(parts, np.ma.getmaskarray(amount))
 
 
@@ -71,19 +71,19 @@ def calls_of(analysis: Analysis, is_library: Rows, is_eager: Rows) -> Calls:
     key = np.column_stack(same)[order]
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (key[1:] != key[:-1]).any(axis=1) | ~grouped[order][1:]
-    begins |= _comes_again(analysis, order, begins) & is_library[order]
+    begins |= _is_repeated(analysis, order, begins) & is_library[order]
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(begins) - 1
     return Calls(number, order[np.append(begins, True)[1:]])
 
 
-def _comes_again(analysis: Analysis, order: Ints, begins: Rows) -> Rows:
+def _is_repeated(analysis: Analysis, order: Ints, begins: Rows) -> Rows:
     """Whether a launch repeats the first of its run: the site is called again."""
     launches, events = analysis.launches, analysis.recording.trace.events
     first = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
     op = launches.op_event.filled(-1)
     called = np.where(op < 0, -1, np.append(events.name.codes, -1)[op])
     kernel = launches.name.codes
-    again = (op[order] != op[first]) & (called[order] == called[first])
-    repeated: Rows = again & (kernel[order] == kernel[first])
+    is_repeat = (op[order] != op[first]) & (called[order] == called[first])
+    repeated: Rows = is_repeat & (kernel[order] == kernel[first])
     return repeated

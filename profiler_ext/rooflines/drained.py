@@ -26,15 +26,15 @@ def drained(analysis: Analysis) -> Rows:
     launches = analysis.launches
     end_ns = launches.start_ns + launches.duration_ns
     enqueued_ns = _enqueued(analysis)
-    found = np.zeros(len(end_ns), np.bool_)
+    is_drained = np.zeros(len(end_ns), np.bool_)
     on_gpu = ~np.ma.getmaskarray(launches.stream)
     for device in np.unique(launches.device[on_gpu]):
         rows = np.flatnonzero(on_gpu & (launches.device == device))
         rows = rows[np.lexsort((rows, launches.start_ns[rows]))]
         until = np.maximum.accumulate(end_ns[rows])
         is_late = enqueued_ns[rows[1:]] > until[:-1]
-        found[rows[:-1][is_late & (end_ns[rows[:-1]] == until[:-1])]] = True
-    return found & ~_awaited(analysis.recording.trace.events, end_ns)
+        is_drained[rows[:-1][is_late & (end_ns[rows[:-1]] == until[:-1])]] = True
+    return is_drained & ~_awaited(analysis.recording.trace.events, end_ns)
 
 
 def _enqueued(analysis: Analysis) -> Ints:
@@ -46,11 +46,11 @@ def _enqueued(analysis: Analysis) -> Ints:
     number, first, count = np.unique(
         events.correlation.data[rows], return_index=True, return_counts=True
     )
-    wanted = analysis.launches.correlation
+    correlations = analysis.launches.correlation
     if not len(number):
-        return np.zeros(len(wanted), np.int64)
-    at = np.minimum(np.searchsorted(number, wanted.data), len(number) - 1)
-    known = (number[at] == wanted.data) & (count[at] == 1) & ~np.ma.getmaskarray(wanted)
+        return np.zeros(len(correlations), np.int64)
+    at = np.minimum(np.searchsorted(number, correlations.data), len(number) - 1)
+    known = (number[at] == correlations.data) & (count[at] == 1) & ~np.ma.getmaskarray(correlations)
     return np.where(known, events.start_ns[rows[first[at]]], 0)
 
 

@@ -21,7 +21,7 @@ from profiler_ext.rooflines.units import Units, units_of
 from profiler_ext.rooflines.words import UnitEvidence
 from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, has_fixed_sizes, nodes_of, work_of_site
 
-_MOST = 2**60
+_MAX_AMOUNT = 2**60
 """What a file says of more bytes or operations than this is not true."""
 
 
@@ -34,7 +34,7 @@ class Estimates:
         bytes: what the call loads and stores; masked where that is not known.
         flops: its floating-point operations; masked where that is not known.
         is_product: its operations are those of products, convolutions or attention.
-        is_whole: nothing else is known to take it time.
+        is_complete: nothing else is known to take it time.
         units: the unit that each launch used.
     """
 
@@ -42,7 +42,7 @@ class Estimates:
     bytes: MaskedInts
     flops: MaskedInts
     is_product: Rows
-    is_whole: Rows
+    is_complete: Rows
     units: Units
 
 
@@ -72,7 +72,7 @@ def estimate(analysis: Analysis) -> Estimates:
         flops=_numbers([work.flops for work in works])[of_launch],
         # What a kernel's name tells of is a product, though its call site may not be known.
         is_product=is_product | units.evidence.where(UnitEvidence.KERNEL_NAME),
-        is_whole=_flags([work.is_whole for work in works])[of_launch] | copied,
+        is_complete=_flags([work.is_complete for work in works])[of_launch] | copied,
         units=units,
     )
 
@@ -107,13 +107,13 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
     trace, op_event = analysis.recording.trace, analysis.launches.op_event
     rows = np.flatnonzero(is_eager & ~np.ma.getmaskarray(op_event))
     ops, inverse = ranks(op_event.data[rows])
-    told = inputs_of(trace.raw, trace.events.position[ops])
-    names, many = trace.events.name, len(told.distinct)
-    pairs, of_op = ranks(names.codes[ops].astype(np.int64) * many + told.codes)
+    inputs_of_ops = inputs_of(trace.raw, trace.events.position[ops])
+    names, many = trace.events.name, len(inputs_of_ops.distinct)
+    pairs, of_op = ranks(names.codes[ops].astype(np.int64) * many + inputs_of_ops.codes)
     numbers: dict[Work, int] = {NOTHING_KNOWN: 0}
     number_of_pair = np.zeros(len(pairs), np.int64)
     for at, (name, inputs) in enumerate(divmod(pair, many) for pair in pairs.tolist()):
-        work = work_of_op(names.strings[name], told.distinct[inputs])
+        work = work_of_op(names.strings[name], inputs_of_ops.distinct[inputs])
         if work not in numbers:
             numbers[work] = len(works)
             works.append(work)
@@ -138,7 +138,7 @@ def _copied_bytes(analysis: Analysis, copied: Rows) -> MaskedInts:
 
 
 def _numbers(values: Sequence[int | None]) -> MaskedInts:
-    known = [value is not None and value <= _MOST for value in values]
+    known = [value is not None and value <= _MAX_AMOUNT for value in values]
     filled = [value if good and value else 0 for value, good in zip(values, known, strict=True)]
     return np.ma.MaskedArray(np.array(filled, np.int64), ~np.array(known, np.bool_))
 

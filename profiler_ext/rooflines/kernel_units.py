@@ -72,7 +72,7 @@ _HELPER = re.compile(r"splitKreduce|ReduceSplitK|convert_dq|dot_do_o|nchwToNhwc|
 
 
 @lru_cache(maxsize=1 << 16)
-def unit_named(kernel: str) -> Unit | None:
+def unit_of_kernel(kernel: str) -> Unit | None:
     """Return the unit that a kernel's name tells, ``None`` where it tells none.
 
     Args:
@@ -90,19 +90,19 @@ def unit_named(kernel: str) -> Unit | None:
 
 
 def _nvjet(kernel: str) -> Unit | None:
-    found = _NVJET.search(kernel)
-    if found is None:
+    match = _NVJET.search(kernel)
+    if match is None:
         return None
-    letters = found["letters"]
+    letters = match["letters"]
     factors = {_NVJET_LETTERS.get(each) for each in letters[: 2 if len(letters) == 5 else 1]}
     return factors.pop() if len(factors) == 1 else None
 
 
 def _xmma(kernel: str) -> Unit | None:
-    found = _XMMA.search(kernel)
-    if found is None:
+    match = _XMMA.search(kernel)
+    if match is None:
         return None
-    types = set(_XMMA_TYPE.findall(found["types"]))
+    types = set(_XMMA_TYPE.findall(match["types"]))
     if "_ffma_" in kernel:
         return Unit.FP32 if types == {"f32"} else None
     narrow = {_FORMATS[each] for each in types if each in _FORMATS}
@@ -110,42 +110,42 @@ def _xmma(kernel: str) -> Unit | None:
 
 
 def _simt(kernel: str) -> Unit | None:
-    found = _SIMT.search(kernel)
-    if found is None:
+    match = _SIMT.search(kernel)
+    if match is None:
         return None
-    letter = next(filter(None, found.groups()))
+    letter = next(filter(None, match.groups()))
     return Unit.FP64 if letter == "d" else Unit.FP32
 
 
 def _cutlass_3(kernel: str) -> Unit | None:
-    found = _CUTLASS_3.search(kernel)
-    if found is None:
+    match = _CUTLASS_3.search(kernel)
+    if match is None:
         return None
-    if found["cores"] == "simt":
-        return Unit.FP32 if found["factor"] == "f32" else None
-    return _FORMATS.get(found["fast"] or found["factor"])
+    if match["cores"] == "simt":
+        return Unit.FP32 if match["factor"] == "f32" else None
+    return _FORMATS.get(match["fast"] or match["factor"])
 
 
 def _mma(kernel: str) -> Unit | None:
-    found = _MMA.search(kernel)
-    if found is None:
+    match = _MMA.search(kernel)
+    if match is None:
         return None
-    if found["letter"] == "d":
+    if match["letter"] == "d":
         return Unit.FP64_TENSOR
-    told = found["fast"] or next(iter(_MMA_FORMAT.findall(found["after"])), None)
-    told = told or next(iter(_MMA_FORMAT.findall(found["before"].rstrip("_"))), None)
-    if told is not None:
-        return _FORMATS[told]
-    if found["letter"] == "h":
+    type_name = match["fast"] or next(iter(_MMA_FORMAT.findall(match["after"])), None)
+    type_name = type_name or next(iter(_MMA_FORMAT.findall(match["before"].rstrip("_"))), None)
+    if type_name is not None:
+        return _FORMATS[type_name]
+    if match["letter"] == "h":
         return Unit.FP16_TENSOR
     # cuBLAS says s1688gemm, and no more, of float32 factors; Turing's 1688 has float16 factors.
-    is_tf32 = found["letter"] == "s" and found["shape"] == "1688" and "turing" not in kernel
+    is_tf32 = match["letter"] == "s" and match["shape"] == "1688" and "turing" not in kernel
     return Unit.TF32_TENSOR if is_tf32 else None
 
 
 def _attention(kernel: str) -> Unit | None:
-    if (found := _FMHA.search(kernel)) is not None:
-        return _FORMATS[found["type"]]
+    if (match := _FMHA.search(kernel)) is not None:
+        return _FORMATS[match["type"]]
     return _spelled(kernel) if _FLASH.search(kernel) else None
 
 

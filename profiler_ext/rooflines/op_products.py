@@ -52,8 +52,8 @@ def product_of(op: str, inputs: Inputs) -> Product | None:
 
 def _matrix(a: Sizes, b: Sizes) -> Product:
     *batch, m, k = a
-    *others, wanted, n = b
-    if k != wanted or batch != others or len(batch) > 1:
+    *others, inner, n = b
+    if k != inner or batch != others or len(batch) > 1:
         raise ValueError
     return Product(2 * math.prod(batch) * m * n * k, ((*batch, m, n),))
 
@@ -67,8 +67,8 @@ def _added(inputs: Inputs) -> Product:
 
 
 def _scaled(inputs: Inputs) -> Product:
-    whole = _product(inputs)
-    return Product(whole.flops, whole.outputs, is_narrowed=True)
+    product = _product(inputs)
+    return Product(product.flops, product.outputs, is_narrowed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class _Convolution:
         dimensions = range(len(image) - 2)
         spatial = tuple(self._size(at, image[2 + at], weight[2 + at]) for at in dimensions)
         channels = weight[1] * self.groups if self.transposed else weight[0]
-        over = image[2:] if self.transposed else spatial
-        flops = 2 * math.prod(over) * math.prod(weight) * image[0]
+        output_size = image[2:] if self.transposed else spatial
+        flops = 2 * math.prod(output_size) * math.prod(weight) * image[0]
         return Product(flops, ((image[0], channels, *spatial),))
 
     def _size(self, at: int, size: int, kernel: int) -> int:
@@ -101,38 +101,38 @@ class _Convolution:
         return (size + 2 * padding - reach - 1) // stride + 1
 
 
-def _whole(given: OpInput) -> Sizes:
-    if not isinstance(given.value, tuple):
+def _int_tuple(operand: OpInput) -> Sizes:
+    if not isinstance(operand.value, tuple):
         raise TypeError
-    return given.value
+    return operand.value
 
 
 def _convolution(inputs: Inputs) -> Product:
-    stride, padding, dilation = map(_whole, inputs[3:6])
+    stride, padding, dilation = map(_int_tuple, inputs[3:6])
     transposed, groups = inputs[6].value, inputs[8].value
     if not isinstance(groups, int):
         raise TypeError
-    layout = _Convolution(stride, padding, dilation, bool(transposed), _whole(inputs[7]), groups)
+    layout = _Convolution(stride, padding, dilation, bool(transposed), _int_tuple(inputs[7]), groups)
     return layout.forward(inputs[0].sizes, inputs[1].sizes)
 
 
 def _cudnn_convolution(inputs: Inputs) -> Product:
-    padding, stride, dilation = map(_whole, inputs[2:5])
+    padding, stride, dilation = map(_int_tuple, inputs[2:5])
     layout = _Convolution(stride, padding, dilation)
     return layout.forward(inputs[0].sizes, inputs[1].sizes)
 
 
 def _depthwise_convolution(inputs: Inputs) -> Product:
-    stride, padding, dilation = map(_whole, inputs[4:7])
+    stride, padding, dilation = map(_int_tuple, inputs[4:7])
     layout = _Convolution(stride, padding, dilation)
     return layout.forward(inputs[0].sizes, inputs[1].sizes)
 
 
 def _convolution_backward(inputs: Inputs) -> Product:
-    gradient, image, weight = (given.sizes for given in inputs[:3])
-    of_image, of_weight, of_bias = _whole(inputs[10])
-    over = image if inputs[7].value else gradient
-    once = 2 * math.prod(over[2:]) * math.prod(weight) * gradient[0]
+    gradient, image, weight = (operand.sizes for operand in inputs[:3])
+    of_image, of_weight, of_bias = _int_tuple(inputs[10])
+    output_size = image if inputs[7].value else gradient
+    once = 2 * math.prod(output_size[2:]) * math.prod(weight) * gradient[0]
     results = (image,) * bool(of_image) + (weight,) * bool(of_weight)
     return Product(once * len(results), (*results, *((gradient[1],),) * bool(of_bias)))
 
@@ -168,8 +168,8 @@ class _Attention:
     def _sizes(self, inputs: Inputs) -> list[Sizes]:
         if self.lengths is not None and inputs[self.lengths].dtype is not None:
             raise ValueError
-        given = (each.sizes for each in inputs[self.query : self.query + 3])
-        return [_heads_first(sizes) if self.rows_first else sizes for sizes in given]
+        operand = (each.sizes for each in inputs[self.query : self.query + 3])
+        return [_heads_first(sizes) if self.rows_first else sizes for sizes in operand]
 
     def _pairs(self, inputs: Inputs, query: Sizes, key: Sizes, value: Sizes) -> int:
         """Return how many products of a row and a column it makes."""

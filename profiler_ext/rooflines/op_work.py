@@ -28,7 +28,7 @@ _POINTWISE = frozenset(
         *("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
     }
 )
-_TRUTHS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and"})
+_BOOLEAN_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and"})
 _WRITES_ONLY = frozenset({"fill_", "zero_"})
 
 
@@ -47,21 +47,21 @@ def work_of_op(name: str, inputs: Inputs | None) -> Work:
     if namespace != "aten":
         return NOTHING_KNOWN
     if op in PRODUCTS:
-        return Work(is_product=True) if inputs is None else _product(op, inputs)
+        return Work(is_product=True) if inputs is None else _product_work(op, inputs)
     return NOTHING_KNOWN if inputs is None else _streaming(op, inputs)
 
 
-def _product(op: str, inputs: Inputs) -> Work:
-    found, tensors = product_of(op, inputs), _tensors(inputs)
-    if found is None or not tensors:
+def _product_work(op: str, inputs: Inputs) -> Work:
+    product, tensors = product_of(op, inputs), _tensors(inputs)
+    if product is None or not tensors:
         return Work(is_product=True)
     dtype = tensors[1 if "add" in op else 0].dtype
     moved = None
-    if not found.is_narrowed:
-        moved = _moved(tensors) + _stored(found.outputs, dtype)
+    if not product.is_narrowed:
+        moved = _moved(tensors) + _stored(product.outputs, dtype)
     unit = unit_of_operands(dtype)
     evidence = None if unit is None else UnitEvidence.OPERANDS
-    return Work(moved, found.flops, True, True, unit, evidence)
+    return Work(moved, product.flops, True, True, unit, evidence)
 
 
 def _streaming(op: str, inputs: Inputs) -> Work:
@@ -71,24 +71,24 @@ def _streaming(op: str, inputs: Inputs) -> Work:
     if not tensors:
         return NOTHING_KNOWN
     if op in _WRITES_ONLY:
-        return Work(_moved(tensors[:1]), is_whole=True)
+        return Work(_moved(tensors[:1]), is_complete=True)
     if op == "copy_":
-        return Work(_moved(tensors[:2]), is_whole=True)
-    if plain not in _POINTWISE | _TRUTHS:
+        return Work(_moved(tensors[:2]), is_complete=True)
+    if plain not in _POINTWISE | _BOOLEAN_OPS:
         return NOTHING_KNOWN
     target = tensors[0].sizes if in_place else _broadcast(tensors)
     if target is None:
         return NOTHING_KNOWN
     dtype = tensors[0].dtype if in_place else _result(plain, tensors)
-    return Work(_moved(tensors) + _stored((target,), dtype), is_whole=True)
+    return Work(_moved(tensors) + _stored((target,), dtype), is_complete=True)
 
 
 def _tensors(inputs: Inputs) -> list[OpInput]:
-    return [given for given in inputs if given.dtype is not None]
+    return [operand for operand in inputs if operand.dtype is not None]
 
 
 def _moved(tensors: Iterable[OpInput]) -> int:
-    return sum(given.elements * _BYTES[given.dtype or ""] for given in tensors)
+    return sum(operand.elements * _BYTES[operand.dtype or ""] for operand in tensors)
 
 
 def _stored(outputs: Iterable[Sizes], dtype: str | None) -> int:
@@ -97,19 +97,19 @@ def _stored(outputs: Iterable[Sizes], dtype: str | None) -> int:
 
 def _result(op: str, tensors: list[OpInput]) -> str | None:
     """Return the widest dtype, floats before integers, as torch promotes them."""
-    if op in _TRUTHS:
+    if op in _BOOLEAN_OPS:
         return "bool"
     values = tensors[1:] if op == "where" and len(tensors) > 1 else tensors
-    sized = [given for given in values if given.sizes] or values
-    dtypes = {given.dtype for given in sized if given.dtype}
+    sized = [operand for operand in values if operand.sizes] or values
+    dtypes = {operand.dtype for operand in sized if operand.dtype}
     if {"float16", "bfloat16"} <= dtypes:
         return "float32"
     return max(sorted(dtypes), key=lambda dtype: (dtype.startswith(("f", "bf")), _BYTES[dtype]))
 
 
 def _broadcast(tensors: list[OpInput]) -> Sizes | None:
-    longest = max(len(given.sizes) for given in tensors)
-    padded = [(1,) * (longest - len(given.sizes)) + given.sizes for given in tensors]
+    longest = max(len(operand.sizes) for operand in tensors)
+    padded = [(1,) * (longest - len(operand.sizes)) + operand.sizes for operand in tensors]
     columns = [set(column) - {1} for column in zip(*padded, strict=True)]
     if any(len(column) > 1 for column in columns):
         return None

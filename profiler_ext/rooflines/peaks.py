@@ -50,13 +50,13 @@ def peak_of(device: str, peaks: Mapping[str, Peak] = PEAKS) -> Peak | None:
         The first entry all of whose words stand in the name, ``None`` if there is none. A slice
         of a device (MIG) is none, unless an entry names it.
     """
-    words = _words(device)
-    return next((peak for name, peak in peaks.items() if _names(_words(name), words)), None)
+    words = _name_words(device)
+    return next((peak for name, peak in peaks.items() if _names(_name_words(name), words)), None)
 
 
 def _names(entry: frozenset[str], device: frozenset[str]) -> bool:
     return entry <= device and not (device - entry) & _OTHERS
 
 
-def _words(name: str) -> frozenset[str]:
+def _name_words(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+", name.lower()))

@@ -26,10 +26,10 @@ from profiler_ext.rooflines.words import Bound
 
 MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 # A cache serves up to about twice the memory's bandwidth; beyond this the estimate is wrong.
-MOST_OF_PEAK = 2
-REACHABLE = 0.8
+MAX_PEAK_FRACTION = 2
+REACHABLE_FRACTION = 0.8
 LATENCY_NS = 5_000
-SHORT = 4
+SHORT_FACTOR = 4
 _BOUNDS = ("", *Bound)
 
 
@@ -54,7 +54,7 @@ class Rooflines:
         roofline_ns: what it takes at its roofline, masked where that is not known.
         bound: a ``Bound``.
         could_save_ns: how much sooner it could be over; masked where the roofline is not known.
-        refused: the estimate is not credible: it was more than ``MOST_OF_PEAK`` times a peak.
+        refused: the estimate is not credible: it was more than ``MAX_PEAK_FRACTION`` times a peak.
     """
 
     bytes: MaskedInts
@@ -97,62 +97,62 @@ def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Roofline
 
 
 def _rooflines(analysis: Analysis, peaks: Mapping[str, Peak]) -> Rooflines:
-    found, duration_ns = estimate(analysis), analysis.launches.duration_ns
-    took_ns = found.calls.total(duration_ns)
-    rates = _per(found.bytes, took_ns), _per(found.flops, took_ns * 1000)
-    best = _peak_columns(analysis, found, peaks)
+    estimated, duration_ns = estimate(analysis), analysis.launches.duration_ns
+    took_ns = estimated.calls.total(duration_ns)
+    rates = _per(estimated.bytes, took_ns), _per(estimated.flops, took_ns * 1000)
+    best = _peak_columns(analysis, estimated, peaks)
     fractions = [_per(rate, peak) for rate, peak in zip(rates, best, strict=True)]
-    refused = np.logical_or(*(np.ma.filled(f > MOST_OF_PEAK, False) for f in fractions))
-    whole = _roofline(found, fractions, took_ns, refused)
-    is_short, is_drained = _is_short(found, whole, took_ns), drained(analysis)
-    could_save = found.calls.share(_saved(found, whole, took_ns), duration_ns)
-    could_save[(is_short | is_drained) & ~np.ma.getmaskarray(whole)] = 0
+    refused = np.logical_or(*(np.ma.filled(f > MAX_PEAK_FRACTION, False) for f in fractions))
+    call_roofline_ns = _roofline(estimated, fractions, took_ns, refused)
+    is_short, is_drained = _is_short(estimated, call_roofline_ns, took_ns), drained(analysis)
+    could_save = estimated.calls.share(_saved(estimated, call_roofline_ns, took_ns), duration_ns)
+    could_save[(is_short | is_drained) & ~np.ma.getmaskarray(call_roofline_ns)] = 0
     return Rooflines(
-        bytes=_without(found.calls.share(found.bytes, duration_ns), refused),
-        flops=_without(found.calls.share(found.flops, duration_ns), refused),
-        is_product=found.is_product,
-        unit=found.units.unit,
-        unit_evidence=found.units.evidence,
+        bytes=_without(estimated.calls.share(estimated.bytes, duration_ns), refused),
+        flops=_without(estimated.calls.share(estimated.flops, duration_ns), refused),
+        is_product=estimated.is_product,
+        unit=estimated.units.unit,
+        unit_evidence=estimated.units.evidence,
         gb_per_s=_without(rates[0], refused),
         tflop_per_s=_without(rates[1], refused),
-        attainable_tflop_per_s=_per(found.flops, whole * 1000),
+        attainable_tflop_per_s=_per(estimated.flops, call_roofline_ns * 1000),
         bandwidth_fraction=_without(fractions[0], refused),
         arithmetic_fraction=_without(fractions[1], refused),
-        roofline_ns=found.calls.share(whole, duration_ns),
-        bound=_bound(whole, fractions, is_short, is_drained),
+        roofline_ns=estimated.calls.share(call_roofline_ns, duration_ns),
+        bound=_bound(call_roofline_ns, fractions, is_short, is_drained),
         could_save_ns=could_save,
         refused=refused,
     )
 
 
 def _roofline(
-    found: Estimates, fractions: list[MaskedFloats], took_ns: Ints, refused: Rows
+    estimated: Estimates, fractions: list[MaskedFloats], took_ns: Ints, refused: Rows
 ) -> MaskedInts:
     """Return what each launch's call takes at its roofline."""
     memory, arithmetic = fractions
-    unknown = np.ma.getmaskarray(memory) | ~found.is_whole | refused
-    unknown |= found.is_product & np.ma.getmaskarray(arithmetic)
+    unknown = np.ma.getmaskarray(memory) | ~estimated.is_complete | refused
+    unknown |= estimated.is_product & np.ma.getmaskarray(arithmetic)
     part = np.maximum(memory.filled(0), arithmetic.filled(0))
-    whole = np.ceil(part * took_ns).astype(np.int64)
-    return np.ma.MaskedArray(whole, unknown | (whole == 0))
+    call_roofline_ns = np.ceil(part * took_ns).astype(np.int64)
+    return np.ma.MaskedArray(call_roofline_ns, unknown | (call_roofline_ns == 0))
 
 
-def _saved(found: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> MaskedInts:
-    reachable = np.ceil(roofline_ns.data / REACHABLE).astype(np.int64)
-    could_take_ns = np.maximum(_latency_ns(found), reachable)
+def _saved(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> MaskedInts:
+    reachable = np.ceil(roofline_ns.data / REACHABLE_FRACTION).astype(np.int64)
+    could_take_ns = np.maximum(_latency_ns(estimated), reachable)
     saved = np.maximum(took_ns - could_take_ns, 0)
     return np.ma.MaskedArray(saved, np.ma.getmaskarray(roofline_ns))
 
 
-def _is_short(found: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Rows:
+def _is_short(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Rows:
     """Whether the fixed cost of its launches is most of what each call could take, and took."""
-    latency_ns = _latency_ns(found)
-    is_short: Rows = (roofline_ns.data < REACHABLE * latency_ns) & (took_ns < SHORT * latency_ns)
+    latency_ns = _latency_ns(estimated)
+    is_short: Rows = (roofline_ns.data < REACHABLE_FRACTION * latency_ns) & (took_ns < SHORT_FACTOR * latency_ns)
     return is_short
 
 
-def _latency_ns(found: Estimates) -> Ints:
-    return LATENCY_NS * found.calls.total(np.ones(len(found.bytes), np.int64))
+def _latency_ns(estimated: Estimates) -> Ints:
+    return LATENCY_NS * estimated.calls.total(np.ones(len(estimated.bytes), np.int64))
 
 
 def _bound(
@@ -171,7 +171,7 @@ def _code(bound: Bound) -> int:
 
 
 def _peak_columns(
-    analysis: Analysis, found: Estimates, peaks: Mapping[str, Peak]
+    analysis: Analysis, estimated: Estimates, peaks: Mapping[str, Peak]
 ) -> tuple[MaskedFloats, MaskedFloats]:
     """Return the peak bandwidth of each launch's device, and the peak of the unit that it used."""
     named = {device.id: device.name for device in analysis.recording.trace.devices}
@@ -179,7 +179,7 @@ def _peak_columns(
     # The trace of a CPU's launches may name GPUs too; those are not what ran them.
     on_gpu = ~np.ma.getmaskarray(analysis.launches.stream)
     bandwidth, arithmetic = np.zeros(len(on_gpu)), np.zeros(len(on_gpu))
-    unit = found.units.unit
+    unit = estimated.units.unit
     for number, peak in known.items():
         there = on_gpu & (analysis.launches.device == number)
         bandwidth[there] = peak.gb_per_s

@@ -18,7 +18,7 @@ from profiler_ext.rooflines.calls import Rows
 from profiler_ext.rooflines.rooflines import MaskedFloats, Rooflines
 
 Floats = npt.NDArray[np.float64]
-_PARTS = 2
+_MIN_BOUND_SHARE = 2
 """One of so many parts of a row's time at least has a roofline, or the row has no bound."""
 
 
@@ -68,9 +68,9 @@ def of_shares(analysis: Analysis, amount: MaskedInts) -> MaskedInts:
     part = shares.duration_ns / np.maximum(duration_ns[launch], 1)
     parts = np.floor(amount.data[launch] * part).astype(np.int64)
     firsts = np.flatnonzero(np.append(True, launch[1:] != launch[:-1])[: len(launch)])
-    given = np.add.reduceat(parts, firsts) if len(firsts) else parts
+    split_sum = np.add.reduceat(parts, firsts) if len(firsts) else parts
     lasts = np.append(firsts[1:], len(launch))[: len(firsts)] - 1
-    parts[lasts] += amount.data[launch[lasts]] - given
+    parts[lasts] += amount.data[launch[lasts]] - split_sum
     return np.ma.MaskedArray(parts, np.ma.getmaskarray(amount)[launch])
 
 
@@ -83,13 +83,13 @@ class _Parts(NamedTuple):
     could_save_ns: MaskedInts
 
 
-def _parts_of(analysis: Analysis, found: Rooflines) -> _Parts:
+def _parts_of(analysis: Analysis, launch_rooflines: Rooflines) -> _Parts:
     def split() -> tuple[Rooflines, _Parts]:
-        amounts = (found.bytes, found.flops, found.roofline_ns, found.could_save_ns)
-        return found, _Parts(*(of_shares(analysis, amount) for amount in amounts))
+        amounts = (launch_rooflines.bytes, launch_rooflines.flops, launch_rooflines.roofline_ns, launch_rooflines.could_save_ns)
+        return launch_rooflines, _Parts(*(of_shares(analysis, amount) for amount in amounts))
 
     # What is kept with its rooflines has them to itself: no others get their number.
-    return analysis.derived.once(("parts of rooflines", id(found)), split)[1]
+    return analysis.derived.once(("parts of rooflines", id(launch_rooflines)), split)[1]
 
 
 class PartSums(NamedTuple):
@@ -106,7 +106,7 @@ class PartSums(NamedTuple):
         units: what speaks for each unit.
     """
 
-    found: Rooflines
+    launch_rooflines: Rooflines
     took_ns: Ints
     amounts: Ints
     known_ns: Ints
@@ -123,7 +123,7 @@ class PartSums(NamedTuple):
         """
         some = np.flatnonzero(key >= 0)
         sums = (self.took_ns, self.amounts, self.known_ns, self.known, self.bounds, self.units)
-        return PartSums(self.found, *(_added(each[some], key[some], rows) for each in sums))
+        return PartSums(self.launch_rooflines, *(_added(each[some], key[some], rows) for each in sums))
 
     def told(self) -> RooflineSums:
         """Return what the sums say of rooflines."""
@@ -135,22 +135,22 @@ class PartSums(NamedTuple):
             np.ma.MaskedArray(*each) for each in zip(self.known_ns.T, nothing, strict=True)
         )
         # What is known of a sliver says nothing of the row.
-        is_told = _PARTS * bounded_ns.filled(0) >= self.took_ns
+        has_bound = _MIN_BOUND_SHARE * bounded_ns.filled(0) >= self.took_ns
         return RooflineSums(
             bytes=moved,
             flops=computed,
             gb_per_s=_ratio(moved, moving_ns),
             tflop_per_s=_ratio(computed, computing_ns * 1000),
             attainable_tflop_per_s=_ratio(bounded_flops, at_roofline * 1000),
-            peak_fraction=_ratio(roofline, np.ma.masked_where(~is_told, bounded_ns)),
+            peak_fraction=_ratio(roofline, np.ma.masked_where(~has_bound, bounded_ns)),
             roofline_ns=roofline,
             could_save_ns=saved,
-            bound=_told(_most(self.bounds, self.found.bound.strings), is_told),
-            unit=_most(self.units, self.found.unit.strings),
+            bound=_masked_words(_most(self.bounds, self.launch_rooflines.bound.strings), has_bound),
+            unit=_most(self.units, self.launch_rooflines.unit.strings),
         )
 
 
-def part_sums(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: int) -> PartSums:
+def part_sums(analysis: Analysis, launch_rooflines: Rooflines, share: Ints, key: Ints, rows: int) -> PartSums:
     """Return the sums of some parts of launches.
 
     Args:
@@ -163,7 +163,7 @@ def part_sums(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows
     Returns:
         The sums, one row for each key.
     """
-    parts = _parts_of(analysis, found)
+    parts = _parts_of(analysis, launch_rooflines)
     is_unknown = parts.flops.mask | parts.roofline_ns.mask
     both = (np.ma.MaskedArray(each.data, is_unknown) for each in (parts.flops, parts.roofline_ns))
     took_ns = analysis.shares.duration_ns[share]
@@ -173,13 +173,13 @@ def part_sums(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows
     weigh = partial(_weighed, analysis, share, key, rows)
     duration_ns = analysis.launches.duration_ns
     return PartSums(
-        found,
+        launch_rooflines,
         _added(took_ns, key, rows),
         sums,
         known_ns,
         known,
-        weigh(found.bound, duration_ns),
-        weigh(found.unit, _weight(found, duration_ns)),
+        weigh(launch_rooflines.bound, duration_ns),
+        weigh(launch_rooflines.unit, _weight(launch_rooflines, duration_ns)),
     )
 
 
@@ -217,14 +217,14 @@ def _added(values: npt.NDArray[Any], key: Ints, rows: int) -> npt.NDArray[Any]:
     return total
 
 
-def _told(words: Interned, is_told: Rows) -> Interned:
+def _masked_words(words: Interned, has_bound: Rows) -> Interned:
     nothing = words.strings.index("")
-    return Interned(np.where(is_told, words.codes, nothing).astype(np.int32), words.strings)
+    return Interned(np.where(has_bound, words.codes, nothing).astype(np.int32), words.strings)
 
 
-def _weight(found: Rooflines, duration_ns: Ints) -> Ints:
+def _weight(launch_rooflines: Rooflines, duration_ns: Ints) -> Ints:
     """Weigh units by operations; those whose operations are not known, by time, come after."""
-    return np.where(found.flops.mask, np.minimum(duration_ns, 1), found.flops.data + 2)
+    return np.where(launch_rooflines.flops.mask, np.minimum(duration_ns, 1), launch_rooflines.flops.data + 2)
 
 
 def _ratio(amount: MaskedInts, by: MaskedInts) -> MaskedFloats:

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.records import Interned, Ints, Launches, LaunchKind
 from profiler_ext.rooflines.calls import Calls
-from profiler_ext.rooflines.kernel_units import unit_named
+from profiler_ext.rooflines.kernel_units import unit_of_kernel
 from profiler_ext.rooflines.words import Unit, UnitEvidence
 from profiler_ext.rooflines.work import Work
 
@@ -45,9 +45,9 @@ def units_of(launches: Launches, calls: Calls, works: Sequence[Work], of_launch:
     """
     own = _named(launches)
     called, is_split = _of_call(own, calls)
-    told = np.array([_NONE if w.unit is None else _UNITS.index(w.unit) for w in works], np.int64)
+    by_operands = np.array([_NONE if w.unit is None else _UNITS.index(w.unit) for w in works], np.int64)
     why = np.array([0 if w.evidence is None else _EVIDENCE.index(w.evidence) for w in works])
-    unit = np.where(called != _NONE, called, told[of_launch])
+    unit = np.where(called != _NONE, called, by_operands[of_launch])
     by_name = np.where(
         own != _NONE,
         _EVIDENCE.index(UnitEvidence.KERNEL_NAME),
@@ -67,8 +67,8 @@ def _interned(codes: Ints, strings: tuple[str, ...]) -> Interned:
 
 def _named(launches: Launches) -> Ints:
     names = launches.name
-    found = [unit_named(text) for text in names.strings]
-    of_name = np.array([_NONE if u is None else _UNITS.index(u) for u in found], np.int64)
+    named_units = [unit_of_kernel(text) for text in names.strings]
+    of_name = np.array([_NONE if u is None else _UNITS.index(u) for u in named_units], np.int64)
     by_name = of_name[names.codes] if len(of_name) else np.full(len(names), _NONE)
     return np.where(launches.kind.where(*_NAMED), by_name, _NONE)
 

@@ -139,20 +139,20 @@ class _Products:
 
 
 def _products(analysis: Analysis, peaks: Mapping[str, Peak]) -> _Products:
-    found, launches, shares = rooflines(analysis, peaks), analysis.launches, analysis.shares
+    launch_rooflines, launches, shares = rooflines(analysis, peaks), analysis.launches, analysis.shares
     in_step = ~np.ma.getmaskarray(launches.step)
     of_place = np.array([place.phase in _MODEL for place in analysis.places], np.bool_)
-    of_launch = in_step & found.is_product
+    of_launch = in_step & launch_rooflines.is_product
     rows = np.flatnonzero(of_launch[shares.launch] & of_place[shares.place])
     launch = shares.launch[rows]
     return _Products(
         step=launches.step.data[launch],
         device=launches.device[launch],
-        unit=found.unit.codes[launch],
-        flops=of_shares(analysis, found.flops)[rows],
+        unit=launch_rooflines.unit.codes[launch],
+        flops=of_shares(analysis, launch_rooflines.flops)[rows],
         duration_ns=shares.duration_ns[rows],
-        peak=_peaks(analysis, found, peaks)[launch],
-        units=found.unit.strings,
+        peak=_peaks(analysis, launch_rooflines, peaks)[launch],
+        units=launch_rooflines.unit.strings,
     )
 
 
@@ -175,15 +175,15 @@ def _utilisation(products: _Products, walls_ns: Sequence[int]) -> Utilisation | 
     )
 
 
-def _peaks(analysis: Analysis, found: Rooflines, peaks: Mapping[str, Peak]) -> Floats:
+def _peaks(analysis: Analysis, launch_rooflines: Rooflines, peaks: Mapping[str, Peak]) -> Floats:
     """Return the peak of each launch's unit in TFLOP/s, 0 where there is none."""
     column = np.zeros(len(analysis.launches))
     for device in analysis.recording.trace.devices:
         peak = peak_of(device.name, peaks)
         if peak is not None:
             there = analysis.launches.device == device.id
-            of_unit = np.array([peak.of(text) or 0.0 for text in found.unit.strings])
-            column[there] = of_unit[found.unit.codes[there]]
+            of_unit = np.array([peak.of(text) or 0.0 for text in launch_rooflines.unit.strings])
+            column[there] = of_unit[launch_rooflines.unit.codes[there]]
     return column
 
 

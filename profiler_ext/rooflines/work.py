@@ -57,7 +57,7 @@ class Work:
         bytes: what it loads and stores, each once; ``None`` where that is not known.
         flops: floating-point operations; ``None`` where that is not known.
         is_product: the operations are those of matrix products, convolutions or attention.
-        is_whole: nothing else is known to take it time, so that it has a roofline.
+        is_complete: nothing else is known to take it time, so that it has a roofline.
         unit: what its operands or its code tell of the unit.
         evidence: how they tell that.
     """
@@ -65,7 +65,7 @@ class Work:
     bytes: int | None = None
     flops: int | None = None
     is_product: bool = False
-    is_whole: bool = False
+    is_complete: bool = False
     unit: Unit | None = None
     evidence: UnitEvidence | None = None
 
@@ -119,8 +119,8 @@ def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) ->
         if "_poi_" not in site.kernel and _MATRIX & {_op(node) for node in products}:
             return Work(moved)  # a product within a loop, whose operations capture does not count
         # Of a product there is the bias here, or an input's copy in another layout.
-        is_whole = not _SCATTERS & {_op(node) for node in nodes}
-        return Work(moved, flops, False, is_whole, _generated_unit(nodes), UnitEvidence.GENERATED)
+        is_complete = not _SCATTERS & {_op(node) for node in nodes}
+        return Work(moved, flops, False, is_complete, _generated_unit(nodes), UnitEvidence.GENERATED)
     if products and site.kind is not SiteKind.USER_TRITON:
         unit = _operand_unit(products, known)
         evidence = None if unit is None else UnitEvidence.OPERANDS

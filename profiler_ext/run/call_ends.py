@@ -99,7 +99,7 @@ class CallEnds:
         finally:
             tool.leave()
             if not self._modules:
-                tool.hear_again()
+                tool.restart_events()
 
     def _listen(self, tool: Tool) -> None:
         guard = self._guard
@@ -112,14 +112,14 @@ class CallEnds:
             tool.listen(callbacks, ("PY_UNWIND",))
             self._watch(tool, process.module_call())
         else:
-            callbacks["PY_START"] = self._any_begins
+            callbacks["PY_START"] = self._any_code_begins
             tool.listen(callbacks, ("PY_START", "PY_UNWIND"))
 
     def _watch(self, tool: Tool, code: CodeType) -> None:
         self._codes[id(code)] = code
         tool.watch(code, ("PY_START", "PY_RETURN"))
 
-    def _any_begins(self, code: CodeType, _: int) -> object:
+    def _any_code_begins(self, code: CodeType, _: int) -> object:
         """Hear the function begin, and no more of all other code."""
         if code.co_qualname != self._step_on.name:
             return self._tool.disable
@@ -152,15 +152,15 @@ class CallEnds:
 
     def _returns(self, code: CodeType, _: int, __: object) -> None:
         frame = _frame_of(code) if self._outermost.is_any else None
-        if (call := self._over(frame)) is not None:
+        if (call := self._pop_outermost(frame)) is not None:
             with returning(frame):
                 self._on_end(call)
 
     def _unwinds(self, code: CodeType, _: int, __: object) -> None:
         if id(code) in self._codes:
-            self._over(_frame_of(code))
+            self._pop_outermost(_frame_of(code))
 
-    def _over(self, frame: FrameType | None) -> Call | None:
+    def _pop_outermost(self, frame: FrameType | None) -> Call | None:
         """Return the outermost call where that is what ends now."""
         outermost = self._outermost
         if frame is None or id(frame) != outermost.frame:

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-_NAMES = ("SIGTERM", "SIGHUP")  # the second is not on every system
+_RUN_SIGNALS = ("SIGTERM", "SIGHUP")  # the second is not on every system
 
 
-class EndingSignals:
+class TerminationSignals:
     """Hears the signals that would end the process."""
 
     def __init__(self, before_end: Callable[[str], None]) -> None:
@@ -26,9 +26,9 @@ class EndingSignals:
             before_end: called with the signal's name before it ends the process.
         """
         self._before_end = before_end
-        self._numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+        self._numbers = [getattr(signal, name) for name in _RUN_SIGNALS if hasattr(signal, name)]
 
-    def hear(self) -> None:
+    def install(self) -> None:
         """Hear those that nobody answers; only the main thread can ask for it."""
         if threading.current_thread() is threading.main_thread():
             for number in self._numbers:

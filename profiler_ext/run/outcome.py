@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.errors import OwnFaultError, ProfilerExtError
+from profiler_ext.errors import InternalError, ProfilerExtError
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.run import remarks
-from profiler_ext.run.program import Ending
+from profiler_ext.run.program import ExitStatus
 from profiler_ext.run.request import Request
 from profiler_ext.run.series import Series
 from profiler_ext.sessions.folder import rank_folder
@@ -23,7 +23,7 @@ NOT_KEPT = 2
 
 
 @dataclass(slots=True)
-class Kept:
+class SavedSessions:
     """Where the sessions of this rank are kept.
 
     Attributes:
@@ -36,19 +36,19 @@ class Kept:
     series: Series | None = None
     is_saved: bool = False
 
-    def place_of(self, step: int) -> Path:
+    def folder_of_step(self, step: int) -> Path:
         """Return the folder of a session that begins with a step."""
-        return self.folder if self.series is None else self.series.place_of(step)
+        return self.folder if self.series is None else self.series.folder_of_step(step)
 
     def words(self, recorder: Recorder) -> str:
         """Say what there is of an early end."""
         if recorder.session is not None:
             return remarks.KEPT
-        if recorder.passed:
-            return remarks.not_slow(recorder.passed)
+        if recorder.discarded:
+            return remarks.not_slow(recorder.discarded)
         if not recorder.has_recorded:
             return remarks.NOTHING
-        if said_by(recorder):
+        if failure_lines(recorder):
             return remarks.FAILED
         return remarks.only_saved(self.folder) if self.is_saved else remarks.CUT_SHORT
 
@@ -64,18 +64,18 @@ class Outcome:
         remarks: what to tell the user.
     """
 
-    ending: Ending
+    ending: ExitStatus
     session: Session | None
-    kept: Kept
+    kept: SavedSessions
     remarks: tuple[str, ...]
 
 
 def outcome_of(
-    ending: Ending,
+    ending: ExitStatus,
     request: Request,
     recorder: Recorder | None,
-    kept: Kept,
-    refused: Exception | None,
+    kept: SavedSessions,
+    start_error: Exception | None,
 ) -> Outcome:
     """Tell how a run went.
 
@@ -87,47 +87,47 @@ def outcome_of(
         refused: why nothing could be recorded.
     """
     if recorder is None:
-        return _unrecorded(ending, kept, refused)
-    failed, steps = said_by(recorder), recorder.ends.count
+        return _unrecorded(ending, kept, start_error)
+    failed, steps = failure_lines(recorder), recorder.ends.count
     if ending.code == 0 and failed:
-        code = 0 if _is_own_fault(recorder.failure) else NOT_KEPT
+        code = 0 if _is_internal_error(recorder.failure) else NOT_KEPT
         return Outcome(_ending(code), None, kept, failed)
     if ending.code:
-        said = remarks.failed_script(ending.code, kept.words(recorder), steps)
-        return Outcome(ending, recorder.session, kept, (said, *failed))
+        message = remarks.failed_script(ending.code, kept.words(recorder), steps)
+        return Outcome(ending, recorder.session, kept, (message, *failed))
     is_whole = recorder.session is not None and request.skip.is_nothing
     code = 0 if steps or is_whole else NEVER_STEPPED
-    return Outcome(_ending(code), recorder.session, kept, remarks.of_success(request, recorder))
+    return Outcome(_ending(code), recorder.session, kept, remarks.success_remarks(request, recorder))
 
 
-def _unrecorded(ending: Ending, kept: Kept, refused: Exception | None) -> Outcome:
+def _unrecorded(ending: ExitStatus, kept: SavedSessions, start_error: Exception | None) -> Outcome:
     """Tell how a run went in which nothing could be recorded; why was said at once."""
     if ending.code:
-        said = remarks.failed_script(ending.code, remarks.NOTHING, 0)
-        return Outcome(ending, None, kept, (said,))
-    if refused is not None:
-        code = 0 if _is_own_fault(refused) else NOT_KEPT
+        message = remarks.failed_script(ending.code, remarks.NOTHING, 0)
+        return Outcome(ending, None, kept, (message,))
+    if start_error is not None:
+        code = 0 if _is_internal_error(start_error) else NOT_KEPT
         return Outcome(_ending(code), None, kept, ())
     return Outcome(_ending(NEVER_STEPPED), None, kept, (remarks.NO_TORCH,))
 
 
-def _ending(code: int) -> Ending:
+def _ending(code: int) -> ExitStatus:
     """Return how the run of a script that did well ends.
 
     One rank of several ends well too: torchrun ends all others at once when one does not, and
     they may be at their last checkpoint.
     """
-    return Ending(0 if rank_folder() else code)
+    return ExitStatus(0 if rank_folder() else code)
 
 
-def said_by(recorder: Recorder) -> tuple[str, ...]:
+def failure_lines(recorder: Recorder) -> tuple[str, ...]:
     """Say what went wrong in recording or keeping, if anything did."""
     if recorder.failure is not None:
-        return said_of(recorder.failure, recorder.trace)
-    return () if recorder.lost is None else (remarks.own_fault(recorder.lost, recorder.trace),)
+        return error_lines(recorder.failure, recorder.trace)
+    return () if recorder.lost is None else (remarks.internal_error(recorder.lost, recorder.trace),)
 
 
-def said_of(error: Exception, trace: Path | None = None) -> tuple[str, ...]:
+def error_lines(error: Exception, trace: Path | None = None) -> tuple[str, ...]:
     """Say what was raised.
 
     Args:
@@ -135,8 +135,8 @@ def said_of(error: Exception, trace: Path | None = None) -> tuple[str, ...]:
         trace: torch's own trace of what was recorded, where that is kept instead.
     """
     is_told = isinstance(error, ProfilerExtError)
-    return (str(error) if is_told else remarks.own_fault(failure_detail(error), trace),)
+    return (str(error) if is_told else remarks.internal_error(failure_detail(error), trace),)
 
 
-def _is_own_fault(error: Exception | None) -> bool:
-    return isinstance(error, OwnFaultError) or not isinstance(error, ProfilerExtError)
+def _is_internal_error(error: Exception | None) -> bool:
+    return isinstance(error, InternalError) or not isinstance(error, ProfilerExtError)

@@ -9,36 +9,36 @@ from typing import NamedTuple
 
 from profiler_ext.profiling.unrecorded_steps import Mark
 
-_ENOUGH = 5
+_MIN_STEPS = 5
 """So many steps must have been seen before one can be slow."""
-_REMEMBERED = 50
+_MEDIAN_WINDOW = 50
 
 
 @dataclass(slots=True)
-class Missed:
+class MissedSteps:
     """Slow steps in which nothing was recorded, though recordings had begun.
 
     Attributes:
         count: how many.
         last: the number of the last one.
-        was_held: then, a region of the program's kept the next recording from its begin.
+        had_open_region: then, a region of the program's kept the next recording from its begin.
     """
 
     count: int = 0
     last: int = 0
-    was_held: bool = False
+    had_open_region: bool = False
 
-    def add(self, step: int, was_held: bool) -> None:
+    def add(self, step: int, had_open_region: bool) -> None:
         """Count a step.
 
         Args:
             step: its number.
-            was_held: a region was open that had begun in a recording.
+            had_open_region: a region was open that had begun in a recording.
         """
-        self.count, self.last, self.was_held = self.count + 1, step, was_held
+        self.count, self.last, self.had_open_region = self.count + 1, step, had_open_region
 
 
-class Passed(NamedTuple):
+class FinishedStep(NamedTuple):
     """A step that is over for the program, and maybe not for the device.
 
     Attributes:
@@ -46,7 +46,7 @@ class Passed(NamedTuple):
         begun, ended: its marks.
         is_recorded: it is one of a recording.
         is_awaited: recordings have begun, so it could have been one.
-        is_held: a region of the program's keeps the next recording from its begin.
+        has_open_region: a region of the program's keeps the next recording from its begin.
     """
 
     number: int
@@ -54,10 +54,10 @@ class Passed(NamedTuple):
     ended: Mark
     is_recorded: bool
     is_awaited: bool
-    is_held: bool
+    has_open_region: bool
 
 
-class Pace:
+class SlowStepDetector:
     """How long the last steps took, each as soon as the device is through with it.
 
     Attributes:
@@ -72,39 +72,39 @@ class Pace:
             slow: what multiple of the median makes a step slow.
         """
         self._slow = slow
-        self._took_ns: deque[int] = deque(maxlen=_REMEMBERED)
-        self._passed: deque[Passed] = deque()
+        self._took_ns: deque[int] = deque(maxlen=_MEDIAN_WINDOW)
+        self._pending: deque[FinishedStep] = deque()
         self.worst = 0.0
-        self.missed = Missed()
+        self.missed = MissedSteps()
 
     def begin(self) -> None:
         """Look at the recorded steps from here on."""
         self.worst = 0.0
 
-    def step(self, passed: Passed) -> None:
+    def step(self, step_record: FinishedStep) -> None:
         """Compare a step with those before it.
 
         Args:
             passed: the step.
         """
-        self._passed.append(passed)
+        self._pending.append(step_record)
         self.settle()
 
     def settle(self) -> None:
         """Compare the steps that the device is through with by now."""
-        while self._passed:
-            first = self._passed[0]
+        while self._pending:
+            first = self._pending[0]
             took_ns = first.begun.until_ns(first.ended)
             if took_ns is None:
                 return
-            self._passed.popleft()
+            self._pending.popleft()
             self._compare(first, took_ns)
 
-    def _compare(self, passed: Passed, took_ns: int) -> None:
-        is_known = len(self._took_ns) >= _ENOUGH
+    def _compare(self, step_record: FinishedStep, took_ns: int) -> None:
+        is_known = len(self._took_ns) >= _MIN_STEPS
         multiple = took_ns / max(statistics.median(self._took_ns), 1) if is_known else 0.0
         self._took_ns.append(took_ns)
-        if passed.is_recorded:
+        if step_record.is_recorded:
             self.worst = max(self.worst, multiple)
-        elif passed.is_awaited and multiple > self._slow:
-            self.missed.add(passed.number, passed.is_held)
+        elif step_record.is_awaited and multiple > self._slow:
+            self.missed.add(step_record.number, step_record.has_open_region)

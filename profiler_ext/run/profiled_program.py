@@ -22,12 +22,12 @@ from profiler_ext.errors import OutputError, UsageError
 from profiler_ext.files.paths import folder_of
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.own_modules import own_modules
-from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.isolation.signal_answers import is_raised_by_program
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.run import remarks
-from profiler_ext.run.ending_signals import EndingSignals
-from profiler_ext.run.outcome import Kept, Outcome, outcome_of, said_by, said_of
-from profiler_ext.run.program import INTERRUPTED, Ending, Program, prepared, run_program
+from profiler_ext.run.ending_signals import TerminationSignals
+from profiler_ext.run.outcome import SavedSessions, Outcome, outcome_of, failure_lines, error_lines
+from profiler_ext.run.program import INTERRUPTED, ExitStatus, Program, prepare_program, run_program
 from profiler_ext.run.progress import Progress
 from profiler_ext.run.request import Request
 from profiler_ext.run.series import Series
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from profiler_ext.sessions.session import Session
 
 
-def run(request: Request, tell: Callable[[Outcome], None]) -> Ending:
+def run(request: Request, tell: Callable[[Outcome], None]) -> ExitStatus:
     """Run a script and profile its steps.
 
     Args:
@@ -61,61 +61,61 @@ def run(request: Request, tell: Callable[[Outcome], None]) -> Ending:
     if request.repeats is not None:
         series = Series(folder, rank, request.repeats.keep)
         series.begin(force=request.force)
-    return _Run(request, Kept(folder / rank, series), tell).profiled()
+    return _Run(request, SavedSessions(folder / rank, series), tell).profiled()
 
 
 class _Run:
     """One run of a script."""
 
-    def __init__(self, request: Request, kept: Kept, tell: Callable[[Outcome], None]) -> None:
+    def __init__(self, request: Request, kept: SavedSessions, tell: Callable[[Outcome], None]) -> None:
         self._request = request
         self._kept = kept
-        self._tell = tell
+        self._report_outcome = tell
         self._progress = Progress()
         self._process = os.getpid()
-        self._others = frozenset(threading.enumerate())  # none of the script's
+        self._threads_before = frozenset(threading.enumerate())  # none of the script's
         self._is_over = False
-        self._refused: Exception | None = None
-        self._signals = EndingSignals(self._ended_by)
+        self._start_error: Exception | None = None
+        self._signals = TerminationSignals(self._ended_by)
         self._recorder: Recorder | None = None
 
     @property
     def _is_in_child(self) -> bool:
         return os.getpid() != self._process
 
-    def profiled(self) -> Ending:
+    def profiled(self) -> ExitStatus:
         """Run the script; it is recorded from when it has imported torch."""
         os.register_at_fork(after_in_child=self._signals.leave)
         if "torch" in sys.modules:
             self._start()
         else:
-            torch_import.when_torch_is_there(self._torch_is_there)
+            torch_import.on_torch_import(self._torch_imported)
         try:
-            start = prepared(self._request.program)
+            start = prepare_program(self._request.program)
         except BaseException:
             self._signals.leave()
             if self._recorder is not None:
                 self._recorder.ends.leave()
             raise
-        atexit.register(self._finish, Ending(0))
+        atexit.register(self._finish, ExitStatus(0))
         ending = run_program(start)
         try:
-            return self._ended(ending)
+            return self._program_ended(ending)
         except Exception as error:
-            said = remarks.own_fault(failure_detail(error))
-            self._tell(Outcome(ending, None, self._kept, (said,)))
+            message = remarks.internal_error(failure_detail(error))
+            self._report_outcome(Outcome(ending, None, self._kept, (message,)))
             return ending
 
-    def _torch_is_there(self) -> None:
+    def _torch_imported(self) -> None:
         """Begin, amid the import of torch; where that fails, the script goes on without us."""
         if self._is_in_child or self._is_over:
             return
         try:
-            with undisturbed(), _program_last(self._request.program):
+            with undisturbed(), _program_folder_last(self._request.program):
                 self._start()
         except Exception as error:
-            self._refused = error
-            self._tell(Outcome(Ending(0), None, self._kept, said_of(error)))
+            self._start_error = error
+            self._report_outcome(Outcome(ExitStatus(0), None, self._kept, error_lines(error)))
 
     def _start(self) -> None:
         self._progress.say("starting torch")
@@ -134,7 +134,7 @@ class _Run:
         self._watch_signals()
         self._progress.say("compile and warm-up")
 
-    def _ended(self, ending: Ending) -> Ending:
+    def _program_ended(self, ending: ExitStatus) -> ExitStatus:
         if self._is_in_child or self._threads_go_on():
             return ending
         atexit.unregister(self._finish)
@@ -142,34 +142,34 @@ class _Run:
 
     def _threads_go_on(self) -> bool:
         """Whether Python will wait for a thread of the script's before it ends."""
-        return any(not each.daemon for each in set(threading.enumerate()) - self._others)
+        return any(not each.daemon for each in set(threading.enumerate()) - self._threads_before)
 
-    def _finish(self, ending: Ending) -> Ending:
+    def _finish(self, ending: ExitStatus) -> ExitStatus:
         """End the recording and tell how it went."""
         if self._is_in_child:
             return ending
         self._is_over = True
         with own_modules():
-            return self._told(ending)
+            return self._finish_and_report(ending)
 
-    def _told(self, ending: Ending) -> Ending:
+    def _finish_and_report(self, ending: ExitStatus) -> ExitStatus:
         recorder = self._recorder
         try:
             if recorder is not None:
-                with _PastAnswers():
+                with _ShieldedFromSignals():
                     recorder.stop()
                     self._keep_trace(recorder)
         except KeyboardInterrupt:  # the script was over; only the writing may have ended by it
             if recorder is not None and recorder.session is None:
-                ending = Ending(INTERRUPTED, was_interrupted=True)
+                ending = ExitStatus(INTERRUPTED, was_interrupted=True)
         finally:
             self._signals.leave()
             self._progress.done()
-        outcome = outcome_of(ending, self._request, recorder, self._kept, self._refused)
-        with _PastAnswers():
-            self._tell(outcome)
+        outcome = outcome_of(ending, self._request, recorder, self._kept, self._start_error)
+        with _ShieldedFromSignals():
+            self._report_outcome(outcome)
         if recorder is not None:
-            recorder.let_go()
+            recorder.release_cupti()
         return outcome.ending
 
     def _keep_trace(self, recorder: Recorder) -> None:
@@ -186,8 +186,8 @@ class _Run:
                 self._progress.say(f"step {count + 1}{phase}")
 
     def _watch_signals(self) -> None:
-        has_something = self._recorder is not None and self._recorder.has_something
-        (self._signals.hear if has_something else self._signals.leave)()
+        has_unsaved = self._recorder is not None and self._recorder.has_unsaved
+        (self._signals.install if has_unsaved else self._signals.leave)()
 
     def _ended_by(self, signal: str) -> None:
         """Keep what was recorded, though the process is about to end."""
@@ -199,47 +199,47 @@ class _Run:
             self._keep_trace(recorder)
             self._progress.done()
             kept = self._kept.words(recorder)
-            remark = remarks.ended_by(signal, kept, recorder.ends.count)
-            failed = said_by(recorder)
-            self._tell(Outcome(Ending(0), None, self._kept, (remark, *failed)))
+            remark = remarks.ended_by_signal(signal, kept, recorder.ends.count)
+            failed = failure_lines(recorder)
+            self._report_outcome(Outcome(ExitStatus(0), None, self._kept, (remark, *failed)))
 
     def _write(self, session: Session, step: int) -> None:
-        from profiler_ext.sessions.output import save, write_rest
+        from profiler_ext.sessions.output import save, write_exports
 
         self._progress.say("joining launches with lines, writing files")
-        folder = self._kept.place_of(step)
+        folder = self._kept.folder_of_step(step)
         save(session, folder)
         self._kept.is_saved = True
         if self._kept.series is None:
-            write_rest(session, folder)
+            write_exports(session, folder)
         else:
             self._kept.series.keep(step)
         self._progress.done()
 
 
-class _PastAnswers:
+class _ShieldedFromSignals:
     """Work that what the script answers to a signal does not end: it is over itself.
 
     As within :func:`undisturbed`, no generator makes it.
     """
 
     def __init__(self) -> None:
-        self._moment = undisturbed()
+        self._isolation = undisturbed()
 
     def __enter__(self) -> None:
-        self._moment.__enter__()
+        self._isolation.__enter__()
 
     def __exit__(self, *raised: Any) -> bool:
         try:
-            return bool(self._moment.__exit__(*raised)) or _is_answer(raised[1])
+            return bool(self._isolation.__exit__(*raised)) or _is_answer(raised[1])
         except Exception as answered:
-            if not is_answer(answered):
+            if not is_raised_by_program(answered):
                 raise
             return _is_answer(raised[1])
 
 
 def _is_answer(error: BaseException | None) -> bool:
-    return isinstance(error, Exception) and is_answer(error)
+    return isinstance(error, Exception) and is_raised_by_program(error)
 
 
 def output_folder(request: Request) -> Path:
@@ -257,7 +257,7 @@ def output_folder(request: Request) -> Path:
 
 
 @contextmanager
-def _program_last(program: Program) -> Iterator[None]:
+def _program_folder_last(program: Program) -> Iterator[None]:
     """Find what we import elsewhere than in the program's folder, which is its own."""
     kept, own = list(sys.path), program.folder
     if own in kept:

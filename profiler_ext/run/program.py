@@ -65,7 +65,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ExitStatus:
     """How a program ended.
 
     Attributes:
@@ -77,7 +77,7 @@ class Ending:
     was_interrupted: bool = False
 
 
-def run_program(start: Callable[[], object]) -> Ending:
+def run_program(start: Callable[[], object]) -> ExitStatus:
     """Run a program to the end of its main module; what it raised is printed as Python does.
 
     Args:
@@ -89,17 +89,17 @@ def run_program(start: Callable[[], object]) -> Ending:
     try:
         start()
     except SystemExit as stop:
-        return Ending(_exit_code(stop.code))
+        return ExitStatus(_exit_code(stop.code))
     except BaseException as error:
-        raised = error
+        error_raised = error
     else:
-        return Ending(0)
-    _print_as_python_does(raised)  # to the program's hook no exception is being handled
-    interrupted = isinstance(raised, KeyboardInterrupt)
-    return Ending(INTERRUPTED if interrupted else 1, interrupted)
+        return ExitStatus(0)
+    _print_as_python_does(error_raised)  # to the program's hook no exception is being handled
+    interrupted = isinstance(error_raised, KeyboardInterrupt)
+    return ExitStatus(INTERRUPTED if interrupted else 1, interrupted)
 
 
-def prepared(program: Program) -> Callable[[], object]:
+def prepare_program(program: Program) -> Callable[[], object]:
     """Set the process up as Python does for a program, and return what begins it.
 
     What fails here is ours, not the program's, but for a file that cannot be read or compiled:
@@ -109,27 +109,27 @@ def prepared(program: Program) -> Callable[[], object]:
     sys.modules["__main__"] = main
     if "__mp_main__" in sys.modules:  # multiprocessing's name for it, kept when that is imported
         sys.modules["__mp_main__"] = main
-    _leave_own_folder()
+    _remove_own_folder()
     sys.argv = [program.target, *program.arguments]
     if program.folder is not None:
         sys.path.insert(0, program.folder)
     vars(main).update(__annotations__={}, __builtins__=builtins)
     if program.is_module:
         sys.argv[0] = "-m"
-        return _of_python(program.target, is_named=True)
+        return _module_runner(program.target, is_named=True)
     if program.holds_main:
-        return _of_python("__main__", is_named=False)
-    return _of_script(program.target, main)
+        return _module_runner("__main__", is_named=False)
+    return _script_runner(program.target, main)
 
 
-def _leave_own_folder() -> None:
+def _remove_own_folder() -> None:
     """Take away what Python put first for our own command: its folder, or the working folder."""
     own = (str(Path(sys.argv[0]).resolve().parent), working_folder())
     if not sys.flags.safe_path and sys.path[:1] and sys.path[0] in own:
         del sys.path[0]
 
 
-def _of_python(name: str, *, is_named: bool) -> Callable[[], object]:
+def _module_runner(name: str, *, is_named: bool) -> Callable[[], object]:
     """Return what runs a module as ``__main__``.
 
     Source: ``Modules/main.c``, ``pymain_run_module``, calls this function by its name.
@@ -137,7 +137,7 @@ def _of_python(name: str, *, is_named: bool) -> Callable[[], object]:
     return functools.partial(vars(runpy)["_run_module_as_main"], name, is_named)
 
 
-def _of_script(path: str, main: types.ModuleType) -> Callable[[], object]:
+def _script_runner(path: str, main: types.ModuleType) -> Callable[[], object]:
     """Return what runs a file as ``__main__``, or says why it cannot be.
 
     Source: ``Python/pythonrun.c``, ``_PyRun_SimpleFile``; the file's path is absolute.

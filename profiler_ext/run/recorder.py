@@ -11,24 +11,24 @@ from typing import Any
 from torch.profiler import ProfilerAction
 
 from profiler_ext.capture.hooks.installing import Capture
-from profiler_ext.errors import OwnFaultError, ProfilerExtError
-from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.errors import InternalError, ProfilerExtError
+from profiler_ext.isolation.signal_answers import is_raised_by_program
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling.lines import HOOK
 from profiler_ext.profiling.profiler import RECORDING, profile
 from profiler_ext.profiling.putting_together import GRAPHS
 from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.unrecorded_steps import Mark
-from profiler_ext.run.pace import Missed, Pace, Passed
+from profiler_ext.run.pace import MissedSteps, SlowStepDetector, FinishedStep
 from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds
 from profiler_ext.run.window import Window
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import profilers
-from profiler_ext.torch_compat.cupti import let_cupti_go
-from profiler_ext.torch_compat.default_store import agreed_to_end
+from profiler_ext.torch_compat.cupti import finish_cupti_teardown
+from profiler_ext.torch_compat.default_store import all_ranks_end
 from profiler_ext.torch_compat.device_marks import uses_device
-from profiler_ext.torch_compat.open_regions import OpenRegions
+from profiler_ext.torch_compat.open_regions import OpenRanges
 
 TRACE_NAME = "torch.pt.trace.json.gz"
 """What holds torch's own trace where there is no session."""
@@ -46,7 +46,7 @@ class Recorder:
         window: the steps to record.
         passed: recordings that were not kept, as no step of them was slow.
         first: the first step of the last recording.
-        went_on: the program did so after it was to end.
+        ignored_stop: the program did so after it was to end.
     """
 
     def __init__(
@@ -71,25 +71,25 @@ class Recorder:
         self.session: Session | None = None
         self.failure: Exception | None = None
         self.trace: Path | None = None
-        self._regions = OpenRegions(lambda: self._profiler.is_recording)
+        self._regions = OpenRanges(lambda: self._profiler.is_recording)
         self.window = Window(
             request.skip,
             request.steps,
             request.repeats,
-            is_held=lambda: self._regions.are_any,
-            learns=lambda: capture.is_learning,
+            has_open_region=lambda: self._regions.has_any,
+            is_learning=lambda: capture.has_calls_to_profile,
             on_device=uses_device,
         )
-        self.passed = self.first = 0
-        self.went_on = self._is_to_end = False
+        self.discarded = self.first = 0
+        self.ignored_stop = self._stop_requested = False
         self._slow = request.repeats.slow if request.repeats is not None else None
-        self._pace = None if self._slow is None else Pace(self._slow)
-        self._begun = Mark.here()
+        self._pace = None if self._slow is None else SlowStepDetector(self._slow)
+        self._step_start = Mark.here()
         self._keep, self._on_step, self.folder = keep, on_step, folder
-        self._part: Session | None = None
+        self._incomplete_session: Session | None = None
         self._process = os.getpid()
-        self._profiler = _ProfilerOfRun(
-            self, schedule=self.window, user_roots=user_roots, **_what_of_steps(request)
+        self._profiler = _RunProfiler(
+            self, schedule=self.window, user_roots=user_roots, **_profile_options(request)
         )
         regions = self._regions.hooks() if request.repeats is not None else ()
         self.ends = StepEnds(capture, self._step, self._profiler, request.step_on, regions)
@@ -112,9 +112,9 @@ class Recorder:
         return self.session is not None or (self._profiler.has_trace and has_begun)
 
     @property
-    def has_something(self) -> bool:
+    def has_unsaved(self) -> bool:
         """Whether something is recorded, or was, that is not kept yet."""
-        return self._profiler.is_recording or self._part is not None
+        return self._profiler.is_recording or self._incomplete_session is not None
 
     def start(self) -> None:
         """Begin, before the program does."""
@@ -127,7 +127,7 @@ class Recorder:
             return
         self._try(self.ends.leave)
         self._try(self._profiler.stop)
-        if self.session is None and (part := self._part) is not None:
+        if self.session is None and (part := self._incomplete_session) is not None:
             with undisturbed():
                 self.take(part)
 
@@ -138,11 +138,11 @@ class Recorder:
         if has_failed and not is_told and self.has_recorded:
             self.trace = self._profiler.kept_trace()
 
-    def let_go(self) -> None:
+    def release_cupti(self) -> None:
         """Leave nothing in the process that it would wait for at its end."""
         if not self.is_in_child:
             with suppress(Exception):
-                let_cupti_go()
+                finish_cupti_teardown()
 
     def refuse(self, error: Exception) -> None:
         """Have it that what was recorded cannot be kept."""
@@ -151,9 +151,9 @@ class Recorder:
     def take(self, session: Session) -> None:
         """Keep a session; one that another profiler ended waits for a whole one."""
         if self._profiler.was_ended:
-            self._part = session
+            self._incomplete_session = session
             return
-        self._part = None
+        self._incomplete_session = None
         self._try(lambda: self._keep(session, self.first))
         if self.failure is None:
             self.session = session
@@ -167,19 +167,19 @@ class Recorder:
         self._pace.settle()
         is_wanted = self._pace.worst > self._slow
         self._pace.begin()
-        self.passed += not is_wanted
+        self.discarded += not is_wanted
         return is_wanted
 
     def _step(self) -> bool:
         """End a step; tells whether the program is to end."""
         if self._pace is not None:
-            self._look_at_pace(self._pace)
+            self._detect_slow_step(self._pace)
         self._profiler.step_source = self.ends.source
         self._count()
         self._on_step()
         if self._pace is not None:
-            self._begun = Mark.here()
-        return self._ends_program()
+            self._step_start = Mark.here()
+        return self._requests_exit()
 
     def _count(self) -> None:
         """End a step of the profiler; once one was missed, it would record others than asked."""
@@ -187,42 +187,42 @@ class Recorder:
         if (missed := self.ends.missed) is None:
             self._try(self._profiler.step)
         else:
-            self.refuse(OwnFaultError(f"the end of a step was missed ({missed}); please report it"))
+            self.refuse(InternalError(f"the end of a step was missed ({missed}); please report it"))
         if self.failure is not None and self._profiler.step_num == counted:
             self.stop()
 
-    def _look_at_pace(self, pace: Pace) -> None:
+    def _detect_slow_step(self, pace: SlowStepDetector) -> None:
         step = self._profiler.step_num
         has_begun = self.window.has_begun(step)
         is_recorded = has_begun and self._profiler.is_recording
-        held = self._regions.are_any
-        pace.step(Passed(step, self._begun, Mark.here(), is_recorded, has_begun, held))
+        held = self._regions.has_any
+        pace.step(FinishedStep(step, self._step_start, Mark.here(), is_recorded, has_begun, held))
 
     @property
-    def missed(self) -> Missed:
+    def missed(self) -> MissedSteps:
         """Slow steps in which nothing was recorded."""
-        return Missed() if self._pace is None else self._pace.missed
+        return MissedSteps() if self._pace is None else self._pace.missed
 
-    def _ends_program(self) -> bool:
+    def _requests_exit(self) -> bool:
         """Tell, once, that the program is to end."""
-        self.went_on = self._is_to_end
+        self.ignored_stop = self._stop_requested
         is_over = self.session is not None or self.failure is not None
-        if not self._stops or self._is_to_end or not is_over:
+        if not self._stops or self._stop_requested or not is_over:
             return False
-        self._is_to_end = True
-        return agreed_to_end()
+        self._stop_requested = True
+        return all_ranks_end()
 
     def _try(self, work: Callable[[], object]) -> None:
         """Do what the program must not feel a failure of."""
         try:
             work()
         except Exception as error:
-            if is_answer(error):
+            if is_raised_by_program(error):
                 raise
             self.refuse(error)
 
 
-def _what_of_steps(request: Request) -> dict[str, Any]:
+def _profile_options(request: Request) -> dict[str, Any]:
     """Return the options of a profile that say what it records of each step."""
     return {
         "lines": request.lines,
@@ -231,7 +231,7 @@ def _what_of_steps(request: Request) -> dict[str, Any]:
     }
 
 
-class _FirstThen:
+class _StepMarkSwitch:
     """Is true or not when torch asks whether to close a step's mark, then whether to open one."""
 
     def __init__(self, closes: bool, opens: bool) -> None:
@@ -241,7 +241,7 @@ class _FirstThen:
         return self._answers.pop() if len(self._answers) > 1 else self._answers[0]
 
 
-class _ProfilerOfRun(profile):
+class _RunProfiler(profile):
     """The profiler of a recorder."""
 
     def __init__(self, recorder: Recorder, **options: Any) -> None:
@@ -261,7 +261,7 @@ class _ProfilerOfRun(profile):
         """Mark recorded steps only: a profiler of the program's would see the others' marks."""
         was_marked, is_chosen = self._is_marked, self.schedule(step) is not ProfilerAction.NONE
         self._is_marked = is_chosen and self._recorder.window.is_marked(step)
-        profilers.mark_steps(self, _FirstThen(was_marked, self._is_marked))
+        profilers.mark_steps(self, _StepMarkSwitch(was_marked, self._is_marked))
 
     def _asked(self) -> tuple[str, ...]:
         return ("run", *super()._asked())
@@ -278,14 +278,14 @@ class _ProfilerOfRun(profile):
     def step_aside(self) -> None:
         if self.is_prepared:
             super().step_aside()
-            self._recorder.window.move_behind(self.step_num)
+            self._recorder.window.postpone_after(self.step_num)
 
-    def _cycle_over(self, profiler: Any) -> None:
+    def _on_cycle_end(self, profiler: Any) -> None:
         if self._guard.run(RECORDING, self._recorder.is_wanted) is False:
             self._guard.run(HOOK, self.lines.forget)
             self._guard.run(GRAPHS, self._release)
         else:
-            super()._cycle_over(profiler)
+            super()._on_cycle_end(profiler)
 
     def deliver(self) -> None:
         self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())
@@ -304,7 +304,7 @@ class _ProfilerOfRun(profile):
     def refuse(self, error: ProfilerExtError) -> None:
         self._recorder.refuse(error)
 
-    def leave_to_parent(self) -> None:
-        super().leave_to_parent()
+    def detach_from_parent(self) -> None:
+        super().detach_from_parent()
         with suppress(Exception):
             self._recorder.ends.leave()

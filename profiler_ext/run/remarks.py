@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from profiler_ext.run.request import EndedBy, Request, StepOn
 
 if TYPE_CHECKING:
-    from profiler_ext.run.pace import Missed
+    from profiler_ext.run.pace import MissedSteps
     from profiler_ext.run.recorder import Recorder
     from profiler_ext.sessions.session import Session
 
@@ -21,9 +21,9 @@ CUT_SHORT = f"{_ENDED} the work on what was recorded, and none of it is kept"
 ONLY_SAVED = f"{_ENDED} the writing, and only the session itself is kept"
 REMEDY = "`profiler-ext export` writes the rest from it"
 NO_TORCH = "the script never imported torch, so there was nothing to record"
-WENT_ON = "the script caught the exit of --stop and went on; it is asked to end only once"
+IGNORED_STOP = "the script caught the exit of --stop and went on; it is asked to end only once"
 
-_MOST_SEEN = 6
+_MAX_SEEN_SHOWN = 6
 
 
 def failed_script(code: int, kept: str, steps: int) -> str:
@@ -37,7 +37,7 @@ def failed_script(code: int, kept: str, steps: int) -> str:
     return f"the script ended with exit code {code} after {_steps(steps)}; {kept}"
 
 
-def ended_by(signal: str, kept: str, steps: int) -> str:
+def ended_by_signal(signal: str, kept: str, steps: int) -> str:
     """Say which signal ended a script, and what is kept.
 
     Args:
@@ -53,12 +53,12 @@ def only_saved(folder: Path) -> str:
     return f"{ONLY_SAVED}: it is in {folder}; {REMEDY}"
 
 
-def not_slow(passed: int) -> str:
+def not_slow(discarded: int) -> str:
     """Say that nothing was slow enough to be kept."""
-    return f"{passed} recordings had no step slow enough, and are not kept"
+    return f"{discarded} recordings had no step slow enough, and are not kept"
 
 
-def slow_ones_missed(missed: Missed) -> tuple[str, ...]:
+def missed_slow_steps(missed: MissedSteps) -> tuple[str, ...]:
     """Say which slow steps are in no recording, and why.
 
     Args:
@@ -66,17 +66,17 @@ def slow_ones_missed(missed: Missed) -> tuple[str, ...]:
     """
     if not missed.count:
         return ()
-    told = "1 slow step is" if missed.count == 1 else f"{missed.count:,} slow steps are"
+    listed = "1 slow step is" if missed.count == 1 else f"{missed.count:,} slow steps are"
     why = (
         "a region of the script's that began in a recording was open, and torch's profiler cannot "
         "begin anew within it: have record_function, or what opens it, enclose fewer steps"
-        if missed.was_held
+        if missed.had_open_region
         else "it fell between two: a larger --steps, or a smaller --every, leaves fewer between"
     )
-    return (f"{told} in no recording, last step {missed.last}: {why}",)
+    return (f"{listed} in no recording, last step {missed.last}: {why}",)
 
 
-def own_fault(detail: str, trace: Path | None = None) -> str:
+def internal_error(detail: str, trace: Path | None = None) -> str:
     """Say that something of ours failed.
 
     Args:
@@ -90,14 +90,14 @@ def own_fault(detail: str, trace: Path | None = None) -> str:
     )
 
 
-def of_success(request: Request, recorder: Recorder) -> tuple[str, ...]:
+def success_remarks(request: Request, recorder: Recorder) -> tuple[str, ...]:
     """Say what a run that went well did not record.
 
     Args:
         request: what was asked for.
         recorder: what recorded.
     """
-    return (*_unrecorded(request, recorder), *slow_ones_missed(recorder.missed))
+    return (*_unrecorded(request, recorder), *missed_slow_steps(recorder.missed))
 
 
 def _unrecorded(request: Request, recorder: Recorder) -> tuple[str, ...]:
@@ -105,12 +105,12 @@ def _unrecorded(request: Request, recorder: Recorder) -> tuple[str, ...]:
     if steps == 0:
         is_whole = session is not None and request.skip.is_nothing and request.step_on == StepOn()
         return () if is_whole else (never_stepped(request, recorder.ends.seen),)
-    if window.was_moved:
+    if window.was_postponed:
         return (_moved(session),)
-    if recorder.went_on:
-        return (WENT_ON,)
+    if recorder.ignored_stop:
+        return (IGNORED_STOP,)
     if session is None:
-        return (_unkept(request, recorder),)
+        return (_no_session(request, recorder),)
     if request.repeats is None and not window.is_over(steps):
         return (_cut_off(request, steps, max(steps - (window.first or 0), 0)),)
     return ()
@@ -136,7 +136,7 @@ def never_stepped(request: Request, seen: Counter[str]) -> str:
         seen: what came by, and how often.
     """
     if request.step_on.by is not EndedBy.FIRST:
-        return f"the script never stepped: {_unmet(request.step_on)}{_met(seen)}"
+        return f"the script never stepped: {_not_seen_text(request.step_on)}{_seen_text(seen)}"
     if request.skip.is_nothing:
         return "the script never stepped, and nothing was recorded"
     return (
@@ -146,7 +146,7 @@ def never_stepped(request: Request, seen: Counter[str]) -> str:
     )
 
 
-def _unmet(step_on: StepOn) -> str:
+def _not_seen_text(step_on: StepOn) -> str:
     if step_on.by is EndedBy.FUNCTION:
         return f"{step_on} was not called, or never returned"
     if step_on.by is EndedBy.FORWARD:
@@ -155,22 +155,22 @@ def _unmet(step_on: StepOn) -> str:
     return f"no optimizer of class {step_on.name} stepped"
 
 
-def _met(seen: Counter[str]) -> str:
+def _seen_text(seen: Counter[str]) -> str:
     """Say what came by instead, the most frequent first."""
-    told = [f"{what} ({count:,} times)" for what, count in seen.most_common(_MOST_SEEN)]
-    return f"; seen were {', '.join(told)}" if told else "; no other was seen either"
+    listed = [f"{what} ({count:,} times)" for what, count in seen.most_common(_MAX_SEEN_SHOWN)]
+    return f"; seen were {', '.join(listed)}" if listed else "; no other was seen either"
 
 
-def _unkept(request: Request, recorder: Recorder) -> str:
+def _no_session(request: Request, recorder: Recorder) -> str:
     """Say why there is no session of a script that stepped."""
-    steps, asked = recorder.ends.count, request.steps.steps
-    if recorder.passed:
-        return not_slow(recorder.passed)
-    if request.skip.steps is None or asked is None:
+    steps, requested = recorder.ends.count, request.steps.steps
+    if recorder.discarded:
+        return not_slow(recorder.discarded)
+    if request.skip.steps is None or requested is None:
         return f"the script ended after {_steps(steps)}, before {request.skip} were over"
     return (
         f"the script ended after {_steps(steps)}, before the {request.skip} skipped were over; "
-        f"use --skip {max(steps - asked, 0)}"
+        f"use --skip {max(steps - requested, 0)}"
     )
 
 

@@ -8,8 +8,8 @@ from enum import Enum, auto
 from pathlib import Path
 
 from profiler_ext.errors import UsageError
-from profiler_ext.profiling.usual_steps import RECORDED, SKIPPED
-from profiler_ext.python_lines.monitoring import python_without
+from profiler_ext.profiling.usual_steps import DEFAULT_RECORDED_STEPS, DEFAULT_SKIPPED_STEPS
+from profiler_ext.python_lines.monitoring import python_without_monitoring
 from profiler_ext.run.program import Program
 
 _AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|min|h)?")
@@ -56,7 +56,7 @@ class Amount:
         return f"{self.seconds:g}s" if self.steps is None else str(self.steps)
 
 
-SKIP, STEPS = Amount(SKIPPED), Amount(RECORDED)
+SKIP, STEPS = Amount(DEFAULT_SKIPPED_STEPS), Amount(DEFAULT_RECORDED_STEPS)
 """What is passed, and recorded, where nobody says."""
 
 
@@ -177,7 +177,7 @@ class Request:
             raise UsageError(f"there is no script {program.target}; give {what}")
         if self.steps.is_nothing:
             raise UsageError("--steps takes 1 or more, or a time, 5s")
-        if self.step_on.needs_monitoring and (version := python_without()) is not None:
+        if self.step_on.needs_monitoring and (version := python_without_monitoring()) is not None:
             raise UsageError(
                 f"--step-on {self.step_on} needs Python 3.12 or newer, and this is {version}; here "
                 "an optimizer's class ends a step, or the call of what torch.compile made: forward"

@@ -45,21 +45,21 @@ class Series:
         Raises:
             UsageError: There are, and they may not be removed.
         """
-        there = self._there()
-        if there and not force:
+        existing = self._existing_sessions()
+        if existing and not force:
             raise UsageError(
-                f"{self._folder} holds sessions, {there[0].name} and others; choose another "
+                f"{self._folder} holds sessions, {existing[0].name} and others; choose another "
                 "folder, or add --force"
             )
-        for each in there:
+        for each in existing:
             self._remove(each)
 
-    def _there(self) -> list[Path]:
-        found = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
-        named = (each for each in found if _NAME.fullmatch(each.name) and not each.is_symlink())
+    def _existing_sessions(self) -> list[Path]:
+        result = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
+        named = (each for each in result if _NAME.fullmatch(each.name) and not each.is_symlink())
         return [each for each in named if (each / self._rank / FILE_NAME).is_file()]
 
-    def place_of(self, step: int) -> Path:
+    def folder_of_step(self, step: int) -> Path:
         """Return where a session is written that begins with a step."""
         return self._folder / f"step_{step:06}" / self._rank
 

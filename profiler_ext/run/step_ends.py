@@ -36,16 +36,16 @@ class _PerThread(threading.local):
 
     def __init__(self) -> None:
         self.entered: list[int] = []
-        self.is_to_end = False
+        self.stop_requested = False
 
 
-class _AtEnd(threading.local):
+class _StepEndState(threading.local):
     """Whether a step of any run ends here: what steps meanwhile is the profiler of a run."""
 
-    is_true = False
+    is_active = False
 
 
-_AT_END = _AtEnd()
+_STEP_END = _StepEndState()
 
 
 class StepEnds:
@@ -90,8 +90,8 @@ class StepEnds:
         self._more = tuple(more)
         self._ender: object = None
         self._hook = ""  # that saw it
-        self._of: weakref.ref[Any] | None = None  # the optimizer or profiler that ends them
-        self._ran: GraphInstance | None = None
+        self._ender_ref: weakref.ref[Any] | None = None  # the optimizer or profiler that ends them
+        self._optimizer_graph: GraphInstance | None = None
         self._thread = _PerThread()
         self._outermost = Outermost()
         self._hooks = ExitStack()
@@ -108,7 +108,7 @@ class StepEnds:
             (points.PROFILER_STOP, self._profiler_stop),
         ]
         hooks: list[Hook] = [*own_profiler, *self._more]
-        if process.can_tell_frame_ends():
+        if process.reports_frame_exit():
             hooks.append((points.FRAME_EDGE, self._frame_edge))
         with ExitStack() as stack:
             stack.enter_context(installed(hooks, guard, lasting=True))
@@ -134,23 +134,23 @@ class StepEnds:
     def _profiler_step(self, call: Observed) -> Observation:
         """A script's own profiler ends a step."""
         profiler = call["self"]
-        if _AT_END.is_true:
+        if _STEP_END.is_active:
             return
-        asked = profilers.marks_steps(profiler)
-        profilers.mark_steps(profiler, _Naming(asked, self._own))
+        was_marking = profilers.marks_steps(profiler)
+        profilers.mark_steps(profiler, _MarkFilter(was_marking, self._own))
         try:
             yield
         finally:
-            profilers.mark_steps(profiler, asked)
+            profilers.mark_steps(profiler, was_marking)
         self.seen["prof.step()"] += 1
         if self._step_on.by is EndedBy.FIRST:
             self._end("prof.step", "prof.step", points.PROFILER_STEP.path, profiler)
-        self._leave_program()
+        self._exit_if_requested()
 
     def _profiler_stop(self, call: Observed) -> Observation:
         """The script's own profiler is over: what ends a step next ends those that follow."""
-        if self._ender == "prof.step" and self._of is not None and self._of() is call["self"]:
-            self._ender = self._of = None
+        if self._ender == "prof.step" and self._ender_ref is not None and self._ender_ref() is call["self"]:
+            self._ender = self._ender_ref = None
         yield
 
     def _frame_edge(self, _: Observed) -> Observation:
@@ -170,7 +170,7 @@ class StepEnds:
             return
         self._frame_exit()
         yield
-        self._leave_program()
+        self._exit_if_requested()
 
     def _eager_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         # Dynamo traces this hook where it compiles a step; it must see nothing to trace.
@@ -181,12 +181,12 @@ class StepEnds:
         by = self._step_on.by
         if by is EndedBy.FIRST or (by is EndedBy.OPTIMIZER and name == self._step_on.name):
             self._end(id(optimizer), _OPTIMIZER, _OPTIMIZER, optimizer)
-            self._leave_program()
+            self._exit_if_requested()
 
     def _compiled_optimizer(self, graph: GraphInstance) -> None:
         self.seen["a compiled optimizer"] += 1
         if self._step_on.by is EndedBy.FIRST:
-            self._ran = graph
+            self._optimizer_graph = graph
 
     def _call_over(self, call: Call) -> None:
         """A call of a model or a function is over, and no other one is around it."""
@@ -194,12 +194,12 @@ class StepEnds:
             return  # it is within a compiled function
         self.seen[call.words] += 1
         self._end(call.ender, call.source, CALL_ENDS)
-        self._leave_program()
+        self._exit_if_requested()
 
     def _frame_exit(self) -> None:
         """A step ends when the compiled function is over, not amid the profiler's events of it."""
-        if (graph := self._ran) is not None:
-            self._ran = None
+        if (graph := self._optimizer_graph) is not None:
+            self._optimizer_graph = None
             frame = (graph.compile_id or "").partition("/")[0]
             self._end(("graph", frame), _OPTIMIZER, points.FRAME_EDGE.path)
         elif self._step_on == StepOn(EndedBy.FORWARD) and not self._outermost.is_any:
@@ -212,38 +212,38 @@ class StepEnds:
         Where that was an optimizer that is gone, as of a training that is over, or a profiler that
         is, the next one does.
         """
-        is_gone = self._of is not None and self._of() is None
+        is_gone = self._ender_ref is not None and self._ender_ref() is None
         if self._ender is None or is_gone or ender == "prof.step":
             self._ender, self.source, self._hook = ender, source, hook
-            self._of = None if of is None else weakref.ref(of)
-        if ender == self._ender and not _AT_END.is_true:
+            self._ender_ref = None if of is None else weakref.ref(of)
+        if ender == self._ender and not _STEP_END.is_active:
             self.count += 1
-            _AT_END.is_true = True
+            _STEP_END.is_active = True
             try:
-                self._thread.is_to_end = bool(self._on_end())
+                self._thread.stop_requested = bool(self._on_end())
             finally:
-                _AT_END.is_true = False
+                _STEP_END.is_active = False
 
-    def _leave_program(self) -> None:
+    def _exit_if_requested(self) -> None:
         """End the program where that was asked for; what raises is the last of what ended a step.
 
         Raises:
             SystemExit: It is to end.
         """
-        is_to_end, self._thread.is_to_end = self._thread.is_to_end, False
-        if is_to_end:
+        stop_requested, self._thread.stop_requested = self._thread.stop_requested, False
+        if stop_requested:
             raise SystemExit(0)
 
 
-class _Naming:
+class _MarkFilter:
     """Whether a script's own profiler marks its steps: not where ours would see the marks.
 
     ``profile.step`` asks when it has begun or ended to record what the step asks for; where it
     records, ours does not.
     """
 
-    def __init__(self, asked: bool, own: Any) -> None:
-        self._asked = asked
+    def __init__(self, was_marking: bool, own: Any) -> None:
+        self._asked = was_marking
         self._own = own
 
     def __bool__(self) -> bool:

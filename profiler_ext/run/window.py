@@ -23,7 +23,7 @@ class Window:
     is longer than those after it; this one leads in, and is not counted.
 
     Attributes:
-        was_moved: they are later ones than were asked for.
+        was_postponed: they are later ones than were asked for.
         first: the first recorded step; ``None`` while that is not known.
     """
 
@@ -32,8 +32,8 @@ class Window:
         skip: Amount,
         steps: Amount,
         repeats: Repeats | None = None,
-        is_held: Callable[[], bool] = lambda: False,
-        learns: Callable[[], bool] = lambda: False,
+        has_open_region: Callable[[], bool] = lambda: False,
+        is_learning: Callable[[], bool] = lambda: False,
         now: Callable[[], float] = time.monotonic,
         on_device: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -43,19 +43,19 @@ class Window:
             skip: what is passed before.
             steps: what is recorded then.
             repeats: what is recorded again.
-            is_held: tells whether no recording may begin yet.
+            has_open_region: tells whether no recording may begin yet.
             learns: tells whether CUDA graphs are to be made of which it is not known yet what
                 their library calls launch: the calls that make them are profiled by themselves,
                 which they cannot be while torch's profiler warms up.
             now: tells the time in seconds.
             on_device: tells whether the program uses an accelerator.
         """
-        self.was_moved = False
+        self.was_postponed = False
         self._steps, self._repeats, self._now = steps, repeats, now
-        self._is_held, self._learns, self._on_device = is_held, learns, on_device
+        self._has_open_region, self._is_learning, self._on_device = has_open_region, is_learning, on_device
         self._skip_s = skip.seconds
-        self._began_s = self._settled_s = now()
-        self._settled = -1
+        self._began_s = self._updated_s = now()
+        self._updated_step = -1
         self._has_begun = False
         self._warmup = 0 if skip.is_nothing else 1
         self.first: int | None = None
@@ -65,18 +65,18 @@ class Window:
 
     def __call__(self, step: int) -> ProfilerAction:
         """Say what is done in a step; where another profiler is on, later ones are recorded."""
-        if step > self._settled:
-            self._settle(step)
+        if step > self._updated_step:
+            self._update(step)
         if self.first is None or step < self.first - self._warmup or self.is_over(step):
             return ProfilerAction.NONE
-        if USE.by_others:
-            self.move_behind(step)
+        if USE.is_used_by_others:
+            self.postpone_after(step)
             return ProfilerAction.NONE
         if step < self.first:
-            return ProfilerAction.RECORD if self._leads_in(step) else ProfilerAction.WARMUP
+            return ProfilerAction.RECORD if self._is_lead_in(step) else ProfilerAction.WARMUP
         return ProfilerAction.RECORD_AND_SAVE if step == self._last else ProfilerAction.RECORD
 
-    def _leads_in(self, step: int) -> bool:
+    def _is_lead_in(self, step: int) -> bool:
         """Tell whether the step before the first is recorded; the very first one compiles."""
         return step > 0 and self._on_device()
 
@@ -84,9 +84,9 @@ class Window:
         """Whether a step is one of those that were asked for."""
         return self.first is not None and step >= self.first and not self.is_over(step)
 
-    def move_behind(self, step: int) -> None:
+    def postpone_after(self, step: int) -> None:
         """Record the asked number of steps after this one and one that warms up."""
-        self.was_moved = True
+        self.was_postponed = True
         self._warmup = 1
         self._begin_at(step + 2)
 
@@ -102,19 +102,19 @@ class Window:
         self.first = step
         self._last = None if self._steps.steps is None else step + self._steps.steps - 1
 
-    def _settle(self, step: int) -> None:
+    def _update(self, step: int) -> None:
         """Decide what only the time can tell, and what comes after a recording."""
         now = self._now()
-        before_s, self._settled_s = now - self._settled_s, now
-        self._settled = step
+        before_s, self._updated_s = now - self._updated_s, now
+        self._updated_step = step
         if self.first is None and now - self._began_s >= self._skip_s:
             self._begin_at(step + 1)
         if self._repeats is not None and self.is_over(step):
             self._begin_again(step)
-        if step == self.first and self._is_held():
+        if step == self.first and self._has_open_region():
             self._begin_at(step + 1)
         if self.first is None or step < self.first:
-            if step + self._warmup == self.first and self._learns():
+            if step + self._warmup == self.first and self._is_learning():
                 self._warmup = 0
             return
         if step == self.first:

@@ -25,27 +25,27 @@ from profiler_ext.records.known_types import known
 from profiler_ext.serving.folders import Folders
 from profiler_ext.serving.questions import (
     TOOLS,
-    USUAL_BUDGET,
+    DEFAULT_BUDGET,
     Diff,
     Explain,
     ListFindings,
     ListSessions,
     OpenSession,
-    Question,
+    ToolArguments,
     ReportTable,
 )
 from profiler_ext.sessions.comparing import diff
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reply:
     """An answer, and whether the question failed."""
 
     document: dict[str, Any]
     is_error: bool = False
 
 
-def ask(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Told:
+def answer_call(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Reply:
     """Answer a question; what fails is an answer too, with a sentence that says what to do.
 
     Args:
@@ -56,11 +56,11 @@ def ask(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Told:
     Returns:
         The answer, within its budget.
     """
-    budget = USUAL_BUDGET
+    budget = DEFAULT_BUDGET
     try:
-        question = _question(name, arguments)
-        budget = question.budget
-        return Told(bounded(_ANSWERS[type(question)](folders, question), budget, clean=True))
+        call = _parsed(name, arguments)
+        budget = call.budget
+        return Reply(bounded(_HANDLERS[type(call)](folders, call), budget, clean=True))
     except ProfilerExtError as error:
         failure = Failure(slug=error.slug, message=str(error))
     except OSError as error:
@@ -68,10 +68,10 @@ def ask(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Told:
     except Exception as error:
         detail = f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it"
         failure = Failure(slug="own_fault", message=detail)
-    return Told(bounded(failure, budget, clean=True), is_error=True)
+    return Reply(bounded(failure, budget, clean=True), is_error=True)
 
 
-def _question(name: str, arguments: Mapping[str, Any]) -> Question:
+def _parsed(name: str, arguments: Mapping[str, Any]) -> ToolArguments:
     if name not in TOOLS:
         raise UsageError(f"there is no tool {name!r}; ask one of {', '.join(TOOLS)}")
     try:
@@ -81,49 +81,49 @@ def _question(name: str, arguments: Mapping[str, Any]) -> Question:
 
 
 def _list_sessions(folders: Folders, _: ListSessions) -> Answer:
-    found, is_partial = folders.sessions()
+    paths, is_partial = folders.sessions()
     return Sessions(
-        folders=[str(root) for root in folders.roots], sessions=found, is_partial=is_partial
+        folders=[str(root) for root in folders.roots], sessions=paths, is_partial=is_partial
     )
 
 
-def _open_session(folders: Folders, question: OpenSession) -> Answer:
-    return making.report_answer(folders.session(question.session), question.top)
+def _open_session(folders: Folders, call: OpenSession) -> Answer:
+    return making.report_answer(folders.session(call.session), call.top)
 
 
-def _list_findings(folders: Folders, question: ListFindings) -> Answer:
-    return making.findings_answer(folders.session(question.session), question.top)
+def _list_findings(folders: Folders, call: ListFindings) -> Answer:
+    return making.findings_answer(folders.session(call.session), call.top)
 
 
-def _report(folders: Folders, question: ReportTable) -> Answer:
+def _report(folders: Folders, call: ReportTable) -> Answer:
     return making.table_answer(
-        folders.session(question.session),
-        table_by(question.by),
-        question.top,
-        question.depth,
-        step=question.step,
-        rank=question.rank,
-        phase=question.phase,
-        scope=question.scope,
+        folders.session(call.session),
+        table_by(call.by),
+        call.top,
+        call.depth,
+        step=call.step,
+        rank=call.rank,
+        phase=call.phase,
+        scope=call.scope,
     )
 
 
-def _explain(folders: Folders, question: Explain) -> Answer:
-    session = folders.session(question.session)
-    before = question.against
+def _explain(folders: Folders, call: Explain) -> Answer:
+    session = folders.session(call.session)
+    before = call.against
     earlier = None if before is None else Earlier(before, folders.session(before).analyses)
     try:
-        return explain(session, question.name, question.top, earlier)
+        return explain(session, call.name, call.top, earlier)
     except UnclearNameError as error:
-        return candidates(session, question.name, error)
+        return candidates(session, call.name, error)
 
 
-def _diff(folders: Folders, question: Diff) -> Answer:
-    compared = diff(folders.session(question.base), folders.session(question.head))
-    return comparison_answer(compared.comparison, question.by, question.top)
+def _diff(folders: Folders, call: Diff) -> Answer:
+    compared = diff(folders.session(call.base), folders.session(call.head))
+    return comparison_answer(compared.comparison, call.by, call.top)
 
 
-_ANSWERS: Mapping[type[Question], Callable[[Folders, Any], Answer]] = {
+_HANDLERS: Mapping[type[ToolArguments], Callable[[Folders, Any], Answer]] = {
     ListSessions: _list_sessions,
     OpenSession: _open_session,
     ListFindings: _list_findings,

@@ -18,9 +18,9 @@ from profiler_ext.sessions.merging import MergedSession, load
 from profiler_ext.sessions.rank_files import rank_folders
 from profiler_ext.sessions.session import Session
 
-_MOST_KEPT = 4
-_MOST_LISTED = 500
-_MOST_LOOKED_AT = 20_000
+_MAX_CACHED = 4
+_MAX_LISTED = 500
+_MAX_VISITED = 20_000
 _Stamp = tuple[tuple[str, int, int], ...]
 AnySession = Session | MergedSession
 
@@ -34,7 +34,7 @@ class Folders:
     """
 
     roots: tuple[Path, ...]
-    _kept: OrderedDict[_Stamp, AnySession] = field(default_factory=OrderedDict)
+    _cache: OrderedDict[_Stamp, AnySession] = field(default_factory=OrderedDict)
 
     @classmethod
     def of(cls, paths: Iterable[Path]) -> Folders:
@@ -61,27 +61,27 @@ class Folders:
         place = self._place(name)
         files = self._files(place)
         if files is None:
-            raise self._not_here(name)
+            raise self._no_session_error(name)
         stamp = tuple(_stamp(file) for file in files)
-        if stamp not in self._kept:
-            self._kept[stamp] = load(place)
-        self._kept.move_to_end(stamp)
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
-        return self._kept[stamp]
+        if stamp not in self._cache:
+            self._cache[stamp] = load(place)
+        self._cache.move_to_end(stamp)
+        while len(self._cache) > _MAX_CACHED:
+            self._cache.popitem(last=False)
+        return self._cache[stamp]
 
     def sessions(self) -> tuple[list[str], bool]:
         """Return the paths of sessions below the folders, and whether there may be more.
 
         A folder of ranks is one session; links are not followed.
         """
-        found: list[str] = []
+        sessions_found: list[str] = []
         for looked_at, place in enumerate(self._below()):
-            if looked_at >= _MOST_LOOKED_AT or len(found) >= _MOST_LISTED:
-                return sorted(found), True
+            if looked_at >= _MAX_VISITED or len(sessions_found) >= _MAX_LISTED:
+                return sorted(sessions_found), True
             if self._files(place) and not _is_rank_of_a_session(place):
-                found.append(self._shown(place))
-        return sorted(found), False
+                sessions_found.append(self._display_path(place))
+        return sorted(sessions_found), False
 
     def _below(self) -> Iterator[Path]:
         for root in self.roots:
@@ -89,7 +89,7 @@ class Folders:
                 inner[:] = sorted(name for name in inner if not name.startswith("."))
                 yield Path(folder)
 
-    def _shown(self, place: Path) -> str:
+    def _display_path(self, place: Path) -> str:
         """Return how a session is asked for: from its root where there is one, else whole."""
         if len(self.roots) > 1:
             return str(place)
@@ -97,22 +97,22 @@ class Folders:
 
     def _place(self, name: str) -> Path:
         for root in self.roots:
-            real = _resolved(root / name)
-            if real is not None and self._holds(real):
-                return real
-        raise self._not_here(name)
+            resolved = _resolved(root / name)
+            if resolved is not None and self._contains(resolved):
+                return resolved
+        raise self._no_session_error(name)
 
     def _files(self, place: Path) -> list[Path] | None:
         """Return the files that a session is read from; ``None`` where one leads out."""
         folders = [place] if (place / FILE_NAME).is_file() else rank_folders(place) or [place]
         parts = [place] if place.is_file() else [each / FILE_NAME for each in folders]
-        real = [file for part in parts if (file := _resolved(part)) and self._holds(file)]
-        return real if len(real) == len(parts) else None
+        resolved = [file for part in parts if (file := _resolved(part)) and self._contains(file)]
+        return resolved if len(resolved) == len(parts) else None
 
-    def _holds(self, real: Path) -> bool:
-        return any(real.is_relative_to(root) for root in self.roots)
+    def _contains(self, resolved: Path) -> bool:
+        return any(resolved.is_relative_to(root) for root in self.roots)
 
-    def _not_here(self, name: str) -> UsageError:
+    def _no_session_error(self, name: str) -> UsageError:
         listed = ", ".join(map(str, self.roots))
         return UsageError(
             f"there is no session {name!r} below {listed}; list_sessions tells which there are"
@@ -120,10 +120,10 @@ class Folders:
 
 
 def _folder(path: Path) -> Path:
-    real = _resolved(path)
-    if real is None or not real.is_dir():
+    resolved = _resolved(path)
+    if resolved is None or not resolved.is_dir():
         raise UsageError(f"{path} is no folder; name the folders that may be read")
-    return real
+    return resolved
 
 
 def _resolved(path: Path) -> Path | None:

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import msgspec
 
 from profiler_ext.comparison.comparison import BY as COMPARED_BY
-from profiler_ext.exporters.answers.bounds import LEAST_BUDGET
+from profiler_ext.exporters.answers.bounds import MIN_BUDGET
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.records import Phase, Scope
 
 _PHASES = tuple(phase.value for phase in Phase)
 _SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
-USUAL_BUDGET, MOST_BUDGET = 20_000, 200_000
+DEFAULT_BUDGET, MAX_BUDGET = 20_000, 200_000
 
 
-def _about(words: str, **more: Any) -> msgspec.Meta:
+def _doc(words: str, **more: Any) -> msgspec.Meta:
     return msgspec.Meta(description=words, **more)
 
 
@@ -26,23 +26,23 @@ def _one_of(words: str, values: Any) -> msgspec.Meta:
     return msgspec.Meta(description=words, extra_json_schema={"enum": list(values)})
 
 
-_Session = Annotated[str, _about("path of a session, as list_sessions tells it")]
-_Top = Annotated[int, _about("so many rows at most", ge=1)]
+_Session = Annotated[str, _doc("path of a session, as list_sessions tells it")]
+_Top = Annotated[int, _doc("so many rows at most", ge=1)]
 _SIZE = "about so many bytes at most; cuts says what was left out"
-_Budget = Annotated[int, _about(_SIZE, ge=LEAST_BUDGET, le=MOST_BUDGET)]
+_Budget = Annotated[int, _doc(_SIZE, ge=MIN_BUDGET, le=MAX_BUDGET)]
 
 
-class Question(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class ToolArguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What every question may say."""
 
-    budget: _Budget = USUAL_BUDGET
+    budget: _Budget = DEFAULT_BUDGET
 
 
-class ListSessions(Question, kw_only=True):
+class ListSessions(ToolArguments, kw_only=True):
     """List the recorded profiling sessions that can be asked about."""
 
 
-class OpenSession(Question, kw_only=True):
+class OpenSession(ToolArguments, kw_only=True):
     """Look at a session: what was profiled, what to do first, where the time goes.
 
     Tells the ledger of wall time, the gaps in attribution, the findings with most at stake, and the
@@ -53,22 +53,22 @@ class OpenSession(Question, kw_only=True):
     top: _Top = 8
 
 
-class ListFindings(Question, kw_only=True):
+class ListFindings(ToolArguments, kw_only=True):
     """List what to do to make training steps quicker, what saves most first, with the figures."""
 
     session: _Session
     top: _Top = 20
 
 
-class ReportTable(Question, kw_only=True):
+class ReportTable(ToolArguments, kw_only=True):
     """Get one table of a session: device time by line, module, kernel, ... or idle time."""
 
     session: _Session
     by: Annotated[str, _one_of("which table", BY)] = "line"
     top: _Top = 15
-    depth: Annotated[int | None, _about("of by=module: cut paths to so many names")] = None
-    step: Annotated[int | None, _about("only this profiled step")] = None
-    rank: Annotated[int | None, _about("only this rank")] = None
+    depth: Annotated[int | None, _doc("of by=module: cut paths to so many names")] = None
+    step: Annotated[int | None, _doc("only this profiled step")] = None
+    rank: Annotated[int | None, _doc("only this rank")] = None
     phase: Annotated[str | None, _one_of("only this phase", [*_PHASES, None])] = None
     scope: Annotated[
         str | None,
@@ -76,7 +76,7 @@ class ReportTable(Question, kw_only=True):
     ] = None
 
 
-class Explain(Question, kw_only=True):
+class Explain(ToolArguments, kw_only=True):
     """Get all about one source line, module or kernel.
 
     Its time by phase and step, its kernels, what it is fused with, its roofline, the evidence, its
@@ -84,21 +84,21 @@ class Explain(Question, kw_only=True):
     """
 
     session: _Session
-    name: Annotated[str, _about("FILE:LINE, a module's path (layers.*.mlp for several), a kernel")]
+    name: Annotated[str, _doc("FILE:LINE, a module's path (layers.*.mlp for several), a kernel")]
     top: _Top = 8
-    against: Annotated[str | None, _about("a session from before: tells what changed")] = None
+    against: Annotated[str | None, _doc("a session from before: tells what changed")] = None
 
 
-class Diff(Question, kw_only=True):
+class Diff(ToolArguments, kw_only=True):
     """Compare two sessions: what got slower or quicker, with how sure that is."""
 
-    base: Annotated[str, _about("path of the session from before")]
-    head: Annotated[str, _about("path of the session to compare with it")]
+    base: Annotated[str, _doc("path of the session from before")]
+    head: Annotated[str, _doc("path of the session to compare with it")]
     by: Annotated[str, _one_of("which table", COMPARED_BY)] = "line"
     top: _Top = 15
 
 
-TOOLS: Mapping[str, type[Question]] = {
+TOOLS: Mapping[str, type[ToolArguments]] = {
     "list_sessions": ListSessions,
     "open_session": OpenSession,
     "list_findings": ListFindings,
@@ -108,21 +108,21 @@ TOOLS: Mapping[str, type[Question]] = {
 }
 
 
-def words_of(question: type[Question]) -> str:
+def description_of(tool: type[ToolArguments]) -> str:
     """Return what a question is for.
 
     Args:
         question: the question.
     """
-    return inspect.cleandoc(question.__doc__ or "")
+    return inspect.cleandoc(tool.__doc__ or "")
 
 
-def schema_of(question: type[Question]) -> dict[str, Any]:
+def schema_of(tool: type[ToolArguments]) -> dict[str, Any]:
     """Return the JSON schema of a question's arguments.
 
     Args:
         question: the question.
     """
-    _, named = msgspec.json.schema_components((question,))
-    schema = dict(named[question.__name__])
+    _, named = msgspec.json.schema_components((tool,))
+    schema = dict(named[tool.__name__])
     return {name: value for name, value in schema.items() if name not in ("title", "description")}

@@ -17,11 +17,11 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 
 from profiler_ext.serving.folders import Folders
-from profiler_ext.serving.questions import TOOLS, Question, schema_of, words_of
+from profiler_ext.serving.questions import TOOLS, ToolArguments, schema_of, description_of
 from profiler_ext.version import VERSION
 
 if TYPE_CHECKING:
-    from profiler_ext.serving.answering import Told
+    from profiler_ext.serving.answering import Reply
 
 NAME = "profiler-ext"
 _INSTRUCTIONS = (
@@ -43,10 +43,10 @@ def serve(paths: Sequence[Path]) -> None:
         UsageError: One is no folder.
     """
     folders = Folders.of(paths)
-    anyio.run(_run, server_of(folders))
+    anyio.run(_run, make_server(folders))
 
 
-def server_of(folders: Folders) -> Server[Any]:
+def make_server(folders: Folders) -> Server[Any]:
     """Return a server that answers about sessions.
 
     Args:
@@ -62,14 +62,14 @@ def server_of(folders: Folders) -> Server[Any]:
     async def call_tool(
         _: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        asked = params.arguments or {}
-        told = await anyio.to_thread.run_sync(
-            _ask, folders, params.name, asked, limiter=one_at_a_time
+        call_arguments = params.arguments or {}
+        reply = await anyio.to_thread.run_sync(
+            _answer, folders, params.name, call_arguments, limiter=one_at_a_time
         )
         return types.CallToolResult(
-            content=[types.TextContent(text=json.dumps(told.document))],
-            structured_content=told.document,
-            is_error=told.is_error,
+            content=[types.TextContent(text=json.dumps(reply.document))],
+            structured_content=reply.document,
+            is_error=reply.is_error,
         )
 
     return Server(
@@ -86,18 +86,18 @@ async def _run(server: Server[Any]) -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-def _ask(folders: Folders, name: str, arguments: dict[str, Any]) -> Told:
+def _answer(folders: Folders, name: str, arguments: dict[str, Any]) -> Reply:
     """Answer; what that needs is loaded with the first question, for the server begins at once."""
-    from profiler_ext.serving.answering import ask
+    from profiler_ext.serving.answering import answer_call
 
-    return ask(folders, name, arguments)
+    return answer_call(folders, name, arguments)
 
 
-def _tool(name: str, question: type[Question]) -> types.Tool:
+def _tool(name: str, tool: type[ToolArguments]) -> types.Tool:
     return types.Tool(
         name=name,
-        description=words_of(question),
-        input_schema=schema_of(question),
+        description=description_of(tool),
+        input_schema=schema_of(tool),
         annotations=types.ToolAnnotations(
             read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         ),

@@ -164,7 +164,7 @@ def diff(
         TraceError: A path holds no readable trace.
         UsageError: A side is empty, or a session has no profiled step.
     """
-    sides = [[given] if isinstance(given, Compared) else list(given) for given in (base, head)]
+    sides = [[side_inputs] if isinstance(side_inputs, Compared) else list(side_inputs) for side_inputs in (base, head)]
     runs = _runs("base", sides[0]), _runs("head", sides[1])
     return ComparedSessions(compare(*runs), runs, _sizes(sides))
 

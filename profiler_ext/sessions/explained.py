@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from profiler_ext.sessions.tabled import Tabled
+from profiler_ext.sessions.tabled import SessionTables
 
 if TYPE_CHECKING:
     from profiler_ext.records import Analysis
 
 
-class Explained(Tabled):
+class SessionExplanations(SessionTables):
     """Has the page about one line, module or kernel."""
 
     @property
@@ -31,7 +31,7 @@ class Explained(Tabled):
         width: int = 120,
         top: int | None = 8,
         budget: int | None = None,
-        against: Explained | None = None,
+        against: SessionExplanations | None = None,
     ) -> str:
         """Return all about one line, module or kernel; see ``profiler-ext explain``.
 

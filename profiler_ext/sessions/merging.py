@@ -7,15 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from profiler_ext.attribution.clocks import Clock, on_clock, set_clocks
+from profiler_ext.attribution.clocks import Clock, with_clock_shift, align_clocks
 from profiler_ext.attribution.collectives import collectives_of
 from profiler_ext.attribution.skew import with_skew
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.exporters.formats import SESSION, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by
-from profiler_ext.findings import Findings, find_of_ranks
+from profiler_ext.findings import Findings, find_on_ranks
 from profiler_ext.records import Analysis
-from profiler_ext.sessions.explained import Explained
+from profiler_ext.sessions.explained import SessionExplanations
 from profiler_ext.sessions.rank_files import load_ranks, rank_files
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session import load as load_one
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.tables import Filters
 
 
-class MergedSession(Explained):
+class MergedSession(SessionExplanations):
     """Sessions of several ranks together; its tables are those of a session, with ``ranks``.
 
     Attributes:
@@ -60,18 +60,18 @@ class MergedSession(Explained):
     def clocks(self) -> tuple[Clock, ...]:
         """How the clock of each rank was set."""
         own = (collectives_of(session.analysis) for session in self.sessions)
-        return self._clocks or set_clocks(list(own))
+        return self._clocks or align_clocks(list(own))
 
     @cached_property
     def analyses(self) -> tuple[Analysis, ...]:
         """What attribution found on each rank, on aligned clocks."""
         pairs = zip(self.sessions, self.clocks, strict=True)
-        return with_skew([on_clock(session.analysis, clock.shift_ns) for session, clock in pairs])
+        return with_skew([with_clock_shift(session.analysis, clock.shift_ns) for session, clock in pairs])
 
     @cached_property
     def found(self) -> Findings:
         """What to do first on any rank, and which rules could not be judged."""
-        return find_of_ranks(self.analyses)
+        return find_on_ranks(self.analyses)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class MergedSession(Explained):
         from profiler_ext.exporters import annotate, sources
 
         analyses = self.of_rank(rank)
-        texts = sources.sources_here(analyses, self.roots)
+        texts = sources.local_sources(analyses, self.roots)
         return annotate.annotate(analyses, texts, files, format, width)
 
     def by(self, name: str, **filters: Unpack[Filters]) -> pd.DataFrame:

@@ -7,17 +7,17 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError
-from profiler_ext.exporters.formats import SESSION, Format, in_run
-from profiler_ext.files.passing import places
+from profiler_ext.errors import OutputError, InternalError, ProfilerExtError
+from profiler_ext.exporters.formats import SESSION, Format, run_outputs
+from profiler_ext.files.passing import candidate_folders
 from profiler_ext.isolation.failures import failure_detail
-from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.isolation.signal_answers import is_raised_by_program
 from profiler_ext.sessions.session import Session
 
 REMEDY = "`profiler-ext export` writes the rest from it"
 
 
-def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
+def write_outputs(session: Session, folder: Path, *, keep: bool = True) -> None:
     """Write a session in each format that ``run`` gives, whatever fails of it.
 
     Args:
@@ -28,10 +28,10 @@ def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
 
     Raises:
         OutputError: Something cannot be written; the message says where the session is.
-        OwnFaultError: Something of ours failed; the session is in the folder.
+        InternalError: Something of ours failed; the session is in the folder.
     """
     save(session, folder, keep=keep)  # first: from it all else can be made again
-    write_rest(session, folder)
+    write_exports(session, folder)
 
 
 def save(session: Session, folder: Path, *, keep: bool = True) -> None:
@@ -49,10 +49,10 @@ def save(session: Session, folder: Path, *, keep: bool = True) -> None:
     try:
         session.save(folder)
     except OutputError as error:
-        raise OutputError(f"{error}; {_kept(session)}" if keep else str(error)) from error
+        raise OutputError(f"{error}; {_save_elsewhere(session)}" if keep else str(error)) from error
 
 
-def write_rest(session: Session, folder: Path) -> None:
+def write_exports(session: Session, folder: Path) -> None:
     """Write what can be made of a session that is saved.
 
     Args:
@@ -61,13 +61,13 @@ def write_rest(session: Session, folder: Path) -> None:
 
     Raises:
         OutputError: Something cannot be written; the message says where the session is.
-        OwnFaultError: Something of ours failed; the session is in the folder.
+        InternalError: Something of ours failed; the session is in the folder.
     """
-    tried = [_failure(session, each, folder) for each in in_run() if each is not SESSION]
+    tried = [_failure(session, each, folder) for each in run_outputs() if each is not SESSION]
     if failed := [error for error in tried if error is not None]:
-        is_fault = any(isinstance(error, OwnFaultError) for error in failed)
-        told = f"{'; '.join(map(str, failed))}; the session itself is in {folder}: {REMEDY}"
-        raise (OwnFaultError if is_fault else OutputError)(told)
+        is_fault = any(isinstance(error, InternalError) for error in failed)
+        message = f"{'; '.join(map(str, failed))}; the session itself is in {folder}: {REMEDY}"
+        raise (InternalError if is_fault else OutputError)(message)
 
 
 def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError | None:
@@ -78,21 +78,21 @@ def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError
     except OutputError as error:
         return error
     except Exception as error:
-        if is_answer(error):
+        if is_raised_by_program(error):
             raise
-        return OwnFaultError(f"{path.name} could not be made ({failure_detail(error)})")
+        return InternalError(f"{path.name} could not be made ({failure_detail(error)})")
     return None
 
 
-def _kept(session: Session) -> str:
+def _save_elsewhere(session: Session) -> str:
     """Write a session that nobody can record again into the temporary or the working folder."""
-    for place in places():
+    for place in candidate_folders():
         with suppress(OSError, OutputError):
-            return f"what was recorded is in {_kept_in(place, session)} instead"
+            return f"what was recorded is in {_saved_in(place, session)} instead"
     return "no temporary folder can be written either, so what was recorded is lost"
 
 
-def _kept_in(place: Path, session: Session) -> Path:
+def _saved_in(place: Path, session: Session) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="profiler_ext-session-", dir=place))
     try:
         session.save(folder)

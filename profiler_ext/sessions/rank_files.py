@@ -12,13 +12,13 @@ from pathlib import Path
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME, Roots
-from profiler_ext.kineto.distributed import is_rank_told, with_rank
+from profiler_ext.kineto.distributed import is_rank_known, with_rank
 from profiler_ext.kineto.source import is_folder, listed, shown
 from profiler_ext.sessions.plain_traces import plain_traces
 from profiler_ext.sessions.session import Session, load
 
 _RANK_FOLDER = re.compile(r"rank_(\d{1,9})", re.ASCII)
-_MOST_NAMED = 3
+_MAX_LISTED = 3
 
 
 def rank_folders(folder: Path) -> list[Path]:
@@ -64,20 +64,20 @@ def load_ranks(places: Sequence[Path], roots: Roots = (), jobs: int | None = 1) 
 
 def _of_folder(place: Path, session: Session) -> Session:
     named = _RANK_FOLDER.fullmatch(place.name)
-    if named is None or is_rank_told(session.recording):
+    if named is None or is_rank_known(session.recording):
         return session
     return Session(with_rank(session.recording, otherwise=int(named[1])), roots=session.roots)
 
 
 def _require_ranks(places: Sequence[Path], sessions: Sequence[Session]) -> None:
-    untold = [
+    unknown = [
         place
         for place, session in zip(places, sessions, strict=True)
-        if not (is_rank_told(session.recording) or _RANK_FOLDER.fullmatch(place.name))
+        if not (is_rank_known(session.recording) or _RANK_FOLDER.fullmatch(place.name))
     ]
-    if untold:
+    if unknown:
         raise UsageError(
-            f"the rank of {_named(untold)} is not known: no rank is in its distributedInfo, which "
+            f"the rank of {_listed(unknown)} is not known: no rank is in its distributedInfo, which "
             "torch.profiler writes where torch.distributed is initialised; give one trace alone, "
             "or put each into a folder rank_N"
         )
@@ -88,11 +88,11 @@ def _require_ranks(places: Sequence[Path], sessions: Sequence[Session]) -> None:
         if len(own) > 1:
             count = "two" if len(own) == 2 else f"{len(own)}"
             raise UsageError(
-                f"{count} sessions are of rank {rank}: {_named(own)}; give one of each rank"
+                f"{count} sessions are of rank {rank}: {_listed(own)}; give one of each rank"
             )
 
 
-def _named(places: Sequence[Path]) -> str:
-    first = ", ".join(map(shown, places[:_MOST_NAMED]))
-    more = len(places) - _MOST_NAMED
+def _listed(places: Sequence[Path]) -> str:
+    first = ", ".join(map(shown, places[:_MAX_LISTED]))
+    more = len(places) - _MAX_LISTED
     return f"{first} and {more} more" if more > 0 else first

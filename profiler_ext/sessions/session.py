@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 from profiler_ext.attribution import attribute
 from profiler_ext.errors import CoverageError, ProfilerExtError, TraceError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
-from profiler_ext.exporters.table_kinds import table_by, table_called
+from profiler_ext.exporters.table_kinds import table_by, table_named
 from profiler_ext.findings import Findings, find
 from profiler_ext.isolation.failures import failure_detail
-from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.isolation.signal_answers import is_raised_by_program
 from profiler_ext.kineto.names import WORK_CATEGORIES
 from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.kineto.source import is_folder, shown
 from profiler_ext.records import Analysis, Gap, GapReason, Recording, without_source
-from profiler_ext.sessions.explained import Explained
+from profiler_ext.sessions.explained import SessionExplanations
 from profiler_ext.sessions.plain_traces import plain_traces
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.tables import Filters
 
 
-class Session(Explained):
+class Session(SessionExplanations):
     """One profiled window: its trace, its compiled graphs, and where the time went.
 
     Attributes:
@@ -95,7 +95,7 @@ class Session(Explained):
             *arguments: what that table takes besides filters.
             **filters: the step, rank, phase or scope.
         """
-        return table_called(name).make(self.analysis, *arguments, **filters)
+        return table_named(name).make(self.analysis, *arguments, **filters)
 
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"
@@ -166,7 +166,7 @@ class Session(Explained):
         """
         from profiler_ext.exporters import annotate, sources
 
-        texts = sources.sources_here([self.analysis], self.roots)
+        texts = sources.local_sources([self.analysis], self.roots)
         return annotate.annotate([self.analysis], texts, files, format, width)
 
     def _repr_html_(self) -> str:
@@ -227,7 +227,7 @@ class Session(Explained):
         except ProfilerExtError:
             raise
         except Exception as error:
-            if is_answer(error):
+            if is_raised_by_program(error):
                 raise
             gap = Gap(GapReason.ATTRIBUTION_FAILED, failure_detail(error))
             kept = replace(self.recording, gaps=(*self.recording.gaps, gap))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from profiler_ext.findings import Findings
 
 
-class Tabled(ABC):
+class SessionTables(ABC):
     """Has the tables of a session; they are made when they are asked for.
 
     Each takes the filters ``step``, ``rank``, ``phase`` and ``scope``.

@@ -28,7 +28,7 @@ from profiler_ext.records import (
     flat,
     inconsistency_of_provenance,
     nested,
-    told_by_another,
+    version_mismatch,
 )
 from profiler_ext.version import VERSION
 
@@ -36,11 +36,11 @@ MAGIC = b"PXPR"
 FORMAT = 4
 _RESUMED_CODE = "torch_dynamo_resume_in_"
 _REGION = "invoke_subgraph"
-_WITH_LINES_OFF = {2: (_RESUMED_CODE, _REGION), 3: (_REGION,)}
+_FORMATS_WITH_WRONG_LINES = {2: (_RESUMED_CODE, _REGION), 3: (_REGION,)}
 """Formats that are read, but for records with one of these texts."""
 INFLATED_LIMIT_BYTES = 256 << 20
-_INFLATED_TIMES = 200
-_INFLATED_LEAST_BYTES = 1 << 20
+_MAX_INFLATION_RATIO = 200
+_MIN_INFLATED_LIMIT_BYTES = 1 << 20
 """A record shrinks to a fifteenth; what unpacks to so much more is none."""
 
 
@@ -85,8 +85,8 @@ def to_bytes(provenance: Provenance) -> bytes:
     Args:
         provenance: the record.
     """
-    told = {**flat(provenance), WRITER_KEY: VERSION}
-    return _header(FORMAT) + zlib.compress(msgspec.json.encode(told), 3)
+    fields = {**flat(provenance), WRITER_KEY: VERSION}
+    return _header(FORMAT) + zlib.compress(msgspec.json.encode(fields), 3)
 
 
 def from_bytes(data: bytes) -> Provenance:
@@ -115,8 +115,8 @@ def from_bytes(data: bytes) -> Provenance:
             f"found provenance format {version}, expected {FORMAT}: an older profiler-ext wrote it"
         )
     try:
-        told = msgspec.json.decode(_inflate(data[6:]))
-        return _record(told)
+        fields = msgspec.json.decode(_inflate(data[6:]))
+        return _record(fields)
     except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"found a damaged provenance ({error})") from error
 
@@ -143,18 +143,18 @@ def has_text(data: bytes, text: str) -> bool:
         return True
 
 
-def _record(told: object) -> Provenance:
+def _record(fields: object) -> Provenance:
     try:
-        record = nested(told, Provenance)
+        record = nested(fields, Provenance)
     except msgspec.ValidationError as error:
-        raise _unread(str(error), told) from error
+        raise _unreadable(str(error), fields) from error
     if problem := inconsistency_of_provenance(record):
-        raise _unread(problem, told)
+        raise _unreadable(problem, fields)
     return record
 
 
-def _unread(problem: str, told: object) -> StoreError:
-    if by_another := told_by_another(problem, told):
+def _unreadable(problem: str, fields: object) -> StoreError:
+    if by_another := version_mismatch(problem, fields):
         return NewerRecordError(f"found a provenance that {by_another}")
     return StoreError(f"found a damaged provenance ({problem})")
 
@@ -182,13 +182,13 @@ def is_current(data: bytes) -> bool:
     Args:
         data: the bytes.
     """
-    is_known = any(data[:6] == _header(version) for version in (FORMAT, *_WITH_LINES_OFF))
+    is_known = any(data[:6] == _header(version) for version in (FORMAT, *_FORMATS_WITH_WRONG_LINES))
     return is_known and not _is_older(data)
 
 
 def _is_older(data: bytes) -> bool:
     """Tell whether a record is of a format that is not read, or whose lines may be off."""
-    for version, texts in _WITH_LINES_OFF.items():
+    for version, texts in _FORMATS_WITH_WRONG_LINES.items():
         if data[:6] == _header(version):
             return any(has_text(data, text) for text in texts)
     return len(data) >= 6 and _header(0) <= data[:6] < _header(FORMAT)
@@ -200,7 +200,7 @@ def _header(version: int) -> bytes:
 
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
-    limit = min(INFLATED_LIMIT_BYTES, max(_INFLATED_LEAST_BYTES, _INFLATED_TIMES * len(data)))
+    limit = min(INFLATED_LIMIT_BYTES, max(_MIN_INFLATED_LIMIT_BYTES, _MAX_INFLATION_RATIO * len(data)))
     text = inflater.decompress(data, limit)
     if inflater.unconsumed_tail:
         raise StoreError(f"found a provenance over {limit} bytes")

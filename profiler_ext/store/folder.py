@@ -21,7 +21,7 @@ from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_b
 from profiler_ext.store.kernels import agreed_kernels, kernels_from_bytes, kernels_to_bytes
 from profiler_ext.store.own_files import (
     KERNELS_SUFFIX,
-    LEARNT_BYTES,
+    MAX_KERNEL_FILE_BYTES,
     SHARD,
     SUFFIX,
     StoredFile,
@@ -34,7 +34,7 @@ LIMIT_VARIABLE = "PROFILER_EXT_STORE_BYTES"
 LIMIT_BYTES = 512 << 20
 _LEFTOVER_AGE_S = 3600
 """No writer takes this long; a file under a temporary name that is older has lost its writer."""
-_CHECKS_A_LIMIT = 16
+_CHECKS_PER_LIMIT = 16
 """How often the folder is measured while one process writes as much as the limit."""
 
 
@@ -65,7 +65,7 @@ class Store:
             return False
         return state_of(data) in (EntryState.OK, EntryState.NEWER)
 
-    def lists(self, key: str, dynamo_digest: str | None) -> bool:
+    def has_file(self, key: str, dynamo_digest: str | None) -> bool:
         """Tell whether there is a file for a graph's key and Dynamo graph; it is not looked into.
 
         Args:
@@ -160,13 +160,13 @@ class Store:
 
     def _kernels_in(self, path: Path) -> LibraryKernels:
         try:
-            learnt = kernels_from_bytes(read_regular(path, LEARNT_BYTES))
+            read_kernels = kernels_from_bytes(read_regular(path, MAX_KERNEL_FILE_BYTES))
         except FileNotFoundError:
             return ()
         except (OSError, StoreError) as error:
             raise StoreError(f"{path.name}: {error}") from error
         _note_use(path)
-        return learnt
+        return read_kernels
 
     def files(self) -> tuple[StoredFile, ...]:
         """Return the files under the store's names, the one that was used longest ago first."""
@@ -193,10 +193,10 @@ class Store:
         if self.folder.is_symlink():
             return ()
         files = tuple(file for file in self.files() if has_header(file))
-        doomed = _unused(files, time.time_ns(), older_than_s)
-        rest = [file for file in files if file not in doomed]
-        doomed |= set(_excess(rest, max_bytes))
-        return tuple(file for file in files if file in doomed and remove(file))
+        to_remove = _unused(files, time.time_ns(), older_than_s)
+        rest = [file for file in files if file not in to_remove]
+        to_remove |= set(_excess(rest, max_bytes))
+        return tuple(file for file in files if file in to_remove and remove(file))
 
     def _write(self, path: Path, data: bytes) -> None:
         limit_bytes = limit()
@@ -204,13 +204,13 @@ class Store:
             return
         with replacing(path, durable=False) as file:  # it comes back when it is compiled again
             file.write(data)
-        self._keep_within(limit_bytes, len(data))
+        self._enforce_limit(limit_bytes, len(data))
 
-    def _keep_within(self, limit_bytes: int, written_bytes: int) -> None:
+    def _enforce_limit(self, limit_bytes: int, written_bytes: int) -> None:
         """Prune now and then: at this process's first record, and after every few megabytes."""
         if self._unmeasured_bytes is not None:
             self._unmeasured_bytes += written_bytes
-            if self._unmeasured_bytes < limit_bytes // _CHECKS_A_LIMIT:
+            if self._unmeasured_bytes < limit_bytes // _CHECKS_PER_LIMIT:
                 return
         self._unmeasured_bytes = 0
         self.prune(max_bytes=limit_bytes)
@@ -235,10 +235,10 @@ def limit() -> int:
     Raises:
         StoreError: The environment asks for what is no number.
     """
-    asked = os.environ.get(LIMIT_VARIABLE, "")
-    if asked and not asked.isdecimal():
-        raise StoreError(f"{LIMIT_VARIABLE} is {asked!r}, expected a number of bytes")
-    return int(asked) if asked else LIMIT_BYTES
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    if text and not text.isdecimal():
+        raise StoreError(f"{LIMIT_VARIABLE} is {text!r}, expected a number of bytes")
+    return int(text) if text else LIMIT_BYTES
 
 
 def _unused(

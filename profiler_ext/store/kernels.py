@@ -26,14 +26,14 @@ KERNELS_HEADER = b'{"format":'
 """How the file of any format begins."""
 
 
-class _Learnt(msgspec.Struct):
+class _KernelFile(msgspec.Struct):
     format: int
     device: str
     names: tuple[str, ...]
     kernels: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-class _Counted(msgspec.Struct):
+class _CountFile(msgspec.Struct):
     """What format 1 was."""
 
     format: int
@@ -64,7 +64,7 @@ def kernels_to_bytes(kernels: LibraryKernels, device: str) -> bytes:
         name: at for at, name in enumerate(dict.fromkeys(n for _, own in kernels for n in own))
     }
     numbered = tuple((site, tuple(names[name] for name in own)) for site, own in kernels)
-    return msgspec.json.encode(_Learnt(KERNELS_FORMAT, device, tuple(names), numbered))
+    return msgspec.json.encode(_KernelFile(KERNELS_FORMAT, device, tuple(names), numbered))
 
 
 def kernels_from_bytes(data: bytes) -> LibraryKernels:
@@ -78,39 +78,39 @@ def kernels_from_bytes(data: bytes) -> LibraryKernels:
         StoreError: The bytes are something else, damaged, or of another format.
     """
     try:
-        found = msgspec.json.decode(data, type=known(_Format)).format
-        if found > KERNELS_FORMAT:
+        version = msgspec.json.decode(data, type=known(_Format)).format
+        if version > KERNELS_FORMAT:
             raise NewerRecordError(
-                f"found format {found} of kernels, expected {KERNELS_FORMAT}: a newer profiler-ext "
+                f"found format {version} of kernels, expected {KERNELS_FORMAT}: a newer profiler-ext "
                 "wrote it; update profiler-ext to read it"
             )
-        if found != KERNELS_FORMAT:
-            raise StoreError(f"found format {found} of kernels, expected {KERNELS_FORMAT}")
-        learnt = msgspec.json.decode(data, type=known(_Learnt))
+        if version != KERNELS_FORMAT:
+            raise StoreError(f"found format {version} of kernels, expected {KERNELS_FORMAT}")
+        decoded = msgspec.json.decode(data, type=known(_KernelFile))
     except (msgspec.DecodeError, RecursionError) as error:
         raise StoreError(f"found damaged kernels of library calls ({error})") from error
-    if not all(0 <= at < len(learnt.names) for _, own in learnt.kernels for at in own):
+    if not all(0 <= at < len(decoded.names) for _, own in decoded.kernels for at in own):
         raise StoreError("found damaged kernels of library calls (a name is missing)")
-    return tuple((site, tuple(learnt.names[at] for at in own)) for site, own in learnt.kernels)
+    return tuple((site, tuple(decoded.names[at] for at in own)) for site, own in decoded.kernels)
 
 
-def agreed_kernels(learnt: Iterable[LibraryKernels]) -> LibraryKernels:
+def agreed_kernels(decoded: Iterable[LibraryKernels]) -> LibraryKernels:
     """Return what all tell that tell something of a call site; the others are left out.
 
     Args:
         learnt: what several runs saw.
     """
-    told: dict[int, set[tuple[str, ...]]] = {}
-    for site, names in chain.from_iterable(learnt):
-        told.setdefault(site, set()).add(names)
-    return tuple((site, own.pop()) for site, own in sorted(told.items()) if len(own) == 1)
+    by_site: dict[int, set[tuple[str, ...]]] = {}
+    for site, names in chain.from_iterable(decoded):
+        by_site.setdefault(site, set()).add(names)
+    return tuple((site, own.pop()) for site, own in sorted(by_site.items()) if len(own) == 1)
 
 
-def is_learnt(data: bytes) -> bool:
+def is_kernel_file(data: bytes) -> bool:
     """Tell whether bytes are what this version or an earlier one learnt of library calls."""
     try:
         if msgspec.json.decode(data, type=known(_Format)).format == 1:
-            msgspec.json.decode(data, type=known(_Counted))
+            msgspec.json.decode(data, type=known(_CountFile))
         else:
             kernels_from_bytes(data)
     except (StoreError, msgspec.DecodeError, RecursionError):

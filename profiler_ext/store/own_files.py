@@ -17,15 +17,15 @@ from pathlib import Path
 
 from profiler_ext.errors import OutputError
 from profiler_ext.store.encoding import MAGIC
-from profiler_ext.store.kernels import KERNELS_HEADER, is_learnt
+from profiler_ext.store.kernels import KERNELS_HEADER, is_kernel_file
 
 SUFFIX = ".pxpr"
 KERNELS_SUFFIX = ".kernels.json"
-_LEARNT_SUFFIXES = (KERNELS_SUFFIX, ".counts.json")
+_KERNEL_SUFFIXES = (KERNELS_SUFFIX, ".counts.json")
 """The second is that of an earlier format."""
 SHARD = 2
 """How many characters of a key name the folder of its files."""
-LEARNT_BYTES = 16 << 20
+MAX_KERNEL_FILE_BYTES = 16 << 20
 """More than the kernels of any graph's library calls take."""
 _NAME = re.compile(
     r"(?P<leftover>\.?)(?P<key>[^\W_]+)"
@@ -82,7 +82,7 @@ def has_header(file: StoredFile) -> bool:
     except OSError:
         return False
     try:
-        return _is_ours(handle, file)
+        return _has_own_header(handle, file)
     finally:
         os.close(handle)
 
@@ -122,7 +122,7 @@ def _opened(folder: Path, root: int | None = None) -> Iterator[int]:
 def _remove_in(folder: int, file: StoredFile) -> bool:
     handle = os.open(file.path.name, _FILE_FLAGS, dir_fd=folder)
     try:
-        if not _is_ours(handle, file):
+        if not _has_own_header(handle, file):
             return False
     finally:
         os.close(handle)
@@ -130,16 +130,16 @@ def _remove_in(folder: int, file: StoredFile) -> bool:
     return True
 
 
-def _is_ours(handle: int, file: StoredFile) -> bool:
+def _has_own_header(handle: int, file: StoredFile) -> bool:
     """Tell whether an open file is the one that was looked at, and carries the header."""
     status = os.fstat(handle)
     now = (status.st_size, status.st_mtime_ns)
     if not stat.S_ISREG(status.st_mode) or now != (file.size_bytes, file.used_ns):
         return False
-    if not any(suffix in file.path.name for suffix in _LEARNT_SUFFIXES):
+    if not any(suffix in file.path.name for suffix in _KERNEL_SUFFIXES):
         return os.pread(handle, len(MAGIC), 0) == MAGIC
-    data = os.pread(handle, LEARNT_BYTES, 0)
-    return data.startswith(KERNELS_HEADER) if file.is_leftover else is_learnt(data)
+    data = os.pread(handle, MAX_KERNEL_FILE_BYTES, 0)
+    return data.startswith(KERNELS_HEADER) if file.is_leftover else is_kernel_file(data)
 
 
 def _stored(entry: os.DirEntry[str], shard: str) -> StoredFile | None:

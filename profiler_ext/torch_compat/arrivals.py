@@ -19,20 +19,20 @@ from profiler_ext.isolation.guard import Guard
 
 DYNAMO, INDUCTOR = "torch._dynamo", "torch._inductor.compile_fx"
 """What imports all that hooks of Dynamo, and all others, are put in."""
-ARRIVALS = "arrivals"
+IMPORT_HOOK = "arrivals"
 """The hook that puts the others in place."""
 
 
-def is_arriving(module: str) -> bool:
+def is_importing(module: str) -> bool:
     """Tell whether a module is being imported."""
     spec = getattr(sys.modules.get(module), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))
 
 
-class Arrivals(MetaPathFinder):
+class ImportWatcher(MetaPathFinder):
     """Finds modules as ever, and tells when one of those that are waited for is there."""
 
-    def __init__(self, modules: Iterable[str], told: Callable[[str], object], guard: Guard) -> None:
+    def __init__(self, modules: Iterable[str], on_import: Callable[[str], object], guard: Guard) -> None:
         """Begin to wait.
 
         Args:
@@ -40,13 +40,13 @@ class Arrivals(MetaPathFinder):
             told: is given the name of each that has been imported.
             guard: what keeps failures from the import.
         """
-        self._waited = set(modules)
-        self._told, self._guard = told, guard
+        self._pending = set(modules)
+        self._on_import, self._guard = on_import, guard
         sys.meta_path.insert(0, self)
 
     def leave(self) -> None:
         """Wait no longer."""
-        self._waited.clear()
+        self._pending.clear()
         with suppress(ValueError):
             sys.meta_path.remove(self)
 
@@ -63,32 +63,32 @@ class Arrivals(MetaPathFinder):
         Returns:
             Its spec, or ``None`` where it is not waited for.
         """
-        if name not in self._waited:
+        if name not in self._pending:
             return None
-        return self._guard.run(ARRIVALS, self._found, name, path, target)
+        return self._guard.run(IMPORT_HOOK, self._find_after, name, path, target)
 
-    def _found(
+    def _find_after(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec: ModuleSpec | None = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _ThenTold(spec.loader, self._arrived)
+                    spec.loader = _NotifyingLoader(spec.loader, self._on_loaded)
                 return spec
         return None
 
-    def _arrived(self, name: str) -> None:
-        if name in self._waited:
-            self._waited.discard(name)
-            self._guard.run(ARRIVALS, self._told, name)
+    def _on_loaded(self, name: str) -> None:
+        if name in self._pending:
+            self._pending.discard(name)
+            self._guard.run(IMPORT_HOOK, self._on_import, name)
 
 
-class _ThenTold(Loader):
+class _NotifyingLoader(Loader):
     """Loads a module by its own loader, and then tells."""
 
-    def __init__(self, loader: Any, told: Callable[[str], object]) -> None:
-        self._loader, self._told = loader, told
+    def __init__(self, loader: Any, on_import: Callable[[str], object]) -> None:
+        self._loader, self._on_import = loader, on_import
 
     def __getattr__(self, name: str) -> Any:
         """Be the module's loader to whoever asks it anything else."""
@@ -107,4 +107,4 @@ class _ThenTold(Loader):
         module.__loader__ = self._loader
         self._loader.exec_module(module)
         if spec is not None:
-            self._told(spec.name)
+            self._on_import(spec.name)

@@ -24,13 +24,13 @@ class AutogradNode(NamedTuple):
 COPY_SLICES = "torch::autograd::CopySlices"
 """What differentiates an op that mutates a view; it is made with the op, and reaches the base."""
 
-_OF_LEAVES = 2**64 - 1
+_LEAF_SEQUENCE_NR = 2**64 - 1
 """The number of all nodes that accumulate gradients of parameters and inputs."""
 
-_OF_INPUTS = "torch::autograd::Error"
+_INPUT_NODE = "torch::autograd::Error"
 """What torch puts in front of each input of a graph that it traces; it would raise if it ran."""
 
-_BEGIN = AutogradNode("torch::autograd::GraphRoot", _OF_LEAVES - 1)
+_GRAPH_ROOT = AutogradNode("torch::autograd::GraphRoot", _LEAF_SEQUENCE_NR - 1)
 """What hands a backward its first gradients; torch makes it after all other nodes."""
 
 ANY_INPUT = -1
@@ -52,7 +52,7 @@ Edges = Mapping[AutogradNode, tuple[Edge, ...]]
 """Where each autograd node hands its gradients, in the order in which it does."""
 
 
-def running_node() -> AutogradNode | None:
+def current_autograd_node() -> AutogradNode | None:
     """Return the autograd node that runs in this thread."""
     node = _current()
     return None if node is None else _named(node)
@@ -80,7 +80,7 @@ def edges_of_backward(
         roots: the nodes of the values that it begins with.
     """
     first = tuple(roots)
-    known = {_BEGIN: tuple(Edge(_named(node), ANY_INPUT) for node in first)}
+    known = {_GRAPH_ROOT: tuple(Edge(_named(node), ANY_INPUT) for node in first)}
     _add_edges(known, first)
     return known
 
@@ -100,7 +100,7 @@ def _add_edges(
 
 def _is_leaf(node: AutogradNode) -> bool:
     """Tell whether a node is handed the gradient of a value that no op made."""
-    return node.number == _OF_LEAVES or node.name == _OF_INPUTS
+    return node.number == _LEAF_SEQUENCE_NR or node.name == _INPUT_NODE
 
 
 def _named(node: torch.autograd.graph.Node) -> AutogradNode:
@@ -111,7 +111,7 @@ def _edge(named: AutogradNode, to: torch.autograd.graph.Node, at: int) -> Edge:
     return Edge(named, at, to if _is_leaf(named) else None)
 
 
-def last_number() -> int:
+def last_sequence_nr() -> int:
     """Return the number of the autograd node that this thread made last."""
     return int(running_names.LAST_SEQUENCE_NR.kept()()) - 1
 

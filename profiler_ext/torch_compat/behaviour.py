@@ -6,9 +6,9 @@ flag is worked out once. A release does what its number says. A build on its way
 before it, so what came or went with its own number is left open. Each behaviour came with a private
 name of torch's, its sign: that decides what the number leaves open, and checks what it does not.
 Where they differ (a backport, a fork), the flag follows the sign, since only that is the torch that
-runs, and a gap says so (``torch_behaviour``). What came with no name is in ``TOLD_BY_NUMBER``.
+runs, and a gap says so (``torch_behaviour``). What came with no name is in ``VERSION_FLAGS``.
 
-What the data itself tells is no flag and is listed in ``TOLD_BY_DATA``, so that all that differs
+What the data itself tells is no flag and is listed in ``PROBED_FLAGS``, so that all that differs
 between versions stands in this file. ``docs/torch.md`` is made of it.
 """
 
@@ -107,19 +107,19 @@ class Behaviour(Difference):
 
     def contradiction(self) -> str | None:
         """Return what the number and the sign of this process's torch say, where they differ."""
-        said, shows = self.is_in(build_of(str(torch.__version__))), bool(self)
-        if said is None or said is shows:
+        expected_by_version, shows = self.is_in(build_of(str(torch.__version__))), bool(self)
+        if expected_by_version is None or expected_by_version is shows:
             return None
-        there = "is there" if shows else "is not there"
-        expected = self.does if said else self.otherwise
+        sign_state = "is there" if shows else "is not there"
+        expected = self.does if expected_by_version else self.otherwise
         return (
             f"torch {torch.__version__}: by its version it {expected}, "
-            f"but {'.'.join(self.sign)} {there}"
+            f"but {'.'.join(self.sign)} {sign_state}"
         )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ToldByNumber(Difference):
+class VersionFlag(Difference):
     """What torch does in some versions, and code of ours must know, where nothing else shows it.
 
     What the number leaves open it does not do.
@@ -131,7 +131,7 @@ class ToldByNumber(Difference):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ToldByData(Difference):
+class ProbedFlag(Difference):
     """What torch does in some versions, and what it made tells whether it did.
 
     Attributes:
@@ -175,7 +175,7 @@ RESTORES_SCHEDULED_ACTION = Behaviour(
 
 ALL = (TAGS_BACKWARD_NODES, HANDS_BACKWARD_AS_SPEC, RESTORES_SCHEDULED_ACTION)
 
-ENDS_ALL_THREADS = ToldByNumber(
+ENDS_ALL_THREADS = VersionFlag(
     name="ends_all_threads",
     does="ends a recording of all threads when no operator of another thread still writes into it",
     otherwise="frees what an operator of another thread may still write, which can end the process",
@@ -185,10 +185,10 @@ ENDS_ALL_THREADS = ToldByNumber(
     since=(2, 14),
 )
 
-TOLD_BY_NUMBER = (ENDS_ALL_THREADS,)
+VERSION_FLAGS = (ENDS_ALL_THREADS,)
 
-TOLD_BY_DATA = (
-    ToldByData(
+PROBED_FLAGS = (
+    ProbedFlag(
         name="points_at_operators",
         does="writes a line of carets under the code of a node's `stack_trace`; in 2.13 all "
         "carets of an operator's expression end at its line's end",
@@ -197,7 +197,7 @@ TOLD_BY_DATA = (
         since=(2, 13),
         read_in="capture/traces/stacks.py",
     ),
-    ToldByData(
+    ProbedFlag(
         name="switches_between_branches",
         does="makes a `Switch` of `torch.cond`",
         otherwise="makes a `Conditional` of it; both hold each branch as a `Subgraph`",
@@ -205,7 +205,7 @@ TOLD_BY_DATA = (
         since=(2, 14),
         read_in="torch_compat/inductor.py",
     ),
-    ToldByData(
+    ProbedFlag(
         name="numbers_collectives",
         does="gives a collective's event its number in its process group (`Seq`)",
         otherwise="gives it none: its place among those of the group in the step stands for it",
@@ -216,17 +216,17 @@ TOLD_BY_DATA = (
 )
 
 
-TRIED: tuple[Version, ...] = ((2, 11), (2, 13), (2, 14), (2, 15))
+TESTED_VERSIONS: tuple[Version, ...] = ((2, 11), (2, 13), (2, 14), (2, 15))
 """The versions that the tests were run on; on 2.12 a rewrite of softmax gives wrong lines."""
 
 
-def untried() -> str | None:
+def untested_version() -> str | None:
     """Return what is to be said of this process's torch, where it is none that was tried."""
-    if build_of(torch.__version__).version in TRIED:
+    if build_of(torch.__version__).version in TESTED_VERSIONS:
         return None
-    tried = ", ".join(f"{major}.{minor}" for major, minor in TRIED)
+    tested = ", ".join(f"{major}.{minor}" for major, minor in TESTED_VERSIONS)
     return (
-        f"torch {torch.__version__} was not tried with this profiler-ext, {tried} were: "
+        f"torch {torch.__version__} was not tried with this profiler-ext, {tested} were: "
         "a line or a module may be wrong"
     )
 

@@ -16,10 +16,10 @@ import torch
 
 from profiler_ext.isolation.identity import identity
 from profiler_ext.torch_compat.names import running_names
-from profiler_ext.torch_compat.passed import first_passed
+from profiler_ext.torch_compat.passed import first_vararg
 from profiler_ext.torch_compat.process import is_module, methods_of, resumed
 
-_MACHINERY = tuple(
+_TORCH_INTERNALS = tuple(
     str(Path(torch.__file__).parent / folder)
     for folder in (
         "_dynamo",
@@ -68,7 +68,7 @@ def caller() -> Caller:
     """
     depth, frame = 0, sys._getframe(1)
     inner = frame.f_code
-    while is_machinery(frame.f_code.co_filename) or _is_of_compiler(frame.f_code):
+    while is_torch_internal(frame.f_code.co_filename) or _is_of_compiler(frame.f_code):
         depth, inner = depth + 1, frame.f_code
         if frame.f_back is None:
             return Caller(None, depth, inner)
@@ -77,7 +77,7 @@ def caller() -> Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownCall:
     """The frame that called a graph.
 
     Attributes:
@@ -110,14 +110,14 @@ def _value_of_variable() -> Callable[[FrameType, str], Any]:
     Source: ``PyFrame_GetVar`` of Python's C API, from 3.12 on.
     """
     try:
-        found = ("PyFrame_GetVar", ctypes.pythonapi)
-        asked = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object)(found)
+        result = ("PyFrame_GetVar", ctypes.pythonapi)
+        get_var = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object)(result)
     except AttributeError:
         return lambda frame, name: frame.f_locals.get(name)
 
     def value(frame: FrameType, name: str) -> Any:
         try:
-            return asked(frame, name)
+            return get_var(frame, name)
         except NameError:
             return None
 
@@ -151,8 +151,8 @@ class KnownCalls:
 
     def __init__(self) -> None:
         """Know none yet."""
-        self._known: dict[int, _Known] = {}
-        _ALL.append(weakref.ref(self, _ALL.remove))
+        self._known: dict[int, _KnownCall] = {}
+        _INSTANCES.append(weakref.ref(self, _INSTANCES.remove))
 
     def forget(self) -> None:
         """Know none any more."""
@@ -200,23 +200,23 @@ class KnownCalls:
         known = self._known.get(identity(artifact))
         if known is None or not known.is_of(artifact, code, caller.depth):
             variable, refers = _variable_of(module, caller.frame), weakref.ref(artifact)
-            known = _Known(refers, code, variable, caller.depth, caller.inner, {})
+            known = _KnownCall(refers, code, variable, caller.depth, caller.inner, {})
             self._known[identity(artifact)] = known
-        known.names[identity(module)] = (_nobody if module is None else weakref.ref(module), name)
+        known.names[identity(module)] = (_no_module if module is None else weakref.ref(module), name)
 
 
-_ALL: list[weakref.ref[KnownCalls]] = []
+_INSTANCES: list[weakref.ref[KnownCalls]] = []
 """No set of weak references: one thread may make a profile while another compiles."""
 
 
 def forget_known_calls() -> None:
     """Have each call be looked at anew: which graph an artifact is may be another one now."""
-    for known in [refers() for refers in tuple(_ALL)]:
+    for known in [refers() for refers in tuple(_INSTANCES)]:
         if known is not None:
             known.forget()
 
 
-def _nobody() -> None:
+def _no_module() -> None:
     """Refer to no module."""
 
 
@@ -224,11 +224,11 @@ def _variable_of(module: torch.nn.Module | None, frame: FrameType | None) -> str
     if module is None or frame is None:
         return ""
     scope = frame.f_locals
-    passed = first_passed(frame.f_code, scope) or ("", None)
+    passed = first_vararg(frame.f_code, scope) or ("", None)
     return next((name for name, value in scope.items() if value is module), passed[0])
 
 
-def runs_copies(code: CodeType) -> bool:
+def is_compiled_autograd_wrapper(code: CodeType) -> bool:
     """Tell whether code is what runs the graphs of compiled autograd.
 
     Source: ``AutogradCompilerInstance.end_capture``, ``runtime_wrapper``.
@@ -239,7 +239,7 @@ def runs_copies(code: CodeType) -> bool:
 
 
 def _is_of_compiler(code: CodeType) -> bool:
-    return code.co_filename.endswith(COMPILER) and not runs_copies(code)
+    return code.co_filename.endswith(COMPILER) and not is_compiled_autograd_wrapper(code)
 
 
 def module_of(frame: FrameType) -> torch.nn.Module | None:
@@ -251,7 +251,7 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
     stack come before ``self``.
     """
     code, scope = frame.f_code, frame.f_locals
-    passed = first_passed(code, scope)
+    passed = first_vararg(code, scope)
     modules = [each for each in (*scope.values(), *(passed or ())) if is_module(each)]
     name = resumed(code.co_name) or code.co_name
     place = (code.co_filename, name) if modules else ("", "")
@@ -260,16 +260,16 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
             first = "".join(method.co_varnames[:1])
             is_first = scope.get(first) is module or (passed and passed[1] is module)
             if (method.co_filename, method.co_name) == place and is_first:
-                found: torch.nn.Module = module
-                return found
+                result: torch.nn.Module = module
+                return result
     # A decorator that does not say what it wraps hides the method; its name for itself is left.
     named = scope.get("self") if code.co_varnames[:1] == ("self",) else None
     return named if is_module(named) else None
 
 
 @functools.lru_cache(4096)  # each call of a graph that is recorded asks of some ten frames
-def is_machinery(file: str) -> bool:
+def is_torch_internal(file: str) -> bool:
     """Tell whether a frame of a file can lie between a user's frame and the graph that it calls."""
     if file.endswith(COMPILER):
         return False
-    return file.startswith((*_MACHINERY, _OWN, "<eval_with_key>")) or file.endswith("contextlib.py")
+    return file.startswith((*_TORCH_INTERNALS, _OWN, "<eval_with_key>")) or file.endswith("contextlib.py")

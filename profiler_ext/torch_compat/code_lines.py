@@ -33,7 +33,7 @@ _MOVES = frozenset(
 )
 
 
-def lines_meant(code: CodeType) -> Mapping[int, int | None]:
+def source_lines(code: CodeType) -> Mapping[int, int | None]:
     """Return the line of the source that each line is which running code says, if it is another.
 
     Args:
@@ -48,11 +48,11 @@ def lines_meant(code: CodeType) -> Mapping[int, int | None]:
     """
     if _is_from_source(code):
         return {}
-    beneath = _lines_of_original(code)
-    meant: dict[int, set[int | None]] = defaultdict(set)
-    for said, line in lines_written(code):
-        meant[said].add(None if beneath is None else beneath.get(line, line))
-    return {said: lines.pop() if len(lines) == 1 else None for said, lines in meant.items()}
+    original_lines = _lines_of_original(code)
+    source_of: dict[int, set[int | None]] = defaultdict(set)
+    for reported_line, line in lines_written(code):
+        source_of[reported_line].add(None if original_lines is None else original_lines.get(line, line))
+    return {reported_line: lines.pop() if len(lines) == 1 else None for reported_line, lines in source_of.items()}
 
 
 def lines_written(code: CodeType) -> Iterator[tuple[int, int]]:
@@ -61,7 +61,7 @@ def lines_written(code: CodeType) -> Iterator[tuple[int, int]]:
     Args:
         code: any code; in that which Python compiled both are the same.
     """
-    return ((said, line) for _, said, line in _instructions(code))
+    return ((reported_line, line) for _, reported_line, line in _instructions(code))
 
 
 class Traced(NamedTuple):
@@ -74,7 +74,7 @@ class Traced(NamedTuple):
         computes: it may add to a graph; what moves a value from one place to another does not.
     """
 
-    said: int
+    reported_line: int
     line: int
     columns: tuple[int | None, int | None]
     computes: bool
@@ -90,12 +90,12 @@ def lines_traced(code: CodeType) -> Iterator[Traced]:
 
     Source: ``torch/_dynamo/bytecode_analysis.py``, ``propagate_line_nums``.
     """
-    begins = dict(dis.findlinestarts(code))
-    said = code.co_firstlineno
+    line_starts = dict(dis.findlinestarts(code))
+    reported_line = code.co_firstlineno
     for each, _, line in _instructions(code):
-        said = begins.get(each.offset) or said
+        reported_line = line_starts.get(each.offset) or reported_line
         columns = (None, None) if each.positions is None else each.positions[2:]
-        yield Traced(said, line, columns, each.opname not in _MOVES)
+        yield Traced(reported_line, line, columns, each.opname not in _MOVES)
 
 
 def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int, int]]:
@@ -105,8 +105,8 @@ def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int, int]]:
     starts = [each.offset // _UNIT_BYTES for each in instructions]
     drift = 0
     for each, (start, end) in zip(instructions, pairwise([*starts, len(units)]), strict=True):
-        if (said := units[start]) is not None:
-            yield each, said, said - drift
+        if (reported_line := units[start]) is not None:
+            yield each, reported_line, reported_line - drift
         drift += sum(
             (units[at] or 0) - (units[at - _MOST_UNITS] or 0)
             for at in range(start + _MOST_UNITS, end, _MOST_UNITS)
@@ -128,6 +128,6 @@ def _lines_of_original(code: CodeType) -> Mapping[int, int | None] | None:
         return {}
     original = running_names.ORIGINAL_CODES.get().get(code)
     if original is not None:
-        return lines_meant(original)
+        return source_lines(original)
     is_forgotten = is_resumed(code) and code not in running_names.RESUMED_CODES.get()
     return None if is_forgotten else {}

@@ -30,7 +30,7 @@ def is_graph(span: str) -> bool:
     return bool(span == compile_names.GRAPH_SPAN.text)
 
 
-class ToldFunction(NamedTuple):
+class CompiledFunction(NamedTuple):
     """The function that a compile is of."""
 
     name: str
@@ -38,7 +38,7 @@ class ToldFunction(NamedTuple):
     line: int
 
 
-def function_of(metrics: Any) -> ToldFunction | None:
+def function_of(metrics: Any) -> CompiledFunction | None:
     """Return the function that a compile is of; ``None`` where torch has not noted it.
 
     Args:
@@ -48,13 +48,13 @@ def function_of(metrics: Any) -> ToldFunction | None:
     if name is None:
         return None
     file = compile_names.CO_FILENAME.of(metrics)
-    return ToldFunction(str(name), str(file), int(compile_names.CO_FIRSTLINENO.of(metrics)))
+    return CompiledFunction(str(name), str(file), int(compile_names.CO_FIRSTLINENO.of(metrics)))
 
 
-def function_of_frame(frame: Any) -> ToldFunction:
+def function_of_frame(frame: Any) -> CompiledFunction:
     """Return the function of a frame that Dynamo is about to compile."""
     code: CodeType = compile_names.RECOMPILED_CODE.of(frame)
-    return ToldFunction(code.co_name, code.co_filename, code.co_firstlineno)
+    return CompiledFunction(code.co_name, code.co_filename, code.co_firstlineno)
 
 
 def code_of(translator: Any) -> CodeType:
@@ -120,7 +120,7 @@ def cache_of(event: str) -> tuple[bool, str] | None:
     return None
 
 
-class ToldAnswer(NamedTuple):
+class CacheAnswerDetails(NamedTuple):
     """What a cache answered: why it missed or was bypassed, and what a hit spared."""
 
     bypass: str | None
@@ -128,25 +128,25 @@ class ToldAnswer(NamedTuple):
     saved_ns: int | None
 
 
-def answer_of_cache(told: Mapping[str, Any]) -> ToldAnswer:
+def answer_of_cache(metadata: Mapping[str, Any]) -> CacheAnswerDetails:
     """Return what torch notes of a lookup in a cache.
 
     Args:
         told: what goes with the event that torch makes of it.
     """
-    bypass = artifact_names.BYPASS_REASON.of(told)
-    is_guarded = compile_names.CACHE_STATUS.of(told) == compile_names.GUARD_MISS.text
-    guard = compile_names.CACHE_GUARD.of(told) if is_guarded else None
-    return ToldAnswer(
+    bypass = artifact_names.BYPASS_REASON.of(metadata)
+    is_guarded = compile_names.CACHE_STATUS.of(metadata) == compile_names.GUARD_MISS.text
+    guard = compile_names.CACHE_GUARD.of(metadata) if is_guarded else None
+    return CacheAnswerDetails(
         None if bypass is None else str(bypass),
         None if guard is None else str(guard),
-        _saved_ns(told),
+        _saved_ns(metadata),
     )
 
 
-def _saved_ns(told: Mapping[str, Any]) -> int | None:
+def _saved_ns(metadata: Mapping[str, Any]) -> int | None:
     """AOTAutograd's cache keeps whole milliseconds, though their sum is a float."""
-    exact, rounded = compile_names.FX_SAVED_NS.of(told), compile_names.AUTOGRAD_SAVED_MS.of(told)
+    exact, rounded = compile_names.FX_SAVED_NS.of(metadata), compile_names.AUTOGRAD_SAVED_MS.of(metadata)
     if exact is not None:
         return int(exact)
     return None if rounded is None else int(rounded) * 1_000_000

@@ -64,7 +64,7 @@ def copied_calls(frame: FrameType) -> tuple[tuple[str, int], ...]:
     Source: ``ordered_calls`` in ``torch/csrc/dynamo/python_compiled_autograd.cpp``.
 
     Args:
-        frame: the one that runs the graph, :func:`profiler_ext.torch_compat.calling.runs_copies`.
+        frame: the one that runs the graph, :func:`profiler_ext.torch_compat.calling.is_compiled_autograd_wrapper`.
     """
     uses: Counter[int] = Counter()
     calls = []
@@ -97,7 +97,7 @@ def summed_gradients(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     return tuple(each for each in given if isinstance(each, torch.fx.Node))
 
 
-def is_machinery(file: str) -> bool:
+def is_torch_internal(file: str) -> bool:
     """Tell whether a frame belongs to compiled autograd's own graph or to what runs it."""
     return file.startswith("<eval_with_key>") or file.endswith(_MACHINERY)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 
-def let_cupti_go() -> None:
+def finish_cupti_teardown() -> None:
     """Call CUDA once, without waiting for the device, where Kineto may wait for a call.
 
     Raises:

@@ -13,14 +13,14 @@ import torch.distributed
 
 from profiler_ext.torch_compat.names import running_names
 
-WAIT = timedelta(seconds=60)
+MAX_WAIT = timedelta(seconds=60)
 """So long a rank waits for the others at the end of a step, before it goes on."""
-_ARRIVED = "profiler_ext/arrived"
-_DECISION = "profiler_ext/decision"
+_AT_END_KEY = "profiler_ext/arrived"
+_DECISION_KEY = "profiler_ext/decision"
 _END, _GO_ON = "end", "go on"
 
 
-def agreed_to_end(wait: timedelta = WAIT) -> bool:
+def all_ranks_end(wait: timedelta = MAX_WAIT) -> bool:
     """Tell whether all ranks are to end at this step: each has come to its end.
 
     The last one to come decides it; a rank that waited too long decides otherwise, for all.
@@ -31,19 +31,19 @@ def agreed_to_end(wait: timedelta = WAIT) -> bool:
     store = _default_store()
     if store is None:
         return True
-    if store.add(_ARRIVED, 1) == torch.distributed.get_world_size():
-        store.compare_set(_DECISION, "", _END)
+    if store.add(_AT_END_KEY, 1) == torch.distributed.get_world_size():
+        store.compare_set(_DECISION_KEY, "", _END)
     try:
-        store.wait([_DECISION], wait)
+        store.wait([_DECISION_KEY], wait)
     except RuntimeError:  # torch.distributed.DistStoreError: the time is over
-        store.compare_set(_DECISION, "", _GO_ON)
-    return bool(store.get(_DECISION) == _END.encode())
+        store.compare_set(_DECISION_KEY, "", _GO_ON)
+    return bool(store.get(_DECISION_KEY) == _END.encode())
 
 
 def _default_store() -> Any:
     """Return the store of the program's default group; ``None`` of one rank alone."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
-    if torch.distributed.get_world_size() == 1 or not running_names.DEFAULT_STORE.is_there():
+    if torch.distributed.get_world_size() == 1 or not running_names.DEFAULT_STORE.is_available():
         return None
     return running_names.DEFAULT_STORE.get()()

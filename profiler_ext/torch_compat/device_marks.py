@@ -16,7 +16,7 @@ def uses_device() -> bool:
     return _module_in_use() is not None
 
 
-def device_mark() -> Any | None:
+def device_event() -> Any | None:
     """Return an event recorded on the current stream of the accelerator; ``None`` without one."""
     module = _module_in_use()
     if module is None or _is_capturing(module):
@@ -26,7 +26,7 @@ def device_mark() -> Any | None:
     return mark
 
 
-def between_ns(begin: Any, end: Any) -> int | None:
+def elapsed_ns(begin: Any, end: Any) -> int | None:
     """Return how long the device took from one mark to another; ``None`` where it is not there yet.
 
     Args:
@@ -38,8 +38,8 @@ def between_ns(begin: Any, end: Any) -> int | None:
 
 def _is_capturing(module: Any) -> bool:
     """Tell whether work of the current stream is being captured into a graph."""
-    asks = getattr(module, "is_current_stream_capturing", None)
-    return asks is not None and bool(asks())
+    is_capturing = getattr(module, "is_current_stream_capturing", None)
+    return is_capturing is not None and bool(is_capturing())
 
 
 def _module_in_use() -> Any | None:

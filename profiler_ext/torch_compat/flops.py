@@ -28,7 +28,7 @@ def formula_of(node: torch.fx.Node) -> Callable[..., Any] | None:
     is counted by it, and the estimates are those of elements.
     """
     packet = fx_names.OVERLOADPACKET.maybe(node.target)
-    if packet is None or not fx_names.FLOP_REGISTRY.is_there():
+    if packet is None or not fx_names.FLOP_REGISTRY.is_available():
         return None
     formula: Callable[..., Any] | None = fx_names.FLOP_REGISTRY.get().get(packet)
     return formula
@@ -43,5 +43,5 @@ def is_causal(node: torch.fx.Node) -> bool:
     at = _CAUSAL.get(name)
     if at is None:
         return False
-    told = node.args[at] if len(node.args) > at else node.kwargs.get("is_causal")
-    return told is True
+    argument = node.args[at] if len(node.args) > at else node.kwargs.get("is_causal")
+    return argument is True

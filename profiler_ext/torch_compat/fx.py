@@ -107,7 +107,7 @@ def commented_op(node: torch.fx.Node) -> str | None:
     return str(op.__name__) if fx_names.HIGHER_ORDER_OP.is_type_of(op) else None
 
 
-def said_of_origin(meta: Meta) -> tuple[Any, ...] | None:
+def origin_metadata(meta: Meta) -> tuple[Any, ...] | None:
     """Return what tells a node's origin from others': equal values are of equal origins.
 
     Returns:
@@ -159,7 +159,7 @@ def source_fns(meta: Meta) -> tuple[str, ...]:
     return tuple([str(entry[0]) for entry in stack])
 
 
-def asks_for_gradient(source_fns: Sequence[str]) -> bool:
+def calls_autograd_grad(source_fns: Sequence[str]) -> bool:
     """Tell whether source functions, outermost first, end with the call for a gradient."""
     return bool(_ASKS.fullmatch("".join(source_fns[-1:])))
 

@@ -10,7 +10,7 @@ import torch.fx
 
 from profiler_ext.torch_compat.names import artifact_names, fx_names, kernel_names
 
-RIDING = "_profiler_ext_v1"
+PROVENANCE_ATTRIBUTE = "_profiler_ext_v1"
 
 
 def current_graph() -> Any:
@@ -26,14 +26,14 @@ class NestedGraph:
         name: its attribute in the graph module around it.
         graph: its ``GraphLowering``.
         function: name of its function in the generated wrapper.
-        stands_for_caller: its nodes are the caller's op, taken apart by autotuning.
+        replaces_caller: its nodes are the caller's op, taken apart by autotuning.
         part: what it is to its caller, as in :class:`profiler_ext.records.NestedIn`.
     """
 
     name: str
     graph: Any
     function: str
-    stands_for_caller: bool = False
+    replaces_caller: bool = False
     part: str = "graph"
 
 
@@ -47,7 +47,7 @@ def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
     if kernel_names.SUBGRAPH_BUFFER.is_type_of(kernel):
         graph = kernel_names.BUFFER_SUBGRAPH.of(kernel)
         name = str(kernel_names.GRAPH_NAME.of(graph))
-        return (NestedGraph(name, graph, name, stands_for_caller=True),)
+        return (NestedGraph(name, graph, name, replaces_caller=True),)
     held = [value for own in vars(kernel).values() for value in _items(own)]
     subgraphs = [value for value in held if kernel_names.SUBGRAPH.is_type_of(value)]
     parts = _parts(kernel, subgraphs)
@@ -144,13 +144,13 @@ def is_extern(node: Any) -> bool:
     return kernel_names.EXTERN_KERNEL.is_type_of(node)
 
 
-def launches_silently(node: Any) -> bool:
+def launches_without_comment(node: Any) -> bool:
     """Tell whether an extern kernel launches work without reporting its call site.
 
     Source: ``torch/_inductor/ir.py``: the classes whose ``codegen`` calls no
     ``codegen_comment``.
     """
-    return any(type(node) is kind.get() for kind in kernel_names.SILENT)
+    return any(type(node) is kind.get() for kind in kernel_names.WITHOUT_COMMENT)
 
 
 def is_user_triton(node: Any) -> bool:
@@ -195,10 +195,10 @@ def cache_key(artifact: Any) -> str | None:
     return None if key is None else str(key)
 
 
-def known_key(artifact: Any) -> str | None:
+def cache_key_if_known(artifact: Any) -> str | None:
     """Return the same of an artifact that may be gone, in a torch that may not tell it."""
-    is_told = artifact is not None and artifact_names.FX_CACHE_KEY.is_there()
-    return cache_key(artifact) if is_told else None
+    has_key_name = artifact is not None and artifact_names.FX_CACHE_KEY.is_available()
+    return cache_key(artifact) if has_key_name else None
 
 
 def cached_artifacts(entry: Any) -> tuple[Any, ...]:
@@ -287,4 +287,4 @@ def artifact_is_inference(artifact: Any) -> bool:
 def loaded_modules() -> tuple[Any, ...]:
     """Return the generated modules that this process has loaded; none where torch keeps no list."""
     modules = artifact_names.GENERATED_MODULES
-    return tuple(modules.get()) if modules.is_there() else ()
+    return tuple(modules.get()) if modules.is_available() else ()

@@ -18,7 +18,7 @@ from profiler_ext.torch_compat.names import artifact_names, fx_names, running_na
 _RESUMED = "torch_dynamo_resume_in_"
 
 
-def changing_inputs(artifact: Any, gm: torch.fx.GraphModule) -> tuple[torch.fx.Node, ...]:
+def non_static_inputs(artifact: Any, gm: torch.fx.GraphModule) -> tuple[torch.fx.Node, ...]:
     """Return the inputs that are passed anew at each call of a graph that wants CUDA graphs.
 
     Parameters, buffers, and what the forward saved stand at one address.
@@ -69,7 +69,7 @@ def _output(described: Any) -> int | None:
     return index
 
 
-def is_passed_in(node: torch.fx.Node) -> bool:
+def is_function_argument(node: torch.fx.Node) -> bool:
     """Tell whether an input of Dynamo's graph is an argument of the compiled function.
 
     What it reads from an argument counts; a global, or an attribute of a module, does not.

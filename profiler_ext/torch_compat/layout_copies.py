@@ -33,7 +33,7 @@ def copied_input(graph: Any, buffer: Any, op: torch.fx.Node | None) -> torch.fx.
         return None
     given, own = list(_tensors((op.args, op.kwargs))), kernel_names.GET_NAME.of(buffer)()
     for kernel in _kernels(graph, op):
-        names = [_name(value) for value in _flat(kernel_names.KERNEL_INPUTS.of(kernel))]
+        names = [_buffer_name(value) for value in _flat(kernel_names.KERNEL_INPUTS.of(kernel))]
         if own in names and len(names) == len(given):
             return given[names.index(own)]
     return None
@@ -50,19 +50,19 @@ def _is_plain_copy(buffer: Any) -> bool:
 def _kernels(graph: Any, op: torch.fx.Node) -> Iterator[Any]:
     """The kernels without code of Inductor's that compute an op."""
     for kernel in kernel_names.OPERATIONS.of(graph):
-        if _takes_inputs(kernel.__class__) and op in kernel_names.GET_ORIGINS.of(kernel)():
+        if _is_inputs_kernel(kernel.__class__) and op in kernel_names.GET_ORIGINS.of(kernel)():
             exact = kernel_names.GET_ORIGIN_NODE.of(kernel)()
             if exact is op or exact is None:
                 yield kernel
 
 
 @functools.lru_cache(maxsize=256)
-def _takes_inputs(kind: type) -> bool:
+def _is_inputs_kernel(kind: type) -> bool:
     """Tell whether a class of kernels is without code of Inductor's; all of a graph are asked."""
     return issubclass(kind, kernel_names.INPUTS_KERNEL.get())
 
 
-def _name(value: Any) -> str | None:
+def _buffer_name(value: Any) -> str | None:
     get_name = kernel_names.GET_NAME.maybe(value)
     return None if get_name is None else str(get_name())
 

@@ -28,12 +28,12 @@ def choice_digest() -> str:
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
-def tries_convolutions_out() -> bool:
+def autotunes_convolutions() -> bool:
     """Tell whether the fastest convolution is looked for in each process."""
     return bool(torch.backends.cudnn.benchmark)
 
 
-def tries_products_out() -> bool:
+def autotunes_matmul() -> bool:
     """Tell whether the fastest product of matrices is looked for, or read in a file."""
     cuda: Any = torch.backends.cuda  # a build without it cannot be asked
     return bool(cuda.is_built() and torch.cuda.tunable.is_enabled())
@@ -49,8 +49,8 @@ def _device() -> tuple[int, ...]:
 def _versions() -> tuple[str, ...]:
     cudnn: Any = torch.backends.cudnn
     built_with = (torch.__version__, torch.version.cuda, torch.version.hip)
-    told = (*built_with, cudnn.version(), cublas_version())
-    return tuple(map(str, told))
+    values = (*built_with, cudnn.version(), cublas_version())
+    return tuple(map(str, values))
 
 
 def cublas_version() -> int | None:
@@ -61,16 +61,16 @@ def cublas_version() -> int | None:
     release = (torch.version.cuda or "").partition(".")[0]
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(f"libcublasLt.so.{release}", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        tell = library.cublasLtGetVersion
-        tell.restype = ctypes.c_size_t
-        return int(tell())
+        get_version = library.cublasLtGetVersion
+        get_version.restype = ctypes.c_size_t
+        return int(get_version())
     return None
 
 
 def _settings() -> tuple[str, ...]:
     products: Any = torch.backends.cuda.matmul
     cudnn: Any = torch.backends.cudnn
-    told = (
+    values = (
         products.fp32_precision,
         products.allow_fp16_reduced_precision_reduction,
         products.allow_bf16_reduced_precision_reduction,
@@ -85,7 +85,7 @@ def _settings() -> tuple[str, ...]:
         cudnn.rnn.fp32_precision,
         torch.are_deterministic_algorithms_enabled(),
     )
-    return tuple(map(str, told))
+    return tuple(map(str, values))
 
 
 def _environment() -> list[tuple[str, str]]:

@@ -10,12 +10,12 @@ from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import artifact_names
 
 
-def living_artifacts() -> list[Any]:
+def live_artifacts() -> list[Any]:
     """Return the compiled graphs that something still holds, and that so may run.
 
     Source: ``torch/_inductor/output_code.py``, ``CompiledFxGraph``.
     """
-    if artifact_names.ARTIFACT.module not in sys.modules or private.lacking(
+    if artifact_names.ARTIFACT.module not in sys.modules or private.unavailable(
         (artifact_names.ARTIFACT,)
     ):
         return []

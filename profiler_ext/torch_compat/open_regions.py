@@ -18,7 +18,7 @@ from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Hook
 
 
-class OpenRegions:
+class OpenRanges:
     """The regions that began while something was recorded, and did not end."""
 
     def __init__(self, is_recording: Callable[[], bool]) -> None:
@@ -31,19 +31,19 @@ class OpenRegions:
         self._open: WeakSet[Any] = WeakSet()
 
     @property
-    def are_any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether any is open."""
         return len(self._open) > 0
 
     def hooks(self) -> list[Hook]:
         """Return what is observed, and where."""
-        return [(points.REGION_BEGINS, self._begins), (points.REGION_ENDS, self._ends)]
+        return [(points.RANGE_ENTER, self._on_enter), (points.RANGE_EXIT, self._on_exit)]
 
-    def _begins(self, call: Observed) -> Observation:
+    def _on_enter(self, call: Observed) -> Observation:
         if self._is_recording():
             self._open.add(call["self"])
         yield
 
-    def _ends(self, call: Observed) -> Observation:
+    def _on_exit(self, call: Observed) -> Observation:
         yield
         self._open.discard(call["self"])

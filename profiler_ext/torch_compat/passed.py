@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 
-def first_passed(code: CodeType, scope: Mapping[str, Any]) -> tuple[str, Any] | None:
+def first_vararg(code: CodeType, scope: Mapping[str, Any]) -> tuple[str, Any] | None:
     """Return the variable of ``*args`` and its first value, of code that takes no other argument.
 
     Args:

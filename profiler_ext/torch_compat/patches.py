@@ -37,7 +37,7 @@ class Point:
     module: str
     path: str
     parameters: tuple[str, ...]
-    serves: str
+    purpose: str
     sees: str = ""
     is_vital: bool = True
 
@@ -82,7 +82,7 @@ class Patch:
     observe: Observe | Ranges | Results | Sorting
     guard: Guard
     is_on: bool = False
-    lasts: bool = False
+    is_persistent: bool = False
     _owner: Any = None
     _original: Any = None
     _wrapper: Any = None
@@ -161,7 +161,7 @@ def installed(hooks: Iterable[Hook], guard: Guard, *, lasting: bool = False) -> 
     """
     with ExitStack() as stack:
         for point, observe in hooks:
-            patch = Patch(point, observe, guard, lasts=lasting)
+            patch = Patch(point, observe, guard, is_persistent=lasting)
             patch.install()
             stack.callback(patch.remove)
         yield

@@ -64,7 +64,7 @@ NODE_REPLACED = Point(
     "compiles in which a pass puts a number in the place of a node",
     "each node that a pass replaces: where a number takes its place, nothing is reported of it",
 )
-BACKWARD_BEGINS = Point(
+BACKWARD_BEGIN = Point(
     "torch._functorch._aot_autograd.graph_capture_wrappers",
     "setup_stacktrace_preservation_hooks",
     ("roots",),
@@ -228,7 +228,7 @@ PROFILER_STOP = Point(
     "the end of the script's own profiler, after which another mark ends its steps",
 )
 _OPEN = "that no recording of `run --every` begins while a region of the one before is open"
-REGION_BEGINS, REGION_ENDS = (
+RANGE_ENTER, RANGE_EXIT = (
     Point("torch.autograd.profiler", f"record_function.{name}", ("self",), _OPEN, sees, False)
     for name, sees in (
         ("__enter__", "each region that the program marks; with `run --every` and `--slow` only"),
@@ -238,7 +238,7 @@ REGION_BEGINS, REGION_ENDS = (
 
 
 _TIMES = "what compiling took, by phase"
-_AGAIN = "why functions were compiled again"
+_RECOMPILES = "why functions were compiled again"
 _BREAKS = "where Dynamo broke a graph, and why"
 COMPILE_BEGIN = Point(
     "torch._dynamo.utils",
@@ -256,7 +256,7 @@ COMPILE_END = Point(
     "the end of it",
     is_vital=False,
 )
-COMPILE_TOLD = Point(
+COMPILE_METRICS = Point(
     "torch._dynamo.utils",
     "CompilationMetrics.create",
     ("cls", "metrics"),
@@ -276,7 +276,7 @@ RECOMPILE = Point(
     "torch._dynamo.convert_frame",
     "get_and_maybe_log_recompilation_reasons",
     ("frame",),
-    _AGAIN,
+    _RECOMPILES,
     "the guards that failed, when a function is compiled again",
     is_vital=False,
 )

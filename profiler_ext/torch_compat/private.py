@@ -43,7 +43,7 @@ class Name:
 
     module: str
     path: str
-    serves: str
+    purpose: str
     takes: tuple[str, ...] = ()
     comes_with: Behaviour | None = None
     is_vital: bool = False
@@ -76,11 +76,11 @@ class Name:
         missing = tuple(name for name in self.takes if name not in shape)
         return f"{self.module}.{self.path} takes {shape}, but not {missing}" if missing else None
 
-    def lack(self) -> str | None:
+    def missing_reason(self) -> str | None:
         """Return why this process's torch does not fit, or ``None``; it is looked for once."""
         return _known(self)
 
-    def is_there(self) -> bool:
+    def is_available(self) -> bool:
         """Tell whether this torch has it, as it is expected to."""
         return _known(self) is None
 
@@ -103,8 +103,8 @@ class Name:
         Raises:
             PrivateNameError: Always.
         """
-        told = f"torch {torch.__version__}: {problem}; lost is {self.serves}"
-        raise PrivateNameError(told) from cause
+        message = f"torch {torch.__version__}: {problem}; lost is {self.purpose}"
+        raise PrivateNameError(message) from cause
 
     def given(self, frame: FrameType) -> Any:
         """Return what a call of it, whose frame this is, was given as what is relied on.
@@ -204,7 +204,7 @@ class Key(Name):
         Raises:
             PrivateNameError: No code of the module has it.
         """
-        if self not in _SOUND:
+        if self not in _VERIFIED:
             self.check()
         return self.name
 
@@ -214,7 +214,7 @@ class Key(Name):
         Raises:
             PrivateNameError: No code of the module has it.
         """
-        if self not in _SOUND:
+        if self not in _VERIFIED:
             self.check()
         return entries.get(self.name)
 
@@ -242,7 +242,7 @@ class OptionalAttribute(Name):
         Raises:
             PrivateNameError: No code of the module puts it anywhere.
         """
-        if self not in _SOUND:
+        if self not in _VERIFIED:
             self.check()
         return getattr(thing, self.name, None)
 
@@ -261,7 +261,7 @@ class Inner(Name):
         return name == self.name
 
 
-_SOUND: set[Name] = set()
+_VERIFIED: set[Name] = set()
 _PROBLEMS: dict[Name, str] = {}
 _TEXTS: dict[Keys, tuple[str, ...]] = {}
 _OWNERS: dict[Name, Any] = {}
@@ -275,10 +275,10 @@ def _owner(name: Name) -> Any:
 
 
 def _known(name: Name) -> str | None:
-    if name not in _SOUND and name not in _PROBLEMS:
+    if name not in _VERIFIED and name not in _PROBLEMS:
         problem = name.problem()
         if problem is None:
-            _SOUND.add(name)
+            _VERIFIED.add(name)
         else:
             _PROBLEMS[name] = problem
     return _PROBLEMS.get(name)
@@ -286,7 +286,7 @@ def _known(name: Name) -> str | None:
 
 def forget() -> None:
     """Look for each name anew, as a process does that has just loaded torch."""
-    _SOUND.clear()
+    _VERIFIED.clear()
     _PROBLEMS.clear()
     _TEXTS.clear()
     _OWNERS.clear()
@@ -294,6 +294,6 @@ def forget() -> None:
     behaviour.forget()
 
 
-def lacking(names: Iterable[Name]) -> tuple[Name, ...]:
+def unavailable(names: Iterable[Name]) -> tuple[Name, ...]:
     """Return those of some names that this torch is to have and has not."""
-    return tuple(name for name in names if not name.is_there())
+    return tuple(name for name in names if not name.is_available())

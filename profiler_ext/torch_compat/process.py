@@ -13,7 +13,7 @@ import torch
 
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import artifact_names, running_names
-from profiler_ext.torch_compat.passed import first_passed
+from profiler_ext.torch_compat.passed import first_vararg
 
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
@@ -95,12 +95,12 @@ def dynamo_self(output_graph: Any) -> tuple[str, torch.nn.Module] | None:
     """
     code, scope = dynamo_code(output_graph), dynamo_scope(output_graph)
     first = "".join(code.co_varnames[:1])
-    spelt, module = f"L['{first}']", scope.get(first)
-    if passed := first_passed(code, scope):
-        spelt, module = f"L['{passed[0]}'][0]", passed[1]
+    dynamo_path, module = f"L['{first}']", scope.get(first)
+    if passed := first_vararg(code, scope):
+        dynamo_path, module = f"L['{passed[0]}'][0]", passed[1]
     if not is_module(module) or not _is_method_of(module, code):
         return None
-    return spelt, module
+    return dynamo_path, module
 
 
 def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:
@@ -120,15 +120,15 @@ def methods_of(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
             for _ in range(_WRAPPERS):
                 if method is None:
                     break
-                if issubclass(type(code := _asked(method, "__code__")), CodeType):
+                if issubclass(type(code := _attribute_or_none(method, "__code__")), CodeType):
                     yield code
-                method = _asked(method, "__wrapped__")
+                method = _attribute_or_none(method, "__wrapped__")
 
 
 _WRAPPERS = 100  # decorators around one method; a chain may be a circle
 
 
-def _asked(method: Any, name: str) -> Any:
+def _attribute_or_none(method: Any, name: str) -> Any:
     """An attribute of a method; what is in a method's place may be the user's, and refuse."""
     try:
         return getattr(method, name, None)
@@ -162,7 +162,7 @@ _OWN = str(Path(__file__).parents[1])
 def anything_compiled() -> bool:
     """Tell whether Inductor compiled or loaded a graph in this process already."""
     known = (artifact_names.COUNTERS, artifact_names.UNIQUE_GRAPHS)
-    if artifact_names.COUNTERS.module not in sys.modules or private.lacking(known):
+    if artifact_names.COUNTERS.module not in sys.modules or private.unavailable(known):
         return False
     return bool(artifact_names.UNIQUE_GRAPHS.of(artifact_names.COUNTERS.get()["stats"]))
 
@@ -184,12 +184,12 @@ _CALLS = (
 
 def can_record() -> bool:
     """Tell whether this torch has what :func:`recording` and :func:`profiler_is_on` stand on."""
-    return not private.lacking(_RECORDING)
+    return not private.unavailable(_RECORDING)
 
 
 def can_mark_calls() -> bool:
     """Tell whether this torch has all that a mark of a compiled graph's call stands on."""
-    return not private.lacking(_CALLS)
+    return not private.unavailable(_CALLS)
 
 
 def module_call() -> CodeType:
@@ -253,7 +253,7 @@ def threads_config(*, are_all: bool) -> Any:
         are_all: those of every thread, also of a training loop in a thread of its own; else those
             of the thread that starts the profiler, and of autograd's for it.
     """
-    if not running_names.PROFILER_CONFIG.is_there():
+    if not running_names.PROFILER_CONFIG.is_available():
         return None
     return running_names.PROFILER_CONFIG.get()(profile_all_threads=are_all)
 
@@ -272,9 +272,9 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
     return running_names.AFTER_OPTIMIZER.get()(callback)
 
 
-def can_tell_frame_ends() -> bool:
+def reports_frame_exit() -> bool:
     """Tell whether this torch has what :func:`frame_edge` stands on."""
-    return running_names.COMPILE_WRAPPER.is_there()
+    return running_names.COMPILE_WRAPPER.is_available()
 
 
 def frame_edge() -> int | None:

@@ -22,36 +22,36 @@ from profiler_ext.torch_compat.names import running_names
 from profiler_ext.torch_compat.patches import Hook, Point, installed
 from profiler_ext.torch_compat.private import Member
 
-_BEGINS = (running_names.PREPARE_PROFILER, running_names.ENABLE_PROFILER)
-_ENDS = running_names.DISABLE_PROFILER
+_BEGIN_FUNCTIONS = (running_names.PREPARE_PROFILER, running_names.ENABLE_PROFILER)
+_END_FUNCTION = running_names.DISABLE_PROFILER
 
 
 class ProfilerUse:
     """Hears who begins and ends to profile, while one of ours wants to know.
 
     Attributes:
-        by_us: one of ours prepares to record, or records.
-        was_by_us: one of ours has begun to, at any time.
+        is_used_by_us: one of ours prepares to record, or records.
+        was_used_by_us: one of ours has begun to, at any time.
     """
 
     def __init__(self) -> None:
         """Hear nothing yet."""
         self._listeners: list[Callable[[], None]] = []
-        self._is_heard = False
+        self._is_listening = False
         self._hooks = ExitStack()
         self._own: set[int] = set()
-        self._by_others = self.by_us = self.was_by_us = False
+        self._used_by_others = self.is_used_by_us = self.was_used_by_us = False
         self._lock = Lock()
 
     @property
-    def by_others(self) -> bool:
+    def is_used_by_others(self) -> bool:
         """Whether someone else prepares to record, or records."""
-        return self._by_others
+        return self._used_by_others
 
     @property
-    def is_taken(self) -> bool:
+    def is_in_use(self) -> bool:
         """Whether anyone prepares to record, or records."""
-        return self.by_us or self._by_others or enabled_here()
+        return self.is_used_by_us or self._used_by_others or is_enabled_on_thread()
 
     @contextmanager
     def own(self) -> Iterator[None]:
@@ -59,123 +59,123 @@ class ProfilerUse:
         thread = get_ident()
         nested = thread in self._own
         self._own.add(thread)
-        self.was_by_us = True
+        self.was_used_by_us = True
         try:
             yield
         finally:
             if not nested:
                 self._own.discard(thread)
 
-    def listen(self, on_others: Callable[[], None], guard: Guard) -> None:
+    def listen(self, callback: Callable[[], None], guard: Guard) -> None:
         """Be told before someone else begins.
 
         Args:
-            on_others: called at each beginning, until :meth:`forget`.
+            callback: called at each beginning, until :meth:`forget`.
             guard: keeps failures from whoever begins.
 
         Raises:
             TorchCapabilityError: A function of torch's is not there or has another shape.
         """
         with self._lock.held():
-            self._listeners.append(on_others)
-            if not self._is_heard:
-                self._by_others, self._is_heard = enabled_here(), True
+            self._listeners.append(callback)
+            if not self._is_listening:
+                self._used_by_others, self._is_listening = is_enabled_on_thread(), True
                 self._hooks.enter_context(installed(self._observations(), guard, lasting=True))
 
-    def forget(self, on_others: Callable[[], None]) -> None:
+    def forget(self, callback: Callable[[], None]) -> None:
         """Be told no more; the last one leaves torch as it was found."""
         with self._lock.held():
-            if on_others in self._listeners:
-                self._listeners.remove(on_others)
-            self._leave_unheard()
+            if callback in self._listeners:
+                self._listeners.remove(callback)
+            self._remove_unused_hooks()
 
     def _observations(self) -> list[Hook]:
         """Hear it all, or nothing in a torch that lacks a name."""
-        if private.lacking((*_BEGINS, _ENDS)):
+        if private.unavailable((*_BEGIN_FUNCTIONS, _END_FUNCTION)):
             return []
-        return [*((_point(name), self._begins) for name in _BEGINS), (_point(_ENDS), self._ends)]
+        return [*((_point(name), self._on_begin) for name in _BEGIN_FUNCTIONS), (_point(_END_FUNCTION), self._on_end)]
 
-    def _leave_unheard(self) -> None:
-        if not self._listeners and not self._by_others:
-            self._is_heard = False
+    def _remove_unused_hooks(self) -> None:
+        if not self._listeners and not self._used_by_others:
+            self._is_listening = False
             self._hooks.close()
 
-    def _begins(self, call: Observed) -> Observation:
+    def _on_begin(self, call: Observed) -> Observation:
         if get_ident() in self._own:
             return
-        before, self._by_others = self._by_others, True  # who is told may listen no more
+        before, self._used_by_others = self._used_by_others, True  # who is told may listen no more
         try:
-            for tell in tuple(self._listeners):
-                tell()
+            for callback in tuple(self._listeners):
+                callback()
             yield
         finally:
             if call.error is not None:
-                self._by_others = before
-                self._leave_unheard()
+                self._used_by_others = before
+                self._remove_unused_hooks()
 
-    def _ends(self, _: Observed) -> Observation:
+    def _on_end(self, _: Observed) -> Observation:
         if get_ident() in self._own:
             return
         try:
             yield
         finally:
-            self._by_others = False
-            self._leave_unheard()
+            self._used_by_others = False
+            self._remove_unused_hooks()
 
 
 def _point(name: Member) -> Point:
-    return Point(name.module, name.path, name.takes, name.serves)
+    return Point(name.module, name.path, name.takes, name.purpose)
 
 
 USE = ProfilerUse()
 """The one of this process."""
 
 
-def enabled_here() -> bool:
+def is_enabled_on_thread() -> bool:
     """Tell whether torch's profiler records, on this thread or on all, as far as torch tells."""
-    anywhere = running_names.PROFILER_ENABLED
-    return is_heard_alone() or (anywhere.is_there() and bool(anywhere.get()))
+    on_any_thread = running_names.PROFILER_ENABLED
+    return records_this_thread_only() or (on_any_thread.is_available() and bool(on_any_thread.get()))
 
 
-def is_heard_alone() -> bool:
+def records_this_thread_only() -> bool:
     """Tell whether torch's profiler records this thread, and not all, as far as torch tells."""
-    here = running_names.PROFILER_HERE
-    return here.is_there() and bool(here.get()())
+    on_thread = running_names.PROFILER_ENABLED_ON_THREAD
+    return on_thread.is_available() and bool(on_thread.get()())
 
 
 def end_recording() -> None:
     """End what torch's profiler records of this thread, or of all, and drop it."""
-    if _ENDS.is_there():
-        _ENDS.get()()
+    if _END_FUNCTION.is_available():
+        _END_FUNCTION.get()()
 
 
-def leave_to_parent() -> None:
+def detach_from_parent() -> None:
     """Take a forked child out of the recording of its parent.
 
     The recording cannot be ended in the child, where Kineto's threads are not. It hears no more of
-    what the child does, for this thread heard nothing when it forked (:func:`hear_operators`); a
+    what the child does, for this thread heard nothing when it forked (:func:`enable_operators`); a
     profiler that the child starts itself hears it again.
     """
-    if running_names.PROFILER_ENABLED.is_there():
+    if running_names.PROFILER_ENABLED.is_available():
         running_names.PROFILER_ENABLED.set(False)
-    hear_when_begun()
+    reenable_operators_on_begin()
 
 
-def hear_when_begun() -> None:
+def reenable_operators_on_begin() -> None:
     """Have operators be heard in each thread in which the program begins a profiler."""
-    USE.listen(_hear_again, Guard())
+    USE.listen(_reenable_operators, Guard())
 
 
-def _hear_again() -> None:
-    hear_operators(True)
+def _reenable_operators() -> None:
+    enable_operators(True)
 
 
-def can_silence() -> bool:
+def can_disable_operators() -> bool:
     """Tell whether this torch lets what is recorded hear a thread's operators no more."""
-    return running_names.HEAR_OPERATORS.is_there()
+    return running_names.ENABLE_RECORD_FUNCTION.is_available()
 
 
-def hear_operators(is_on: bool) -> None:
+def enable_operators(is_on: bool) -> None:
     """Have what is recorded hear the operators of this thread, or not.
 
     A forked child must not ask for it at its begin: a lock that is taken for it is never released
@@ -186,8 +186,8 @@ def hear_operators(is_on: bool) -> None:
 
     Source: ``aten/src/ATen/record_function.cpp``, ``enableRecordFunction``.
     """
-    if running_names.HEAR_OPERATORS.is_there():
-        running_names.HEAR_OPERATORS.get()(is_on)
+    if running_names.ENABLE_RECORD_FUNCTION.is_available():
+        running_names.ENABLE_RECORD_FUNCTION.get()(is_on)
 
 
 def end_without_kineto() -> None:

@@ -26,11 +26,11 @@ def mark_steps(profiler: torch.profiler.profile, is_marked: Any = True) -> None:
         profiler: whose steps.
         is_marked: what torch asks at each step, for its truth.
     """
-    if running_names.RECORD_STEPS.is_there():
+    if running_names.RECORD_STEPS.is_available():
         running_names.RECORD_STEPS.put(profiler, is_marked)
 
 
-def hear_threads(profiler: torch.profiler.profile, *, are_all: bool) -> None:
+def set_recorded_threads(profiler: torch.profiler.profile, *, are_all: bool) -> None:
     """Have a profiler that was prepared record every thread, or the one that starts it.
 
     Args:
@@ -38,30 +38,30 @@ def hear_threads(profiler: torch.profiler.profile, *, are_all: bool) -> None:
         are_all: every thread's operators are recorded.
     """
     config = process.threads_config(are_all=are_all)
-    if config is not None and running_names.CHOSEN_CONFIG.is_there():
-        running_names.CHOSEN_CONFIG.put(profiler.profiler, config)
+    if config is not None and running_names.EXPERIMENTAL_CONFIG.is_available():
+        running_names.EXPERIMENTAL_CONFIG.put(profiler.profiler, config)
 
 
-def begin_anew(profiler: torch.profiler.profile) -> None:
+def reset_action(profiler: torch.profiler.profile) -> None:
     """Let a profiler be as before its first cycle, so that the next step may begin one."""
     states = [running_names.CURRENT_ACTION]
     if behaviour.RESTORES_SCHEDULED_ACTION:
         states.append(running_names.SCHEDULED_ACTION)
     for state in states:
-        if state.is_there():
+        if state.is_available():
             state.put(profiler, torch.profiler.ProfilerAction.NONE)
 
 
 def marks_steps(profiler: torch.profiler.profile) -> Any:
     """Return whether each step gets an event."""
     return (
-        running_names.RECORD_STEPS.of(profiler) if running_names.RECORD_STEPS.is_there() else None
+        running_names.RECORD_STEPS.of(profiler) if running_names.RECORD_STEPS.is_available() else None
     )
 
 
 def begins_recording(profiler: torch.profiler.profile) -> bool:
     """Tell whether a profiler records its next step, and not the one that ends."""
-    if private.lacking((running_names.STEP_NUM, running_names.CURRENT_ACTION)):
+    if private.unavailable((running_names.STEP_NUM, running_names.CURRENT_ACTION)):
         return False
     following = profiler.schedule(running_names.STEP_NUM.of(profiler) + 1)
     return following in _RECORDING and running_names.CURRENT_ACTION.of(profiler) not in _RECORDING

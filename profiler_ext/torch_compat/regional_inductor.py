@@ -12,14 +12,14 @@ from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
 
 
-def has_marks(gm: torch.fx.GraphModule) -> bool:
+def has_region_marks(gm: torch.fx.GraphModule) -> bool:
     """Tell whether a graph, or one nested in it, has nodes that are marked as a region's."""
     every = (node for graph in fx.graph_modules(gm) for node in graph.graph.nodes)
     mark = fx_names.REGION_MARK.text
     return any(mark in (fx_names.CUSTOM.of(node.meta) or {}) for node in every)
 
 
-def is_flat(gm: torch.fx.GraphModule) -> bool:
+def has_flat_regions(gm: torch.fx.GraphModule) -> bool:
     """Tell whether all regions are called by the graph itself, so each once and in order."""
     nested = (g.graph for g in fx.graph_modules(gm) if g is not gm)
     return not any(_calls_region(node) for graph in nested for node in graph.nodes)

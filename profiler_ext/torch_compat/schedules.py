@@ -28,7 +28,7 @@ class ScheduledNode:
         writes: names of the buffers written.
         traffic: what it moves through memory, where torch tells it.
         copied: the one input of ``written`` that it is a copy of, where it is one.
-        asked_by: of a plain copy of the graph's own input, which no node makes, the ops that read
+        requested_by: of a plain copy of the graph's own input, which no node makes, the ops that read
             it: one of them asked for another layout.
     """
 
@@ -40,7 +40,7 @@ class ScheduledNode:
     writes: tuple[str, ...]
     traffic: Traffic | None
     copied: torch.fx.Node | None = None
-    asked_by: frozenset[torch.fx.Node] = frozenset()
+    requested_by: frozenset[torch.fx.Node] = frozenset()
 
     @property
     def iterations(self) -> int:
@@ -112,7 +112,7 @@ def _describe(leaf: Any) -> ScheduledNode:
         writes=tuple(sorted(_name(dep) for dep in kernel_names.WRITES.of(touched))),
         traffic=traffic(leaf),
         copied=copied_input(graph, buffer, written),
-        asked_by=_readers(graph, leaf) if _copies_input(buffer, written) else frozenset(),
+        requested_by=_readers(graph, leaf) if _copies_input(buffer, written) else frozenset(),
     )
 
 
@@ -185,10 +185,10 @@ def _own_output(graph: Any, buffer: Any, writer: torch.fx.Node | None) -> torch.
 
     Torch names the op as the origin of each of them; the outputs are its ``getitem`` nodes.
     """
-    real = _real_names(graph).get(kernel_names.GET_NAME.of(buffer)())
-    if writer is None or real is None or not _is_foreach_in_place(writer):
+    mutated_name = _real_names(graph).get(kernel_names.GET_NAME.of(buffer)())
+    if writer is None or mutated_name is None or not _is_foreach_in_place(writer):
         return writer
-    base = _value(graph, _buffer(graph, real))[0]
+    base = _value(graph, _buffer(graph, mutated_name))[0]
     outputs = (n for n in writer.users if target_name(n.target) == "getitem")
     of_base = (n for n in outputs if _base(writer.args[0], n.args[1]) is base)
     return next(of_base, writer)

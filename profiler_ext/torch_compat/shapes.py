@@ -35,22 +35,22 @@ def owner_of(module: str, path: str) -> Any:
     """
     owner: Any = sys.modules.get(module)
     if owner is None:
-        owner = _taken_out(module) or _loaded(module)
+        owner = _removed_module(module) or _loaded(module)
     if "." in path:
         for name in path.split(".")[:-1]:
             owner = getattr(owner, name)
     return owner
 
 
-def _taken_out(module: str) -> ModuleType | None:
+def _removed_module(module: str) -> ModuleType | None:
     """Return a module that the program took out of ``sys.modules``, by what its package holds.
 
     Loaded anew it would stand there instead, and what torch has loaded of it would be gone.
     """
     package, _, name = module.rpartition(".")
-    holder = sys.modules.get(package) or (_taken_out(package) if package else None)
-    found = vars(holder).get(name) if holder is not None else None
-    return found if isinstance(found, ModuleType) else None
+    holder = sys.modules.get(package) or (_removed_module(package) if package else None)
+    held_module = vars(holder).get(name) if holder is not None else None
+    return held_module if isinstance(held_module, ModuleType) else None
 
 
 def _loaded(module: str) -> ModuleType:
@@ -155,7 +155,7 @@ def _codes(module: str) -> tuple[CodeType, ...]:
     except ImportError as error:
         raise LookupError(f"{module} is not there") from error
     outermost = _code_of(spec)
-    return () if outermost is None else tuple(_within(outermost))
+    return () if outermost is None else tuple(_nested_codes(outermost))
 
 
 def _code_of(spec: ModuleSpec | None) -> CodeType | None:
@@ -164,8 +164,8 @@ def _code_of(spec: ModuleSpec | None) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _within(code: CodeType) -> Iterator[CodeType]:
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _within(constant)
+            yield from _nested_codes(constant)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-_RUN_NO_OPERATORS = (
+_MODULES_WITHOUT_OPERATORS = (
     "profiler_ext",
     "IPython.core.history",
     "concurrent.futures.process",
@@ -25,7 +25,7 @@ _RUN_NO_OPERATORS = (
     "zmq.utils.garbage",
 )
 """Modules whose threads run none. One that pins memory does: that is an operator."""
-_WAITS = (
+_WAIT_FUNCTIONS = (
     ("threading", "join"),
     ("threading", "_wait_for_tstate_lock"),
     ("threading", "_shutdown"),
@@ -39,8 +39,8 @@ def threads_beside() -> tuple[str, ...]:
 
     Those that Python did not start are left out: autograd's run what another thread asks for.
     """
-    here, frames = threading.get_ident(), sys._current_frames()
-    others = (each for each in threading.enumerate() if each.ident != here)
+    this_thread, frames = threading.get_ident(), sys._current_frames()
+    others = (each for each in threading.enumerate() if each.ident != this_thread)
     started = (each for each in others if not isinstance(each, threading._DummyThread))
     return tuple(
         each.name for each in started if _may_run(each, [*_stack(frames.get(each.ident or 0))])
@@ -50,8 +50,8 @@ def threads_beside() -> tuple[str, ...]:
 def _may_run(thread: threading.Thread, stack: list[tuple[str, str]]) -> bool:
     own = [module for module, _ in stack if module != "threading"][-1:]
     known = (type(thread).__module__, *own)
-    runs_none = any(f"{each}.".startswith(f"{n}.") for each in known for n in _RUN_NO_OPERATORS)
-    return not runs_none and not any(each in _WAITS for each in stack[:1])
+    runs_none = any(f"{each}.".startswith(f"{n}.") for each in known for n in _MODULES_WITHOUT_OPERATORS)
+    return not runs_none and not any(each in _WAIT_FUNCTIONS for each in stack[:1])
 
 
 def _stack(frame: FrameType | None) -> Iterator[tuple[str, str]]:

@@ -62,7 +62,7 @@ def traffic(leaf: Any) -> Traffic | None:
     Args:
         leaf: a ``SchedulerNode``.
     """
-    if private.lacking(kernel_names.TRAFFIC):
+    if private.unavailable(kernel_names.TRAFFIC):
         return None
     touched = kernel_names.READ_WRITES.of(leaf)
     reads, writes = (
@@ -83,9 +83,9 @@ def moved_bytes(leaves: Iterable[Traffic | None]) -> int | None:
     What one leaf writes for another of the same kernel, and nobody else reads, stays in
     registers. Equal accesses are made once, and no buffer is moved more than whole.
     """
-    told = list(leaves)
-    every = [leaf for leaf in told if leaf is not None]
-    if len(every) < len(told):
+    reported = list(leaves)
+    every = [leaf for leaf in reported if leaf is not None]
+    if len(every) < len(reported):
         return None
     inside = {leaf.name for leaf in every}
     accesses = {access for leaf in every for access in leaf.accesses}
@@ -104,9 +104,9 @@ def storing(leaves: Iterable[Traffic | None]) -> tuple[bool, ...] | None:
     Returns:
         One for each leaf, in their order; ``None`` where any does not tell what it writes.
     """
-    told = list(leaves)
-    every = [leaf for leaf in told if leaf is not None and leaf.writes()]
-    if len(every) < len(told):
+    reported = list(leaves)
+    every = [leaf for leaf in reported if leaf is not None and leaf.writes()]
+    if len(every) < len(reported):
         return None
     inside = {leaf.name for leaf in every}
     return tuple(any(not write <= inside for write in leaf.writes()) for leaf in every)
@@ -130,8 +130,8 @@ def _access(dep: Any, moved: int, iterations: int, users: frozenset[str] | None 
     name = _name(dep)
     if _is_indirect(dep):  # it knows no more than its whole buffer
         return Access(name, dep, min(moved, iterations * _element_bytes(dep)), moved, users)
-    whole = int(kernel_names.NUMBYTES_HINT.of(kernel_names.STAR_DEP.get()(name))())
-    return Access(name, dep, moved, whole or moved, users)
+    buffer_bytes = int(kernel_names.NUMBYTES_HINT.of(kernel_names.STAR_DEP.get()(name))())
+    return Access(name, dep, moved, buffer_bytes or moved, users)
 
 
 def _name(dep: Any) -> str:

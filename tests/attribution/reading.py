@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis, LedgerLine
+from profiler_ext.records import Analysis, BreakdownRow
 from tests.handmade import Piece, pieces
 
 
@@ -55,7 +55,7 @@ def assert_conserves(analysis: Analysis) -> None:
         )
 
 
-def idle_ns(rows: Sequence[Piece | LedgerLine], device: int) -> list[tuple[int, int]]:
+def idle_ns(rows: Sequence[Piece | BreakdownRow], device: int) -> list[tuple[int, int]]:
     """Return the time of a device that some rows have in each step."""
     steps = sorted({row.step for row in rows if row.device == device and row.duration_ns})
     return [

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_ext.attribution.collectives import collectives_of
-from profiler_ext.attribution.meetings import Meetings
+from profiler_ext.attribution.meetings import MatchedCollectives
 from profiler_ext.attribution.skew import with_skew
 from profiler_ext.records import Analysis, IdleCause, Interned, Scope, Thread
 from tests.attribution.collectives import ALL_REDUCE, analysed, collective, ledger, ran, step
@@ -78,7 +78,7 @@ def waiting(analysis: Analysis) -> list[tuple[int | None, int | None]]:
 
 
 def late(analysis: Analysis) -> list[tuple[int, str, int]]:
-    found = analysis.lateness
+    found = analysis.rank_delay
     return [
         (int(found.launch[row]), found.cause[row], int(found.duration_ns[row]))
         for row in range(len(found))
@@ -160,7 +160,7 @@ def test_where_the_last_rank_is_missing_the_others_waited_no_less() -> None:
         collectives_of(analysed(step(0, 1000), *collective(start, 510, 1, ranks=3), rank=rank))
         for rank, start in enumerate(starts_ns)
     ]
-    whole, rest = Meetings(ranks), Meetings(ranks[:2])
+    whole, rest = MatchedCollectives(ranks), MatchedCollectives(ranks[:2])
     assert [whole.waited(rank).least_ns.tolist() for rank in range(3)] == [[350], [150], [0]]
     assert [rest.waited(rank).least_ns.tolist() for rank in range(2)] == [[200], [0]]
     assert [whole.waited(rank).waiting_ns.tolist() for rank in range(3)] == [[350], [150], [0]]
@@ -179,10 +179,10 @@ def test_a_group_whose_size_is_not_told_may_have_ranks_that_are_missing() -> Non
         collectives_of(analysed(step(0, 1000), *collective(start, 510, 1, ranks=None), rank=rank))
         for rank, start in enumerate((100, 400))
     ]
-    (least,) = {tuple(Meetings(own, size).waited(0).least_ns.tolist()) for size in (0, 2, 3)}
+    (least,) = {tuple(MatchedCollectives(own, size).waited(0).least_ns.tolist()) for size in (0, 2, 3)}
     assert least == (300,)
-    assert Meetings(own, 2).waited(0).waiting_ns.tolist() == [300]
-    assert Meetings(own, 3).waited(0).waiting_ns.tolist() == [None]
+    assert MatchedCollectives(own, 2).waited(0).waiting_ns.tolist() == [300]
+    assert MatchedCollectives(own, 3).waited(0).waiting_ns.tolist() == [None]
 
 
 def test_where_the_group_s_size_is_not_told_it_is_all_ranks() -> None:

@@ -13,8 +13,8 @@ from profiler_ext.attribution.alignment import aligner
 from profiler_ext.attribution.calls.patterns import Patterns
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.verdicts import compiled
-from profiler_ext.attribution.verdicts.compiled import CompiledJudge
-from profiler_ext.attribution.verdicts.eager import EagerJudge
+from profiler_ext.attribution.verdicts.compiled import CompiledAttributor
+from profiler_ext.attribution.verdicts.eager import EagerAttributor
 from profiler_ext.exporters import tables
 from profiler_ext.records import Ints, RawEvents, Recording
 from tests.analyses import gpu_step
@@ -52,8 +52,8 @@ def test_equal_calls_are_aligned_checked_and_judged_once(monkeypatch):
     counting(monkeypatch, counts, aligner, "align")
     counting(monkeypatch, counts, compiled, "contradicted")
     counting(monkeypatch, counts, Patterns, "_new")
-    counting(monkeypatch, counts, CompiledJudge, "_gap_verdict")
-    counting(monkeypatch, counts, EagerJudge, "_verdict")
+    counting(monkeypatch, counts, CompiledAttributor, "_gap_verdict")
+    counting(monkeypatch, counts, EagerAttributor, "_verdict")
     found = []
     for count in (2, 20):
         counts.clear()

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.ledger import busy_spans, keep_ledger
+from profiler_ext.attribution.ledger import busy_spans, break_down_steps
 from profiler_ext.exporters.tables import fraction_of
-from profiler_ext.records import LedgerLine, Recording, Step, Thread
+from profiler_ext.records import BreakdownRow, Recording, Step, Thread
 from tests.attribution.graphs import graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import MAIN, Timeline
@@ -60,46 +60,46 @@ def test_the_ledger_of_a_step_counts_what_the_device_did_within_it():
     table = _table([_kernel(0, 10), _kernel(12, 10), _kernel(30, 100)])
     step = Step.on_cpu(1, 5, 50)
     in_graph = table.start_ns == 12
-    assert keep_ledger(_scoped(table, in_graph), _none(table), busy_spans(table), [step]) == (
-        LedgerLine(1, 0, "compiled", "op", "op", 10),
-        LedgerLine(1, 0, "eager", "op", "op", 25),
-        LedgerLine(1, 0, "idle", None, "idle", 10),
+    assert break_down_steps(_scoped(table, in_graph), _none(table), busy_spans(table), [step]) == (
+        BreakdownRow(1, 0, "compiled", "op", "op", 10),
+        BreakdownRow(1, 0, "eager", "op", "op", 25),
+        BreakdownRow(1, 0, "idle", None, "idle", 10),
     )
 
 
 def test_what_was_led_to_a_line_against_the_backward_tag_is_a_line_of_its_own():
     table = _table([_kernel(0, 10), _kernel(10, 20), _kernel(30, 5)], level="line")
     in_graph, corrected = table.start_ns < 30, table.start_ns >= 10
-    assert keep_ledger(
+    assert break_down_steps(
         _scoped(table, in_graph), corrected, busy_spans(table), [Step.on_cpu(0, 0, 40)]
     ) == (
-        LedgerLine(0, 0, "compiled", "line", "line", 10),
-        LedgerLine(0, 0, "compiled", "line", "line_phase_corrected", 20),
-        LedgerLine(0, 0, "eager", "line", "line_phase_corrected", 5),
-        LedgerLine(0, 0, "idle", None, "idle", 5),
+        BreakdownRow(0, 0, "compiled", "line", "line", 10),
+        BreakdownRow(0, 0, "compiled", "line", "line_phase_corrected", 20),
+        BreakdownRow(0, 0, "eager", "line", "line_phase_corrected", 5),
+        BreakdownRow(0, 0, "idle", None, "idle", 5),
     )
 
 
 def test_what_has_no_level_is_kept_under_its_reason():
     table = _table([_kernel(0, 10)], level="none", gap="no_launch_call")
-    assert keep_ledger(
+    assert break_down_steps(
         _scoped(table, _none(table)), _none(table), busy_spans(table), [Step.on_cpu(0, 0, 10)]
     ) == (
-        LedgerLine(0, 0, "eager", "none", "no_launch_call", 10),
-        LedgerLine(0, 0, "idle", None, "idle", 0),
+        BreakdownRow(0, 0, "eager", "none", "no_launch_call", 10),
+        BreakdownRow(0, 0, "idle", None, "idle", 0),
     )
 
 
 def test_an_op_without_a_line_is_kept_under_the_reason_and_attributed_to_its_op():
     table = _table([_kernel(0, 10), _kernel(10, 5)], level="op", gap="lines_need_python_3_12")
     in_graph = table.start_ns == 10
-    ledger = keep_ledger(
+    ledger = break_down_steps(
         _scoped(table, in_graph), _none(table), busy_spans(table), [Step.on_cpu(0, 0, 15)]
     )
     assert ledger == (
-        LedgerLine(0, 0, "compiled", "op", "lines_need_python_3_12", 5),
-        LedgerLine(0, 0, "eager", "op", "lines_need_python_3_12", 10),
-        LedgerLine(0, 0, "idle", None, "idle", 0),
+        BreakdownRow(0, 0, "compiled", "op", "lines_need_python_3_12", 5),
+        BreakdownRow(0, 0, "eager", "op", "lines_need_python_3_12", 10),
+        BreakdownRow(0, 0, "idle", None, "idle", 0),
     )
     assert [fraction_of(ledger, level, "all") for level in ("line", "op", "none")] == [0, 1, 1]
 
@@ -207,15 +207,15 @@ def test_a_step_in_the_middle_that_enqueued_nothing_is_a_step():
 def test_overlapping_steps_each_have_their_wall_time_in_the_ledger():
     table = _table([_kernel(2, 4), _kernel(8, 10), _kernel(30, 5)])
     steps = [Step.on_cpu(0, 0, 40), Step.on_cpu(1, 4, 12), Step.on_cpu(2, 10, 10)]
-    lines = keep_ledger(_scoped(table, table.start_ns == 8), _none(table), busy_spans(table), steps)
+    lines = break_down_steps(_scoped(table, table.start_ns == 8), _none(table), busy_spans(table), steps)
     assert lines == (
-        LedgerLine(0, 0, "compiled", "op", "op", 10),
-        LedgerLine(0, 0, "eager", "op", "op", 9),
-        LedgerLine(0, 0, "idle", None, "idle", 21),
-        LedgerLine(1, 0, "compiled", "op", "op", 4),
-        LedgerLine(1, 0, "eager", "op", "op", 2),
-        LedgerLine(1, 0, "idle", None, "idle", 2),
-        LedgerLine(2, 0, "idle", None, "idle", 0),
+        BreakdownRow(0, 0, "compiled", "op", "op", 10),
+        BreakdownRow(0, 0, "eager", "op", "op", 9),
+        BreakdownRow(0, 0, "idle", None, "idle", 21),
+        BreakdownRow(1, 0, "compiled", "op", "op", 4),
+        BreakdownRow(1, 0, "eager", "op", "op", 2),
+        BreakdownRow(1, 0, "idle", None, "idle", 2),
+        BreakdownRow(2, 0, "idle", None, "idle", 0),
     )
 
 

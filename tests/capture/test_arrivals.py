@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from profiler_ext.capture.hooks import parts
-from profiler_ext.capture.hooks.parts import Parts
+from profiler_ext.capture.hooks.parts import DeferredHooks
 from profiler_ext.errors import CaptureWarning, TorchCapabilityError
 from profiler_ext.isolation.guard import Guard
 
@@ -56,7 +56,7 @@ def holders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
     (tmp_path / "pxe_holder.py").write_text("import pxe_awaited\nplace = 1\n")
     (tmp_path / "pxe_awaited.py").write_text("import pxe_holder\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(parts, "_HOLDERS", names)
+    monkeypatch.setattr(parts, "_HOOKED_MODULES", names)
     yield names
     for name in names:
         sys.modules.pop(name, None)
@@ -71,14 +71,14 @@ def test_hooks_are_put_in_place_once_and_when_all_places_are_whole(
     holders: tuple[str, ...], first: int
 ) -> None:
     seen: list[bool] = []
-    waiting = Parts(
+    waiting = DeferredHooks(
         [(holders[1], lambda: seen.append(places(holders[0])))], Guard(strict=True), print
     )
     before = list(sys.meta_path)
     waiting.install()
-    assert (seen, waiting.are_waited_for) == ([], True)
+    assert (seen, waiting.is_pending) == ([], True)
     import_module(holders[first])
-    assert (seen, waiting.are_waited_for, sys.meta_path) == ([True], False, before)
+    assert (seen, waiting.is_pending, sys.meta_path) == ([True], False, before)
     assert "Told" not in type(sys.modules[holders[1]].__spec__.loader).__name__
 
 
@@ -87,11 +87,11 @@ def test_what_is_there_is_put_in_place_at_once_and_all_else_on_demand(
 ) -> None:
     done: list[str] = []
     waited = [(name, lambda name=name: done.append(name)) for name in ("sys", holders[1])]
-    waiting = Parts(waited, Guard(strict=True), print)
+    waiting = DeferredHooks(waited, Guard(strict=True), print)
     waiting.install()
     assert done == ["sys"]
     waiting.install_all()
-    assert (done, waiting.are_waited_for) == (["sys", holders[1]], False)
+    assert (done, waiting.is_pending) == (["sys", holders[1]], False)
 
 
 def test_of_threads_that_ask_at_once_one_imports_and_the_others_wait(
@@ -99,7 +99,7 @@ def test_of_threads_that_ask_at_once_one_imports_and_the_others_wait(
 ) -> None:
     (tmp_path / f"{holders[1]}.py").write_text("import time; time.sleep(0.05); whole = True\n")
     seen: list[bool] = []
-    waiting = Parts([(holders[1], lambda: seen.append(True))], Guard(strict=True), print)
+    waiting = DeferredHooks([(holders[1], lambda: seen.append(True))], Guard(strict=True), print)
 
     def ask() -> None:
         waiting.install_all()
@@ -114,13 +114,13 @@ def test_of_threads_that_ask_at_once_one_imports_and_the_others_wait(
 
 
 def test_what_ended_the_import_of_a_part_does_not_lose_the_part() -> None:
-    waiting = Parts([("no_such_module", print)], Guard(strict=True), print)
+    waiting = DeferredHooks([("no_such_module", print)], Guard(strict=True), print)
     with pytest.raises(ModuleNotFoundError):
         waiting.install_all()
-    assert waiting.are_waited_for
+    assert waiting.is_pending
 
 
-def misfit() -> None:
+def capability_error() -> None:
     raise TorchCapabilityError("it lacks a place")
 
 
@@ -132,17 +132,17 @@ def test_no_import_fails_for_a_torch_that_does_not_fit_or_a_failure_of_ours(
     holders: tuple[str, ...],
 ) -> None:
     unfit: list[Exception] = []
-    waiting = Parts([(holders[1], misfit)], Guard(strict=True), unfit.append)
+    waiting = DeferredHooks([(holders[1], capability_error)], Guard(strict=True), unfit.append)
     waiting.install()
     import_module(holders[1])
-    assert ([str(error) for error in unfit], waiting.are_waited_for) == (
+    assert ([str(error) for error in unfit], waiting.is_pending) == (
         ["it lacks a place"],
         False,
     )
     for name in holders:
         sys.modules.pop(name)
     guard = Guard()
-    Parts([(holders[1], broken)], guard, unfit.append).install()
+    DeferredHooks([(holders[1], broken)], guard, unfit.append).install()
     with pytest.warns(CaptureWarning, match="broken on purpose"):
         module: Any = import_module(holders[1])
     assert (module.__name__, [each.hook for each in guard.failures]) == (holders[1], ["arrivals"])

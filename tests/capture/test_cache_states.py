@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 import profiler_ext
-from profiler_ext.capture.graphs.cache_states import cache_state, is_compiled_elsewhere
+from profiler_ext.capture.graphs.cache_states import cache_state, is_compiled_in_child
 from profiler_ext.capture.graphs.compiles import InnerCompile
-from profiler_ext.exporters.display_text import bypass_text
+from profiler_ext.exporters.display_text import cache_bypass_text
 from profiler_ext.profiling import switch
 from profiler_ext.records import CacheState, GraphInstance
 from profiler_ext.torch_compat import inductor
@@ -57,7 +57,7 @@ def test_a_custom_function_bypasses_aotautograds_cache_only() -> None:
     assert all("autograd_function_apply" in str(detail) for _, detail in states())
     capture = switch.current()
     assert capture is not None
-    snapshot = bypass_text(capture.graphs)
+    snapshot = cache_bypass_text(capture.graphs)
     assert snapshot is not None
     assert snapshot.startswith(
         "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process traces anew: "
@@ -73,8 +73,8 @@ def graph(state: CacheState, detail: str | None, compile_ns: int) -> GraphInstan
 def test_a_bypass_is_one_line_with_its_reason_and_its_cost() -> None:
     hit = graph(CacheState.FX_HIT, None, 5)
     cold = graph(CacheState.BYPASS, "no \x1b name", 1_500_000_000)
-    assert bypass_text([hit]) is None
-    assert bypass_text([hit, cold, cold]) == (
+    assert cache_bypass_text([hit]) is None
+    assert cache_bypass_text([hit, cold, cold]) == (
         "2 of 3 compiled graphs bypassed torch's cache: every process compiles anew "
         "(3.00 s here): no \N{REPLACEMENT CHARACTER} name"
     )
@@ -83,7 +83,7 @@ def test_a_bypass_is_one_line_with_its_reason_and_its_cost() -> None:
 def test_a_bypass_that_is_of_torchs_own_making_is_said_to_be() -> None:
     reason = "Won't cache a graph with fakify_first_call enabled"
     bucket = dataclasses.replace(graph(CacheState.MISS, None, 5), autograd_bypass=reason)
-    assert bypass_text([bucket, bucket]) == (
+    assert cache_bypass_text([bucket, bucket]) == (
         "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process traces anew: "
         f"{reason}: torch's way with each bucket that DDPOptimizer cuts"
     )
@@ -99,7 +99,7 @@ def test_the_report_says_it() -> None:
 
     text = report(dataclasses.replace(analysis, recording=recording))
     assert [line for line in text.splitlines() if "bypassed" in line] == [
-        bypass_text(recording.graphs)
+        cache_bypass_text(recording.graphs)
     ]
 
 
@@ -133,4 +133,4 @@ def test_what_a_child_process_compiled_is_no_hit(
     )
     state, told = cache_state(inner, key, None)
     assert (state, told.partition(";")[0]) == (expected[0], f"FX graph cache: {expected[1]}")
-    assert is_compiled_elsewhere(inner, key) == (expected[1] != "hit" and not is_compiled)
+    assert is_compiled_in_child(inner, key) == (expected[1] != "hit" and not is_compiled)

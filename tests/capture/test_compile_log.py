@@ -20,7 +20,7 @@ from profiler_ext.records import (
     GapReason,
     Recompilation,
 )
-from profiler_ext.torch_compat.compile_reports import ToldFunction
+from profiler_ext.torch_compat.compile_reports import CompiledFunction
 
 BASE = 1000
 
@@ -37,7 +37,7 @@ class Numbers:
 def compile_frame(log: CompileLog, numbers: Numbers, started: int = 2000) -> None:
     log.begin("dynamo", started, "0/0")
     numbers.now = 7
-    log.note_function(ToldFunction("torch_dynamo_resume_in_f_at_25", "/m.py", 25), ("a",))
+    log.note_function(CompiledFunction("torch_dynamo_resume_in_f_at_25", "/m.py", 25), ("a",))
     log.note_graph(3)
     log.end("dynamo", 500)
 
@@ -184,7 +184,7 @@ def test_of_functions_that_were_compiled_the_last_ones_are_kept(
     for at in range(4):
         log.begin("dynamo", 2000, f"{at}/0")
         numbers.now = at
-        log.note_function(ToldFunction(f"f_{at}", "/m.py", at), ())
+        log.note_function(CompiledFunction(f"f_{at}", "/m.py", at), ())
         log.end("dynamo", 10)
     for at in range(4):
         numbers.now = at

@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 
 from profiler_ext.capture.timing.phases import kind_of, phase_of
-from profiler_ext.capture.timing.spans import Span, begun, times, visible
+from profiler_ext.capture.timing.spans import Span, begin_span, times, visible
 from profiler_ext.records import CompileKind, CompilePhase, CompileSpan, CompileTime
 
 TORCH = Path(torch.__file__).parent
 
 
 def tree(name: str, started: int, duration: int, around: Span | None = None) -> Span:
-    span = begun(name, started, around)
+    span = begin_span(name, started, around)
     span.duration_ns = duration
     return span
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import profiler_ext
-from profiler_ext.capture.graphs.failed import OF_PROFILING, failure_gap, without_failed
+from profiler_ext.capture.graphs.failed import PROFILER_HOOKS, failure_gap, without_failed_records
 from profiler_ext.isolation.failures import Failure
 from profiler_ext.records import Gap, GapReason, GraphInstance
 from profiler_ext.torch_compat import points
@@ -47,35 +47,35 @@ def lost(each: GraphInstance) -> GraphInstance:
 
 
 def test_where_nothing_failed_all_is_told():
-    assert without_failed(GRAPHS, (), Known()) == GRAPHS
+    assert without_failed_records(GRAPHS, (), Known()) == GRAPHS
 
 
 def test_a_failure_in_a_compile_takes_the_records_of_its_graphs():
     failures = (Failure("hook", "why", "0/0"),)
-    assert without_failed(GRAPHS, failures, Known()) == (lost(FORWARD), lost(BACKWARD), OTHER)
+    assert without_failed_records(GRAPHS, failures, Known()) == (lost(FORWARD), lost(BACKWARD), OTHER)
 
 
 def test_a_failure_in_a_call_takes_those_of_the_compile_of_its_graph():
     artifact = Artifact("okey")
     failures = (Failure("hook", "why", None, lambda: artifact),)
     known = Known({artifact: OTHER})
-    assert without_failed(GRAPHS, failures, known) == (FORWARD, BACKWARD, lost(OTHER))
+    assert without_failed_records(GRAPHS, failures, known) == (FORWARD, BACKWARD, lost(OTHER))
 
 
 def test_a_failure_of_no_known_graph_takes_them_all():
     failures = (Failure("hook", "why", None),)
-    assert without_failed(GRAPHS, failures, Known()) == tuple(map(lost, GRAPHS))
+    assert without_failed_records(GRAPHS, failures, Known()) == tuple(map(lost, GRAPHS))
 
 
-@pytest.mark.parametrize("hook", [points.NODE_MADE.path, "Optimizer.step", *sorted(OF_PROFILING)])
+@pytest.mark.parametrize("hook", [points.NODE_MADE.path, "Optimizer.step", *sorted(PROFILER_HOOKS)])
 def test_what_tells_nothing_of_graphs_takes_none(hook):
-    assert without_failed(GRAPHS, (Failure(hook, "why", None),), Known()) == GRAPHS
+    assert without_failed_records(GRAPHS, (Failure(hook, "why", None),), Known()) == GRAPHS
 
 
 def test_a_graph_that_could_not_be_registered_stands_there_without_a_record():
     artifact = Artifact("nkey")
     failure = Failure(points.ARTIFACT_READY.path, "why", "2/0", lambda: artifact)
-    *kept, new = without_failed(GRAPHS, (failure,), Known())
+    *kept, new = without_failed_records(GRAPHS, (failure,), Known())
     assert tuple(kept) == GRAPHS
     assert (new.index, new.key, new.compile_id, new.provenance) == (3, "nkey", "2/0", None)
     assert new.gaps == (failure_gap(failure),)
@@ -86,4 +86,4 @@ def test_each_part_of_a_profiler_is_called_so_where_it_is_guarded():
     """A hook that nobody calls so would spare graphs that its namesake may have touched."""
     text = "".join(path.read_text() for path in (OWN / "profiling").glob("*.py"))
     text += (OWN / "capture/hooks/installing.py").read_text()
-    assert {name for name in OF_PROFILING if f'"{name}"' not in text} == set()
+    assert {name for name in PROFILER_HOOKS if f'"{name}"' not in text} == set()

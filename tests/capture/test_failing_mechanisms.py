@@ -165,19 +165,19 @@ SEALING = {
     "recall.wrapper_calls:wrapper_calls": set[str](),
     "capture.graphs.sealing:_contradictions": set[str](),
     "capture.graphs.sealing:_with_partial_sums": set[str](),
-    "capture.nodes.buckets:open_buckets": set[str](),
+    "capture.nodes.buckets:split_buckets": set[str](),
     "capture.nodes.inputs:describe_inputs": set[str](),
     "capture.nodes.nested:describe_nested": set[str](),
 }
 """The others at work when a graph is sealed, each with what call sites may lose by it."""
 FINDERS = {
-    "capture.lineage.links:led_on": PLACE | LINK,  # links lead to the bodies of calls
+    "capture.lineage.links:follow_replaced": PLACE | LINK,  # links lead to the bodies of calls
     "capture.lineage.gradients:find_gradients": PLACE | LINK,
-    "capture.lineage.made_anew:find_views_made_anew": PLACE | LINK,
+    "capture.lineage.made_anew:find_replayed_views": PLACE | LINK,
     "capture.lineage.mutated:find_mutations": PLACE,
     "capture.lineage.bodies:find_bodies": PLACE | LINK,
     "capture.traces.replacements:Watch.replaced": PLACE | LINK,
-    "capture.traces.replacements:Watch.were_overwritten": PLACE | LINK,
+    "capture.traces.replacements:Watch.overwritten_nodes": PLACE | LINK,
     "capture.traces.dynamo_graphs:_modules": PLACE,  # and which call a region's nodes are of
     "capture.traces.dynamo_graphs:_runs": PLACE,
 }
@@ -194,7 +194,7 @@ SITES = {
     ("capture.sites.call_sites:extern_site",): {"nodes", "weights", "reads", "writes"} | WORK,
     ("torch_compat.traffic:moved_bytes", "torch_compat.traffic:storing"): {"weights"} | WORK,
 }
-TOTAL = ("own_metadata", "were_overwritten")
+TOTAL = ("own_metadata", "overwritten_nodes")
 """Without these no line is known: what torch says, and of which nodes a pass overwrote that."""
 OF_STACK = {"mechanism", "evidence"}
 """What tells how a stack is known goes with it."""
@@ -289,5 +289,5 @@ def test_each_rule_says_what_it_gives_and_each_finding_is_read_by_name() -> None
     rules = {rule.__name__ for rule in (*order.ORDER, *order.COPIES)}
     assert set(CONTRIBUTIONS) == rules
     read = {name for each in CONTRIBUTIONS.values() for name in each.findings}
-    assert read | {"links", "replaced", "creations", "tensors"} == set(finders.GIVES)
-    assert set(finders.DEPENDENTS) < set(finders.GIVES)
+    assert read | {"links", "replaced", "creations", "tensors"} == set(finders.FINDING_LABELS)
+    assert set(finders.DEPENDENTS) < set(finders.FINDING_LABELS)

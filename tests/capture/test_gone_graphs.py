@@ -9,7 +9,7 @@ import pytest
 
 from profiler_ext.capture.graphs import registry as registry_of_graphs
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.kept import KeptGraph
+from profiler_ext.capture.graphs.kept import RegisteredGraph
 from profiler_ext.capture.graphs.process_store import process_store
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.isolation.guard import Guard
@@ -31,7 +31,7 @@ class Recording:
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    monkeypatch.setattr(registry_of_graphs, "_MOST_GONE", 1)
+    monkeypatch.setattr(registry_of_graphs, "_MAX_COLLECTED", 1)
     monkeypatch.setattr(inductor, "cache_dir", lambda: str(tmp_path))
     return Registry(Compiles(), Guard(strict=True))
 
@@ -50,7 +50,7 @@ def add(registry: Registry, artifact: object) -> int:
     )
     ready = ReadyArtifact(key="key", code=lambda: CODE, is_compiled=True)
     store = process_store()
-    kept = KeptGraph(about, ready, store, registry._guard, is_replayed=False)
+    kept = RegisteredGraph(about, ready, store, registry._guard, is_replayed=False)
     return registry._add(artifact, kept, is_replayed=True)
 
 
@@ -73,7 +73,7 @@ def test_of_graphs_that_are_gone_the_last_ones_are_whole_and_of_others_a_row_is_
     assert (first.provenance, first.nodes, first.library_kernels) == (None, (), ())
     assert first.output_module is None
     assert last.output_module == "/cache/ab.py"
-    over = [registry._unlearnt.is_over(at) for at in range(4)]
+    over = [registry._unprofiled.is_profiled(at) for at in range(4)]
     assert over == [True, True, False, False]
     assert registry.index_of(alive) == 3
 

@@ -30,8 +30,8 @@ ONLY_WHILE_PROFILING = {
     points.PROFILER_STEP,
     points.PROFILER_STOP,
     points.FRAME_EDGE,
-    points.REGION_BEGINS,
-    points.REGION_ENDS,
+    points.RANGE_ENTER,
+    points.RANGE_EXIT,
 }
 
 

@@ -84,7 +84,7 @@ def test_kernels_are_kept_for_another_process_and_damage_is_told_by_name(fresh_t
 def learnt(artifact: Any, kernels: LibraryKernels = KERNELS) -> None:
     """Have a process learn what an artifact's library calls launch, and record its CUDA graph."""
     registry, graph = ready(artifact)
-    assert registry.take_unlearnt(artifact) == graph
+    assert registry.take_unprofiled(artifact) == graph
     registry.keep_copies(artifact, ((),))
     registry.learn(graph.index, kernels)
 
@@ -92,7 +92,7 @@ def learnt(artifact: Any, kernels: LibraryKernels = KERNELS) -> None:
 def learns_anew(artifact: Any) -> bool:
     """Tell whether a process of its own profiles a call of the artifact."""
     registry, _ = ready(artifact)
-    return registry.take_unlearnt(artifact) is not None
+    return registry.take_unprofiled(artifact) is not None
 
 
 def of(site: CallSite, *nodes: FxNode) -> Artifact:
@@ -113,7 +113,7 @@ def test_what_one_process_learnt_no_other_profiles_a_call_for(fresh_torch: Path)
 def test_what_only_a_warm_up_told_is_kept_for_no_other_process(fresh_torch: Path) -> None:
     artifact = Artifact(WHOLE)
     registry, graph = ready(artifact)
-    registry.take_unlearnt(artifact)
+    registry.take_unprofiled(artifact)
     registry.learn(graph.index, KERNELS)
     assert (registry.graphs[0].library_kernels, ready(artifact)[1].stored_kernels) == (KERNELS, ())
     assert learns_anew(artifact)
@@ -270,11 +270,11 @@ def test_what_a_later_call_does_not_tell_stays_as_an_earlier_one_told_it(
 def test_calls_teach_until_one_records_the_graph(fresh_torch: Path) -> None:
     artifact = Artifact(WHOLE)
     registry, graph = ready(artifact)
-    assert [registry.take_unlearnt(artifact) for _ in range(5)] == [graph] * 4 + [None]
+    assert [registry.take_unprofiled(artifact) for _ in range(5)] == [graph] * 4 + [None]
     registry, graph = ready(artifact)
-    assert registry.take_unlearnt(artifact) == graph
+    assert registry.take_unprofiled(artifact) == graph
     registry.keep_copies(artifact, ((),))
-    assert registry.take_unlearnt(artifact) is None
+    assert registry.take_unprofiled(artifact) is None
 
 
 def test_equal_work_on_other_lines_is_equal_and_other_shapes_are_not() -> None:

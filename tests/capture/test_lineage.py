@@ -239,8 +239,8 @@ def test_what_is_led_elsewhere_than_its_metadata_says_is_told() -> None:
     found = JointFindings(overwritten={"a": line("a")}, gradients={"b": None})
     region = TracedFrom(lineages={"c": line("c")})
     joint = JointGraph("j", frozenset("abcd"), findings=found, region=region)
-    assert [joint.leads(name) for name in (*"abcd", None)] == [True, True, True, False, False]
-    assert not replace(joint, region=None).leads("c")
+    assert [joint.has_other_origin(name) for name in (*"abcd", None)] == [True, True, True, False, False]
+    assert not replace(joint, region=None).has_other_origin("c")
 
 
 LINK = Link("cos", ForwardEvidence.SEQ_NR)

@@ -42,7 +42,7 @@ TRACE = {"original_aten", "seq_nr", "stack", "modules", "source_fns", "partition
 LINKS = {"joint_name", "forward_node", "forward_evidence", "joint", "copied_call"}
 TAKEN: Mapping[str, tuple[Callable[[Lineage], Lineage], set[str]]] = {
     "filled_by": (lambda own: own.filled_by(OTHER), ALL - LINKS - {"mechanism", "evidence"}),
-    "standing_at": (lambda own: own.standing_at(OTHER), PLACE),
+    "with_place_of": (lambda own: own.with_place_of(OTHER), PLACE),
     "traced_from": (lambda own: own.traced_from(OTHER), TRACE | {"is_gradient_acc"}),
     "copied": (lambda own: own.copied(OTHER), ALL - {"copied_from", "evidence"}),
     "refreshed": (lambda own: own.refreshed(OTHER, is_made=False), ALL),
@@ -71,7 +71,7 @@ def test_what_lost_nothing_is_not_filled_and_what_did_keeps_what_it_says() -> No
 
 def test_a_place_without_line_and_labels_leaves_a_nodes_own() -> None:
     own = line("own", annotation=(("own", "1"),), modules=(ModuleFrame("own", "Own"),))
-    assert own.standing_at(Lineage()) == replace(own, modules=())
+    assert own.with_place_of(Lineage()) == replace(own, modules=())
 
 
 def test_without_a_stack_no_mechanism_gave_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiler_ext.capture.lineage.joint_graph import Link
-from profiler_ext.capture.lineage.links import find_links, led_on
+from profiler_ext.capture.lineage.links import find_links, follow_replaced
 from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import ForwardEvidence, Lineage, ModuleFrame
 from tests.capture.fx_graphs import Graph, aten
@@ -56,7 +56,7 @@ def led_on_from_full(op: str | None) -> dict[str, Link]:
     product = graph.call(aten.mul.Tensor, [ones, ones], name="mul")
     gone = (NodeSnapshot("full", Lineage(original_aten=op, seq_nr=1)),)
     links = {"back": Link("full", ForwardEvidence.SEQ_NR)}
-    return led_on(links, [ones, product], {"ones": gone, "mul": gone})
+    return follow_replaced(links, [ones, product], {"ones": gone, "mul": gone})
 
 
 def test_a_link_to_a_node_that_is_gone_and_does_not_say_its_op_leads_on_to_the_last_in_its_place():

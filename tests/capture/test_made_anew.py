@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 import profiler_ext
-from profiler_ext.capture.lineage.made_anew import find_views_made_anew
-from profiler_ext.capture.traces.creations import Creation, as_made
+from profiler_ext.capture.lineage.made_anew import find_replayed_views
+from profiler_ext.capture.traces.creations import Creation, with_overwritten
 from profiler_ext.records import Lineage
 from tests.capture.fx_graphs import frame_text
 from tests.compiling import capture
@@ -41,7 +41,7 @@ def test_each_view_of_a_chain_that_is_made_anew_stands_where_its_own_first_one_d
         "view_2": view("view", "scattered", "reads again", "view_1"),
         "view_3": view("view", "scattered", "reads again", "gone"),
     }
-    assert _modules(dict(find_views_made_anew(creations))) == {
+    assert _modules(dict(find_replayed_views(creations))) == {
         "alias_1": "first",
         "view_1": "second",
         "view_2": "second",
@@ -54,8 +54,8 @@ def test_what_a_pass_wrote_on_the_first_view_is_not_taken_for_its_place() -> Non
         "view_1": view("view", "mutated", "reads", "view"),
     }
     was = {"view": view("view", "base", "its own").lineage}
-    made = as_made(creations, was)
-    assert _modules(dict(find_views_made_anew(made))) == {"view_1": "its own"}
+    made = with_overwritten(creations, was)
+    assert _modules(dict(find_replayed_views(made))) == {"view_1": "its own"}
 
 
 class Layer(torch.nn.Module):

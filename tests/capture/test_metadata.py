@@ -8,10 +8,10 @@ import torch
 import profiler_ext
 from profiler_ext.capture.traces.metadata import (
     NodeSnapshot,
-    forget_lineages,
+    clear_lineage_cache,
     lineage_of,
     main_of,
-    says_the_same,
+    has_same_origin,
 )
 from profiler_ext.records import Frame, Lineage
 from profiler_ext.torch_compat import behaviour, process
@@ -78,13 +78,13 @@ def test_metadata_without_a_hash_is_read_all_the_same():
 
 def test_other_keys_change_nothing_of_what_is_said():
     own = meta()
-    assert says_the_same(own, {**own, "mutation_region_id": 0, "val": 1})
-    assert not says_the_same(own, {**own, "seq_nr": 9})
+    assert has_same_origin(own, {**own, "mutation_region_id": 0, "val": 1})
+    assert not has_same_origin(own, {**own, "seq_nr": 9})
 
 
 def test_what_is_known_is_let_go():
     before = lineage_of(meta())
-    forget_lineages()
+    clear_lineage_cache()
     assert lineage_of(meta()) is not before
     assert lineage_of(meta()) == before
 
@@ -94,7 +94,7 @@ def test_what_is_known_is_let_go_once_the_last_graph_of_a_function_is_compiled(
     fresh_torch: Path, monkeypatch: pytest.MonkeyPatch, is_training: bool
 ) -> None:
     let_go: list[str | None] = []
-    forgets = "profiler_ext.capture.hooks.graphs.forget_lineages"
+    forgets = "profiler_ext.capture.hooks.graphs.clear_lineage_cache"
     monkeypatch.setattr(forgets, lambda: let_go.append(process.current_compile_id()))
     profiler_ext.enable(strict=True)
     x = torch.ones(4, 4, requires_grad=is_training)

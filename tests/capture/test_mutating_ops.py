@@ -7,7 +7,7 @@ import torch
 import torch._dynamo
 
 import profiler_ext
-from profiler_ext.attribution.places.modules import with_modules_of_sums
+from profiler_ext.attribution.places.modules import with_modules_of_gradient_sums
 from profiler_ext.records import FxNode, GraphInstance
 from tests.compiling import capture
 from tests.oracle.stubs import stubbed
@@ -119,7 +119,7 @@ def test_sums_of_gradients_stand_where_the_value_was_made_though_others_are_summ
     _, backward = graphs(used_twice, *inputs)
     sums = {
         (_code(node), node.lineage.mechanism)
-        for node in with_modules_of_sums(backward.nodes)
+        for node in with_modules_of_gradient_sums(backward.nodes)
         if node.lineage.is_gradient_acc
     }
     assert sums == {

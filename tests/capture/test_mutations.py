@@ -33,7 +33,7 @@ def found_of(*nodes: torch.fx.Node, mutated: Lineages) -> Lineages:
     """Return what the rule says of nodes whose joint graph's mutations are known."""
     joint = JointGraph("", frozenset(), findings=JointFindings(mutated=mutated))
     stage = Stage(nodes, Compilation(lambda _: joint))
-    return mutated_input(stage.knowing(own_metadata(stage)))
+    return mutated_input(stage.with_lineages(own_metadata(stage)))
 
 
 def test_a_copy_is_led_to_the_op_that_mutated_and_not_to_the_value_it_wrote() -> None:

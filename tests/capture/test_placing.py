@@ -58,7 +58,7 @@ def test_graphs_nest_in_nested_graphs():
 
 
 def test_the_sites_of_a_matmul_that_autotuning_took_apart_compute_the_matmul():
-    graph = NestedGraph("split_8", "graph", "split_8", stands_for_caller=True)
+    graph = NestedGraph("split_8", "graph", "split_8", replaces_caller=True)
     matmul = _node("mm")
     found = placed_sites(
         [_site("a"), PendingCall(matmul, (graph,))], {"graph": [_site("b")]}.__getitem__
@@ -70,7 +70,7 @@ def test_the_sites_of_a_matmul_that_autotuning_took_apart_compute_the_matmul():
 
 
 def test_they_stand_in_the_region_that_the_matmul_stands_in():
-    split = NestedGraph("split_8", "inner", "split_8", stands_for_caller=True)
+    split = NestedGraph("split_8", "inner", "split_8", replaces_caller=True)
     region = NestedGraph("region", "graph", "region_0")
     matmul = _node("mm")
     entries = {"graph": [PendingCall(matmul, (split,))], "inner": [_site("b")]}

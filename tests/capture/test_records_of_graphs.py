@@ -96,7 +96,7 @@ def test_with_caches_off_a_graph_has_no_key_and_says_why() -> None:
     assert lines_of(capture().graphs[0]) == [(line,) for line in TWICE_LINES]
 
 
-def riding(cache: Path) -> list[bool]:
+def on_artifact(cache: Path) -> list[bool]:
     """Whether each artifact in the cache carries a provenance."""
     artifacts = [path for path in cache.glob("fxgraph/*/*/*") if path.is_file()]
     return [b"PXPR" in path.read_bytes() for path in artifacts]
@@ -108,7 +108,7 @@ def test_without_the_ride_the_store_gives_the_same(
     monkeypatch.setenv("PROFILER_EXT_RIDE", "0")
     profiler_ext.enable(strict=True)
     train_once()
-    assert riding(fresh_torch) == [False, False]
+    assert on_artifact(fresh_torch) == [False, False]
     train_once()
     forward, again = capture().graphs[0::2]
     assert (again.cache_state, again.provenance) == (CacheState.AOT_HIT, forward.provenance)
@@ -117,7 +117,7 @@ def test_without_the_ride_the_store_gives_the_same(
 def test_without_the_store_the_artifact_gives_the_same(fresh_torch: Path) -> None:
     profiler_ext.enable(strict=True)
     train_once()
-    assert riding(fresh_torch) == [True, True]
+    assert on_artifact(fresh_torch) == [True, True]
     for file in fresh_torch.rglob("*.pxpr"):
         file.unlink()
     train_once()

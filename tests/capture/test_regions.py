@@ -247,7 +247,7 @@ def test_what_runs_eagerly_in_the_backward_of_a_compiled_forward_is_of_no_operat
 def test_without_the_joint_graph_a_regions_links_and_numbers_are_unknown_not_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("profiler_ext.torch_compat.regional_inductor.has_marks", lambda gm: False)
+    monkeypatch.setattr("profiler_ext.torch_compat.regional_inductor.has_region_marks", lambda gm: False)
     profiler_ext.enable(strict=True)
     model = compiled(Blocks())
     step(model)

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 import profiler_ext
 from profiler_ext.capture.graphs import registry
 from profiler_ext.profiling import switch
-from profiler_ext.recall.generated_code import told_graph
+from profiler_ext.recall.generated_code import graph_from_code
 from profiler_ext.recall.lines import expanded
 from profiler_ext.recall.truths import ReadyArtifact
 from profiler_ext.records import CallSite, Frame, FxNode, GraphInstance, SiteKind
@@ -68,7 +68,7 @@ def test_no_call_is_led_elsewhere_and_what_runs_again_is_led_nowhere(
 ) -> None:
     counts = []
     for seen, graph in compiled:
-        record, lines = told_graph(seen.code(), seen.dynamo)
+        record, lines = graph_from_code(seen.code(), seen.dynamo)
         assert record is not None
         assert [s.kernel for s in record.call_sites] == [s.kernel for s in graph.call_sites]
         recorded = {node.name: node for node in graph.nodes}

@@ -76,7 +76,7 @@ def row_of_ranks(name, case, folder) -> dict[str, object]:
 
 def row(name, case, session) -> dict[str, object]:
     """Return one row of the table: what was attributed, and what is missing."""
-    from profiler_ext.attribution.verdicts.eager_line import WHY_NONE
+    from profiler_ext.attribution.verdicts.eager_line import NO_LINES_REASONS
     from profiler_ext.exporters import tables
     from profiler_ext.records import GapReason
 
@@ -87,7 +87,7 @@ def row(name, case, session) -> dict[str, object]:
     missing = [text for text in case.lines if not any(text in code for code in codes)]
     missing += [phase for phase in case.phases if not phases.get(phase, 0)]
     # A thread that pins memory launches nothing; what another one launches is not led to a line.
-    unasked = (*WHY_NONE, GapReason.COMPILES_INCOMPLETE, GapReason.THREAD_NOT_RECORDED)
+    unasked = (*NO_LINES_REASONS, GapReason.COMPILES_INCOMPLETE, GapReason.THREAD_NOT_RECORDED)
     missing += [g.detail for g in session.recording.gaps if g.reason not in unasked]
     missing += broken(facts_of(name), session)
     gaps = parts[parts.gap.notna()].groupby("gap").duration_ns.agg(["count", "sum"])

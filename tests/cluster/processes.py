@@ -38,13 +38,13 @@ def main() -> None:
 
         job = read_job(sys.argv[1], client=client, progress=kill_one)
         schemes = sorted({address.partition(":")[0] for address in pids})
-    told = {
+    outcomes = {
         name: job.table(name).to_csv() for name in ("by_line", "communication", "skew", "ranks")
     }
     print(
         json.dumps(
             {
-                "tables": told,
+                "tables": outcomes,
                 "killed": len(killed),
                 "gaps": len(job.gaps),
                 "listening": listening,

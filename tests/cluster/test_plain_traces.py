@@ -15,9 +15,9 @@ from tests.plain_ranks import Ran, in_group, write
 LATE = ((250, 500), (650, 100))
 
 
-def job_of(folder: Path, client: Client, told: dict[str, Any] | None, **more: Any) -> Job:
+def job_of(folder: Path, client: Client, outcomes: dict[str, Any] | None, **more: Any) -> Job:
     for rank, when in enumerate(LATE):
-        write(folder, rank, [Ran(*when, told)], **more)
+        write(folder, rank, [Ran(*when, outcomes)], **more)
     return read_job(str(folder), client=client)
 
 
@@ -59,8 +59,8 @@ def test_collectives_without_a_number_are_matched_by_order_and_size(
 def test_what_may_begin_without_others_leaves_the_waiting_known(
     tmp_path: Path, client: Client
 ) -> None:
-    told = in_group() | {"Collective name": "broadcast"}
-    job = job_of(tmp_path, client, told)
+    outcomes = in_group() | {"Collective name": "broadcast"}
+    job = job_of(tmp_path, client, outcomes)
     assert [row["step_waiting_ns"] for row in rows(job, "ranks")] == [0, 0]
     assert job.gaps == ()
 
@@ -89,8 +89,8 @@ def test_a_rank_without_steps_has_no_time_of_a_step(tmp_path: Path, client: Clie
     path = write(tmp_path, 1, [])
     path.write_text(json.dumps(json.loads(path.read_text()) | {"traceEvents": []}))
     job = read_job(str(tmp_path), client=client)
-    told = ("steps", "step_ns", "work_ns", "times", "behind_ns", "step_waiting_ns")
-    assert [[row[name] for name in told] for row in rows(job, "ranks")][1] == [0, *[None] * 5]
+    outcomes = ("steps", "step_ns", "work_ns", "times", "behind_ns", "step_waiting_ns")
+    assert [[row[name] for name in outcomes] for row in rows(job, "ranks")][1] == [0, *[None] * 5]
     assert {row["fastest_rank"] for row in rows(job, "lines")} == {0}
 
 

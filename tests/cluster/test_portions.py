@@ -45,8 +45,8 @@ def test_a_portion_has_no_more_bytes_than_a_task_should_read() -> None:
 
 
 def test_the_files_of_all_portions_are_all_files_in_order() -> None:
-    told = portions.portions(files(1_000), 3)
-    assert [at for portion in told for at in portion] == list(range(1_000))
+    outcomes = portions.portions(files(1_000), 3)
+    assert [at for portion in outcomes for at in portion] == list(range(1_000))
 
 
 class DeadlyWork:
@@ -61,7 +61,7 @@ class DeadlyWork:
         self.reads += [[file.url for file in each] for each in over]
         return [self._done(function, each) for each in over]
 
-    def submitted(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._done(function, *arguments)
 
     def results(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:
@@ -76,9 +76,9 @@ class DeadlyWork:
 
 
 def test_a_file_at_which_workers_end_costs_none_of_those_read_with_it() -> None:
-    work, told = DeadlyWork(), list[tuple[str, int, int]]()
-    reads = read_files(work, files(32), lambda *each: told.append(each))  # type: ignore[arg-type]
-    lost = {at: each for at, each in reads.told.items() if each.reason is FileGap.WORKER_LOST}
+    work, outcomes = DeadlyWork(), list[tuple[str, int, int]]()
+    reads = read_files(work, files(32), lambda *each: outcomes.append(each))  # type: ignore[arg-type]
+    lost = {at: each for at, each in reads.outcomes.items() if each.reason is FileGap.WORKER_LOST}
     assert list(lost) == [3]
     assert lost[3] == RankGap(
         FileGap.WORKER_LOST,
@@ -87,20 +87,20 @@ def test_a_file_at_which_workers_end_costs_none_of_those_read_with_it() -> None:
         FATAL,
         "every worker that read it ended (1,000 bytes); give them more memory",
     )
-    assert sorted(reads.told) == list(range(32))
+    assert sorted(reads.outcomes) == list(range(32))
     # None of them is there: each of the others says so for itself.
-    assert {each.reason for each in reads.told.values()} == {
+    assert {each.reason for each in reads.outcomes.values()} == {
         FileGap.WORKER_LOST,
         FileGap.UNREADABLE,
     }
     assert [len(each) for each in work.reads] == [4] * 8 + [1] * 4
-    assert told[-1] == ("ranks read", 32, 32)
+    assert outcomes[-1] == ("ranks read", 32, 32)
 
 
 def test_tables_are_the_same_however_many_files_are_read_together(
     folder: Path, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portions, "_TURNS", 2)
+    monkeypatch.setattr(portions, "_MIN_PORTIONS_PER_WORKER", 2)
     assert sizes(files(12), 1) == [6, 6]
     together = read_job(str(folder), client=client)
     for name in (*TABLES, "by_line", "by_kernel", "coverage", "communication", "skew"):

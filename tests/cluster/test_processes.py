@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> dict[str, Any]:
+def outcomes(folder: Path) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder)],
         capture_output=True,
@@ -32,15 +32,15 @@ def told(folder: Path) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_a_killed_worker_costs_no_rank_and_no_nanosecond(told: dict[str, Any], job: Job) -> None:
-    assert (told["killed"], told["gaps"]) == (1, 0)
-    for name, text in told["tables"].items():
+def test_a_killed_worker_costs_no_rank_and_no_nanosecond(outcomes: dict[str, Any], job: Job) -> None:
+    assert (outcomes["killed"], outcomes["gaps"]) == (1, 0)
+    for name, text in outcomes["tables"].items():
         assert text == job.table(name).to_csv(), name
 
 
-def test_workers_listen_on_the_loopback_address_alone_and_encrypted(told: dict[str, Any]) -> None:
-    assert told["listening"] == ["127.0.0.1"]
-    assert told["schemes"] == ["tls"]
+def test_workers_listen_on_the_loopback_address_alone_and_encrypted(outcomes: dict[str, Any]) -> None:
+    assert outcomes["listening"] == ["127.0.0.1"]
+    assert outcomes["schemes"] == ["tls"]
 
 
 def test_without_a_scheduler_it_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

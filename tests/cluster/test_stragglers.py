@@ -10,15 +10,15 @@ from distributed import Client
 from benchmarks.made_ranks import Plan
 from benchmarks.many_ranks import found_in
 from profiler_ext.cluster import Job, read_job
-from profiler_ext.cluster.stragglers import Paces, Straggler, StragglerKind, slowness, stragglers
+from profiler_ext.cluster.stragglers import RankStats, Straggler, StragglerKind, slowdowns, stragglers
 from profiler_ext.records import IdleCause
 from tests.cluster.jobs import PLAN, fsdp2, job_of
 
 STEP_NS = 1_000_000.0
 
 
-def paces(work_ns: list[list[float]], behind_ns: list[float], hosts: str) -> Paces:
-    return Paces(np.array(work_ns), np.array(behind_ns), STEP_NS, list(hosts))
+def rank_stats(work_ns: list[list[float]], behind_ns: list[float], hosts: str) -> RankStats:
+    return RankStats(np.array(work_ns), np.array(behind_ns), STEP_NS, list(hosts))
 
 
 def test_each_planted_straggler_is_found_and_none_is_invented(job: Job) -> None:
@@ -60,27 +60,27 @@ def test_clocks_of_hosts_are_found(job: Job) -> None:
 
 def test_a_slower_device_is_told_once_and_not_line_by_line() -> None:
     lines = [[100_000.0] * 7 + [150_000.0], [50_000.0] * 7 + [75_000.0]]
-    found = stragglers(paces(lines, [0.0] * 7 + [75_000.0], "aabbccdd"))
+    found = stragglers(rank_stats(lines, [0.0] * 7 + [75_000.0], "aabbccdd"))
     expected = Straggler(StragglerKind.SLOWER_DEVICE, "d", (7,), False, 75_000.0, 1.5)
     assert found == [expected]
 
 
 def test_a_line_that_is_slower_makes_no_slower_device() -> None:
     lines = [[50_000.0] * 7 + [150_000.0], [100_000.0] * 8]
-    (found,) = stragglers(paces(lines, [0.0] * 7 + [100_000.0], "aabbccdd"))
+    (found,) = stragglers(rank_stats(lines, [0.0] * 7 + [100_000.0], "aabbccdd"))
     assert (found.kind, found.ranks, found.line) == (StragglerKind.SLOWER_LINE, (7,), 0)
-    assert slowness(np.array(lines)).tolist() == [1.0] * 8
+    assert slowdowns(np.array(lines)).tolist() == [1.0] * 8
 
 
 def test_what_takes_less_than_a_hundredth_of_a_step_is_not_told() -> None:
     lines = [[1_000.0] * 7 + [9_000.0]]
-    assert stragglers(paces(lines, [0.0] * 7 + [9_000.0], "aabbccdd")) == []
+    assert stragglers(rank_stats(lines, [0.0] * 7 + [9_000.0], "aabbccdd")) == []
 
 
 def test_of_three_ranks_nobody_is_told() -> None:
-    assert stragglers(paces([[1e5, 1e5, 9e5]], [0.0, 0.0, 8e5], "abc")) == []
+    assert stragglers(rank_stats([[1e5, 1e5, 9e5]], [0.0, 0.0, 8e5], "abc")) == []
 
 
 def test_two_ranks_that_are_late_are_both_told_though_one_is_last() -> None:
-    found = stragglers(paces([[1e5] * 8], [0.0] * 6 + [2e5, 1e5], "abcdefgh"))
+    found = stragglers(rank_stats([[1e5] * 8], [0.0] * 6 + [2e5, 1e5], "abcdefgh"))
     assert [(each.ranks, each.excess_ns) for each in found] == [((6,), 2e5), ((7,), 1e5)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiler_ext.attribution.ledger import busy_spans, keep_ledger
+from profiler_ext.attribution.ledger import busy_spans, break_down_steps
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.records import (
     Analysis,
@@ -125,7 +125,7 @@ def analysis(
         places=tuple(places),
         shares=shares(rows),
         idle=idle(pieces),
-        ledger=keep_ledger(made, made.device < 0, busy_spans(made), spans),
+        ledger=break_down_steps(made, made.device < 0, busy_spans(made), spans),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.comparison.matching.lines_of_file import match_whole
+from profiler_ext.comparison.matching.lines_of_file import match_full_text
 from profiler_ext.comparison.matching.source import match_files
 from profiler_ext.comparison.words import Match
 from profiler_ext.records import Frame
@@ -53,7 +53,7 @@ def test_a_cell_that_no_text_is_known_of_has_its_number_alone():
 
 
 def test_the_lines_of_a_cell_match_by_its_whole_text():
-    assert match_whole(["a = 1", "", "b = f(a)", "c = 3"], ["b = f(a, 2)", "c = 3"]) == {
+    assert match_full_text(["a = 1", "", "b = f(a)", "c = 3"], ["b = f(a, 2)", "c = 3"]) == {
         3: (1, Match.EDITED),
         4: (2, Match.MOVED),
     }

@@ -7,10 +7,10 @@ from profiler_ext.comparison.matching.names import (
     match_layers,
     match_modules,
     match_ops,
-    numberless,
+    without_indices,
     op_name,
 )
-from profiler_ext.comparison.matching.pairs import Pairs, clearly_best
+from profiler_ext.comparison.matching.pairs import Pairs, unambiguous_matches
 from profiler_ext.comparison.words import Match
 from profiler_ext.records import LaunchKind
 
@@ -68,7 +68,7 @@ def test_layers_together_follow_their_modules_where_all_go_one_way():
     split = Pairs({"blocks.0.mlp": "layers.0.ff", "blocks.1.mlp": "layers.1.mlp"}, {})
     both = ["layers.0.ff", "layers.1.mlp"]
     assert match_layers(split, ["blocks.0.mlp", "blocks.1.mlp"], both).head_of == {}
-    assert [numberless(path) for path in ("0", "a.12.b3.4", "", "x1.y")] == [
+    assert [without_indices(path) for path in ("0", "a.12.b3.4", "", "x1.y")] == [
         "*",
         "a.*.b3.*",
         "",
@@ -117,9 +117,9 @@ def test_a_kernel_of_which_nothing_is_known_keeps_its_name():
 
 def test_a_pair_must_be_each_others_best_by_a_margin():
     scores = {("a", "x"): 0.9, ("a", "y"): 0.85, ("b", "y"): 0.7, ("c", "z"): 0.5}
-    assert clearly_best(scores, least=0.4, margin=0.1) == {("c"): "z"}
-    assert clearly_best(scores, least=0.4, margin=0.01) == {"a": "x", "c": "z"}
-    assert clearly_best(scores, least=0.6, margin=0.1) == {}
+    assert unambiguous_matches(scores, least=0.4, margin=0.1) == {("c"): "z"}
+    assert unambiguous_matches(scores, least=0.4, margin=0.01) == {"a": "x", "c": "z"}
+    assert unambiguous_matches(scores, least=0.6, margin=0.1) == {}
 
 
 def test_a_kernel_of_which_only_the_name_is_known_keeps_it_under_another_number():

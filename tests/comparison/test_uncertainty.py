@@ -9,15 +9,15 @@ import pytest
 
 from profiler_ext.comparison import uncertainty
 from profiler_ext.comparison.records import Interval
-from profiler_ext.comparison.student import quantile, two_sided
+from profiler_ext.comparison.student import quantile, two_sided_p_value
 from profiler_ext.comparison.uncertainty import (
     CPU_BETWEEN_RUNS,
     DEVICE_BETWEEN_RUNS,
-    FEWEST_STEPS,
+    MIN_STEPS,
     Sample,
-    false_discoveries,
-    is_enough,
-    usual_ns,
+    benjamini_hochberg,
+    has_enough_samples,
+    between_runs_std_ns,
 )
 from profiler_ext.comparison.words import Account
 
@@ -34,7 +34,7 @@ def sample(values: object, runs: int = 1) -> Sample:
 def intervals(base: Sample, head: Sample, usual: float = 1.0) -> list[Interval] | None:
     """Return the intervals of rows of device time; ``usual`` scales what runs differ by."""
     accounts = [Account.DEVICE] * base.sums.shape[1]
-    old, new = (usual * usual_ns(each.means, accounts, on_cpu=False) for each in (base, head))
+    old, new = (usual * between_runs_std_ns(each.means, accounts, on_cpu=False) for each in (base, head))
     return uncertainty.intervals(base, head, (old, new))
 
 
@@ -52,28 +52,28 @@ def intervals(base: Sample, head: Sample, usual: float = 1.0) -> list[Interval] 
     ],
 )
 def test_the_distribution_is_that_of_the_tables(t: float, freedom: float, part: float) -> None:
-    assert two_sided(t, freedom) == pytest.approx(part, rel=2e-3)
+    assert two_sided_p_value(t, freedom) == pytest.approx(part, rel=2e-3)
     assert quantile(part, freedom) == pytest.approx(t, rel=2e-3)
 
 
 def test_the_distribution_has_its_ends() -> None:
-    assert two_sided(0.0, 3) == 1.0
-    assert two_sided(math.inf, 3) == 0.0
+    assert two_sided_p_value(0.0, 3) == 1.0
+    assert two_sided_p_value(math.inf, 3) == 0.0
     # With one degree it is Cauchy's, with two it has a closed form too.
-    assert two_sided(1.0, 1) == pytest.approx(0.5)
-    assert two_sided(2.0, 2) == pytest.approx(1 - 2 / math.sqrt(6))
+    assert two_sided_p_value(1.0, 1) == pytest.approx(0.5)
+    assert two_sided_p_value(2.0, 2) == pytest.approx(1 - 2 / math.sqrt(6))
 
 
 def test_q_values_are_those_of_benjamini_and_hochberg() -> None:
     # The p-values of their example (1995, section 3.2), of which four are rejected at 0.05.
     p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344]
     p += [0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
-    q = false_discoveries(np.array(p))
+    q = benjamini_hochberg(np.array(p))
     assert q[:5] == pytest.approx([0.0015, 0.003, 0.0095, 0.035625, 0.0603], rel=1e-3)
     assert (q <= 0.05).sum() == 4
     shuffled = np.array(p)[::-1]
-    assert false_discoveries(shuffled)[::-1] == pytest.approx(q)
-    assert len(false_discoveries(np.empty(0))) == 0
+    assert benjamini_hochberg(shuffled)[::-1] == pytest.approx(q)
+    assert len(benjamini_hochberg(np.empty(0))) == 0
 
 
 def test_the_interval_of_steps_is_welchs() -> None:
@@ -85,7 +85,7 @@ def test_the_interval_of_steps_is_welchs() -> None:
     reach = quantile(0.05, 7.3) * math.sqrt(10 / 6) * MS
     assert found[0].low_ns == pytest.approx(20 * MS - reach, rel=1e-6)
     assert found[0].high_ns == pytest.approx(20 * MS + reach, rel=1e-6)
-    assert found[0].p_value == pytest.approx(two_sided(20 / math.sqrt(10 / 6), 7.3), rel=1e-3)
+    assert found[0].p_value == pytest.approx(two_sided_p_value(20 / math.sqrt(10 / 6), 7.3), rel=1e-3)
 
 
 def test_the_interval_of_runs_is_by_the_part_that_all_of_them_differ_by() -> None:
@@ -97,16 +97,16 @@ def test_the_interval_of_runs_is_by_the_part_that_all_of_them_differ_by() -> Non
     deviation = math.sqrt(part * (100**2 / 2 + 200**2 / 3)) * MS
     reach = quantile(0.05, 3.0) * deviation
     assert found[0].low_ns == pytest.approx(100 * MS - reach, rel=1e-6)
-    assert found[0].p_value == pytest.approx(two_sided(100 * MS / deviation, 3.0), rel=1e-6)
+    assert found[0].p_value == pytest.approx(two_sided_p_value(100 * MS / deviation, 3.0), rel=1e-6)
 
 
 def test_few_steps_are_too_few_and_few_runs_too() -> None:
-    few, enough = sample([[1]] * (FEWEST_STEPS - 1)), sample([[1]] * FEWEST_STEPS)
-    assert not is_enough(few, enough) and not is_enough(enough, few)
-    assert is_enough(enough, enough)
+    few, enough = sample([[1]] * (MIN_STEPS - 1)), sample([[1]] * MIN_STEPS)
+    assert not has_enough_samples(few, enough) and not has_enough_samples(enough, few)
+    assert has_enough_samples(enough, enough)
     assert intervals(few, enough) is None
     one, two, three = (sample([[1]] * 6, runs=runs) for runs in (1, 2, 3))
-    assert [is_enough(one, two), is_enough(one, three), is_enough(two, two)] == [False, True, True]
+    assert [has_enough_samples(one, two), has_enough_samples(one, three), has_enough_samples(two, two)] == [False, True, True]
 
 
 def test_with_several_runs_a_run_is_one_value_however_many_steps_it_has() -> None:
@@ -175,7 +175,7 @@ def test_times_that_never_vary_are_no_surer_than_the_clock() -> None:
 def test_idle_time_differs_more_between_runs_than_device_time() -> None:
     means = np.array([100.0, 100.0, -40.0])
     accounts = [Account.DEVICE, Account.IDLE, Account.DISPLACED]
-    usual = usual_ns(means, accounts, on_cpu=False)
+    usual = between_runs_std_ns(means, accounts, on_cpu=False)
     assert usual.tolist() == [
         100 * DEVICE_BETWEEN_RUNS,
         100 * CPU_BETWEEN_RUNS,
@@ -184,7 +184,7 @@ def test_idle_time_differs_more_between_runs_than_device_time() -> None:
 
 
 def test_where_the_cpu_is_the_device_its_time_is_no_steadier_than_idle_time() -> None:
-    usual = usual_ns(np.array([100.0, 100.0]), [Account.DEVICE, Account.IDLE], on_cpu=True)
+    usual = between_runs_std_ns(np.array([100.0, 100.0]), [Account.DEVICE, Account.IDLE], on_cpu=True)
     assert usual.tolist() == [100 * CPU_BETWEEN_RUNS, 100 * CPU_BETWEEN_RUNS]
 
 

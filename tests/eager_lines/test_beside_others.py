@@ -16,7 +16,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from profiler_ext.python_lines import watch
-from profiler_ext.python_lines.watch import MOST_ENTRIES
+from profiler_ext.python_lines.watch import MAX_ENTRIES
 from tests.compiling import torch
 from tests.eager_lines.seeing import briefly, recorded, seen
 from tests.watched import needs_lines
@@ -85,14 +85,14 @@ def test_after_a_recording_no_tool_is_left() -> None:
 def spin() -> None:
     """Run lines until the watch hears of them no more; it would be full before the rounds are."""
     monitoring: Any = sys.monitoring
-    for _ in range(MOST_ENTRIES):
+    for _ in range(MAX_ENTRIES):
         if not monitoring.get_local_events(3, spin.__code__) & monitoring.events.LINE:
             break
     GIVEN.sin()  # line: hot
 
 
 def test_code_that_runs_lines_too_fast_loses_them_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_FASTEST_NS", 100_000)  # too fast on any machine under any load
+    monkeypatch.setattr(watch, "_MIN_NS_PER_ENTRY", 100_000)  # too fast on any machine under any load
 
     def step() -> None:
         spin()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.exporters.generated_code import kept_modules
+from profiler_ext.exporters.generated_code import recorded_modules
 from profiler_ext.records import GraphInstance
 from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import profiled
@@ -75,7 +75,7 @@ def constants_in_code(session: Session, graph: GraphInstance) -> dict[str, set[f
     assert graph.output_module is not None
     ours = {constant(n) for n in range(LINES)}
     text = Path(graph.output_module).read_text()
-    assert kept_modules(session.recording)[graph.output_module] == text
+    assert recorded_modules(session.recording)[graph.output_module] == text
     kernels = re.findall(
         r"^(cpp_\w+) = async_compile\.cpp_pybinding\((.*?)^'''\)", text, re.M | re.S
     )

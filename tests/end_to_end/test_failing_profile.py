@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.capture.graphs.failed import OUT
-from profiler_ext.errors import CaptureWarning, CoverageError, OwnFaultError, TorchCapabilityError
+from profiler_ext.capture.graphs.failed import TOO_MANY_FAILURES
+from profiler_ext.errors import CaptureWarning, CoverageError, InternalError, TorchCapabilityError
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import CompileKind, GapReason
-from profiler_ext.run.recorder import _ProfilerOfRun
+from profiler_ext.run.recorder import _RunProfiler
 from tests.compiling import capture, fresh_torch, train_once
 from tests.watched import other_gaps
 
@@ -58,8 +58,8 @@ def looped(**options: Any) -> Any:
         "profiler.profilers.begins_recording",
         "profiler.CalledModules",
         "profiler.UnrecordedSteps",
-        "recorded_threads.is_heard_alone",
-        "recorded_threads.HearsThreads.is_elsewhere",
+        "recorded_threads.records_this_thread_only",
+        "recorded_threads.ThreadRecordingProfiler.is_elsewhere",
     ],
 )
 def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, where: str) -> None:
@@ -82,7 +82,7 @@ def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, wher
                 "switch.graphs",
                 "_compiles",
                 "_gaps",
-                "in_utf8",
+                "with_valid_utf8",
                 "_source_roots",
                 "_learn",
             )
@@ -97,7 +97,7 @@ def test_a_part_of_a_recording_that_fails_costs_no_session(monkeypatch, where: s
     with pytest.warns(CaptureWarning, match="of ours"):
         prof = looped()
     gaps = {gap.reason for gap in other_gaps(prof.session)}
-    told_later = where.rpartition(".")[2] in ("in_utf8", "_source_roots", "_learn", "_with_cells")
+    told_later = where.rpartition(".")[2] in ("with_valid_utf8", "_source_roots", "_learn", "_with_cells")
     assert gaps <= {GapReason.CAPTURE_FAILED, GapReason.CODE_NOT_KEPT, GapReason.LINES_FAILED}
     assert told_later or gaps
     assert list(prof.session.launches().name) == list(sound.name)
@@ -156,7 +156,7 @@ def of_run(kept: list[Any], folder: Path) -> Any:
         window=SimpleNamespace(is_marked=lambda step: True, first=1),
     )
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
-    prof = _ProfilerOfRun(recorder, schedule=schedule)
+    prof = _RunProfiler(recorder, schedule=schedule)
     prof.start()
     for _ in range(2):
         torch.ones(2).sum()
@@ -189,17 +189,17 @@ def test_where_run_makes_no_session_of_a_trace_it_keeps_torchs(monkeypatch, tmp_
 
 @pytest.mark.usefixtures("shown")
 @pytest.mark.parametrize(
-    "where", ["profiling.torch_views.read_trace", "profiling.turns.TakesTurns._takes_its_turn"]
+    "where", ["profiling.torch_views.read_trace", "profiling.turns.ExclusiveProfiler._acquire_profiler"]
 )
 def test_where_there_is_no_session_asking_for_it_says_why(monkeypatch, where: str) -> None:
     monkeypatch.setattr(f"profiler_ext.{where}", fails)
     with pytest.warns(CaptureWarning, match="of ours"):
         prof = looped()
-    with pytest.raises(OwnFaultError, match="of ours"):
+    with pytest.raises(InternalError, match="of ours"):
         _ = prof.session
 
 
-@pytest.mark.parametrize("what", ["_Moment._hold_signals", "own_modules", "_depth"])
+@pytest.mark.parametrize("what", ["_Isolation._hold_signals", "own_modules", "_depth"])
 def test_what_cannot_be_set_aside_costs_nothing(monkeypatch, what: str) -> None:
     monkeypatch.setattr(f"profiler_ext.isolation.undisturbed.{what}", fails)
     with warnings.catch_warnings():
@@ -208,10 +208,10 @@ def test_what_cannot_be_set_aside_costs_nothing(monkeypatch, what: str) -> None:
 
 
 def test_a_torch_that_does_not_fit_is_an_error_before_the_loop(monkeypatch) -> None:
-    def misfit(**_: Any) -> None:
+    def capability_error(**_: Any) -> None:
         raise TorchCapabilityError("it lacks a place")
 
-    monkeypatch.setattr("profiler_ext.profiling.profiler.switch.enable", misfit)
+    monkeypatch.setattr("profiler_ext.profiling.profiler.switch.enable", capability_error)
     with pytest.raises(TorchCapabilityError, match="it lacks a place"):
         looped()
 
@@ -237,12 +237,12 @@ def test_capture_that_took_itself_out_says_so_and_tells_nothing_of_what_is_compi
     with pytest.warns(CaptureWarning):
         for number in range(16):
             guard.run(f"hook {number}", fails)
-    assert guard.is_out
+    assert guard.is_disabled
     compiled = torch.compile(lambda x: x @ x)
     compiled(torch.ones(3, 3))
     with profiler_ext.profile() as prof:
         compiled(torch.ones(3, 3))
-    assert OUT in other_gaps(prof.session)
-    assert any(OUT.detail in note for note in prof.session.analysis.notes)
+    assert TOO_MANY_FAILURES in other_gaps(prof.session)
+    assert any(TOO_MANY_FAILURES.detail in note for note in prof.session.analysis.notes)
     launches = prof.launches()
     assert launches[launches.name == "aten::mm"].gap.tolist() == [GapReason.GRAPH_NOT_CAPTURED]

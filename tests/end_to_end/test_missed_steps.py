@@ -11,9 +11,9 @@ import torch
 
 from profiler_ext.errors import CaptureWarning
 from profiler_ext.profiling import switch
-from profiler_ext.run.outcome import said_by
+from profiler_ext.run.outcome import failure_lines
 from profiler_ext.run.program import Program
-from profiler_ext.run.recorder import Recorder, _ProfilerOfRun
+from profiler_ext.run.recorder import Recorder, _RunProfiler
 from profiler_ext.run.request import Amount, Request
 from profiler_ext.run.step_ends import StepEnds
 from tests.compiling import fresh_torch
@@ -60,20 +60,20 @@ def test_the_steps_that_were_asked_for_are_recorded() -> None:
 
 
 def test_where_one_is_missed_before_them_none_is_recorded_and_why_is_said(monkeypatch) -> None:
-    fail_at(monkeypatch, 1, _ProfilerOfRun, "step")
+    fail_at(monkeypatch, 1, _RunProfiler, "step")
     sessions, recorder = recorded(batches=5)
     assert sessions == []
-    [said] = said_by(recorder)
+    [said] = failure_lines(recorder)
     assert "the session could not be made (RuntimeError" in said
     assert "of ours" in said
     assert "trace" not in said
 
 
 def test_where_one_is_missed_among_them_those_before_it_are_kept(monkeypatch) -> None:
-    fail_at(monkeypatch, 2, _ProfilerOfRun, "step")
+    fail_at(monkeypatch, 2, _RunProfiler, "step")
     [session], recorder = recorded(batches=5)
     assert [step.number for step in session.analysis.steps] == [1]
-    assert said_by(recorder) != ()
+    assert failure_lines(recorder) != ()
 
 
 @pytest.mark.parametrize("at", [1, 2])
@@ -87,5 +87,5 @@ def test_where_the_end_of_a_step_is_not_even_seen_none_later_is_recorded(
     with pytest.warns(CaptureWarning, match="of ours"):
         sessions, recorder = recorded(batches=5)
     assert [step.number for each in sessions for step in each.analysis.steps] == [1][: at - 1]
-    [said] = said_by(recorder)
+    [said] = failure_lines(recorder)
     assert said.startswith("the end of a step was missed (RuntimeError")

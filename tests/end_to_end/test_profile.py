@@ -14,7 +14,7 @@ from profiler_ext.errors import CoverageError, LateCaptureWarning, UsageError
 from profiler_ext.exporters import tables
 from profiler_ext.profiling import profiler
 from profiler_ext.sessions.session import Session, load
-from profiler_ext.torch_compat.living import living_artifacts
+from profiler_ext.torch_compat.living import live_artifacts
 from tests.compiling import TWICE_LINES, train_once
 from tests.end_to_end.processes import python
 
@@ -160,11 +160,11 @@ def test_each_profile_after_the_compile_says_so_before_it_runs_with_the_remedy()
 def test_who_does_as_the_warning_says_has_lines_and_no_other_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    others = living_artifacts()  # earlier tests may hold some
+    others = live_artifacts()  # earlier tests may hold some
     monkeypatch.setattr(
         profiler,
-        "living_artifacts",
-        lambda: [mine for mine in living_artifacts() if all(mine is not each for each in others)],
+        "live_artifacts",
+        lambda: [mine for mine in live_artifacts() if all(mine is not each for each in others)],
     )
     train_once()
     with pytest.warns(LateCaptureWarning):

@@ -201,7 +201,7 @@ def twice_interrupted(*_: object) -> None:
     [
         ("read_trace", remarks.CUT_SHORT, set[str]()),
         ("save", remarks.CUT_SHORT, set[str]()),
-        ("write_rest", remarks.ONLY_SAVED, {FILE_NAME}),
+        ("write_exports", remarks.ONLY_SAVED, {FILE_NAME}),
     ],
 )
 def test_after_a_second_ctrl_c_the_remark_says_what_is_kept(

@@ -74,7 +74,7 @@ def test_profilers_of_two_threads_wait_for_each_other(fresh_torch: Path) -> None
             thread.join()
     told = [len(each.sessions) + (each.refusal is not None) for each in profilers]
     assert told == [1] * 10  # before torch 2.14 one that comes between is refused
-    assert not USE.is_taken
+    assert not USE.is_in_use
 
 
 def test_who_is_told_of_a_session_may_wait_for_another_threads_profile(fresh_torch: Path) -> None:
@@ -99,7 +99,7 @@ def test_who_is_told_of_a_session_may_wait_for_another_threads_profile(fresh_tor
     ) as ours:
         ours.step()
     assert [len(each.sessions) for each in profilers] == [1, 2, 1, 2]
-    assert not USE.is_taken
+    assert not USE.is_in_use
 
 
 @pytest.mark.filterwarnings("ignore:.*Profiler clears events")
@@ -122,8 +122,8 @@ def test_torch_is_left_as_it_was_found(fresh_torch: Path) -> None:
     names = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
     before = [vars(torch.autograd.profiler)[name] for name in names]
     with profiler_ext.profile(activities=CPU), torch.profiler.profile(activities=CPU):
-        assert USE.by_others
-    assert not USE.is_taken
+        assert USE.is_used_by_others
+    assert not USE.is_in_use
     assert [vars(torch.autograd.profiler)[name] for name in names] == before
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from profiler_ext.records import LedgerLine, Place
+from profiler_ext.records import BreakdownRow, Place
 from tests.analyses import GPU_IDLE, GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import idle, launches
 
@@ -80,8 +80,8 @@ def evil():
         launches=kernels,
         idle=idle([replace(p, cpu_activity=EVIL, cause_place=at) for p in GPU_IDLE]),
         ledger=(
-            LedgerLine(3, 0, "compiled", "none", EVIL, 10),
-            LedgerLine(3, 0, "idle", None, "idle", 5),
+            BreakdownRow(3, 0, "compiled", "none", EVIL, 10),
+            BreakdownRow(3, 0, "idle", None, "idle", 5),
         ),
         notes=(EVIL,),
     )

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.byte_columns import laid
-from profiler_ext.exporters.perfetto.own_arguments import OwnArgument
+from profiler_ext.exporters.perfetto.byte_columns import encode_rows
+from profiler_ext.exporters.perfetto.own_arguments import ColumnArgument
 from profiler_ext.exporters.perfetto.texts import Texts
 
 
-def said(own: Sequence[OwnArgument], row: int) -> dict[str, Any]:
+def said(own: Sequence[ColumnArgument], row: int) -> dict[str, Any]:
     """Return what the arguments of one row are read as."""
     return said_by_rows(own, [row])[0]
 
 
-def said_by_rows(own: Sequence[OwnArgument], rows: Sequence[int]) -> list[dict[str, Any]]:
+def said_by_rows(own: Sequence[ColumnArgument], rows: Sequence[int]) -> list[dict[str, Any]]:
     """Return what the arguments of some rows, encoded together, are read as."""
     texts = Texts()
     fields = [each.cells(texts, np.array(rows)) for each in own]
     behind = np.zeros((len(rows), 1), np.uint8)
-    told, lengths = laid([each for each in fields if each is not None], behind)
+    told, lengths = encode_rows([each for each in fields if each is not None], behind)
     assert [len(each) - 1 for each in told] == lengths.tolist()
     sent = pb.TracePacket.FromString(texts.unsent()).interned_data
     names = {each.iid: each.name for each in sent.debug_annotation_names}

@@ -10,7 +10,7 @@ from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import launches, shares, trace
 
 PHASES = ["forward", "backward", "recompute", "gradient_accumulation", "optimizer", "other"]
-SUMMING = [
+SUMMING_TABLES = [
     tables.by_line,
     tables.by_module,
     tables.by_op,
@@ -32,7 +32,7 @@ BOUNDS = ["bound", "roofline_ns", "could_save_ns"]
 ROOFLINES = [*ESTIMATES, "unit", *BOUNDS]
 SHAPES = ["grid", "block", "registers_per_thread", "shared_memory_bytes", "est_occupancy"]
 OF_LAUNCHES = [*SHAPES, *ESTIMATES, "unit", "unit_evidence", *BOUNDS]
-EVERY_TABLE = [*SUMMING, tables.launches, tables.attribution, tables.graphs, tables.coverage]
+EVERY_TABLE = [*SUMMING_TABLES, tables.launches, tables.attribution, tables.graphs, tables.coverage]
 EVERY_TABLE += [tables.compiles, tables.utilisation]
 ONE_STEP = (Step.on_cpu(3, 0, 1_000_000),)
 

@@ -13,7 +13,7 @@ from tests.analyses import GPU_PLACES, gpu_step
 from tests.exporters.test_sources import TEXT
 from tests.gpu_model import MODEL
 
-WHOLE = """\
+INT = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
 
 model.py: 140 us in 1 step
@@ -42,7 +42,7 @@ forward  backward   line  code
 
 
 def test_source_has_the_time_of_each_phase_in_the_margin():
-    assert annotate([gpu_step()], {MODEL: TEXT}, width=80) == WHOLE
+    assert annotate([gpu_step()], {MODEL: TEXT}, width=80) == INT
 
 
 def test_a_file_that_is_not_there_shows_the_recorded_lines():

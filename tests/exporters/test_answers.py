@@ -15,7 +15,7 @@ import pytest
 
 from profiler_ext import cli, doctor, joint_table
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.answers.bounds import LEAST_BUDGET, answer_text, bounded
+from profiler_ext.exporters.answers.bounds import MIN_BUDGET, answer_text, bounded
 from profiler_ext.exporters.answers.making import (
     findings_answer,
     report_answer,
@@ -23,9 +23,9 @@ from profiler_ext.exporters.answers.making import (
 )
 from profiler_ext.exporters.answers.schema import every_answer
 from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import TABLES, table_called
+from profiler_ext.exporters.table_kinds import TABLES, table_named
 from profiler_ext.exporters.tables import SequenceRow, seq_table
-from profiler_ext.exporters.tables.trust import SUMMING
+from profiler_ext.exporters.tables.trust import SUMMING_TABLES
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session, load
 from tests.analyses import gpu_step
@@ -98,9 +98,9 @@ def test_a_table_is_of_its_schema(kind: TableKind, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-@pytest.mark.parametrize("table", sorted(SUMMING))
+@pytest.mark.parametrize("table", sorted(SUMMING_TABLES))
 def test_what_a_row_rests_on_adds_up_to_its_time(table: str, name: str) -> None:
-    kind, session = table_called(table), recorded(name)
+    kind, session = table_named(table), recorded(name)
     rows = bounded(table_answer(session, kind))["rows"]
     for row in rows:
         assert sum(row["phases_ns"].values()) == row["duration_ns"]
@@ -125,8 +125,8 @@ def summed(rows: list[dict[str, Any]], column: str) -> dict[str, int]:
 
 def test_the_rows_of_several_ranks_rest_on_those_of_each() -> None:
     ranks = two_ranks()
-    both = bounded(table_answer(ranks, table_called("by_op")))["rows"]
-    each = [bounded(table_answer(one, table_called("by_op")))["rows"] for one in ranks.sessions]
+    both = bounded(table_answer(ranks, table_named("by_op")))["rows"]
+    each = [bounded(table_answer(one, table_named("by_op")))["rows"] for one in ranks.sessions]
     for column in ("site_evidence_ns", "line_evidence_ns", "gaps_ns"):
         assert summed(both, column) == summed([*each[0], *each[1]], column)
 
@@ -146,7 +146,7 @@ def test_top_says_how_many_rows_and_how_much_time_it_leaves_out(kind: TableKind)
             assert kept + cut["left_out_ns"] == document["total_ns"]
 
 
-@pytest.mark.parametrize("budget", [LEAST_BUDGET, 6_000, 10_000, 20_000, 10**7])
+@pytest.mark.parametrize("budget", [MIN_BUDGET, 6_000, 10_000, 20_000, 10**7])
 def test_a_budget_bounds_the_size_and_each_cut_is_said(budget: int) -> None:
     answer = report_answer(recorded(RECORDED[0]), top=None)
     whole = bounded(answer)
@@ -164,7 +164,7 @@ def test_a_budget_bounds_the_size_and_each_cut_is_said(budget: int) -> None:
 
 
 def test_what_is_cut_twice_is_said_once() -> None:
-    answer = table_answer(recorded(RECORDED[0]), table_called("by_kernel"), top=10)
+    answer = table_answer(recorded(RECORDED[0]), table_named("by_kernel"), top=10)
     document = bounded(answer, 8_000)
     (cut,) = (each for each in document["cuts"] if each["where"] == "rows")
     kept = sum(row["duration_ns"] for row in document["rows"])
@@ -174,7 +174,7 @@ def test_what_is_cut_twice_is_said_once() -> None:
 
 
 def test_a_budget_that_holds_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match=f"a budget of 10 bytes .* ask for {LEAST_BUDGET} or more"):
+    with pytest.raises(UsageError, match=f"a budget of 10 bytes .* ask for {MIN_BUDGET} or more"):
         answer_text(report_answer(told(gpu_step())), 10)
 
 
@@ -239,7 +239,7 @@ def test_each_command_prints_an_answer_of_the_schema(
     row = SequenceRow(1, "aten.mm", None, "forward", "é", 3, None, "mm", "a.py", None, None)
     monkeypatch.setattr(joint_table, "load_example", lambda _: (None, None))
     monkeypatch.setattr(joint_table, "seq_table", lambda *_: seq_table([row]))
-    finding = doctor.Finding("device", "ok", "H200 \x1b[31m é")
+    finding = doctor.Check("device", "ok", "H200 \x1b[31m é")
     monkeypatch.setattr(doctor, "examine", lambda: (finding,))
     commands = {
         "report S": "report",

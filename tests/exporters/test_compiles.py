@@ -17,7 +17,7 @@ from profiler_ext.exporters.compile_texts import (
 )
 from profiler_ext.exporters.console import text_console
 from profiler_ext.exporters.drawing import Drawing
-from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.exporters.table_kinds import table_named
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.terminal import report
 from profiler_ext.records import (
@@ -214,7 +214,7 @@ def test_rows_of_several_ranks_are_told_apart_and_stand_longest_first() -> None:
         (0, 4),
     ]
     console = text_console(file := StringIO(), 80)
-    kind = table_called("compiles")
+    kind = table_named("compiles")
     console.print(compile_table(Drawing(kind, table, table.head(2), settings, console, 0)))
     named = [line for line in file.getvalue().splitlines() if "(0/0)" in line]
     assert [line.partition("rank")[2].split(":")[0] for line in named] == [" 1", " 0"]

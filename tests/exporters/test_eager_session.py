@@ -20,7 +20,7 @@ from profiler_ext.exporters.html.links import link
 from profiler_ext.exporters.html.page import html_text
 from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto import export_perfetto
-from profiler_ext.exporters.perfetto.pairs import forward_of_backward
+from profiler_ext.exporters.perfetto.pairs import forward_launches
 from profiler_ext.exporters.tensorboard import export_tensorboard
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, Document, read_checked
 from profiler_ext.records import Analysis, LaunchKind
@@ -172,7 +172,7 @@ def test_perfetto_draws_lines_modules_and_waiting(analysis: Analysis, tmp_path: 
 
 
 def test_arrows_lead_from_an_eager_forward_to_its_backward(analysis: Analysis) -> None:
-    launches, pairs = analysis.launches, forward_of_backward(analysis)
+    launches, pairs = analysis.launches, forward_launches(analysis)
     lines = launch_lines(analysis)
     eager = {b: f for b, f in pairs.items() if launches.scope[b] == "eager"}
     assert {launches.phase[row] for row in eager} == {"backward"}

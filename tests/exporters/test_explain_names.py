@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.errors import UnclearNameError
-from profiler_ext.exporters.explain.subjects import Kind, Subject, subject_called
+from profiler_ext.exporters.explain.subjects import Kind, Subject, resolve_subject
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.exporters.explained import (
     LOADER,
@@ -37,7 +37,7 @@ LINE_58 = Subject(Kind.LINE, "/src/benchmarks/eager_lines.py", 58)
     ],
 )
 def test_a_name_may_be_the_end_of_a_path_or_a_part_of_a_kernel(name: str, subject: Subject) -> None:
-    assert subject_called(name, gpt().analyses) == subject
+    assert resolve_subject(name, gpt().analyses) == subject
 
 
 def test_a_name_of_several_things_lists_them_largest_first() -> None:

@@ -20,7 +20,7 @@ from profiler_ext.exporters.answers.making import findings_answer
 from profiler_ext.exporters.html import findings as html_findings
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.html.findings import place_links
-from profiler_ext.exporters.tensorboard_plugin.first import first_of
+from profiler_ext.exporters.tensorboard_plugin.first import top_findings
 from profiler_ext.exporters.terminal_findings import print_all, print_first
 from profiler_ext.findings import (
     Figure,
@@ -28,9 +28,9 @@ from profiler_ext.findings import (
     Finding,
     Findings,
     Stake,
-    Sureness,
+    Confidence,
     Unjudged,
-    Where,
+    Location,
 )
 from profiler_ext.records import Settings
 from profiler_ext.sessions.session import Session
@@ -40,11 +40,11 @@ from tests.exporters.hostile import HOSTILE, steering
 FINDING = Finding(
     rule="fp32_matmul",
     what="matrix products run in fp32 without tensor cores",
-    where=Where("/home/ann/gpt/model.py", 12, "h = self.up(x)", "mlp.up", "sgemm", "0/0"),
+    where=Location("/home/ann/gpt/model.py", 12, "h = self.up(x)", "mlp.up", "sgemm", "0/0"),
     at_stake_ns=4_000_000,
     of_ns=10_000_000,
     stake=Stake.STEP,
-    sureness=Sureness.ESTIMATED,
+    sureness=Confidence.ESTIMATED,
     why=(Figure("they take", 5_000_000, FigureUnit.NS), Figure("products a step", 1_200)),
     remedy="TF32",
     shared_with=("launch_bound",),
@@ -88,7 +88,7 @@ def test_no_line_of_it_is_wider_than_the_terminal(width: int) -> None:
 def test_rules_that_lack_the_same_are_one_line() -> None:
     lacking = tuple(Unjudged(name, "no rank communicates") for name in ("a", "b", "a"))
     told = replace(TOLD, unjudged=(*lacking, *TOLD.unjudged))
-    assert texts.unjudged_texts(told) == (
+    assert texts.skipped_rules_lines(told) == (
         "not judged: a, b: no rank communicates",
         "not judged: first_step: there is one step",
     )
@@ -113,7 +113,7 @@ def test_each_view_says_on_which_rank_a_finding_is(monkeypatch: pytest.MonkeyPat
         html_findings.findings([gpu_step()]),
         notebook.session_html([gpu_step()]),
         shown(told, 100),
-        first_of(told, SETTINGS).found[0].what,
+        top_findings(told, SETTINGS).found[0].what,
     )
     assert ["rank 3: it waits" in each for each in said] == [True] * 4
 
@@ -131,7 +131,7 @@ def test_each_view_says_on_which_rank_a_finding_is(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_kernel_has_the_name_that_tells_it_apart(kernel: str, name: str) -> None:
-    where = Where(kernel=kernel)
+    where = Location(kernel=kernel)
     assert texts.where_text(where, SETTINGS) == name
     (link,) = place_links(where, SETTINGS)
     assert f">{escape(name)}</a>" in link
@@ -176,27 +176,27 @@ def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
 
 
 def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None:
-    assert texts.findings_title(replace(TOLD, unrecorded_ns=8_040_000)) == (
+    assert texts.findings_heading(replace(TOLD, unrecorded_ns=8_040_000)) == (
         "What to do first, of a step of 8.04 ms (10.0 ms as recorded)"
     )
 
 
 def test_without_a_finding_it_says_so() -> None:
-    assert texts.findings_title(replace(TOLD, found=())) == (
+    assert texts.findings_heading(replace(TOLD, found=())) == (
         "Nothing to do first: no rule found 1% of a step at stake (7 rules were judged, 1 could "
         "not be)"
     )
-    assert texts.findings_title(Findings()) == (
+    assert texts.findings_heading(Findings()) == (
         "What to do first is not told: no rule could be judged (report --findings says why)"
     )
 
 
 def test_where_most_rules_could_not_be_judged_nobody_is_told_that_all_is_well() -> None:
     lacking = tuple(Unjudged(f"rule_{at}", "no GPU", rank) for at in range(3) for rank in (0, 1))
-    assert texts.findings_title(Findings(unjudged=lacking, judged=2)) == (
+    assert texts.findings_heading(Findings(unjudged=lacking, judged=2)) == (
         "What to do first is hardly told: 2 of 5 rules could be judged (report --findings says why)"
     )
-    assert texts.findings_title(Findings(unjudged=lacking, judged=3)) == (
+    assert texts.findings_heading(Findings(unjudged=lacking, judged=3)) == (
         "Nothing to do first: no rule found 1% of a step at stake (3 rules were judged, 3 could "
         "not be)"
     )
@@ -219,10 +219,10 @@ def test_a_figure_has_its_unit(figure: Figure, text: str) -> None:
 
 def test_what_is_of_no_step_has_no_part_of_one() -> None:
     once = replace(FINDING, stake=Stake.PROCESS)
-    assert texts.stake_texts(once) == ("4.00 ms", "once")
-    assert texts.stake_texts(replace(once, stake=Stake.WINDOW)) == ("4.00 ms", "window")
+    assert texts.time_at_stake_texts(once) == ("4.00 ms", "once")
+    assert texts.time_at_stake_texts(replace(once, stake=Stake.WINDOW)) == ("4.00 ms", "window")
     unknown = replace(once, stake=Stake.UNKNOWN)
-    assert texts.stake_texts(unknown) == ("?", "")
+    assert texts.time_at_stake_texts(unknown) == ("?", "")
     assert texts.why_text(unknown).startswith("fp32_matmul · at stake is not known · ")
 
 
@@ -245,7 +245,7 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
             FINDING,
             what=name,
             remedy=name,
-            where=Where(name, 1, name, name, name, name),
+            where=Location(name, 1, name, name, name, name),
             why=(Figure(name, name, FigureUnit.TEXT),),
         )
         for name in HOSTILE.values()

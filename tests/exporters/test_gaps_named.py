@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.attribution.ledger import busy_spans, keep_ledger
+from profiler_ext.attribution.ledger import busy_spans, break_down_steps
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.exporters.table_texts import led_texts
+from profiler_ext.exporters.table_texts import coverage_lines
 from profiler_ext.exporters.tables import coverage
 from profiler_ext.records import Analysis
 from tests.analyses import gpu_step
@@ -27,7 +27,7 @@ def led_to_ops(gap: str, launch: int) -> Analysis:
     levels[launch], gaps[launch], scopes[launch] = "op", gap, "compiled"
     launches = replace(told, level=interned(levels), gap=interned(gaps), scope=interned(scopes))
     none = np.zeros(len(launches), bool)
-    ledger = keep_ledger(launches, none, busy_spans(launches), step.steps)
+    ledger = break_down_steps(launches, none, busy_spans(launches), step.steps)
     return replace(step, launches=launches, ledger=ledger)
 
 
@@ -36,7 +36,7 @@ def test_a_gap_of_a_compiled_op_is_in_the_ledger_the_line_below_it_and_a_note(ga
     step = led_to_ops(gap, PRODUCT)
     rows = coverage(step).query("category == @gap")
     assert rows[["scope", "duration_ns"]].to_numpy().tolist() == [["compiled", 50_000]]
-    (line,) = (text for text in led_texts([step]) if text.startswith("Gaps"))
+    (line,) = (text for text in coverage_lines([step]) if text.startswith("Gaps"))
     assert line == f"Gaps, of the busy time: {gap} 22.3%, ambiguous_extern_run 8.9%."
     (note,) = (each for each in notes_on(step.recording, step.launches) if each.startswith(gap))
     assert note.startswith(f"{gap}: 1 launches (50.0 us) ")

@@ -16,7 +16,7 @@ from profiler_ext.exporters import notebook, tables
 from profiler_ext.exporters.annotate import annotate
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.perfetto import export_perfetto
-from profiler_ext.exporters.tensorboard_plugin.writing import document_of
+from profiler_ext.exporters.tensorboard_plugin.writing import make_document
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
@@ -117,7 +117,7 @@ def test_the_report_s_page_has_no_element_and_no_control_of_a_name():
 
 
 def test_tensorboard_s_view_has_no_control_of_a_name():
-    document = document_of(hostile_step())
+    document = make_document(hostile_step())
     shown = [
         document.heading,
         *document.notes,

@@ -17,7 +17,7 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import export_html, html_text
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.files import files_shown
-from profiler_ext.exporters.html.graphs import MOST_CODE, Codes
+from profiler_ext.exporters.html.graphs import MAX_CODE_CHARS, Codes
 from profiler_ext.exporters.html.page import data_text
 from profiler_ext.exporters.html.pools import Pool
 from profiler_ext.exporters.html.sites import Site, sites_of
@@ -170,7 +170,7 @@ def test_data_names_each_thing_once():
 
 def test_of_too_much_generated_code_the_page_has_that_of_the_kernels_with_most_time():
     codes = Codes({"fast": 1, "slow": 9})
-    kept, long = "y" * (MOST_CODE - 4), "x" * 5
+    kept, long = "y" * (MAX_CODE_CHARS - 4), "x" * 5
     assert [codes.number(*each) for each in (("fast", long), ("slow", kept), ("new", long))] == [
         *(0, 1, 0),
     ]

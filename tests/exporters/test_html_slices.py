@@ -12,12 +12,12 @@ from profiler_ext.attribution.one_step import of_step
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.html.chart import chart, parts_of
-from profiler_ext.exporters.html.choices import MOST_RANKS, MOST_STEPS, shown_ranks, shown_steps
+from profiler_ext.exporters.html.choices import MAX_RANKS, MAX_STEPS, selectable_ranks, selectable_steps
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.pools import Pool
-from profiler_ext.exporters.html.sites import MOST_KERNELS, sites_of
-from profiler_ext.exporters.html.steps import MOST_COLUMNS, StepColumn, columns_of
-from profiler_ext.records import LedgerLine, Phase, Step
+from profiler_ext.exporters.html.sites import MAX_KERNELS, sites_of
+from profiler_ext.exporters.html.steps import MAX_COLUMNS, StepColumn, columns_of
+from profiler_ext.records import BreakdownRow, Phase, Step
 from profiler_ext.sessions.merging import merge
 from profiler_ext.sessions.session import load
 from tests.analyses import GPU_LEDGER, GPU_MARKS, GPU_ROWS, gpu_step
@@ -106,8 +106,8 @@ def many_steps(count):
         line
         for at, wall in enumerate(walls)
         for line in (
-            LedgerLine(at, 0, "compiled", "line", "line", 20_001),
-            LedgerLine(at, 0, "idle", None, "idle", wall - 20_001),
+            BreakdownRow(at, 0, "compiled", "line", "line", 20_001),
+            BreakdownRow(at, 0, "idle", None, "idle", wall - 20_001),
         )
     )
     return replace(
@@ -120,14 +120,14 @@ def many_steps(count):
 
 
 def test_of_many_steps_the_slowest_the_median_and_the_fastest_can_be_chosen():
-    found = shown_steps([many_steps(1_000)], 10)
-    assert len(found) == MOST_STEPS
+    found = selectable_steps([many_steps(1_000)], 10)
+    assert len(found) == MAX_STEPS
     assert {word: step for step, word in found.items() if word} == {
         "fastest": 0,
         "median": 500,
         "slowest": 998,
     }
-    assert len(shown_steps([many_steps(1_000)], 10_000_000)) == 4
+    assert len(selectable_steps([many_steps(1_000)], 10_000_000)) == 4
 
 
 def test_the_page_does_not_grow_with_ranks_and_says_what_is_left_out():
@@ -137,10 +137,10 @@ def test_the_page_does_not_grow_with_ranks_and_says_what_is_left_out():
         replace(one, recording=replace(one.recording, settings=replace(settings, rank=rank)))
         for rank in range(20)
     ]
-    assert len(shown_ranks(ranks)) == MOST_RANKS
+    assert len(selectable_ranks(ranks)) == MAX_RANKS
     text = html_text(ranks)
     assert len(text) - len(html_text(ranks[:12])) < 2_000
-    assert f"{MOST_RANKS} of 20 ranks can be chosen: the slowest, the median, the fast" in text
+    assert f"{MAX_RANKS} of 20 ranks can be chosen: the slowest, the median, the fast" in text
     assert text.count("capture was off") == 1
     assert "20 ranks, the first 0: capture was off" in text
 
@@ -149,14 +149,14 @@ def test_the_page_does_not_grow_with_steps_and_says_what_is_left_out():
     few, many = html_text([many_steps(1_200)]), html_text([many_steps(4_000)])
     assert abs(len(many) - len(few)) < 4_000
     assert (
-        f"{MOST_STEPS} of 4,000 steps can be chosen: the slowest, the median, the fastest" in many
+        f"{MAX_STEPS} of 4,000 steps can be chosen: the slowest, the median, the fastest" in many
     )
     assert "4,000 steps, 14 in a column: median 2.00 ms; slowest in 3990-3999 9.00 ms" in many
 
 
 def test_a_column_of_several_steps_has_their_mean_and_their_extremes():
-    columns = columns_of(many_steps(2 * MOST_COLUMNS))
-    assert len(columns) == MOST_COLUMNS
+    columns = columns_of(many_steps(2 * MAX_COLUMNS))
+    assert len(columns) == MAX_COLUMNS
     forward = tuple(20_001 if phase == Phase.FORWARD else 0 for phase in Phase)
     assert columns[0] == StepColumn(0, 1, (1_000_000, 2_000_000), 20_001, forward)
     assert columns[0].wall_ns == 1_500_000
@@ -204,11 +204,11 @@ def test_the_ledger_of_the_hand_made_step_is_of_its_device():
 
 
 def test_too_many_kernels_are_one_in_name_and_keep_their_time():
-    count = MOST_KERNELS + 50
+    count = MAX_KERNELS + 50
     rows = [replace(GPU_ROWS[2], kernel=f"kernel_{number}") for number in range(count)]
     analysis = replace(gpu_step(), launches=launches(GPU_MARKS, rows), shares=shares(rows))
     kernels, places = Pool(), np.arange(len(analysis.places), dtype=np.int32)
     found = sites_of([analysis], kernels, [np.arange(2)], [places])
-    assert len(found.sites) == MOST_KERNELS + 1
+    assert len(found.sites) == MAX_KERNELS + 1
     assert kernels.values()[-1] == ("(50 smaller kernels)", "", "several")
-    assert np.bincount(found.of_launch[0]).tolist() == [1] * MOST_KERNELS + [50]
+    assert np.bincount(found.of_launch[0]).tolist() == [1] * MAX_KERNELS + [50]

@@ -53,7 +53,7 @@ def test_a_word_is_explained_as_in_the_book(vocabulary: type[GapReason | IdleCau
 def test_a_finding_is_explained_as_in_the_book() -> None:
     book = " ".join((DOCS / "findings.md").read_text().replace("`", "").split())
     for rule in RULES:
-        means, why = re.findall(r"<p>(.*?)</p>", words.rule_opened(rule.name))
+        means, why = re.findall(r"<p>(.*?)</p>", words.rule_details(rule.name))
         for text in (f".* {plain(means)}", f"**Why it happens.** {plain(why)}"):
             assert text in book
 

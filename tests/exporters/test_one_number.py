@@ -14,7 +14,7 @@ from profiler_ext.comparison.comparison import compare
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.html.steps import columns_of
-from profiler_ext.exporters.tensorboard_plugin.writing import document_of
+from profiler_ext.exporters.tensorboard_plugin.writing import make_document
 from profiler_ext.records import Analysis, Scope
 from profiler_ext.sessions.session import Session, load
 
@@ -70,7 +70,7 @@ def test_every_surface_has_the_same_steps(session: Session) -> None:
     ] == [(step.number, step.wall_ns, ledger[step.number]["busy"]) for step in analysis.steps]
     page = [(c.first, c.walls_ns, c.busy_ns) for c in columns_of(analysis)]
     assert page == [(n, (t["wall"],), t["busy"]) for n, t in ledger.items()]
-    board = sum(account.duration_ns for account in document_of(analysis).ledger)
+    board = sum(account.duration_ns for account in make_document(analysis).ledger)
     whole = sum(times["wall"] for times in ledger.values())
     assert board == sum(row["duration_ns"] for row in told["whole"]["ledger"]) == whole
     side = [RunOfRanks("one", (analysis,))]

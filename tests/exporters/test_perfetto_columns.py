@@ -6,18 +6,18 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from profiler_ext.exporters.perfetto.byte_columns import (
     Cells,
-    Few,
+    ByteDictionary,
     alike,
-    beside,
-    cut,
+    hstack,
+    row_bytes,
     doubles,
     fixed_integers,
-    laid,
+    encode_rows,
     varints,
 )
 from profiler_ext.exporters.perfetto.fields import double, key_of, varint
 from profiler_ext.exporters.perfetto.flow_ids import FROM, TO, FlowIds
-from profiler_ext.exporters.perfetto.own_arguments import Parts, Real, Whole
+from profiler_ext.exporters.perfetto.own_arguments import DictArgument, FloatArgument, IntArgument
 from tests.exporters.said import said_by_rows
 from tests.handmade import masked
 
@@ -27,7 +27,7 @@ NO_ROWS = np.empty(0, np.int64)
 
 @pytest.mark.parametrize("numbers", [NUMBERS, [0, 0], [5], [300, 301], [0, 300], []])
 def test_integers_are_encoded_in_one_width_and_read_back(numbers: list[int]) -> None:
-    texts = cut(varints(np.array(numbers, np.int64)))
+    texts = row_bytes(varints(np.array(numbers, np.int64)))
     key = key_of(pb.DebugAnnotation, "int_value")
     assert [pb.DebugAnnotation.FromString(key + text).int_value for text in texts] == numbers
     narrowest = max((len(varint(number)) for number in numbers), default=0)
@@ -35,18 +35,18 @@ def test_integers_are_encoded_in_one_width_and_read_back(numbers: list[int]) -> 
 
 
 def test_columns_stand_beside_each_other() -> None:
-    whole = beside(2, varints(np.array([1, 2])), b"k", fixed_integers(np.array([0, 3])))
-    assert cut(whole) == [b"\1k" + bytes(8), b"\2k\3" + bytes(7)]
-    assert cut(beside(1, doubles(np.array([1.0])))) == [double(1.0)]
+    whole = hstack(2, varints(np.array([1, 2])), b"k", fixed_integers(np.array([0, 3])))
+    assert row_bytes(whole) == [b"\1k" + bytes(8), b"\2k\3" + bytes(7)]
+    assert row_bytes(hstack(1, doubles(np.array([1.0])))) == [double(1.0)]
 
 
 def test_rows_of_different_shapes_each_have_their_own_cells() -> None:
     some = Cells(np.array([[1], [2], [3]], np.uint8), np.array([0, 2, 2, 3, 3]), b"k", b"n")
     every = Cells(np.array([[5, 5], [6, 6], [7, 7], [8, 8]], np.uint8), np.arange(5))
-    texts, lengths = laid([some, every], np.array([[0], [1], [2], [3]], np.uint8))
+    texts, lengths = encode_rows([some, every], np.array([[0], [1], [2], [3]], np.uint8))
     assert texts == [b"k\3n\1\2\5\5\0", b"\6\6\1", b"k\2n\3\7\7\2", b"\x08\x08\3"]
     assert lengths.tolist() == [7, 2, 6, 2]
-    assert laid([], np.array([[9]], np.uint8)) == ([b"\x09"], [0])
+    assert encode_rows([], np.array([[9]], np.uint8)) == ([b"\x09"], [0])
 
 
 def test_rows_are_alike_only_where_all_columns_are() -> None:
@@ -57,16 +57,16 @@ def test_rows_are_alike_only_where_all_columns_are() -> None:
 
 
 def test_each_row_has_one_of_few_texts() -> None:
-    texts, lengths = Few([b"a", b"bc", b""]).chosen(np.array([1, 2, 1, 0]))
+    texts, lengths = ByteDictionary([b"a", b"bc", b""]).chosen(np.array([1, 2, 1, 0]))
     assert (texts, lengths.tolist()) == ([b"bc", b"", b"bc", b"a"], [2, 0, 2, 1])
 
 
 def test_arguments_come_back_and_absent_ones_are_not_said() -> None:
     own = [
-        Whole("every", np.array([0, -1, 2**62, 300])),
-        Whole("some", masked([0, None, 7, None])),
-        Real("real", np.ma.MaskedArray([0.0, 1.5, 9.0, -2.25], [False, False, True, False])),
-        Parts(
+        IntArgument("every", np.array([0, -1, 2**62, 300])),
+        IntArgument("some", masked([0, None, 7, None])),
+        FloatArgument("real", np.ma.MaskedArray([0.0, 1.5, 9.0, -2.25], [False, False, True, False])),
+        DictArgument(
             "parts",
             ["a", "b"],
             np.array([0, 2, 2, 3, 3]),
@@ -90,7 +90,7 @@ def test_a_row_has_all_its_arrows_in_their_order() -> None:
     flows = FlowIds(FROM, np.array([4, 2, 4]), np.array([10, 11, 9]))
     cells = flows.cells(2**40, np.array([4, 3, 2, 9]))
     assert cells is not None
-    texts, _ = laid([cells], np.zeros((4, 1), np.uint8))
+    texts, _ = encode_rows([cells], np.zeros((4, 1), np.uint8))
     read = [list(pb.TrackEvent.FromString(text[:-1]).flow_ids) for text in texts]
     assert read == [[2**40 + 10, 2**40 + 9], [], [2**40 + 11], []]
     assert flows.cells(0, np.array([3, 1, 9])) is None

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from profiler_ext.exporters.perfetto.label_spans import apart
-from profiler_ext.exporters.perfetto.lanes import split
+from profiler_ext.exporters.perfetto.label_spans import split_overlapping
+from profiler_ext.exporters.perfetto.lanes import assign_lanes
 from profiler_ext.records import Launches, Thread
 from tests.handmade import Mark, Row, launches
 
 
 def _split(spans: Sequence[tuple[int, int]], nesting: bool = True) -> list[list[int]]:
     starts, ends = np.array(spans, np.int64).T
-    return [lane.tolist() for lane in split(starts, ends, nesting)]
+    return [lane.tolist() for lane in assign_lanes(starts, ends, nesting)]
 
 
 def test_crossing_slices_go_to_different_lanes() -> None:
@@ -32,7 +32,7 @@ def test_of_two_slices_with_one_start_the_longer_is_the_outer_one() -> None:
 def _taken(spans: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
     """The begins and ends, each behind its begin in the file, in the order of Perfetto."""
     starts, ends = np.array(spans, np.int64).T
-    (lane,) = split(starts, ends, nesting=True)
+    (lane,) = assign_lanes(starts, ends, nesting=True)
     written = [(spans[row][at], at == 0) for row in lane.tolist() for at in (0, 1)]
     return sorted(written, key=lambda each: each[0])
 
@@ -105,4 +105,4 @@ def test_launches_that_overlap_stand_in_lists_of_their_own() -> None:
 
 
 def _apart(table: Launches, rows: list[int], most: int) -> list[list[int]]:
-    return [each.tolist() for each in apart(table, np.array(rows), most)]
+    return [each.tolist() for each in split_overlapping(table, np.array(rows), most)]

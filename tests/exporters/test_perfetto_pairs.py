@@ -6,7 +6,7 @@ import numpy as np
 
 from profiler_ext import load
 from profiler_ext.exporters.launch_parts import PartColumns
-from profiler_ext.exporters.perfetto.pairs import forward_of_backward
+from profiler_ext.exporters.perfetto.pairs import forward_launches
 from profiler_ext.records import (
     Analysis,
     CacheState,
@@ -75,7 +75,7 @@ def _pairs(*ran: Place, steps: tuple[int, ...] | None = None) -> dict[int, int]:
         places=ran,
         shares=shares(rows),
     )
-    return forward_of_backward(analysis)
+    return forward_launches(analysis)
 
 
 def test_layers_that_share_a_graph_are_told_apart_by_their_module() -> None:
@@ -107,7 +107,7 @@ def test_backward_of_another_module_has_no_pair() -> None:
 def test_recorded_relu_and_gelu_lead_back_to_the_kernels_that_computed_them() -> None:
     analysis = load(RECORDED).analysis
     name = analysis.launches.name
-    found = {name[back]: name[forward] for back, forward in forward_of_backward(analysis).items()}
+    found = {name[back]: name[forward] for back, forward in forward_launches(analysis).items()}
     relu, gelu = "triton_poi_fused_threshold_backward_0", "triton_per_fused_gelu_gelu_backward"
     assert found[relu] == "triton_poi_fused_add_addmm_relu_threshold_backward_1"
     assert {f for b, f in found.items() if b.startswith(gelu)} == {
@@ -118,7 +118,7 @@ def test_recorded_relu_and_gelu_lead_back_to_the_kernels_that_computed_them() ->
 def test_what_a_pass_made_of_a_forward_op_stands_for_it_where_it_begins() -> None:
     """A linear layer whose bias a pass took out of the product: two launches forward."""
     analysis = load(FOLDER / f"repeated_layers{SUFFIX}").analysis
-    launches, found = analysis.launches, forward_of_backward(analysis)
+    launches, found = analysis.launches, forward_launches(analysis)
     products = [
         (launches.kernel[back], launches.kernel[forward])
         for back, forward in found.items()
@@ -136,15 +136,15 @@ def test_kernels_of_one_library_call_share_its_forward() -> None:
         for row in range(len(analysis.launches))
         if places[parts.of(row)[0]].phase == "backward" and step[row] == analysis.steps[0].number
     ]
-    assert sorted(forward_of_backward(analysis)) == backward
+    assert sorted(forward_launches(analysis)) == backward
 
 
 def test_without_steps_there_are_no_pairs() -> None:
-    assert forward_of_backward(dataclasses.replace(load(RECORDED).analysis, steps=())) == {}
+    assert forward_launches(dataclasses.replace(load(RECORDED).analysis, steps=())) == {}
 
 
 def test_work_of_the_graph_runner_has_no_call_site_and_disturbs_nothing():
     run = load(FOLDER / f"cudagraphs{SUFFIX}").analysis
     nowhere = [int(row) for row in np.flatnonzero(np.ma.getmaskarray(run.launches.call_site))]
-    pairs = forward_of_backward(run)
+    pairs = forward_launches(run)
     assert nowhere and pairs

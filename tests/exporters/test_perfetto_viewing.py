@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.formats import format_called
+from profiler_ext.exporters.formats import format_named
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.exporters.perfetto.viewing import VIEWER
 from tests.analyses import cpu_step, gpu_step
@@ -35,6 +35,6 @@ def test_the_groups_of_devices_are_unfolded_and_nothing_else(analysis, group, tm
 
 
 def test_an_export_says_where_it_can_be_opened():
-    [hint] = format_called("perfetto").hints(Path("out/trace.pftrace"))
+    [hint] = format_named("perfetto").hints(Path("out/trace.pftrace"))
     assert hint.startswith(f"open trace.pftrace at {VIEWER} ")
     assert "(" not in VIEWER and " " not in VIEWER

@@ -17,7 +17,7 @@ from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.summary import steps as steps_html
 from profiler_ext.exporters.notebook import session_html
 from profiler_ext.exporters.table_texts import records
-from profiler_ext.exporters.tensorboard_plugin.writing import document_of
+from profiler_ext.exporters.tensorboard_plugin.writing import make_document
 from profiler_ext.records import Analysis, Phase
 from profiler_ext.sessions.session import Session
 from tests.kineto.traces import H200
@@ -75,7 +75,7 @@ def _of_html(analysis: Analysis) -> Times:
 
 
 def _of_tensorboard(analysis: Analysis) -> dict[str, Times]:
-    document = document_of(analysis)
+    document = make_document(analysis)
     found = {}
     for name in ("line", "module", "kernel", "phase"):
         rows = getattr(document.tables, name)

@@ -14,7 +14,7 @@ from rich.console import Console
 from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.perfetto import queries
 from profiler_ext.exporters.skew_texts import skew_texts
-from profiler_ext.exporters.table_texts import led_texts
+from profiler_ext.exporters.table_texts import coverage_lines
 from profiler_ext.exporters.terminal_ranks import print_ranks_report
 from profiler_ext.records import Communication, Scope
 from profiler_ext.sessions.merging import MergedSession, merge
@@ -78,7 +78,7 @@ def test_the_steps_add_up_with_exposed_communication_as_a_part(case: str) -> Non
 def test_what_a_late_rank_did_adds_up_to_how_late_it_was(case: str) -> None:
     late_ns = []
     for analysis in ranks(case).analyses:
-        found, late = analysis.communication, analysis.lateness
+        found, late = analysis.communication, analysis.rank_delay
         sums = np.zeros(len(analysis.launches), dtype=np.int64)
         np.add.at(sums, late.launch, late.duration_ns)
         assert sums[found.launch].tolist() == found.late_ns.filled(0).tolist()
@@ -116,7 +116,7 @@ def test_communication_is_told_of_a_step_as_the_ledger_beside_it_is() -> None:
     of_scope = (line for line in rank.ledger if line.scope == Scope.COMMUNICATION)
     exposed_ns = sum(line.duration_ns for line in of_scope)
     assert time_text(exposed_ns / len(rank.steps)) == "46.8 ms"
-    assert led_texts([rank])[-1] == (
+    assert coverage_lines([rank])[-1] == (
         "Communication 47.4 ms a step: 46.8 ms exposed, 623 us overlapped; 47.3 ms waiting for "
         "the last rank."
     )

@@ -13,11 +13,11 @@ import pytest
 from profiler_ext.exporters.generated_code import kernel_sources
 from profiler_ext.exporters.sources import (
     SourceFile,
-    is_users_own,
+    is_user_file,
     read_texts,
     recorded_lines,
     source_files,
-    sources_here,
+    local_sources,
 )
 from profiler_ext.files.paths import reading_roots
 from profiler_ext.records import Settings
@@ -67,7 +67,7 @@ def test_a_line_whose_text_was_not_recorded_proves_no_file():
 def test_the_users_own_files_lie_under_their_roots():
     settings = Settings(user_roots=("/home/ann/",), library_roots=("/home/ann/venv/lib",))
     paths = ("/home/ann/a.py", "/home/ann/venv/lib/b.py", "/home/anna/c.py", "examples/d.py")
-    assert [is_users_own(path, settings) for path in paths] == [True, False, False, True]
+    assert [is_user_file(path, settings) for path in paths] == [True, False, False, True]
 
 
 def test_only_python_files_are_read(tmp_path):
@@ -88,8 +88,8 @@ def test_sources_are_read_where_they_were_recorded(tmp_path):
     model.write_text(TEXT)
     places = tuple(replace(p, file=str(model), stack=()) for p in GPU_PLACES if p.file)
     analysis = replace(gpu_step(), places=places)
-    assert sources_here([analysis], [tmp_path]) == {str(model): TEXT}
-    assert sources_here([analysis]) == {}
+    assert local_sources([analysis], [tmp_path]) == {str(model): TEXT}
+    assert local_sources([analysis]) == {}
 
 
 def test_kernels_are_found_in_a_generated_module():

@@ -14,7 +14,7 @@ from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.exporters.tabled import (
     PHASES,
     ROOFLINES,
-    SUMMING,
+    SUMMING_TABLES,
     empty,
     of_rows,
     one_place,
@@ -153,9 +153,9 @@ def test_time_stands_by_the_way_by_which_its_line_was_found():
 
 
 def test_the_linked_part_is_of_the_backward_that_differentiates():
-    assert tables.fraction_linked([gpu_step()]) == 70_000 / 90_000
-    assert tables.fraction_linked([cpu_step(), gpu_step()]) == pytest.approx(70_000 / 90_000)
-    assert tables.fraction_linked([empty()]) is None
+    assert tables.fraction_linked_to_forward([gpu_step()]) == 70_000 / 90_000
+    assert tables.fraction_linked_to_forward([cpu_step(), gpu_step()]) == pytest.approx(70_000 / 90_000)
+    assert tables.fraction_linked_to_forward([empty()]) is None
 
 
 def test_the_users_view_names_the_line_under_the_users_roots():
@@ -190,7 +190,7 @@ def test_a_line_whose_text_is_known_in_one_place_shows_it():
     assert rows(tables.by_line(analysis), "code", "duration_ns") == [("h = F.gelu(h)", 20_001)]
 
 
-@pytest.mark.parametrize("table", SUMMING)
+@pytest.mark.parametrize("table", SUMMING_TABLES)
 @pytest.mark.parametrize("analysis", [gpu_step(), cpu_step(), two_steps(), empty()])
 @pytest.mark.parametrize("phase", [None, *PHASES])
 def test_time_is_conserved(table, analysis, phase):
@@ -204,7 +204,7 @@ def test_time_is_conserved(table, analysis, phase):
     assert (result["inclusive_ns"] >= result["duration_ns"]).all()
 
 
-@pytest.mark.parametrize("table", SUMMING)
+@pytest.mark.parametrize("table", SUMMING_TABLES)
 def test_the_total_is_the_measured_device_time(table):
     assert table(gpu_step())["duration_ns"].sum() == 234_501
     assert table(two_steps())["duration_ns"].sum() == 234_001

@@ -46,11 +46,11 @@ THE_DOOR = frozenset(
         "isolation.asking:Sorting.in_order",
         "isolation.undisturbed:disturbed",
         "isolation.undisturbed:undisturbed",
-        "isolation.undisturbed:_Moment.__enter__",
-        "isolation.undisturbed:_Moment.__exit__",
-        "isolation.undisturbed:_Moment.__init__",
-        "isolation.undisturbed:_Moment.begin",
-        "isolation.undisturbed:_Moment.end",
+        "isolation.undisturbed:_Isolation.__enter__",
+        "isolation.undisturbed:_Isolation.__exit__",
+        "isolation.undisturbed:_Isolation.__init__",
+        "isolation.undisturbed:_Isolation.begin",
+        "isolation.undisturbed:_Isolation.end",
         "python_lines.watch:LineWatch._callbacks.thrown",
         "python_lines.watch:LineWatch._callbacks.unwound",
         "python_lines.watch:LineWatch._entering.entered",
@@ -71,20 +71,20 @@ CALLED_BY_THE_USER = frozenset(
                 "__init__",
                 "start_trace",
                 "step",
-                "_cycle_over",
+                "_on_cycle_end",
                 "deliver",
             )
         ),
         *(
-            f"profiler_ext.profiling.watches_lines:WatchesLines.{name}"
+            f"profiler_ext.profiling.watches_lines:LineWatchingProfiler.{name}"
             for name in ("__init__", "step", "prepare_trace", "start_trace", "stop_trace")
         ),
         *(
-            f"profiler_ext.profiling.recorded_threads:HearsThreads.{name}"
+            f"profiler_ext.profiling.recorded_threads:ThreadRecordingProfiler.{name}"
             for name in ("start_trace", "stop_trace")
         ),
         *(
-            f"profiler_ext.profiling.turns:TakesTurns.{name}"
+            f"profiler_ext.profiling.turns:ExclusiveProfiler.{name}"
             for name in (
                 "__init__",
                 "start",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.files.cells import cell_called, cell_lines, cell_number, name_by_text
-from profiler_ext.files.paths import absolute, expand, shorten, stands
+from profiler_ext.files.cells import cell_file, cell_lines, cell_number, name_by_text
+from profiler_ext.files.paths import absolute, expand, shorten, line_is_unchanged
 from profiler_ext.python_lines.program_code import ProgramCode
 from tests.notebooks import Notebook, notebook
 
@@ -42,7 +42,7 @@ def test_the_kernels_temporary_file_is_the_cell_that_it_says(
 
 @pytest.mark.parametrize("other", ["<string>", "<stdin>", "/tmp/ipykernel_1/2.py", "In[3]", ""])
 def test_what_is_no_cell_has_no_number(file: str, other: str):
-    assert (cell_number(other), name_by_text(other), cell_called(other)) == (None, None, None)
+    assert (cell_number(other), name_by_text(other), cell_file(other)) == (None, None, None)
 
 
 def test_a_cell_is_kept_by_its_text_and_found_again(file: str):
@@ -64,9 +64,9 @@ def test_a_cell_of_another_process_stays_unknown(file: str):
 
 def test_a_cells_recorded_line_still_stands_where_its_text_ran(file: str):
     kept = shorten(file)
-    assert stands(kept, 2, "y = x + 1")
-    assert not stands(kept, 2, "y = x + 2")
-    assert not stands("cell-000000000000", 2, "y = x + 1")
+    assert line_is_unchanged(kept, 2, "y = x + 1")
+    assert not line_is_unchanged(kept, 2, "y = x + 2")
+    assert not line_is_unchanged("cell-000000000000", 2, "y = x + 1")
 
 
 def test_a_cell_is_the_programs_code_and_what_runs_it_is_not(file: str):

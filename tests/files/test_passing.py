@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from profiler_ext.errors import OutputError
-from profiler_ext.files.passing import folder_for_a_while, places
+from profiler_ext.files.passing import temporary_folder, candidate_folders
 
 NOTHING_CAN_BE_MADE_IN = "/proc"
 
@@ -30,7 +30,7 @@ def test_it_is_in_the_temporary_folder_and_gone_after(
 ) -> None:
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    with folder_for_a_while("nothing is lost") as folder:
+    with temporary_folder("nothing is lost") as folder:
         (folder / "a").write_text("of it")
         assert folder.parent == tmp_path / "temporary"
     assert not folder.exists()
@@ -40,20 +40,20 @@ def test_without_a_temporary_folder_it_is_in_another_one_and_gone_after_an_error
     tmp_path: Path,
 ) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(KeyError), folder_for_a_while("nothing is lost", tmp_path / "out") as folder:
+    with pytest.raises(KeyError), temporary_folder("nothing is lost", tmp_path / "out") as folder:
         assert folder.parent == tmp_path / "out"
         raise KeyError
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_for_one_that_is_not_there_stands_the_nearest_that_is(tmp_path: Path) -> None:
-    with folder_for_a_while("nothing is lost", tmp_path / "not" / "there") as folder:
+    with temporary_folder("nothing is lost", tmp_path / "not" / "there") as folder:
         assert folder.parent == tmp_path
     assert not (tmp_path / "not").exists()
 
 
 def test_else_it_is_in_the_working_folder(working: Path) -> None:
-    with folder_for_a_while("nothing is lost", Path(NOTHING_CAN_BE_MADE_IN)) as folder:
+    with temporary_folder("nothing is lost", Path(NOTHING_CAN_BE_MADE_IN)) as folder:
         assert folder.parent == working
     assert list(working.iterdir()) == []
 
@@ -64,7 +64,7 @@ def test_its_name_is_of_utf_8(
     unnameable = tmp_path / os.fsdecode(b"of\xff")
     unnameable.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(unnameable))
-    with folder_for_a_while("nothing is lost") as folder:
+    with temporary_folder("nothing is lost") as folder:
         assert folder.parent == working
         assert list(unnameable.iterdir()) == []
 
@@ -74,13 +74,13 @@ def test_where_none_can_be_made_the_error_says_where_why_and_what_it_costs(
 ) -> None:
     monkeypatch.chdir(NOTHING_CAN_BE_MADE_IN)
     told = rf"{tmp_path}/nowhere: No such file.*; /proc: .*\), so all is lost; set TMPDIR to"
-    with pytest.raises(OutputError, match=told), folder_for_a_while("all is lost"):
+    with pytest.raises(OutputError, match=told), temporary_folder("all is lost"):
         pass
 
 
 def test_a_working_folder_that_was_removed_is_none(working: Path, tmp_path: Path) -> None:
     working.rmdir()
-    assert list(places(tmp_path, Path("of it"))) == [tmp_path / "nowhere", tmp_path]
+    assert list(candidate_folders(tmp_path, Path("of it"))) == [tmp_path / "nowhere", tmp_path]
     os.chdir(tmp_path)  # what comes after needs one
 
 
@@ -94,6 +94,6 @@ def test_it_is_on_the_first_disk_with_room_else_on_the_one_with_most(
     monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free[place]))
     found = []
     for room_bytes in (0, 100, 1_000, 3_000, 9_000):
-        with folder_for_a_while("none", tmp_path / "out", room_bytes=room_bytes) as folder:
+        with temporary_folder("none", tmp_path / "out", room_bytes=room_bytes) as folder:
             found.append(folder.parent.name)
     assert found == ["temporary", "temporary", "out", "working", "working"]

@@ -10,7 +10,7 @@ import profiler_ext
 from profiler_ext.findings import Stake
 from profiler_ext.findings.facts import Facts
 from profiler_ext.findings.rules import autotuning
-from profiler_ext.findings.tiles import tiled
+from profiler_ext.findings.tiles import tuned_templates
 from profiler_ext.records import Analysis, GraphInstance
 from tests.attribution.recordings import FIXTURES
 from tests.findings.stepping import is_silent, only
@@ -40,10 +40,10 @@ def compiled_with(made: Analysis, times: int) -> Analysis:
 
 
 def test_both_sizes_of_each_template_are_found(made: Analysis) -> None:
-    found = list(tiled(Facts(made)))
-    assert [each.tuned_for for each in found] == [16, 16, 16]
+    found = list(tuned_templates(Facts(made)))
+    assert [each.tuned_size for each in found] == [16, 16, 16]
     assert [each.tile for each in found] == [(16, 32)] * 3
-    assert {size for each in found for size in each.ran_with.tolist()} == {16_384}
+    assert {size for each in found for size in each.run_size.tolist()} == {16_384}
 
 
 def test_what_was_chosen_for_few_rows_and_runs_on_many_is_told_without_a_claim(

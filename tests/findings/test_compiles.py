@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler_ext.findings import Figure, Stake, Where
+from profiler_ext.findings import Figure, Stake, Location
 from profiler_ext.findings.rules import compiling, recompilation
 from profiler_ext.records import (
     Analysis,
@@ -57,7 +57,7 @@ def having(*compiles: Compilation, steps: int = 4, wall_ms: int = 100) -> Analys
 def test_a_compile_in_one_step_distorts_the_mean() -> None:
     found = only(compiling.RULE, having(compiled(0, 10, 60)))
     assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.WINDOW, 15 * MS, 100 * MS)
-    assert found.where == Where("/home/ann/gpt/model.py", 10, graph="0/0")
+    assert found.where == Location("/home/ann/gpt/model.py", 10, graph="0/0")
     assert [each.value for each in found.why] == [1, 60 * MS, 1, "Inductor"]
 
 
@@ -89,7 +89,7 @@ def test_a_guard_that_fails_costs_each_process_the_further_compiles() -> None:
     assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.PROCESS, 3_000 * MS, 4_000 * MS)
     assert found.what == "forward was compiled again, as a guard failed"
     assert found.why[0] == Figure("compiled once more", 2)
-    assert found.where == Where("/home/ann/gpt/train.py", 40, "loss = model(x, y)")
+    assert found.where == Location("/home/ann/gpt/train.py", 40, "loss = model(x, y)")
     assert found.why[2].value == SIZE.guard
     assert "dynamic=True" in found.remedy
 
@@ -97,7 +97,7 @@ def test_a_guard_that_fails_costs_each_process_the_further_compiles() -> None:
 def test_a_guard_on_a_value_has_another_remedy() -> None:
     failed = Recompilation("0/0", "self.scale == 0.5")
     found = only(recompilation.RULE, having(compiled(1, -5_000, 1_500, failed)))
-    assert found.where == Where("/home/ann/gpt/model.py", 10)
+    assert found.where == Location("/home/ann/gpt/model.py", 10)
     assert found.remedy.startswith("keep what the guard compares constant")
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings.collectives import beside_collectives
-from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.collectives import overlaps_collective
+from profiler_ext.findings.facts import Facts, CannotJudge
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.findings.rules.far_from_roofline import RULE
 from tests.findings.stepping import US, Script, judged
@@ -43,7 +43,7 @@ def candidates(kernel: str, roofline_us: int, bound: str = "compute") -> list[Ca
     )
     facts.__dict__["rooflines"] = told
     said = RULE.judge(facts)
-    assert not isinstance(said, Lacking)
+    assert not isinstance(said, CannotJudge)
     return list(said)
 
 
@@ -85,7 +85,7 @@ def test_what_runs_beside_a_collective_is_slowed_by_it_and_not_judged() -> None:
     script.wait()
     script.end_step()
     facts = Facts(script.analysis())
-    assert beside_collectives(facts).tolist() == [False, False, True, True, False]
+    assert overlaps_collective(facts).tolist() == [False, False, True, True, False]
     told = replace(
         facts.rooflines,
         roofline_ns=masked([10 * US] * 5),
@@ -95,7 +95,7 @@ def test_what_runs_beside_a_collective_is_slowed_by_it_and_not_judged() -> None:
     )
     facts.__dict__["rooflines"] = told
     said = RULE.judge(facts)
-    assert not isinstance(said, Lacking)
+    assert not isinstance(said, CannotJudge)
     (found,) = said
     assert found.launches.tolist() == [0, 4]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from profiler_ext.findings import Stake, Where
+from profiler_ext.findings import Stake, Location
 from profiler_ext.findings.rules import graph_break
 from profiler_ext.findings.rules.graph_break import RULE
-from profiler_ext.findings.steps import within
+from profiler_ext.findings.steps import time_within
 from profiler_ext.records import (
     Analysis,
     Compilation,
@@ -82,7 +82,7 @@ def graph(script: Script, kernel_us: int) -> None:
 
 def test_a_break_is_told_with_the_idle_way_to_the_next_graph() -> None:
     found = only(RULE, steps(5))
-    assert found.where == Where("/m.py", 12, "print(x.shape)")
+    assert found.where == Location("/m.py", 12, "print(x.shape)")
     assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
     # The last kernel of the first graph runs 5 us into the way.
     assert [each.value for each in found.why] == [
@@ -107,7 +107,7 @@ def test_the_idle_time_of_all_breaks_is_looked_up_once(monkeypatch: pytest.Monke
     broken = replace(compiled("0/0", 10, resumed=False), breaks=(BREAK, *breaks))
     compiles = (broken, compiled("1/0", 12, resumed=True), *lines)
     many = replace(made, recording=replace(made.recording, compiles=compiles))
-    monkeypatch.setattr(graph_break, "within", lambda *spans: told.append(spans) or within(*spans))
+    monkeypatch.setattr(graph_break, "within", lambda *spans: told.append(spans) or time_within(*spans))
     assert only(RULE, many) == only(RULE, made)
     assert len(told) == 2
 

@@ -13,7 +13,7 @@ from profiler_ext.findings.guards import (
     TENSOR,
     TRAINING,
     VALUES,
-    remedy_of,
+    guard_remedy,
 )
 
 KEYS = "DispatchKeySet(CPU, BackendSelect, ADInplaceOrView"
@@ -43,4 +43,4 @@ KEYS = "DispatchKeySet(CPU, BackendSelect, ADInplaceOrView"
     ],
 )
 def test_a_guard_has_its_remedy(guard: str, remedy: str) -> None:
-    assert remedy_of(guard) == remedy
+    assert guard_remedy(guard) == remedy

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import profiler_ext
-from profiler_ext.findings import FigureUnit, Sureness
+from profiler_ext.findings import FigureUnit, Confidence
 from profiler_ext.findings.rules.launch_bound import RULE
 from profiler_ext.records import Phase
 from tests.analyses import cpu_step
@@ -22,7 +22,7 @@ AT_A_LINE = {"file": "/m.py", "line": 3, "phase": Phase.FORWARD}
 
 def test_short_kernels_leave_the_device_waiting():
     found = only(RULE, steps(2 * US).analysis())
-    assert found.sureness is Sureness.ESTIMATED
+    assert found.sureness is Confidence.ESTIMATED
     # Each launch costs the CPU 10 us, of which the device works 2.
     # Of the 500 us of a step the CPU would need 344 828 ns if nobody recorded it.
     assert found.at_stake_ns == 49 * 8 * US + 8 * US - (500_000 - 344_827)

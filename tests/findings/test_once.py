@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Stake, Where
+from profiler_ext.findings import Stake, Location
 from profiler_ext.findings.rules import first_step, uncached
 from profiler_ext.records import Analysis, CacheState, Step
 from tests.analyses import gpu_step
@@ -58,7 +58,7 @@ def test_the_line_is_that_of_the_function_where_the_session_tells() -> None:
     assert (alone.file, alone.line, alone.graph) == (None, None, "0/0")
     told = (replace(function(0, -9_000, 8_000), compile_id="0/0"),)
     known = replace(made, recording=replace(made.recording, compiles=told))
-    assert only(uncached.RULE, known).where == Where("/home/ann/gpt/model.py", 10, graph="0/0")
+    assert only(uncached.RULE, known).where == Location("/home/ann/gpt/model.py", 10, graph="0/0")
 
 
 def test_of_an_op_that_torch_cannot_keep_the_rest_can_be_compiled_apart() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.findings.pace import find_pace
+from profiler_ext.findings.pace import find_critical_path
 from tests.findings.stepping import US, Script
 
 
@@ -17,7 +17,7 @@ def test_a_queue_that_the_cpu_waits_for_sets_the_pace():
     script = kernels(40, 40, 40)
     script.wait()
     script.end_step()
-    assert find_pace(script.analysis()).sets.tolist() == [True, True, True]
+    assert find_critical_path(script.analysis()).is_critical.tolist() == [True, True, True]
 
 
 def test_kernels_before_the_device_waits_for_the_cpu_do_not():
@@ -25,7 +25,7 @@ def test_kernels_before_the_device_waits_for_the_cpu_do_not():
     script.wait()
     script.end_step()
     # The CPU waits for the last one only.
-    assert find_pace(script.analysis()).sets.tolist() == [False, False, True]
+    assert find_critical_path(script.analysis()).is_critical.tolist() == [False, False, True]
 
 
 def test_a_run_that_ends_in_a_wait_of_the_device_does_not():
@@ -34,16 +34,16 @@ def test_a_run_that_ends_in_a_wait_of_the_device_does_not():
     script.launch("vectorized_elementwise_kernel", 5 * US)
     script.wait()
     script.end_step()
-    assert find_pace(script.analysis()).sets.tolist() == [False, False, False, False, True]
+    assert find_critical_path(script.analysis()).is_critical.tolist() == [False, False, False, False, True]
 
 
 def test_a_trace_that_ends_with_a_full_queue_is_paced_by_the_device():
     script = kernels(40, 40, 40)
     script.end_step()
-    assert find_pace(script.analysis()).sets.tolist() == [True, True, True]
+    assert find_critical_path(script.analysis()).is_critical.tolist() == [True, True, True]
 
 
 def test_the_device_waited_from_the_end_of_one_launch_to_the_next():
     script = kernels(2, 2)
     script.end_step()
-    assert find_pace(script.analysis()).waited_ns.tolist() == [0, 8 * US]
+    assert find_critical_path(script.analysis()).waited_ns.tolist() == [0, 8 * US]

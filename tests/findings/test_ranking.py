@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.findings import RULES, Figure, FigureUnit, Rule, Stake, Sureness, find
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.ranking import judge, of_ranks
+from profiler_ext.findings import RULES, Figure, FigureUnit, Rule, Stake, Confidence, find
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.ranking import judge, merge_ranks
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.records import Recording
 from tests.analyses import gpu_step
@@ -20,18 +20,18 @@ from tests.findings.stepping import US, steps, trained
 from tests.handmade import trace
 
 
-def rule(name: str, *says: Candidate | Lacking) -> Rule:
-    def judging(facts: Facts) -> Iterable[Candidate] | Lacking:
+def rule(name: str, *says: Candidate | CannotJudge) -> Rule:
+    def judging(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         (first, *_) = says
         return (
-            first if isinstance(first, Lacking) else [s for s in says if not isinstance(s, Lacking)]
+            first if isinstance(first, CannotJudge) else [s for s in says if not isinstance(s, CannotJudge)]
         )
 
     return Rule(name, "", "", "", "", "", judging)
 
 
 def candidate(at_stake_ns: int, **words: object) -> Candidate:
-    return Candidate("it is so", at_stake_ns, Sureness.MEASURED, "do so", **words)
+    return Candidate("it is so", at_stake_ns, Confidence.MEASURED, "do so", **words)
 
 
 LARGE = candidate(300_000)
@@ -65,7 +65,7 @@ def test_no_more_idle_time_is_said_than_a_step_has_in_training_and_what_launches
 
 
 def test_a_rule_that_lacks_something_says_what():
-    told = judge(gpu_step(), (rule("lacking", Lacking("there is no moon")),))
+    told = judge(gpu_step(), (rule("lacking", CannotJudge("there is no moon")),))
     assert [(each.rule, each.why) for each in told.unjudged] == [("lacking", "there is no moon")]
     assert told.judged == 0
 
@@ -118,9 +118,9 @@ def test_the_smaller_of_two_that_count_the_same_time_says_so():
 def test_ranks_that_have_the_same_say_it_once():
     one = judge(gpu_step(), (rule("one", candidate(200_000)),))
     other = replace(one, found=(replace(one.found[0], rank=1, at_stake_ns=300_000),))
-    (found,) = of_ranks([one, other]).found
+    (found,) = merge_ranks([one, other]).found
     assert (found.rank, found.at_stake_ns) == (1, 300_000)
-    (slower,) = of_ranks([one, replace(other, step_ns=4_000_000)]).found
+    (slower,) = merge_ranks([one, replace(other, step_ns=4_000_000)]).found
     assert (slower.of_ns, slower.fraction) == (4_000_000, 0.075)
     assert found.why == (Figure("on ranks", "0, 1", FigureUnit.TEXT),)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings import Stake, Sureness, Where
+from profiler_ext.findings import Stake, Confidence, Location
 from profiler_ext.findings.rules import exposed_communication, late_rank
-from profiler_ext.records import Analysis, Communication, Lateness, Place
+from profiler_ext.records import Analysis, Communication, RankDelay, Place
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only
 from tests.handmade import interned, ints, masked
 
@@ -46,7 +46,7 @@ def test_of_what_is_exposed_but_for_the_wait_for_another_rank_a_part_can_be_won(
     found = only(exposed_communication.RULE, step(5000, 1000, 0))
     assert found.at_stake_ns == int(0.6 * 4 * MS - 0.1 * 5 * MS)
     assert [each.value for each in found.why] == [1, MS, 5 * MS, MS, 5 * MS]
-    assert (found.stake, found.sureness) == (Stake.STEP, Sureness.ESTIMATED)
+    assert (found.stake, found.sureness) == (Stake.STEP, Confidence.ESTIMATED)
 
 
 def test_no_more_can_be_hidden_than_the_device_computes_by_itself() -> None:
@@ -68,7 +68,7 @@ def test_of_one_rank_alone_each_takes_no_longer_than_the_quickest_of_those_alike
     took = [3 * MS, MS, 5 * MS, *[2 * MS] * 6]
     found = only(exposed_communication.RULE, alone(took))
     assert (found.stake, found.at_stake_ns) == (Stake.STEP, 4_400 * US)
-    assert found.sureness is Sureness.UPPER_BOUND
+    assert found.sureness is Confidence.UPPER_BOUND
 
 
 def alone(took: list[int], collective: str = "allreduce", elements: int | None = 4096) -> Analysis:
@@ -104,20 +104,20 @@ def test_communication_beside_which_something_runs_is_none() -> None:
 def late(*rows: tuple[str, int, int]) -> Analysis:
     """The step, with what this rank did while the others waited: cause, line, microseconds."""
     spent = sum(took for _, _, took in rows)
-    lateness = Lateness(
+    rank_delay = RankDelay(
         launch=ints([1] * len(rows)),
         cause=interned([cause for cause, _, _ in rows]),
         place=np.arange(len(rows), dtype=np.int32),
         duration_ns=ints([took * US for _, _, took in rows]),
         places=tuple(Place(file="/train.py", line=line, code="x") for _, line, _ in rows),
     )
-    return replace(step(0, 0, spent), lateness=lateness)
+    return replace(step(0, 0, spent), rank_delay=rank_delay)
 
 
 def test_a_rank_that_comes_last_is_told_with_what_it_did() -> None:
     found = only(late_rank.RULE, late(("python", 12, 600), ("", 30, 100), ("data_loader", 31, 50)))
     assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
-    assert found.where == Where("/train.py", 12, "x")
+    assert found.where == Location("/train.py", 12, "x")
     assert found.what == "the other ranks wait for rank 0"
     assert [each.value for each in found.why] == [650 * US, 1, "Python between ops"]
 

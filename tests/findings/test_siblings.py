@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.findings.siblings import odd_among_equals, standing_out
+from profiler_ext.findings.siblings import outlier_indices_of_equal_sizes, outlier_indices
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from profiler_ext.findings.siblings import odd_among_equals, standing_out
     ],
 )
 def test_what_is_far_from_the_others_by_their_own_measure_stands_out(times, beyond, found):
-    assert standing_out(times, beyond) == found
+    assert outlier_indices(times, beyond) == found
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_what_is_far_from_the_others_by_their_own_measure_stands_out(times, beyo
     ],
 )
 def test_where_sizes_change_one_stands_out_only_of_equals_and_not_at_an_end(times, ends, found):
-    assert odd_among_equals(times, 0.5, ends) == found
+    assert outlier_indices_of_equal_sizes(times, 0.5, ends) == found

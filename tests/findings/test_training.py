@@ -25,23 +25,23 @@ def training(script: Script, *before_us: int) -> Training:
 
 def test_a_cpu_that_sets_the_pace_was_slowed_by_what_the_steps_before_took_less() -> None:
     found = training(steps(2), 810, 5_000, 800)
-    assert (found.is_known, found.fills_device, found.step_ns) == (True, False, 800 * US)
-    assert (round(found.slowed, 2), found.adds_ns) == (1.25, 200_400)
+    assert (found.is_known, found.is_device_bound, found.step_ns) == (True, False, 800 * US)
+    assert (round(found.slowdown, 2), found.overhead_ns) == (1.25, 200_400)
 
 
 def test_a_device_that_is_busy_all_the_while_sets_the_pace_of_all_launches() -> None:
     analysis = trained(steps(9).analysis(), 905 * US, 900 * US, 905 * US)
-    assert not Facts(trained(analysis)).pace.sets.any()
+    assert not Facts(trained(analysis)).pace.is_critical.any()
     facts = Facts(analysis)
     assert facts.training == Training(
         True, True, 1.45, 905 * US, 905 * US, facts.step_ns - 905 * US, int(1000 * US / 1.45)
     )
-    assert facts.pace.sets.all()
+    assert facts.pace.is_critical.all()
 
 
 def test_a_program_that_runs_ahead_of_the_device_is_at_a_step_for_less_than_it_takes() -> None:
     found = training(steps(40), 700, 710, 720)
-    assert (found.is_known, found.fills_device, found.step_ns) == (True, True, 4_000 * US)
+    assert (found.is_known, found.is_device_bound, found.step_ns) == (True, True, 4_000 * US)
 
 
 def test_a_step_takes_at_most_the_mean_of_those_alike() -> None:
@@ -62,14 +62,14 @@ def waiting() -> Script:
 
 def test_where_a_quick_cpu_comes_near_the_steps_before_they_tell_the_step_and_not_the_cpu() -> None:
     found = training(waiting(), 900, 900, 900)
-    assert (found.is_known, found.step_ns, found.slowed) == (True, 900 * US, 1.45)
+    assert (found.is_known, found.step_ns, found.slowdown) == (True, 900 * US, 1.45)
     assert not training(waiting(), 850, 850, 850).is_known
 
 
 def test_few_steps_and_steps_unlike_the_recorded_ones_tell_nothing() -> None:
     estimate = training(steps(2))
     assert not estimate.is_known
-    assert estimate.adds_ns == 1_000 * US - int(1_000 * US / 1.45)
+    assert estimate.overhead_ns == 1_000 * US - int(1_000 * US / 1.45)
     assert training(steps(2), 810, 810) == estimate
     assert training(steps(2), 1_200, 1_200, 1_200) == estimate
     assert training(steps(2), 0, 0, 0) == estimate
@@ -97,7 +97,7 @@ def test_the_profilers_own_time_is_no_work_of_the_cpu_that_it_slows() -> None:
         script.end_step()
     found = training(script)
     own_ns = 800 * US - 288 * US  # the last kernel before runs for 2 us of it
-    assert (found.cpu_ns, found.adds_ns) == (int(own_ns / 1.45), 800 * US - int(own_ns / 1.45))
+    assert (found.cpu_ns, found.overhead_ns) == (int(own_ns / 1.45), 800 * US - int(own_ns / 1.45))
 
 
 def on_device(script: Script, *before_us: int) -> Training:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Stake, Where
+from profiler_ext.findings import Stake, Location
 from profiler_ext.findings.rules.unpaid_tuning import RULE
 from profiler_ext.records import Analysis, CompileKind, CompilePhase, CompileTime
 from tests.analyses import cpu_step, gpu_step
@@ -34,7 +34,7 @@ def test_what_was_tuned_for_a_minute_and_runs_for_a_moment_is_not_won_back() -> 
         60 * SECOND,
         65 * SECOND,
     )
-    assert found.where == Where("/home/ann/gpt/model.py", 10, graph="0/0")
+    assert found.where == Location("/home/ann/gpt/model.py", 10, graph="0/0")
     until = 60 * SECOND // RUNS_NS
     assert [each.value for each in found.why] == [60 * SECOND, 65 * SECOND, RUNS_NS, until]
 

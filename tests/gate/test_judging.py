@@ -12,7 +12,7 @@ from profiler_ext.comparison.words import Verdict
 from profiler_ext.errors import UsageError
 from profiler_ext.gate.conditions import Unit
 from profiler_ext.gate.judging import judge
-from profiler_ext.gate.records import Judged, Sizes
+from profiler_ext.gate.records import Evaluation, Sizes
 from profiler_ext.gate.words import Outcome
 from profiler_ext.records import Compilation, CompileKind, CompilePhase, CompileTime
 from tests.comparison.by_hand import FILE, launch, run
@@ -23,7 +23,7 @@ SLOWER = compared(program(), program(up=1_060_000, shift=4))
 WILD = (0, 400, -300, 250, -350, 10)
 
 
-def only(comparison, text: str, sizes: Sizes | None = None) -> Judged:
+def only(comparison, text: str, sizes: Sizes | None = None) -> Evaluation:
     (result,) = judge(comparison, [text], sizes).results
     (found,) = result.judged
     assert result.outcome is found.outcome
@@ -193,7 +193,7 @@ def test_a_gate_says_what_came_of_it() -> None:
 def test_sizes_are_counted_so_any_difference_is_one() -> None:
     sizes = Sizes((100, 120), (121,))
     judged = only(SAME, "session_size > +9%", sizes)
-    assert judged == Judged("", 110.0, 121.0, Unit.BYTES, None, None, Outcome.FAILED)
+    assert judged == Evaluation("", 110.0, 121.0, Unit.BYTES, None, None, Outcome.FAILED)
     assert only(SAME, "session_size > +11B", sizes).outcome is Outcome.PASSED
     assert only(SAME, "session_size < -1B", sizes).outcome is Outcome.PASSED
 

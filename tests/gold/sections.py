@@ -14,7 +14,7 @@ import pandas as pd
 from profiler_ext.records import Analysis
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session
-from profiler_ext.sessions.tabled import Tabled
+from profiler_ext.sessions.tabled import SessionTables
 from tests.gold.cells import ABSENT, at, cells, lines, rows
 from tests.gold.launches import Launches, times
 from tests.handmade import pieces
@@ -98,7 +98,7 @@ def _facts(analysis: Analysis) -> list[str]:
     ]
 
 
-def _sums(session: Tabled) -> dict[str, list[str]]:
+def _sums(session: SessionTables) -> dict[str, list[str]]:
     found = {
         "coverage": session.coverage(),
         "communication": session.communication(),

@@ -138,7 +138,7 @@ def test_an_exception_of_the_training_is_its_own_and_leaves_what_was_recorded(
     callback = lightning.ProfilerCallback(tmp_path / "out", skip=1, steps=3)
     with pytest.raises(KeyError, match="the program's own"):
         train(callback, fails_at=5)
-    assert not USE.by_us
+    assert not USE.is_used_by_us
     assert steps(tmp_path / "out") == [1, 2]
     profiler_ext.disable()
 

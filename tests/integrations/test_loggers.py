@@ -16,7 +16,7 @@ from profiler_ext.errors import MissingExtraError, UsageError
 from profiler_ext.exporters.extras import HUGGINGFACE, LIGHTNING, MLFLOW, WANDB, Extra
 from profiler_ext.integrations import tensorboard
 from profiler_ext.integrations.figures import figures
-from profiler_ext.sessions.output import write_all
+from profiler_ext.sessions.output import write_outputs
 from profiler_ext.sessions.session import Session, load
 from tests.attribution.recordings import FIXTURES
 
@@ -38,7 +38,7 @@ def session() -> Session:
 def folder(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a run writes."""
     made = tmp_path_factory.mktemp("written")
-    write_all(session, made)
+    write_outputs(session, made)
     return made
 
 

@@ -14,7 +14,7 @@ import torch
 import profiler_ext
 from profiler_ext.errors import CaptureWarning, OutputError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME
-from profiler_ext.findings.training import ENOUGH
+from profiler_ext.findings.training import MIN_UNPROFILED_STEPS
 from profiler_ext.integrations.training import TrainingProfile
 from profiler_ext.profiling.profiler import profile
 from profiler_ext.torch_compat.profiler_use import USE
@@ -26,7 +26,7 @@ __all__ = ["one_rank"]
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     yield
-    assert not USE.by_us, "a profiler is still on"
+    assert not USE.is_used_by_us, "a profiler is still on"
     profiler_ext.disable()
 
 
@@ -67,15 +67,15 @@ def test_by_default_two_steps_are_recorded_after_five_of_which_three_are_timed(
     given = TrainingProfile(tmp_path / "out")
     train(given, batches=8)
     assert steps(tmp_path / "out") == [5, 6]
-    assert len(given.session.recording.settings.steps_before_ns) == ENOUGH
+    assert len(given.session.recording.settings.steps_before_ns) == MIN_UNPROFILED_STEPS
 
 
 def test_the_profiler_is_gone_once_the_steps_are_recorded(tmp_path: Path) -> None:
     given = TrainingProfile(tmp_path / "out", skip=0, steps=1)
     given.start()
-    assert USE.by_us
+    assert USE.is_used_by_us
     given.step()
-    assert not USE.by_us
+    assert not USE.is_used_by_us
     assert given._running is None
     given.step()
     given.stop()
@@ -95,7 +95,7 @@ def test_an_exception_of_the_training_leaves_what_was_recorded_until_then(tmp_pa
     given = TrainingProfile(tmp_path / "out", skip=1, steps=4)
     with pytest.raises(KeyError, match="the program's own"):
         train(given, fails_at=3)
-    assert USE.by_us
+    assert USE.is_used_by_us
     given.stop()  # which Python's end does too
     assert steps(tmp_path / "out") == [1, 2]
 

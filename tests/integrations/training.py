@@ -88,5 +88,5 @@ def holds_a_failure_of_ours_back(
     monkeypatch.setattr(profile, "step", fails)
     with pytest.warns(CaptureWarning, match="planted"):
         assert train(callback) == without
-    assert not USE.by_us
+    assert not USE.is_used_by_us
     profiler_ext.disable()

@@ -16,7 +16,7 @@ from profiler_ext.isolation.asking import Ranges, Sorting
 from profiler_ext.isolation.failures import Failure
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 
-ON = SimpleNamespace(is_on=True, lasts=False)
+ON = SimpleNamespace(is_on=True, is_persistent=False)
 
 
 def add(a: int, b: int = 1, *, c: int = 0) -> int:
@@ -201,7 +201,7 @@ def test_after_too_many_failures_nothing_is_observed_any_more():
     with pytest.warns(CaptureWarning) as told:
         assert [wrapped(1) for _ in range(100)] == [2] * 100
     assert len(told) == 1
-    assert guard.is_out
+    assert guard.is_disabled
     assert len(guard.failures) == 16
 
 
@@ -215,8 +215,8 @@ def test_what_serves_the_profiler_goes_on_when_capture_took_itself_out():
         yield
         seen.append("observed")
 
-    lasting = SimpleNamespace(is_on=True, lasts=True)
-    assert guard.is_out
+    lasting = SimpleNamespace(is_on=True, is_persistent=True)
+    assert guard.is_disabled
     assert guard.wrap(add, "add", observe, lasting)(1) == 2
     guard.callback("step", seen.append)("called")
     guard.callback("step", _fail)()
@@ -227,7 +227,7 @@ def test_what_serves_the_profiler_goes_on_when_capture_took_itself_out():
 
 def test_a_wrapper_that_is_off_or_given_arguments_that_do_not_fit_only_calls():
     guard = Guard()
-    off = guard.wrap(add, "add", failing, SimpleNamespace(is_on=False, lasts=False))
+    off = guard.wrap(add, "add", failing, SimpleNamespace(is_on=False, is_persistent=False))
     assert off(1) == 2
     assert guard.failures == ()
     with pytest.raises(TypeError, match="missing 1 required"):
@@ -295,4 +295,4 @@ def test_the_same_failure_at_each_kernel_of_a_compile_counts_as_one() -> None:
         for _ in range(40):
             guard.run("hook", fail)
     assert len(guard.failures) == 1
-    assert not guard.is_out
+    assert not guard.is_disabled

@@ -30,12 +30,12 @@ _LIMIT_S = patience_s(20)
 
 @contextmanager
 def held_by_another_thread(lock: Lock) -> Iterator[None]:
-    is_held, let_go = threading.Event(), threading.Event()
+    is_held, released = threading.Event(), threading.Event()
 
     def hold() -> None:
         with lock.held():
             is_held.set()
-            let_go.wait()
+            released.wait()
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -43,7 +43,7 @@ def held_by_another_thread(lock: Lock) -> Iterator[None]:
     try:
         yield
     finally:
-        let_go.set()
+        released.set()
         thread.join()
 
 
@@ -62,7 +62,7 @@ def ended_in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-class KeptGraph:
+class RegisteredGraph:
     """What the registry keeps of a graph, already read."""
 
     def __init__(self, instance: GraphInstance) -> None:
@@ -84,7 +84,7 @@ def test_a_child_goes_through_a_lock_that_another_thread_held_when_it_was_forked
     profiler_ext.enable()
     registry = capture()._registry
     first = replace(gpu_step().recording.graphs[0], provenance=None)
-    registry._graphs.append(KeptGraph(first))
+    registry._graphs.append(RegisteredGraph(first))
     lock, work = {
         "switch": (switch._lock, profiler_ext.disable),
         "use": (USE._lock, listen),

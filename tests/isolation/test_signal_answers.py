@@ -15,7 +15,7 @@ from pandas.errors import OutOfBoundsDatetime
 
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.isolation.signal_answers import is_raised_by_program
 
 
 class Late(Exception):
@@ -65,16 +65,16 @@ def test_what_a_handler_raises_is_known_as_the_program_s(handler) -> None:
     try:
         with pytest.raises((Late, TimeoutError)) as raised:
             signal.raise_signal(signal.SIGUSR1)
-        assert is_answer(raised.value)
+        assert is_raised_by_program(raised.value)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert not is_answer(ValueError())
+    assert not is_raised_by_program(ValueError())
 
 
 def test_a_function_that_is_passed_a_number_and_some_frame_is_no_handler() -> None:
     with pytest.raises(TimeoutError) as raised:
         with_words("late", 14, sys._getframe(1))
-    assert not is_answer(raised.value)
+    assert not is_raised_by_program(raised.value)
 
 
 def raised_in(module: str, kind: type[Exception]) -> Exception:
@@ -95,7 +95,7 @@ def raised_in(module: str, kind: type[Exception]) -> Exception:
     ],
 )
 def test_what_only_the_program_can_have_raised_was_thrown_in(module, kind, is_thrown) -> None:
-    assert is_answer(raised_in(module, kind)) is is_thrown
+    assert is_raised_by_program(raised_in(module, kind)) is is_thrown
 
 
 def told(module: str, source: str) -> Callable[[], Any]:
@@ -138,7 +138,7 @@ def thrown_into(work: Callable[[], object], kind: type[Exception]) -> Exception:
 def test_a_class_of_python_s_own_that_was_thrown_in_is_known_too(
     work: str, kind: type[Exception]
 ) -> None:
-    assert is_answer(thrown_into(WORK[work], kind))
+    assert is_raised_by_program(thrown_into(WORK[work], kind))
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_a_class_of_python_s_own_that_was_thrown_in_is_known_too(
 def test_what_a_statement_raises_is_no_such(statement: str) -> None:
     with pytest.raises(Exception) as raised:
         told(OF_OURS, f"def worked():\n    {statement}")()
-    assert not is_answer(raised.value)
+    assert not is_raised_by_program(raised.value)
 
 
 def test_what_is_raised_again_is_no_such() -> None:
     again = "def worked():\n    try: raise TimeoutError\n    except OSError: raise"
     with pytest.raises(TimeoutError) as raised:
         told(OF_OURS, again)()
-    assert not is_answer(raised.value)
+    assert not is_raised_by_program(raised.value)
 
 
 def test_what_code_in_c_raises_without_words_is_no_such() -> None:
@@ -174,7 +174,7 @@ def test_what_code_in_c_raises_without_words_is_no_such() -> None:
     with pytest.raises(ValueError, match="must be") as raised:
         told(OF_OURS, "def worked(): import numpy; numpy.random.RandomState().choice(-1)")()
     raised.value.args = ()
-    assert not is_answer(raised.value)
+    assert not is_raised_by_program(raised.value)
 
 
 def test_a_time_limit_thrown_into_the_thread_of_a_hook_ends_what_the_program_does() -> None:

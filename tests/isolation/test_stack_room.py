@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler_ext.isolation.stack_room import StackRoom
+from profiler_ext.isolation.stack_room import RecursionHeadroom
 from profiler_ext.isolation.undisturbed import undisturbed
 
 
@@ -20,29 +20,29 @@ def limit() -> Iterator[int]:
 
 
 def test_room_is_there_until_it_is_given_back(limit: int) -> None:
-    room = StackRoom()
+    room = RecursionHeadroom()
     room.make()
     assert sys.getrecursionlimit() == limit + 100
-    room.give_back()
-    room.give_back()
+    room.restore()
+    room.restore()
     assert sys.getrecursionlimit() == limit
 
 
 def test_room_made_and_given_back_amid_work_of_ours_is_the_programs(limit: int) -> None:
-    room = StackRoom()
+    room = RecursionHeadroom()
     with undisturbed():
         room.make()
     assert sys.getrecursionlimit() == limit + 100
     with undisturbed():
-        room.give_back()
+        room.restore()
     assert sys.getrecursionlimit() == limit
 
 
 def test_a_limit_that_the_program_sets_meanwhile_stays(limit: int) -> None:
-    room = StackRoom()
+    room = RecursionHeadroom()
     with undisturbed():
         room.make()
     sys.setrecursionlimit(limit + 7)
     with undisturbed():
-        room.give_back()
+        room.restore()
     assert sys.getrecursionlimit() == limit + 7

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from profiler_ext.isolation import undisturbed as undisturbing
-from profiler_ext.isolation.undisturbed import disturbed, undisturbed
+from profiler_ext.isolation.undisturbed import user_code, undisturbed
 
 
 class Late(Exception):
@@ -38,7 +38,7 @@ def test_a_signal_is_answered_once_when_the_work_is_done(heard: list[str]) -> No
 
 def test_a_callback_of_the_program_is_run_with_its_signals(heard: list[str]) -> None:
     with undisturbed():
-        with disturbed():
+        with user_code():
             signal.raise_signal(signal.SIGUSR1)
             heard.append("called")
         signal.raise_signal(signal.SIGUSR1)

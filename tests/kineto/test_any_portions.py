@@ -11,9 +11,9 @@ import pytest
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto import blocks, event_blocks, portions, source, together
 from profiler_ext.kineto.blocks import Reading
-from profiler_ext.kineto.careful import read_carefully
+from profiler_ext.kineto.careful import read_slow_path
 from profiler_ext.kineto.file_text import FileText
-from profiler_ext.kineto.portions import add_portion, hand_over
+from profiler_ext.kineto.portions import add_portion, send_portion
 from profiler_ext.kineto.reader import read_document, trace_of
 from tests.kineto.test_together import _columns
 
@@ -79,7 +79,7 @@ def _handed_here(text, portion):
     with suppress(ValueError, RecursionError, TraceError):
         reading = Reading(portion.end - portion.begin)
         add_portion(reading, FileText(os.dup(text.descriptor), "the file"), portion)
-        hand_over(reading, out)
+        send_portion(reading, out)
     out.seek(0)
     yield out
 
@@ -100,10 +100,10 @@ def small(monkeypatch):
     """Return a function that makes files of so many bytes long ones, cut with these block sizes."""
     monkeypatch.setattr(together, "_handed", _handed_here)
     monkeypatch.setattr(together, "_cores", lambda: 9)
-    monkeypatch.setattr(source, "HELD_BYTES", 0)
+    monkeypatch.setattr(source, "IN_MEMORY_BYTES", 0)
 
     def made(length, block_bytes):
-        monkeypatch.setattr(together, "LEAST_BYTES", max(1, length // 9))
+        monkeypatch.setattr(together, "MIN_BYTES", max(1, length // 9))
         for module in (blocks, event_blocks, portions):
             monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
 
@@ -121,6 +121,6 @@ def test_any_file_is_to_several_what_it_is_to_one(tmp_path, small):
         differing += [seed] * (_result(path, 9) != alone)
         if not isinstance(alone, str):
             read += 1
-            differing += [seed] * (_told(trace_of(path, read_carefully(text))) != alone)
+            differing += [seed] * (_told(trace_of(path, read_slow_path(text))) != alone)
     assert differing == []
     assert 0 < read < len(SEEDS)  # some are refused

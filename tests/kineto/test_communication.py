@@ -12,7 +12,7 @@ from profiler_ext.kineto.communication import (
     is_communication,
     op_collective,
 )
-from profiler_ext.kineto.communication_names import KERNELS, OPS, Named
+from profiler_ext.kineto.communication_names import KERNELS, OPS, CommunicationNames
 
 _ALL_REDUCE = "allreduce"
 FOUND = {
@@ -82,12 +82,12 @@ def test_what_only_sounds_like_communication_is_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("row", [*OPS, *KERNELS])
-def test_each_row_takes_its_example_and_no_other_row_does(row: Named) -> None:
+def test_each_row_takes_its_example_and_no_other_row_does(row: CommunicationNames) -> None:
     assert [each for each in (*OPS, *KERNELS) if takes(each, row.example)] == [row]
     assert "/" in row.source and ": " in row.source
 
 
-def takes(row: Named, name: str) -> bool:
+def takes(row: CommunicationNames, name: str) -> bool:
     return re.match(row.pattern, name.removeprefix("void ")) is not None
 
 

@@ -12,7 +12,7 @@ import pytest
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.records import (
-    DEEPEST_POSITION,
+    MAX_POSITION_DEPTH,
     ClockMark,
     Function,
     ModuleFrame,
@@ -82,7 +82,7 @@ def test_positions_are_so_deep_at_most(tmp_path: Path) -> None:
     def chain(length: int) -> tuple[Position, ...]:
         return tuple(Position(at - 1 if at else None, 0, 1) for at in range(length))
 
-    deepest = replace(LINES, positions=chain(DEEPEST_POSITION))
+    deepest = replace(LINES, positions=chain(MAX_POSITION_DEPTH))
     assert again(tmp_path, deepest).python == deepest
-    with pytest.raises(TraceError, match=f"positions {DEEPEST_POSITION + 1:,}".replace(",", "")):
-        again(tmp_path, replace(LINES, positions=chain(DEEPEST_POSITION + 1)))
+    with pytest.raises(TraceError, match=f"positions {MAX_POSITION_DEPTH + 1:,}".replace(",", "")):
+        again(tmp_path, replace(LINES, positions=chain(MAX_POSITION_DEPTH + 1)))

@@ -18,7 +18,7 @@ TEXT = text_of(MANY)
 
 @pytest.fixture(autouse=True)
 def everything_is_long(monkeypatch):
-    monkeypatch.setattr(source, "HELD_BYTES", 100)
+    monkeypatch.setattr(source, "IN_MEMORY_BYTES", 100)
     monkeypatch.setattr(source, "_PART_BYTES", 64)
     monkeypatch.setattr(file_text, "_WINDOW_BYTES", 256)
 

@@ -11,7 +11,7 @@ import pytest
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.kineto.recording import in_utf8, read_recording, write_recording
+from profiler_ext.kineto.recording import with_valid_utf8, read_recording, write_recording
 from profiler_ext.records import (
     Function,
     Gap,
@@ -233,7 +233,7 @@ def test_a_path_that_is_not_utf_8_is_kept_with_its_bytes_escaped(tmp_path):
     settings = Settings(("/home/\udcff",), (), ("a\udcfe.py", "\ud800", "\u00e4"))
     gaps = (Gap(GapReason.RECORD_UNREADABLE, "of\udcff"),)
     graph = replace(OURS.graphs[0], output_module="/cache\udcff/x.py")
-    made = in_utf8(replace(OURS, graphs=(graph,), settings=settings, gaps=gaps))
+    made = with_valid_utf8(replace(OURS, graphs=(graph,), settings=settings, gaps=gaps))
     write_recording(tmp_path / "r.json", made)
     back = read_recording(tmp_path / "r.json")
     expected = Settings(("/home/\\udcff",), (), ("a\\udcfe.py", "\\ud800", "\u00e4"))
@@ -242,4 +242,4 @@ def test_a_path_that_is_not_utf_8_is_kept_with_its_bytes_escaped(tmp_path):
 
 
 def test_a_recording_that_is_utf_8_stays_as_it_is():
-    assert in_utf8(OURS) is OURS
+    assert with_valid_utf8(OURS) is OURS

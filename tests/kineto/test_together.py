@@ -39,8 +39,8 @@ MANY = (*EVENTS, *map(_event, range(200)))
 
 @pytest.fixture(autouse=True)
 def everything_is_long(monkeypatch):
-    monkeypatch.setattr(source, "HELD_BYTES", 100)
-    monkeypatch.setattr(together, "LEAST_BYTES", 1_000)
+    monkeypatch.setattr(source, "IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr(together, "MIN_BYTES", 1_000)
     for module in (event_blocks, portions):
         monkeypatch.setattr(module, "BLOCK_BYTES", 2_000)
 
@@ -147,10 +147,10 @@ def test_a_process_that_ends_before_its_time_costs_nothing_but_time(tmp_path, mo
 
 def test_a_short_file_is_read_by_one(tmp_path, monkeypatch):
     text = read_text(written(tmp_path, text_of(MANY)))
-    monkeypatch.setattr(together, "LEAST_BYTES", len(text) // 2)
-    assert [together.processes_for(text, jobs) for jobs in (1, 2, 9)] == [1, 2, 2]
-    monkeypatch.setattr(together, "LEAST_BYTES", len(text) + 1)
-    assert together.processes_for(text, 9) == 0
+    monkeypatch.setattr(together, "MIN_BYTES", len(text) // 2)
+    assert [together.reader_processes(text, jobs) for jobs in (1, 2, 9)] == [1, 2, 2]
+    monkeypatch.setattr(together, "MIN_BYTES", len(text) + 1)
+    assert together.reader_processes(text, 9) == 0
 
 
 _READS_FOR_LONG = """

@@ -70,7 +70,7 @@ def _row(found: tuple[Point, ...], files: Iterable[str]) -> tuple[str, ...]:
     relied = [f"`{name}`" for name in first.parameters if name not in ("self", "cls")]
     modules = ", ".join(f"`{point.module}`" for point in found)
     where = f"`{first.path}` of {modules}" + (f"; takes {', '.join(relied)}" if relied else "")
-    return where, first.sees, first.serves, ", ".join(f"`{file}`" for file in sorted(files))
+    return where, first.sees, first.purpose, ", ".join(f"`{file}`" for file in sorted(files))
 
 
 def observers() -> Mapping[str, set[str]]:
@@ -95,8 +95,8 @@ def _hooked(node: ast.AST) -> list[ast.expr]:
 def _private_names() -> str:
     lost = defaultdict[str, list[Name]](list)
     for name in names.ALL:
-        lost[name.serves].append(name)
-    rows = ((serves, ", ".join(map(_private_name, each))) for serves, each in lost.items())
+        lost[name.purpose].append(name)
+    rows = ((purpose, ", ".join(map(_private_name, each))) for purpose, each in lost.items())
     text = (
         "Read or called, and declared in `profiler_ext/torch_compat/names`. One that is gone "
         "raises where it is read and is the gap `private_name`; without those in bold capture "

@@ -107,13 +107,13 @@ def _stored_places(kernel: str) -> list[int]:
 
 def _argument_names(kernel: str) -> set[str]:
     """Return what is stored to, and what pointers to it are made of: an argument is among them."""
-    made_of: dict[str, set[str]] = {}
+    value_inputs: dict[str, set[str]] = {}
     for name, base in _POINTER.findall(kernel):
-        made_of.setdefault(name, set()).add(base)
+        value_inputs.setdefault(name, set()).add(base)
     found, left = set[str](), set(_STORED.findall(kernel))
     while left:
         found |= left
-        left = set().union(*(made_of.get(name, ()) for name in left)) - found
+        left = set().union(*(value_inputs.get(name, ()) for name in left)) - found
     return found
 
 

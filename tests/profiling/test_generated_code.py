@@ -75,7 +75,7 @@ def test_what_ran_is_kept_first_where_there_is_no_room_for_all(
     recording = recorded(early, late)
     graphs = (*recording.graphs[2:], replace(recording.graphs[0], output_module=str(ran)))
     one = generated_module("a = 1\n", [""]).packed_bytes
-    monkeypatch.setattr(generated_code, "MOST_PACKED_BYTES", 2 * one)
+    monkeypatch.setattr(generated_code, "MAX_PACKED_BYTES", 2 * one)
     made = with_source(replace(recording, graphs=graphs), True, Guard())
     assert [module.paths for module in made.generated] == [(str(ran),), (str(early),)]
     [gap] = made.gaps[len(STEP.gaps) :]

@@ -42,9 +42,9 @@ def test_the_last_fifty_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_a_device_the_time_between_its_marks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     device = iter([100, 130, 130, 170, None, 200, 200, 250])
-    monkeypatch.setattr(unrecorded_steps, "device_mark", lambda: next(device))
+    monkeypatch.setattr(unrecorded_steps, "device_event", lambda: next(device))
     monkeypatch.setattr(
-        unrecorded_steps, "between_ns", lambda begin, end: None if end == 250 else end - begin
+        unrecorded_steps, "elapsed_ns", lambda begin, end: None if end == 250 else end - begin
     )
     steps = UnrecordedSteps(lambda: False)
     for _ in range(4):  # one while a stream was captured; the device is not through with the last

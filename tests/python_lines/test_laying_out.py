@@ -7,10 +7,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from profiler_ext.python_lines.laying_out import TorchCode, laid_out
-from profiler_ext.python_lines.logs import BEGUN, CALLED, ENTERED, LEFT, SILENCED, STANDS
+from profiler_ext.python_lines.laying_out import TorchCode, build_python_lines
+from profiler_ext.python_lines.logs import THREAD_STARTED, CALLED, ENTERED, EXITED, LINES_DISABLED, SNAPSHOT
 from profiler_ext.records import (
-    DEEPEST_POSITION,
+    MAX_POSITION_DEPTH,
     Function,
     ModuleFrame,
     Position,
@@ -46,7 +46,7 @@ def lines(*log: tuple[int, Any, int] | tuple[int, Any, int, int]) -> PythonLines
         for time, subject, number, *thread in log
         for part in (time, *(thread or [PYTHON]), subject, number)
     ]
-    return laid_out(flat, (), 999, TORCH_CODE, _held)
+    return build_python_lines(flat, (), 999, TORCH_CODE, _held)
 
 
 def times(found: PythonLines, thread: int = 0) -> list[tuple[int, int]]:
@@ -55,12 +55,12 @@ def times(found: PythonLines, thread: int = 0) -> list[tuple[int, int]]:
     return list(zip(own.times_ns.tolist(), own.indices.tolist(), strict=True))
 
 
-BEGINS = (0, SYSTEM, BEGUN)
+BEGINS = (0, SYSTEM, THREAD_STARTED)
 
 
 def test_the_call_of_a_module_that_the_outermost_one_does_not_hold_names_none() -> None:
     calls = [(1, "", CALLED), (2, "other:1", CALLED), (3, "0", CALLED)]
-    left = [(4, "0", LEFT), (5, "other:1", LEFT), (6, "", LEFT)]
+    left = [(4, "0", EXITED), (5, "other:1", EXITED), (6, "", EXITED)]
     found = lines(BEGINS, *calls, *left, (7, "other:1", CALLED))
     assert found.modules == (*(ModuleFrame(each, "M") for each in ("", "other:1", "0")), None)
     assert [(each.parent, each.module) for each in found.positions] == [
@@ -80,10 +80,10 @@ def test_frames_and_calls_of_modules_are_chains_of_positions() -> None:
         (3, "blocks.0", CALLED),
         (4, INNER, ENTERED),
         (5, INNER, 9),
-        (6, INNER, LEFT),
-        (7, CALL, LEFT),
+        (6, INNER, EXITED),
+        (7, CALL, EXITED),
         (8, STEP, 6),
-        (9, STEP, LEFT),
+        (9, STEP, EXITED),
     )
     assert found.functions == (Function("/m.py", "step"), Function("/m.py", "inner"))
     assert found.modules == (ModuleFrame("blocks.0", "M"),)
@@ -115,14 +115,14 @@ def test_frames_whose_end_was_not_seen_are_left_when_an_outer_one_goes_on() -> N
 
 
 def test_a_line_of_a_frame_that_was_not_seen_to_begin_begins_it() -> None:
-    found = lines(BEGINS, (1, STEP, 5), (2, INNER, LEFT), (3, STEP, LEFT))
+    found = lines(BEGINS, (1, STEP, 5), (2, INNER, EXITED), (3, STEP, EXITED))
     assert found.positions == (Position(None, 0, 5),)
     assert times(found) == [(1, 0), (3, -1)]
 
 
 def test_recursive_frames_are_left_one_by_one() -> None:
     found = lines(
-        BEGINS, (1, STEP, 5), (2, STEP, ENTERED), (3, STEP, 6), (4, STEP, LEFT), (5, STEP, LEFT)
+        BEGINS, (1, STEP, 5), (2, STEP, ENTERED), (3, STEP, 6), (4, STEP, EXITED), (5, STEP, EXITED)
     )
     assert found.positions == (Position(None, 0, 5), Position(0, 0), Position(0, 0, 6))
     assert times(found) == [(1, 0), (2, 1), (3, 2), (4, 0), (5, -1)]
@@ -130,7 +130,7 @@ def test_recursive_frames_are_left_one_by_one() -> None:
 
 def test_the_lines_of_silenced_code_are_not_known_from_then_on_also_of_open_frames() -> None:
     found = lines(
-        BEGINS, (1, STEP, 5), (2, INNER, 9), (3, INNER, SILENCED), (4, INNER, LEFT), (5, STEP, 6)
+        BEGINS, (1, STEP, 5), (2, INNER, 9), (3, INNER, LINES_DISABLED), (4, INNER, EXITED), (5, STEP, 6)
     )
     assert found.positions == (
         *(Position(None, 0, 5), Position(0, 1, 9)),
@@ -140,19 +140,19 @@ def test_the_lines_of_silenced_code_are_not_known_from_then_on_also_of_open_fram
 
 
 def test_python_s_id_of_a_thread_that_is_over_may_be_another_thread_s() -> None:
-    found = lines(BEGINS, (1, STEP, 5), (2, 72, BEGUN), (3, INNER, 9))
+    found = lines(BEGINS, (1, STEP, 5), (2, 72, THREAD_STARTED), (3, INNER, 9))
     assert [each.thread for each in found.threads] == [SYSTEM, 72]
     assert (times(found, 0), times(found, 1)) == ([(1, 0)], [(3, 1)])
     assert found.positions[1] == Position(None, 1, 9)
 
 
 def test_threads_that_take_turns_stand_each_where_it_stands() -> None:
-    found = lines(BEGINS, (0, 72, BEGUN, 2), (1, STEP, 5), (2, INNER, 9, 2), (3, STEP, 6))
+    found = lines(BEGINS, (0, 72, THREAD_STARTED, 2), (1, STEP, 5), (2, INNER, 9, 2), (3, STEP, 6))
     assert (times(found, 0), times(found, 1)) == ([(1, 0), (3, 2)], [(2, 1)])
 
 
 def test_stock_that_is_taken_of_a_thread_replaces_what_it_wrote_meanwhile() -> None:
-    found = lines(BEGINS, (1, INNER, 9), (2, SYSTEM, STANDS), (3, STEP, 5))
+    found = lines(BEGINS, (1, INNER, 9), (2, SYSTEM, SNAPSHOT), (3, STEP, 5))
     assert len(found.threads) == 1
     assert [found.positions[at] for _, at in times(found)] == [Position(None, 1, 5)]
 
@@ -167,7 +167,7 @@ def test_the_text_of_a_line_is_kept_unless_no_one_wrote_it(tmp_path: Path) -> No
 
 def test_what_lies_deeper_than_positions_go_has_no_line_that_is_known() -> None:
     one = code("one")
-    deep = [(at, one, ENTERED) for at in range(1, DEEPEST_POSITION + 3)]
+    deep = [(at, one, ENTERED) for at in range(1, MAX_POSITION_DEPTH + 3)]
     found = lines(BEGINS, *deep, (9_000, one, 7), (9_001, None, CALLED))
     assert inconsistency_of_lines(found) is None
     last = found.positions[times(found)[-1][1]]

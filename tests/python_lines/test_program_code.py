@@ -8,7 +8,7 @@ from types import CodeType
 
 import pytest
 
-from profiler_ext.python_lines.logs import entries, frequent
+from profiler_ext.python_lines.logs import entries, frequent_code
 from profiler_ext.python_lines.program_code import ProgramCode, borrowed_lines, has_columns
 
 LIBRARY = sysconfig.get_path("stdlib")
@@ -55,7 +55,7 @@ def test_the_code_whose_lines_are_many_among_some_entries_is_frequent() -> None:
     def other() -> None: ...
 
     log = [0, 1, one.__code__, 3] * 7 + [0, 1, other.__code__, 0] * 2 + [0, 1, other.__code__, 8]
-    assert list(frequent(entries(log), 1 / 8)) == [one.__code__]
+    assert list(frequent_code(entries(log), 1 / 8)) == [one.__code__]
 
 
 def test_code_that_python_compiled_borrows_no_line() -> None:

@@ -16,7 +16,7 @@ import pytest
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.python_lines import watch as watching
-from profiler_ext.python_lines.logs import BEGUN, ENTERED, LEFT, SILENCED, STANDS, WIDTH
+from profiler_ext.python_lines.logs import THREAD_STARTED, ENTERED, EXITED, LINES_DISABLED, SNAPSHOT, WIDTH
 from profiler_ext.python_lines.monitoring import Tool
 from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.python_lines.watch import LineWatch
@@ -78,9 +78,9 @@ def test_a_watch_that_is_over_keeps_no_code_but_in_its_log() -> None:
 
 
 def test_calls_that_come_too_fast_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_ENTRIES", 1000)
-    monkeypatch.setattr(watching, "_LOOK_EVERY_NS", 1000)
-    monkeypatch.setattr(watching, "_OF_PROGRAM", ("PY_RETURN", "PY_YIELD"))  # no line comes
+    monkeypatch.setattr(watching, "MAX_ENTRIES", 1000)
+    monkeypatch.setattr(watching, "_CHECK_EVERY_NS", 1000)
+    monkeypatch.setattr(watching, "_PROGRAM_EVENTS", ("PY_RETURN", "PY_YIELD"))  # no line comes
     found = new_watch()
     found.begin()
     found.keep()
@@ -111,15 +111,15 @@ def test_code_that_runs_lines_too_fast_is_heard_of_no_more(
     kept = zip(found.log[stock + 2 :: WIDTH], found.log[stock + 3 :: WIDTH], strict=True)
     numbers = [number for subject, number in kept if subject is many_lines.__code__]
     if is_too_fast:  # it is looked every 20 ms
-        assert numbers[-4:] == [SILENCED, LEFT, ENTERED, LEFT]
+        assert numbers[-4:] == [LINES_DISABLED, EXITED, ENTERED, EXITED]
         assert len(numbers) < 20_000_000 // a_line_ns
     else:
-        assert SILENCED not in numbers
+        assert LINES_DISABLED not in numbers
         assert len(numbers) == 2 * 40_003
 
 
 def test_what_runs_before_the_recording_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_LOOK_EVERY_NS", 1000)
+    monkeypatch.setattr(watching, "_CHECK_EVERY_NS", 1000)
     found = new_watch()
     found.begin()
     for _ in range(2000):
@@ -136,15 +136,15 @@ def test_leaving_that_was_interrupted_is_done_by_the_next(monkeypatch: pytest.Mo
     found = new_watch()
     found.begin()
     counted()
-    sound = Tool._fall_silent
+    sound = Tool._unregister
 
     def interrupted(self: Tool) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Tool, "_fall_silent", interrupted)
+    monkeypatch.setattr(Tool, "_unregister", interrupted)
     with pytest.raises(KeyboardInterrupt):
         found.end()
-    monkeypatch.setattr(Tool, "_fall_silent", sound)
+    monkeypatch.setattr(Tool, "_unregister", sound)
     found.end()
     found.end()
 
@@ -218,5 +218,5 @@ def test_a_thread_that_begins_again_under_the_same_id_is_told_by_the_systems() -
         ended.append(thread.native_id)
     found.end()
     entries = list(zip(*[iter(found.log)] * WIDTH, strict=True))
-    natives = [subject for _, _, subject, number in entries if number in (BEGUN, STANDS)]
+    natives = [subject for _, _, subject, number in entries if number in (THREAD_STARTED, SNAPSHOT)]
     assert [each for each in natives if each in ended] == ended

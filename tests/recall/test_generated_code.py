@@ -6,7 +6,7 @@ from textwrap import dedent
 
 from profiler_ext.files.paths import absolute, shorten
 from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.recall.generated_code import GeneratedCode, told_graph
+from profiler_ext.recall.generated_code import GeneratedCode, graph_from_code
 from profiler_ext.recall.library_calls import library_nodes
 from profiler_ext.recall.places import Source
 from profiler_ext.recall.printed_graphs import PrintedGraph, read_graph
@@ -66,7 +66,7 @@ def led(call: str, text: str = GRAPH, *, is_backward: bool = False) -> dict[int,
 
 def told(dynamo: DynamoGraph | None) -> list[tuple[str, ...]]:
     """The nodes of each call site, as a process with this Dynamo graph is told of them."""
-    record, _ = told_graph(GeneratedCode(CALL, dedent(GRAPH), False, False, "2.13.0"), dynamo)
+    record, _ = graph_from_code(GeneratedCode(CALL, dedent(GRAPH), False, False, "2.13.0"), dynamo)
     assert record is not None
     return [site.nodes for site in record.call_sites]
 
@@ -132,7 +132,7 @@ def test_a_call_whose_line_this_process_has_not_is_not_led() -> None:
 
 
 def test_call_sites_are_those_of_the_wrapper_in_order() -> None:
-    record, _ = told_graph(GeneratedCode(CALL, dedent(GRAPH), True, False, "2.13.0"), None)
+    record, _ = graph_from_code(GeneratedCode(CALL, dedent(GRAPH), True, False, "2.13.0"), None)
     assert record is not None
     assert (record.is_told, record.is_backward, record.torch_version) == (True, True, "2.13.0")
     assert [(site.path, site.kind, site.kernel, site.op) for site in record.call_sites] == [
@@ -149,7 +149,7 @@ def test_a_text_that_is_not_understood_tells_nothing() -> None:
     texts = [(CALL, ""), ("", GRAPH), (nested, GRAPH), ("def call(", GRAPH), (CALL, "\0")]
     codes = [GeneratedCode(source, dedent(text), False, False, "") for source, text in texts]
     dynamo = DynamoGraph("d", (), None, {}, (Source((), ()),))
-    assert [told_graph(code, dynamo) for code in codes] == [(None, ())] * 5
+    assert [graph_from_code(code, dynamo) for code in codes] == [(None, ())] * 5
 
 
 def test_a_printed_graph_gives_nodes_edges_and_the_innermost_line() -> None:

@@ -3,7 +3,7 @@
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.generated_code import lines_from_code
 from profiler_ext.recall.places import Source
-from profiler_ext.recall.region_calls import RegionRuns, Run, TracedAgain
+from profiler_ext.recall.region_calls import RegionRuns, Run, RetracedCall
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
 from tests.fx_nodes import changed, fx_node
 
@@ -55,7 +55,7 @@ def test_a_node_without_a_line_takes_none() -> None:
 
 def test_a_line_of_a_region_that_is_passed_another_function_elsewhere_is_not_given() -> None:
     there, here = Source((CALL, SPLIT), FIRST), Source((AGAIN, MOVED), FIRST)
-    again = TracedAgain(here, {}, {there.stack: here})
+    again = RetracedCall(here, {}, {there.stack: here})
     runs = [Run((("r",),), there, (None,)), Run((("r_1",),), there, (again,))]
     graph = DynamoGraph(
         "d", (), None, {}, (there, here), runs=RegionRuns({}, {(("r", "mm"), there.stack): runs})

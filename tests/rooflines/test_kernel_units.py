@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.rooflines.kernel_units import unit_named
+from profiler_ext.rooflines.kernel_units import unit_of_kernel
 
 TOLD = {
     "bf16_tensor": (
@@ -90,9 +90,9 @@ SILENT = (
 
 @pytest.mark.parametrize(("unit", "name"), [(u, n) for u, names in TOLD.items() for n in names])
 def test_a_name_tells_the_unit(unit: str, name: str) -> None:
-    assert unit_named(name) == unit
+    assert unit_of_kernel(name) == unit
 
 
 @pytest.mark.parametrize("name", SILENT)
 def test_a_name_that_is_not_known_for_certain_tells_none(name: str) -> None:
-    assert unit_named(name) is None
+    assert unit_of_kernel(name) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from profiler_ext.torch_compat.cupti import let_cupti_go
+from profiler_ext.torch_compat.cupti import finish_cupti_teardown
 
 
 class Stream:
@@ -32,5 +32,5 @@ def test_cuda_is_called_where_cupti_is_to_be_detached(
     monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
     if asked is not None:
         monkeypatch.setenv("TEARDOWN_CUPTI", asked)
-    let_cupti_go()
+    finish_cupti_teardown()
     assert stream.calls == calls

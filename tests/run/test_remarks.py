@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from profiler_ext.errors import OutputError
-from profiler_ext.run.outcome import said_by
-from profiler_ext.run.pace import Missed
-from profiler_ext.run.remarks import slow_ones_missed
+from profiler_ext.run.outcome import failure_lines
+from profiler_ext.run.pace import MissedSteps
+from profiler_ext.run.remarks import missed_slow_steps
 
 TRACE = Path("out/torch.pt.trace.json.gz")
 
@@ -30,28 +30,28 @@ def recorder(failure: Exception | None = None, lost: str | None = None) -> Any:
     "failed", [recorder(raised(RuntimeError("of ours"))), recorder(lost="RuntimeError: of ours")]
 )
 def test_where_something_of_ours_failed_it_is_said_where_torchs_trace_is(failed: Any) -> None:
-    [said] = said_by(failed)
+    [said] = failure_lines(failed)
     assert "of ours" in said
     assert f"torch's own trace of what was recorded is {TRACE}; the script was not" in said
 
 
 def test_what_is_the_users_to_mend_is_said_as_it_is() -> None:
-    assert said_by(recorder(OutputError("the disk is full"))) == ("the disk is full",)
+    assert failure_lines(recorder(OutputError("the disk is full"))) == ("the disk is full",)
 
 
 def test_where_nothing_failed_nothing_is_said() -> None:
-    assert said_by(recorder()) == ()
+    assert failure_lines(recorder()) == ()
 
 
 def test_nothing_is_said_where_none_was_missed() -> None:
-    assert slow_ones_missed(Missed()) == ()
+    assert missed_slow_steps(MissedSteps()) == ()
 
 
 def test_the_number_the_last_one_and_the_reason_are_told() -> None:
-    missed = Missed()
-    missed.add(12, was_held=True)
-    missed.add(30, was_held=False)
-    assert slow_ones_missed(missed) == (
+    missed = MissedSteps()
+    missed.add(12, had_open_region=True)
+    missed.add(30, had_open_region=False)
+    assert missed_slow_steps(missed) == (
         "2 slow steps are in no recording, last step 30: it fell between two: a larger --steps, or "
         "a smaller --every, leaves fewer between",
     )

@@ -12,7 +12,7 @@ from profiler_ext.sessions.session import FILE_NAME
 
 
 def write(series: Series, step: int) -> None:
-    place = series.place_of(step)
+    place = series.folder_of_step(step)
     place.mkdir(parents=True, exist_ok=True)
     (place / FILE_NAME).write_text(str(step))
     series.keep(step)

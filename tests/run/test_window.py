@@ -51,7 +51,7 @@ def test_while_cuda_graphs_are_made_torchs_profiler_does_not_warm_up(until: int,
     """The calls that make them are profiled by themselves: `--skip 2` would else learn nothing."""
     now: list[int] = []
     skip, steps = Amount.parsed("2"), Amount.parsed("1")
-    window = Window(skip, steps, learns=lambda: now[-1] < until)
+    window = Window(skip, steps, is_learning=lambda: now[-1] < until)
     assert actions(window, 6, now.append) == told
 
 
@@ -119,7 +119,7 @@ def test_steps_are_recorded_again(every: int | None, told: str) -> None:
 def test_no_recording_begins_while_it_is_held_up() -> None:
     held = {5, 6}
     at = [0]
-    window = Window(Amount(1), Amount(1), Repeats(4), is_held=lambda: at[0] in held)
+    window = Window(Amount(1), Amount(1), Repeats(4), has_open_region=lambda: at[0] in held)
     assert actions(window, 12, lambda step: at.__setitem__(0, step)) == "wR--wwwR--wR"
 
 
@@ -127,7 +127,7 @@ def test_while_another_profiler_is_on_later_steps_are_recorded(use: ProfilerUse)
     window = Window(Amount(1), Amount(2))
 
     def before(step: int) -> None:
-        use._by_others = step in (0, 1)
+        use._used_by_others = step in (0, 1)
 
     assert actions(window, 7, before) == "--wrR--"
-    assert window.was_moved
+    assert window.was_postponed

@@ -19,8 +19,8 @@ from profiler_ext import cli
 from profiler_ext.exporters.answers import making
 from profiler_ext.exporters.extras import MCP
 from profiler_ext.serving.folders import Folders
-from profiler_ext.serving.questions import USUAL_BUDGET
-from profiler_ext.serving.server import server_of
+from profiler_ext.serving.questions import DEFAULT_BUDGET
+from profiler_ext.serving.server import make_server
 from profiler_ext.sessions.session import FILE_NAME, Session
 from tests.analyses import gpu_step
 from tests.exporters.test_answers import valid
@@ -50,7 +50,7 @@ def folders(root: Path) -> Folders:
 
 def over_memory(folders: Folders, asking: Asking) -> Any:
     async def run() -> Any:
-        async with Client(server_of(folders)) as client:
+        async with Client(make_server(folders)) as client:
             return await asking(client)
 
     return anyio.run(run)
@@ -61,7 +61,7 @@ def answer(result: types.CallToolResult) -> dict[str, Any]:
     (content,) = result.content
     assert isinstance(content, types.TextContent)
     assert json.loads(content.text) == result.structured_content
-    assert len(content.text) <= USUAL_BUDGET
+    assert len(content.text) <= DEFAULT_BUDGET
     return valid(content.text)
 
 

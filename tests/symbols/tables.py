@@ -59,5 +59,5 @@ def read_table(version: str) -> Table:
 def table_text(version: str, table: Table) -> str:
     """Return a table as the text of its file."""
     lines = [f"  {json.dumps(key)}: {json.dumps(table.shapes[key])}" for key in table.shapes]
-    head = json.dumps({"torch": version, "made_by": f"{COMMAND} {version}"})[:-1]
+    head = json.dumps({"torch": version, "forward_node_of": f"{COMMAND} {version}"})[:-1]
     return head + ', "names": {\n' + ",\n".join(sorted(lines)) + "\n}}\n"

@@ -9,7 +9,7 @@ import pytest
 
 from profiler_ext import load
 from profiler_ext.errors import TraceError
-from profiler_ext.exporters.findings_texts import stake_texts, why_text
+from profiler_ext.exporters.findings_texts import time_at_stake_texts, why_text
 from profiler_ext.exporters.tensorboard_plugin.document import (
     SUFFIX,
     Account,
@@ -17,9 +17,9 @@ from profiler_ext.exporters.tensorboard_plugin.document import (
     encoded,
     read_checked,
 )
-from profiler_ext.exporters.tensorboard_plugin.first import first_of
-from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_in
-from profiler_ext.exporters.tensorboard_plugin.writing import document_of, write_attribution
+from profiler_ext.exporters.tensorboard_plugin.first import top_findings
+from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_by_name
+from profiler_ext.exporters.tensorboard_plugin.writing import make_document, write_attribution
 from profiler_ext.findings import find
 from tests.analyses import gpu_step
 from tests.attribution.recordings import FIXTURES
@@ -29,7 +29,7 @@ from tests.tensorboard.sessions import ROOT, mlp
 
 
 def test_the_lines_are_those_of_the_table_with_the_largest_first():
-    document = document_of(gpu_step())
+    document = make_document(gpu_step())
     assert [(row.names, row.launches, row.phase_ns) for row in document.tables.line] == [
         (("model.py:12", "h = self.up(x)"), 3, (50_000, 50_000, 0, 0, 0, 0)),
         (("(no source line)", ""), 4, (0, 0, 0, 4_000, 60_500, 10_000)),
@@ -40,7 +40,7 @@ def test_the_lines_are_those_of_the_table_with_the_largest_first():
 
 
 def test_a_kernel_s_parts_are_its_ops_with_line_module_and_phase():
-    document = document_of(gpu_step())
+    document = make_document(gpu_step())
     tables_ = document.tables
     found = [
         (
@@ -63,7 +63,7 @@ def test_a_kernel_s_parts_are_its_ops_with_line_module_and_phase():
 
 @pytest.mark.parametrize("by", ["line", "module", "kernel"])
 def test_the_parts_of_a_recorded_session_add_up_to_every_table(by):
-    document = document_of(mlp().analysis)
+    document = make_document(mlp().analysis)
     sums = {}
     for part in document.parts:
         owner = document.fusions[part.fusion] if by == "kernel" else part
@@ -78,7 +78,7 @@ def test_the_parts_of_a_recorded_session_add_up_to_every_table(by):
 
 
 def test_launches_of_one_kernel_with_other_contents_are_told_apart():
-    document = document_of(mlp().analysis)
+    document = make_document(mlp().analysis)
     held = {}
     for part in document.parts:
         name, own, _ = document.tables.kernel[document.fusions[part.fusion].kernel].names
@@ -93,14 +93,14 @@ def test_launches_of_one_kernel_with_other_contents_are_told_apart():
 
 def test_the_contents_add_up_to_all_launches():
     session = mlp()
-    document = document_of(session.analysis)
+    document = make_document(session.analysis)
     launches = session.analysis.launches
     assert sum(fusion.launches for fusion in document.fusions) == len(launches)
     assert sum(each.duration_ns for each in document.fusions) == int(launches.duration_ns.sum())
 
 
 def test_a_recorded_session_says_what_was_profiled_and_the_ledger():
-    document = document_of(mlp().analysis)
+    document = make_document(mlp().analysis)
     assert document.heading == (
         "examples/mlp.py · torch 2.11.0+cu130 · NVIDIA H200 · 2 steps · 64 launches"
     )
@@ -122,7 +122,7 @@ def test_a_recorded_session_says_what_was_profiled_and_the_ledger():
 
 def test_a_row_says_how_near_it_is_to_its_roofline_and_what_it_could_save():
     analysis = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
-    shown = document_of(analysis).tables
+    shown = make_document(analysis).tables
     found = {
         name: [(row.names[0], row.near, row.could_save_ns) for row in rows if row.could_save_ns]
         for name, rows in (("line", shown.line), ("module", shown.module), ("kernel", shown.kernel))
@@ -136,10 +136,10 @@ def test_a_row_says_how_near_it_is_to_its_roofline_and_what_it_could_save():
 
 def test_what_to_do_first_is_what_the_rules_found():
     session = load(FIXTURES / "findings" / f"pageable_copy{SESSION}")
-    first = document_of(session.analysis).first
+    first = make_document(session.analysis).first
     (found,), told = first.found, session.found.found[0]
     assert first.title == "What to do first, of a step of 15.1 ms"
-    assert (found.at_stake, found.what) == (" ".join(stake_texts(told)), told.what)
+    assert (found.at_stake, found.what) == (" ".join(time_at_stake_texts(told)), told.what)
     assert (found.why, found.remedy, first.more) == (why_text(told), told.remedy, "")
     assert found.where.startswith("flaws.py:147 · ")
 
@@ -148,13 +148,13 @@ def test_of_more_findings_than_are_shown_it_is_said_how_many_and_where():
     analysis = load(FIXTURES / "findings" / f"pageable_copy{SESSION}").analysis
     told = find(analysis)
     many = replace(told, found=told.found * 8)
-    first = first_of(many, analysis.recording.settings)
+    first = top_findings(many, analysis.recording.settings)
     assert (len(first.found), first.more) == (5, "and 3 more: profiler-ext report --findings")
 
 
 def test_a_source_is_whole_where_its_recorded_lines_still_stand():
     text = (ROOT / "examples" / "mlp.py").read_text()
-    (source,) = document_of(mlp().analysis).files
+    (source,) = make_document(mlp().analysis).files
     assert (source.name, source.missing) == ("examples/mlp.py", "")
     assert [line for _, line in source.lines] == text.splitlines()
     assert [number for number, _ in source.lines] == list(range(1, len(source.lines) + 1))
@@ -162,7 +162,7 @@ def test_a_source_is_whole_where_its_recorded_lines_still_stand():
 
 def test_a_source_that_is_elsewhere_has_only_its_recorded_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (source,) = document_of(mlp().analysis).files
+    (source,) = make_document(mlp().analysis).files
     assert (source.name, source.missing) == (
         "examples/mlp.py",
         "the file is not here, or under no --root",
@@ -175,7 +175,7 @@ def test_names_lose_what_steers_a_terminal():
     places = tuple(
         replace(place, module="\x1b[31mup") if place.module else place for place in analysis.places
     )
-    document = document_of(replace(analysis, places=places))
+    document = make_document(replace(analysis, places=places))
     named = [row.names[0] for row in document.tables.module]
     assert "\N{REPLACEMENT CHARACTER}[31mup" in named
 
@@ -201,7 +201,7 @@ def test_runs_are_called_after_folder_and_process(tmp_path):
     (tmp_path / f".rank0{SUFFIX}.half").touch()
     (tmp_path / f".rank9{SUFFIX}").touch()
     (tmp_path / "rank0.pt.trace.json.gz").touch()
-    assert list(runs_in(tmp_path)) == ["big/rank0", "big/rank1", "deep/er/rank0", "rank0"]
+    assert list(runs_by_name(tmp_path)) == ["big/rank0", "big/rank1", "deep/er/rank0", "rank0"]
 
 
 def test_a_folder_without_our_file_has_no_runs(tmp_path):
@@ -210,7 +210,7 @@ def test_a_folder_without_our_file_has_no_runs(tmp_path):
     assert not has_runs(tmp_path / "missing")
 
 
-WHOLE = encoded(document_of(gpu_step()))
+WHOLE = encoded(make_document(gpu_step()))
 
 
 def changed(**values) -> bytes:
@@ -254,6 +254,6 @@ def test_what_is_no_regular_file_is_neither_listed_nor_read(tmp_path):
     os.mkfifo(tmp_path / f"pipe{SUFFIX}")
     (tmp_path / f"folder{SUFFIX}").mkdir()
     (tmp_path / f"whole{SUFFIX}").write_bytes(WHOLE)
-    assert list(runs_in(tmp_path)) == ["whole"]
+    assert list(runs_by_name(tmp_path)) == ["whole"]
     with pytest.raises(TraceError, match=f"pipe{SUFFIX} is no regular file"):
         read_checked(tmp_path / f"pipe{SUFFIX}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.exporters.tensorboard_plugin.writing import document_of
+from profiler_ext.exporters.tensorboard_plugin.writing import make_document
 from tests.browser import open_page
 from tests.tensorboard.sessions import EVIL, mlp
 
@@ -66,7 +66,7 @@ def test_the_lines_stand_with_the_largest_first(view):
 
 
 def test_what_to_do_first_stands_above_the_ledger(view):
-    first = document_of(mlp().analysis).first
+    first = make_document(mlp().analysis).first
     assert view.locator(".summary h2").inner_text() == first.title
     (item,) = view.locator(".summary details").all()
     (found,) = first.found

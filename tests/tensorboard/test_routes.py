@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, encoded
-from profiler_ext.exporters.tensorboard_plugin.writing import document_of
+from profiler_ext.exporters.tensorboard_plugin.writing import make_document
 from tests.tensorboard.sessions import ROOT, mlp
 
 pytest.importorskip("tensorboard")
@@ -37,8 +37,8 @@ def client(log_dir: Path | str):
 def log_dir(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("logs")
     mlp().export(folder / "small")
-    (folder / f"cut{SUFFIX}").write_bytes(encoded(document_of(mlp().analysis))[:500])
-    (folder.parent / f"outside{SUFFIX}").write_bytes(encoded(document_of(mlp().analysis)))
+    (folder / f"cut{SUFFIX}").write_bytes(encoded(make_document(mlp().analysis))[:500])
+    (folder.parent / f"outside{SUFFIX}").write_bytes(encoded(make_document(mlp().analysis)))
     return folder
 
 
@@ -79,7 +79,7 @@ def test_without_a_folder_the_list_says_why_it_is_empty():
 def test_the_data_of_a_run_is_what_was_exported(log_dir):
     answer = client(log_dir).get(f"{BASE}/data?run=small/rank0")
     assert (answer.status_code, answer.mimetype) == (200, "application/json")
-    expected = gzip.decompress(encoded(document_of(mlp().analysis)))
+    expected = gzip.decompress(encoded(make_document(mlp().analysis)))
     assert answer.get_json() == json.loads(expected)
 
 

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 
 import profiler_ext
 from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.attribution.places.modules import with_modules_of_sums
+from profiler_ext.attribution.places.modules import with_modules_of_gradient_sums
 from profiler_ext.files.paths import library_roots
 from profiler_ext.profiling import switch
 from profiler_ext.records import (
@@ -139,7 +139,7 @@ def _of_graph(
     again: Set[InJoint],
     names: Mapping[str, str],
 ) -> Iterator[Claim]:
-    for node in with_modules_of_sums(graph.nodes):
+    for node in with_modules_of_gradient_sums(graph.nodes):
         if not _is_constant(node):
             linked = places.get(_in_joint(graph, node.lineage.forward_node))
             is_again = _is_again(node) or _in_joint(graph, node.lineage.joint_name) in again

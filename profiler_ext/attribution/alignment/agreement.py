@@ -2,7 +2,7 @@
 
 Such a subsequence leaves out few of either order, so it stays near the diagonal: the lengths are
 found in a band around it, which grows until it must hold every longest one. What takes more than
-``MOST_CELLS`` is not decided.
+``MAX_CELLS`` is not decided.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from profiler_ext.records import Ints
 
-MOST_CELLS = 1 << 24
+MAX_CELLS = 1 << 24
 """Two orders of 4,000 that have nothing in common, or a band of 800 around 20,000."""
 _FIRST_MARGIN = 32
-_OUTSIDE = -(1 << 29)
+_OUT_OF_BAND = -(1 << 29)
 _Lengths = npt.NDArray[np.int32]
 
 
@@ -56,15 +56,15 @@ def agreed_pairs(names: Names) -> list[tuple[int, int]] | None:
     Returns:
         The pairs, by row; ``None`` where that takes more than may be spent on it.
     """
-    found = _banded(names)
-    if found is None:
+    result = _banded(names)
+    if result is None:
         return None
-    before, margin = found
+    before, margin = result
     below = _Band(names, margin).below
     after = _lengths(names.reversed(), margin)[::-1, ::-1]
     longest = after[0, below]
-    fits = _Band(names, margin).fits()
-    through = fits & (before[:-1] + after[1:] + 1 == longest)
+    matches = _Band(names, margin).matches()
+    through = matches & (before[:-1] + after[1:] + 1 == longest)
     left_out = (before[:-1, 1:] + after[1:, :-1] == longest).any(axis=1)
     certain = np.flatnonzero((through.sum(axis=1) == 1) & ~left_out)
     columns = certain + through[certain].argmax(axis=1) - below
@@ -86,18 +86,18 @@ class _Band:
         ends = ((0, 0), (self.below, max(rows + self.above - columns, 0) + 1))
         self._columns = np.pad(names.columns, ends, constant_values=-1)
 
-    def fits_of(self, row: int) -> npt.NDArray[np.bool_]:
+    def matches_of(self, row: int) -> npt.NDArray[np.bool_]:
         """Tell which columns of a row's band have its name."""
-        near = self._columns[self._names.kinds[row], row : row + self.width]
-        fits: npt.NDArray[np.bool_] = near == self._names.rows[row]
-        return fits
+        window = self._columns[self._names.kinds[row], row : row + self.width]
+        matches: npt.NDArray[np.bool_] = window == self._names.rows[row]
+        return matches
 
-    def fits(self) -> npt.NDArray[np.bool_]:
+    def matches(self) -> npt.NDArray[np.bool_]:
         """Tell the same of all rows."""
-        found = np.zeros((len(self._names.rows), self.width), dtype=np.bool_)
-        for row in range(len(found)):
-            found[row] = self.fits_of(row)
-        return found
+        result = np.zeros((len(self._names.rows), self.width), dtype=np.bool_)
+        for row in range(len(result)):
+            result[row] = self.matches_of(row)
+        return result
 
 
 def _banded(names: Names) -> tuple[_Lengths, int] | None:
@@ -106,7 +106,7 @@ def _banded(names: Names) -> tuple[_Lengths, int] | None:
     margin = _FIRST_MARGIN
     while True:
         band = _Band(names, margin)
-        if rows * band.width > MOST_CELLS:
+        if rows * band.width > MAX_CELLS:
             return None
         lengths = _lengths(names, margin)
         # As many rows as one leaves out, and no more, it may be below the diagonal.
@@ -118,10 +118,10 @@ def _banded(names: Names) -> tuple[_Lengths, int] | None:
 def _lengths(names: Names, margin: int) -> _Lengths:
     """Return the length of the longest common subsequence of each pair of prefixes in a band."""
     band = _Band(names, margin)
-    lengths = np.full((len(names.rows) + 1, band.width + 1), _OUTSIDE, dtype=np.int32)
+    lengths = np.full((len(names.rows) + 1, band.width + 1), _OUT_OF_BAND, dtype=np.int32)
     lengths[0, band.below : -1] = 0
     for row in range(len(names.rows)):
         last = lengths[row]
-        extended = np.where(band.fits_of(row), last[:-1] + 1, _OUTSIDE)
+        extended = np.where(band.matches_of(row), last[:-1] + 1, _OUT_OF_BAND)
         np.maximum.accumulate(np.maximum(last[1:], extended), out=lengths[row + 1, :-1])
     return lengths[:, :-1]

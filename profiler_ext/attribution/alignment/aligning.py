@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_ext.attribution.alignment.agreement import Names, agreed_pairs
-from profiler_ext.attribution.alignment.learnt import Learnt
+from profiler_ext.attribution.alignment.learnt import KnownKernels
 from profiler_ext.attribution.alignment.loops import LoopGrammar, is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.segments import OpenSegments
@@ -27,7 +27,7 @@ _UNKNOWN = -2
 
 
 def align(
-    sites: Sequence[CallSite], items: Sequence[WorkItem], learnt: Learnt
+    sites: Sequence[CallSite], items: Sequence[WorkItem], known_kernels: KnownKernels
 ) -> tuple[Match, ...]:
     """Lead each item of one graph call to its call site.
 
@@ -40,11 +40,11 @@ def align(
         One match for each item.
     """
     if not any(map(is_in_loop, sites)):
-        return _align(sites, items, learnt)
+        return _align(sites, items, known_kernels)
     ran = _sites_that_ran(sites, items)
     if ran is None:
         return _align_around_loops(sites, items)
-    matches = _align([site for _, site in ran], items, Learnt())
+    matches = _align([site for _, site in ran], items, KnownKernels())
     return tuple(
         match if match.site is None else replace(match, site=ran[match.site][0])
         for match in matches
@@ -58,7 +58,7 @@ def _align_around_loops(sites: Sequence[CallSite], items: Sequence[WorkItem]) ->
         Match(gap=GapReason.ALIGNMENT_MISMATCH)
         if item.name in inside or (match.site is not None and is_in_loop(sites[match.site]))
         else match
-        for item, match in zip(items, _align(sites, items, Learnt()), strict=True)
+        for item, match in zip(items, _align(sites, items, KnownKernels()), strict=True)
     )
 
 
@@ -81,7 +81,7 @@ def _sites_that_ran(
 
 
 def _align(
-    sites: Sequence[CallSite], items: Sequence[WorkItem], learnt: Learnt
+    sites: Sequence[CallSite], items: Sequence[WorkItem], known_kernels: KnownKernels
 ) -> tuple[Match, ...]:
     names = _names(sites, items)
     expected = _expected(names)
@@ -89,7 +89,7 @@ def _align(
     if anchors is None:
         return (Match(gap=GapReason.ALIGNMENT_MISMATCH),) * len(items)
     matches = [_anchored(sites, items, anchors, at) for at in range(len(items))]
-    for at, match in OpenSegments(sites, items, expected, learnt).resolve(anchors).items():
+    for at, match in OpenSegments(sites, items, expected, known_kernels).resolve(anchors).items():
         matches[at] = match
     return tuple(
         match or _unplaced(item, is_expected)
@@ -101,8 +101,8 @@ def _names(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Names:
     """Number the names of sites, called and on the device, and those of the items."""
     codes: dict[str, int] = {}
     columns = [
-        [codes.setdefault(name, len(codes)) for name in map(say, sites)]
-        for say in (_called_name, _device_name)
+        [codes.setdefault(name, len(codes)) for name in map(name_of, sites)]
+        for name_of in (_called_name, _device_name)
     ]
     return Names(
         rows=np.array([codes.get(item.name, _UNKNOWN) for item in items], dtype=np.int64),

@@ -48,9 +48,9 @@ def identify(
     identifier = _Identifier(graphs, aligner)
     invocations: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):
-        found = invocations[call.marker] = identifier.invocation(call)
-        if found.graph is not None and not call.is_replay:
-            aligner.learn(found.graph, call, found.matches)
+        invocation_found = invocations[call.marker] = identifier.invocation(call)
+        if invocation_found.graph is not None and not call.is_replay:
+            aligner.observe(invocation_found.graph, call, invocation_found.matches)
     return tuple(invocations[call.marker] for call in calls)
 
 
@@ -74,8 +74,8 @@ class _Identifier:
             return self._unknown(call, GapReason.GRAPH_NOT_CAPTURED)
         if self._aligner.are_too_few(candidates, call):
             return self._unknown(call, GapReason.GRAPH_AMBIGUOUS)
-        candidates = self._that_fit(call, candidates)
-        if not candidates or not self._aligner.are_alike(candidates):
+        candidates = self._fitting(call, candidates)
+        if not candidates or not self._aligner.are_equivalent(candidates):
             return self._unknown(call, GapReason.GRAPH_AMBIGUOUS)
         graph = candidates[-1]
         matches = self._aligner.align(graph, call)
@@ -88,15 +88,15 @@ class _Identifier:
         key = (call.graph, call.key, call.compile_id, call.context.is_backward, call.place)
         if key not in self._known:
             candidates = _candidates(call, self._graphs, self._of_key.get(call.key, []))
-            candidates = self._aligner.in_force(candidates)
+            candidates = self._aligner.latest_graphs(candidates)
             in_place = self._aligner.regions.at_place(candidates, call)
             self._known[key] = None if self._aligner.may_have_failed(call) else in_place
         return self._known[key]
 
-    def _that_fit(self, call: GraphCall, candidates: list[int]) -> list[int]:
-        if not self._aligner.are_alike(candidates):
+    def _fitting(self, call: GraphCall, candidates: list[int]) -> list[int]:
+        if not self._aligner.are_equivalent(candidates):
             candidates = [at for at in candidates if _fits(call, at, self._aligner)]
-        if not self._aligner.are_alike(candidates):
+        if not self._aligner.are_equivalent(candidates):
             candidates = _as_called(call, candidates, self._graphs)
         return candidates
 
@@ -131,10 +131,10 @@ def _candidates(
     candidates = [at for at in candidates if graphs[at].is_known]
     if call.compile_id is not None:
         same_frame = [at for at in candidates if graphs[at].compile_id == call.compile_id]
-        of_none = [at for at in candidates if call.key and graphs[at].compile_id is None]
-        candidates = same_frame or of_none
-    same_way = [at for at in candidates if graphs[at].is_backward == call.context.is_backward]
-    return same_way if same_way or call.key is None else candidates
+        without_compile_id = [at for at in candidates if call.key and graphs[at].compile_id is None]
+        candidates = same_frame or without_compile_id
+    same_direction = [at for at in candidates if graphs[at].is_backward == call.context.is_backward]
+    return same_direction if same_direction or call.key is None else candidates
 
 
 def _as_called(
@@ -143,8 +143,8 @@ def _as_called(
     """Return those candidates of which a gradient was asked for, or not, as of the call."""
     is_differentiated = call.context.is_forward or call.context.is_backward
     known = (at for at in candidates if graphs[at].is_known)
-    like_it = [at for at in known if graphs[at].is_inference != is_differentiated]
-    return like_it or candidates
+    same_mode = [at for at in known if graphs[at].is_inference != is_differentiated]
+    return same_mode or candidates
 
 
 def _fits(call: GraphCall, graph: int, aligner: Aligner) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from profiler_ext.attribution.alignment.aligning import align, device_names
 from profiler_ext.attribution.alignment.invocations import Invocation
-from profiler_ext.attribution.alignment.learnt import Learnt
+from profiler_ext.attribution.alignment.learnt import KnownKernels
 from profiler_ext.attribution.alignment.lessons import ran_at_sites
 from profiler_ext.attribution.alignment.loops import is_in_loop
 from profiler_ext.attribution.alignment.verification import is_plausible
@@ -44,12 +44,12 @@ from profiler_ext.records import (
 _Names = tuple[str, ...]
 _T = TypeVar("_T")
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
-_MOST_EVENTS = 64
+_MAX_EVENTS = 64
 """A library that tries its algorithms out launches more, which says nothing of its later calls."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _OpLaunches:
     """What one operator of a call launched.
 
     Attributes:
@@ -81,21 +81,21 @@ def library_kernels(events: Events, sites: Sequence[CallSite]) -> LibraryKernels
     pieces = _pieces(events, enqueued, calls[0], sites)
     replayed = _replayed(events, find_launches(events, nesting))
     ran_at = _of_recording(pieces, replayed, sites) if replayed else _of_warmup(pieces, sites)
-    return tuple((at, ran_at[at]) for at in sorted(ran_at) if len(ran_at[at]) <= _MOST_EVENTS)
+    return tuple((at, ran_at[at]) for at in sorted(ran_at) if len(ran_at[at]) <= _MAX_EVENTS)
 
 
 def _pieces(
     events: Events, enqueued: EnqueuedLaunches, call: GraphCall, sites: Sequence[CallSite]
-) -> list[_Piece]:
+) -> list[_OpLaunches]:
     """List what a call launched; nothing where its order does not explain all of it."""
-    matches = align(sites, call.work, Learnt())
+    matches = align(sites, call.work, KnownKernels())
     disputed = any(match.gap is GapReason.ALIGNMENT_MISMATCH for match in matches)
     if disputed or not is_plausible(call.work, matches):
         return []
     ran = _ran_by_correlation(events)
     keys = events.correlation[enqueued.event].filled(0).tolist()
     return [
-        _Piece(match.site, len(own), tuple(name for at in own for name in ran.get(keys[at], ())))
+        _OpLaunches(match.site, len(own), tuple(name for at in own for name in ran.get(keys[at], ())))
         for match, own in zip(matches, call.launches_of_items(), strict=True)
     ]
 
@@ -121,7 +121,7 @@ def _replayed(events: Events, enqueued: EnqueuedLaunches) -> _Names:
     return tuple(work_name(events, row) for _, _, row in sorted(launched))
 
 
-def _of_warmup(pieces: Sequence[_Piece], sites: Sequence[CallSite]) -> dict[int, _Names]:
+def _of_warmup(pieces: Sequence[_OpLaunches], sites: Sequence[CallSite]) -> dict[int, _Names]:
     """Return what each library call ran in a call that was not recorded.
 
     In one that was, and whose replay is not in the trace, a library call that ran nothing says
@@ -136,7 +136,7 @@ def _of_warmup(pieces: Sequence[_Piece], sites: Sequence[CallSite]) -> dict[int,
     return {at: own for at, own in ran_at.items() if own or not is_recorded}
 
 
-def _joined(pieces: Sequence[_Piece], sites: Sequence[CallSite]) -> dict[int, _Names]:
+def _joined(pieces: Sequence[_OpLaunches], sites: Sequence[CallSite]) -> dict[int, _Names]:
     ran_at: dict[int, _Names] = {}
     for piece in pieces:
         if piece.site is not None and sites[piece.site].kind is SiteKind.EXTERN:
@@ -145,7 +145,7 @@ def _joined(pieces: Sequence[_Piece], sites: Sequence[CallSite]) -> dict[int, _N
 
 
 def _of_recording(
-    pieces: Sequence[_Piece], replayed: _Names, sites: Sequence[CallSite]
+    pieces: Sequence[_OpLaunches], replayed: _Names, sites: Sequence[CallSite]
 ) -> dict[int, _Names]:
     """Return what each library call became in the graph, from generated kernel to the next.
 
@@ -164,7 +164,7 @@ def _of_recording(
     return ran_at
 
 
-def _is_kernel(piece: _Piece, sites: Sequence[CallSite]) -> bool:
+def _is_kernel(piece: _OpLaunches, sites: Sequence[CallSite]) -> bool:
     return piece.site is not None and sites[piece.site].kind in _GENERATED
 
 
@@ -182,7 +182,7 @@ def _split(
     return dividers, between
 
 
-def _with_names(stretch: Sequence[_Piece], replayed: Sequence[str]) -> list[_Piece]:
+def _with_names(stretch: Sequence[_OpLaunches], replayed: Sequence[str]) -> list[_OpLaunches]:
     """Give each piece the events that its calls became; none where their number says otherwise.
 
     A memset of no bytes becomes nothing; of a lone piece it need not be known which one it was.
@@ -198,7 +198,7 @@ def _with_names(stretch: Sequence[_Piece], replayed: Sequence[str]) -> list[_Pie
     ]
 
 
-def settled_kernels(
+def confirmed_kernels(
     invocations: Sequence[Invocation], graphs: Sequence[GraphInstance]
 ) -> tuple[tuple[int, LibraryKernels], ...]:
     """Tell what each library call launched in the replays that were explained whole.
@@ -217,12 +217,12 @@ def settled_kernels(
     distinct = {(each.graph, each.call.pattern, id(each.matches)): each for each in replays}
     settled: dict[int, set[LibraryKernels]] = {}
     for each in distinct.values():
-        if each.graph is not None and _is_whole(each):
+        if each.graph is not None and _is_complete(each):
             settled.setdefault(each.graph, set()).add(_kernels(each, graphs[each.graph]))
     return tuple((graph, every.pop()) for graph, every in settled.items() if len(every) == 1)
 
 
-def _is_whole(invocation: Invocation) -> bool:
+def _is_complete(invocation: Invocation) -> bool:
     is_known = all(match.gap in (None, GapReason.WRAPPER_GLUE) for match in invocation.matches)
     is_stored = any(match.evidence is SiteEvidence.STORED_KERNELS for match in invocation.matches)
     return is_known and not is_stored

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from profiler_ext.kineto import classify
 from profiler_ext.records import GraphInstance
 
-_Names = tuple[str, ...]
+_KernelNames = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Families:
+class KernelFamilies:
     """How calls of libraries begin and go on.
 
     Attributes:
@@ -40,32 +40,32 @@ class Families:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class KnownKernels:
     """Which device events library calls launch, from other calls of their graph.
 
     Attributes:
         kernels: their names in order, by index of the call site.
         elsewhere: the sites of which only another run saw it.
-        chose_anew: where the call ran something else than was learnt, the libraries chose anew,
+        is_reselected: where the call ran something else than was learnt, the libraries chose anew,
             and nothing was lost: another call ran the very same, say.
         is_contradicted: other calls ran something else, and none the same.
         families: how the calls of libraries begin and go on in this session.
     """
 
     kernels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    elsewhere: frozenset[int] = frozenset()
-    chose_anew: bool = False
+    from_store: frozenset[int] = frozenset()
+    is_reselected: bool = False
     is_contradicted: bool = False
-    families: Families = field(default_factory=Families)
+    families: KernelFamilies = field(default_factory=KernelFamilies)
 
 
-def families_of(graphs: Iterable[GraphInstance]) -> Families:
+def kernel_families(graphs: Iterable[GraphInstance]) -> KernelFamilies:
     """Learn from all that the calls of libraries were seen to launch.
 
     Returns:
         Which names only go on with a call, and of which operators each call began once.
     """
-    ran: dict[str | None, set[_Names]] = defaultdict(set)
+    ran: dict[str | None, set[_KernelNames]] = defaultdict(set)
     for graph in graphs:
         sites = graph.call_sites
         for at, names in (*graph.stored_kernels, *graph.library_kernels):
@@ -75,4 +75,4 @@ def families_of(graphs: Iterable[GraphInstance]) -> Families:
     later = {name for names in every for name in names[1:] if not classify.is_memory_work(name)}
     followers = later - {names[0] for names in every}
     plain = [op for op, own in ran.items() if all(followers.issuperset(n[1:]) for n in own)]
-    return Families(frozenset(followers), frozenset(op for op in plain if op))
+    return KernelFamilies(frozenset(followers), frozenset(op for op in plain if op))

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from profiler_ext.attribution.alignment.learnt import Learnt
+from profiler_ext.attribution.alignment.learnt import KnownKernels
 from profiler_ext.attribution.alignment.loops import is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.calls.graph_calls import GraphCall
 from profiler_ext.attribution.calls.patterns import Pattern
 from profiler_ext.records import GraphInstance, SiteKind
 
-_Names = tuple[str, ...]
+_EventNames = tuple[str, ...]
 
 
-def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _Names]:
+def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _EventNames]:
     """Return the names of what each call site launched in a call, in order.
 
     Args:
         pattern: what a call of a graph ran.
         matches: for each piece of its work the call site that it was led to.
     """
-    ran_at: dict[int, _Names] = {}
+    ran_at: dict[int, _EventNames] = {}
     for match, names in zip(matches, pattern.event_names, strict=True):
         if match.site is not None:
             ran_at[match.site] = ran_at.get(match.site, ()) + names
     return ran_at
 
 
-class Lessons:
+class ObservedKernels:
     """What was learnt of each graph's library calls so far."""
 
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
@@ -38,12 +38,12 @@ class Lessons:
             graphs: the graph instances of the process.
         """
         self._graphs = graphs
-        self._kernels: dict[object, dict[int, _Names | None]] = {}
-        self._heard: dict[Hashable, Sequence[Match]] = {}
-        self._current: dict[object, dict[int, tuple[Learnt, int]]] = {}
+        self._kernels: dict[object, dict[int, _EventNames | None]] = {}
+        self._seen: dict[Hashable, Sequence[Match]] = {}
+        self._current: dict[object, dict[int, tuple[KnownKernels, int]]] = {}
         self._states: dict[object, int] = {}
 
-    def learn(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
+    def observe(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
         """Note which device events each library call launched; a dispute unlearns it.
 
         The same call teaches nothing more; its matches are kept, so that no others can come to be
@@ -55,11 +55,11 @@ class Lessons:
             matches: for each piece of its work the call site that it was led to.
         """
         key = (graph, call.pattern, id(matches))
-        if key not in self._heard:
-            self._heard[key] = matches
-            self._hear(graph, call.pattern, matches)
+        if key not in self._seen:
+            self._seen[key] = matches
+            self._record(graph, call.pattern, matches)
 
-    def _hear(self, graph: int, pattern: Pattern, matches: Sequence[Match]) -> None:
+    def _record(self, graph: int, pattern: Pattern, matches: Sequence[Match]) -> None:
         sites, identity = self._graphs[graph].call_sites, self._identity(graph)
         if any(map(is_in_loop, sites)):
             return  # what a site launches differs from call to call
@@ -69,16 +69,16 @@ class Lessons:
                 known[site] = ran if known.setdefault(site, ran) == ran else None
         self._current.pop(identity, None)
 
-    def of_graph(self, graph: int) -> tuple[Learnt, int]:
+    def of_graph(self, graph: int) -> tuple[KnownKernels, int]:
         """Return what was learnt of a graph's library calls, and a number: equal ones have one."""
         current = self._current.setdefault(self._identity(graph), {})
         if graph not in current:
-            learnt = self._learnt(graph)
-            state = tuple(sorted(learnt.kernels.items()))
-            current[graph] = learnt, self._states.setdefault(state, len(self._states))
+            known_kernels = self._known(graph)
+            state = tuple(sorted(known_kernels.kernels.items()))
+            current[graph] = known_kernels, self._states.setdefault(state, len(self._states))
         return current[graph]
 
-    def _learnt(self, graph: int) -> Learnt:
+    def _known(self, graph: int) -> KnownKernels:
         """Return what was learnt of a graph's library calls.
 
         What was seen here when the graph was recorded is what its replays run; then come other
@@ -91,7 +91,7 @@ class Lessons:
         stored = {at: ran for at, ran in instance.stored_kernels if at not in {**others, **here}}
         known = {**stored, **others, **here}
         kernels = {at: ran for at, ran in known.items() if ran is not None}
-        return Learnt(kernels, frozenset(stored))
+        return KnownKernels(kernels, frozenset(stored))
 
     def _identity(self, graph: int) -> object:
         return self._graphs[graph].record.digest or graph

@@ -27,7 +27,7 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
-class _Again:
+class _Repeat:
     """Pieces that run again and again, or never."""
 
     pieces: tuple[_Piece, ...]
@@ -37,10 +37,10 @@ class _Again:
 class _Choice:
     """Alternatives, one of which runs."""
 
-    ways: tuple[tuple[_Piece, ...], ...]
+    options: tuple[tuple[_Piece, ...], ...]
 
 
-_Piece = int | _Read | _Again | _Choice
+_Piece = int | _Read | _Repeat | _Choice
 """What a graph runs; an integer is a call site."""
 
 
@@ -55,9 +55,9 @@ class LoopGrammar:
             name: returns what the profiler calls a site.
         """
         self._sites = sites
-        self._letters: dict[str, str] = {}
-        words = [self._letters.setdefault(_word(name(s)), _letter(self._letters)) for s in sites]
-        self._letter_of: Mapping[int, str] = dict(enumerate(words))
+        self._symbols: dict[str, str] = {}
+        site_symbols = [self._symbols.setdefault(_canonical_name(name(s)), _new_symbol(self._symbols)) for s in sites]
+        self._symbol_of: Mapping[int, str] = dict(enumerate(site_symbols))
         self._pieces = self._parse(range(len(sites)), 0)
 
     def order(self, names: Sequence[str]) -> tuple[int, ...] | None:
@@ -67,13 +67,13 @@ class LoopGrammar:
             names: names of what ran, only those that :meth:`knows` knows.
         """
         # An expression takes ages over turns that can be told apart in many ways, or not at all.
-        if _is_open(self._pieces):
+        if _is_ambiguous(self._pieces):
             return None
-        return self._read(self._pieces, "".join(self._letters[_word(name)] for name in names))
+        return self._read(self._pieces, "".join(self._symbols[_canonical_name(name)] for name in names))
 
     def knows(self, name: str) -> bool:
         """Tell whether a site has a name."""
-        return bool(name) and _word(name) in self._letters
+        return bool(name) and _canonical_name(name) in self._symbols
 
     def _parse(self, sites: Sequence[int], depth: int) -> tuple[_Piece, ...]:
         def call_of(site: int) -> str | None:
@@ -98,10 +98,10 @@ class LoopGrammar:
             return [*read, *parts["graph"]]
         if not parts.keys().isdisjoint(_LOOP):
             condition = [*parts.get("condition", ()), *read]
-            return [*condition, _Again((*parts.get("body", ()), *condition))]
+            return [*condition, _Repeat((*parts.get("body", ()), *condition))]
         # A branch that launches nothing has no sites.
-        ways = tuple(parts.values())
-        return [*read, _Choice(ways if len(ways) > 1 else (*ways, ()))]
+        options = tuple(parts.values())
+        return [*read, _Choice(options if len(options) > 1 else (*options, ()))]
 
     def _read(self, pieces: Sequence[_Piece], text: str) -> tuple[int, ...] | None:
         """Return the sites of a sentence, letter by letter.
@@ -109,7 +109,7 @@ class LoopGrammar:
         Of all ways to read it one expression finds the first and the other the last; where
         both are the same there is no other.
         """
-        spans = [self._spans(pieces, text, is_first=way) for way in (True, False)]
+        spans = [self._spans(pieces, text, is_first=option) for option in (True, False)]
         if spans[0] is None or spans[0] != spans[1]:
             return None
         sites: list[int] = []
@@ -126,21 +126,21 @@ class LoopGrammar:
         if isinstance(piece, _Read):
             return (piece.site,) * len(text)
         if isinstance(piece, _Choice):
-            ways = [way for way in piece.ways if self._spans(way, text, is_first=True) is not None]
-            return self._read(ways[0], text) if len(ways) == 1 else None
+            options = [option for option in piece.options if self._spans(option, text, is_first=True) is not None]
+            return self._read(options[0], text) if len(options) == 1 else None
         return self._repeated(piece, text)
 
-    def _repeated(self, piece: _Again, text: str) -> Sequence[int] | None:
+    def _repeated(self, piece: _Repeat, text: str) -> Sequence[int] | None:
         sites: list[int] = []
         while text:
             spans = self._spans((*piece.pieces, piece), text, is_first=True)
             assert spans is not None  # of whole turns, and there is one; none is empty
-            turn = text[: len(text) - len(spans[-1])]
-            own = self._read(piece.pieces, turn)
+            iteration = text[: len(text) - len(spans[-1])]
+            own = self._read(piece.pieces, iteration)
             if own is None:
                 return None
             sites += own
-            text = text[len(turn) :]
+            text = text[len(iteration) :]
         return sites
 
     def _spans(
@@ -154,53 +154,53 @@ class LoopGrammar:
     def _pattern(self, piece: _Piece, is_first: bool) -> str:
         often = "*" if is_first else "*?"
         if isinstance(piece, int):
-            return self._letter_of[piece]
+            return self._symbol_of[piece]
         if isinstance(piece, _Read):
-            return self._letter_of[piece.site] + often
-        if isinstance(piece, _Again):
+            return self._symbol_of[piece.site] + often
+        if isinstance(piece, _Repeat):
             return f"(?:{self._sequence(piece.pieces, is_first)}){often}"
-        ways = [self._sequence(way, is_first) for way in piece.ways]
-        return "|".join(ways if is_first else reversed(ways))
+        options = [self._sequence(option, is_first) for option in piece.options]
+        return "|".join(options if is_first else reversed(options))
 
     def _sequence(self, pieces: Sequence[_Piece], is_first: bool) -> str:
         return "".join(f"(?:{self._pattern(piece, is_first)})" for piece in pieces)
 
 
-def _is_open(pieces: Sequence[_Piece]) -> bool:
+def _is_ambiguous(pieces: Sequence[_Piece]) -> bool:
     """Tell whether a loop's turns may be empty, or where one ends and the next begins is open."""
     for piece in pieces:
         inner = _inner(piece)
-        if any(map(_is_open, inner)):
+        if any(map(_is_ambiguous, inner)):
             return True
-        if isinstance(piece, _Again):
-            (turn,) = inner
-            if all(map(_may_be_empty, turn)):
+        if isinstance(piece, _Repeat):
+            (iteration,) = inner
+            if all(map(_may_be_empty, iteration)):
                 return True
-            if not isinstance(turn[0], int) and not isinstance(turn[-1], int):
+            if not isinstance(iteration[0], int) and not isinstance(iteration[-1], int):
                 return True
     return False
 
 
 def _may_be_empty(piece: _Piece) -> bool:
     if isinstance(piece, _Choice):
-        return any(all(map(_may_be_empty, way)) for way in piece.ways)
+        return any(all(map(_may_be_empty, option)) for option in piece.options)
     return not isinstance(piece, int)
 
 
 def _inner(piece: _Piece) -> tuple[tuple[_Piece, ...], ...]:
-    if isinstance(piece, _Again):
+    if isinstance(piece, _Repeat):
         return (piece.pieces,)
-    return piece.ways if isinstance(piece, _Choice) else ()
+    return piece.options if isinstance(piece, _Choice) else ()
 
 
-def _word(name: str) -> str:
+def _canonical_name(name: str) -> str:
     """Return a name, the same one for each way to read a condition."""
     return min(_READS) if name in _READS else name
 
 
-def _letter(letters: Mapping[str, str]) -> str:
+def _new_symbol(symbols: Mapping[str, str]) -> str:
     """Return a letter of its own for one more name, outside of what expressions read as theirs."""
-    return chr(0xE000 + len(letters))
+    return chr(0xE000 + len(symbols))
 
 
 def is_in_loop(site: CallSite) -> bool:

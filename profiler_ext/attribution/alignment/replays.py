@@ -26,7 +26,7 @@ from profiler_ext.attribution.calls.patterns import WorkItem
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
-_MOST_OTHERS = 32
+_MAX_REFERENCES = 32
 """So many others, of those that ran most often, may confirm what a replay ran."""
 _BY_ANCHORS = (SiteEvidence.REPLAY_ORDER, SiteEvidence.REPLAY_FAMILIES)
 _GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
@@ -40,7 +40,7 @@ class _LaunchOrder:
     sites: tuple[int | None, ...]
 
 
-def without_doubts(
+def drop_unconfirmed(
     invocations: Sequence[Invocation], aligner: Aligner, order: StreamOrder
 ) -> tuple[Invocation, ...]:
     """Make gaps of what was led in replays that nothing confirms.
@@ -59,58 +59,58 @@ def without_doubts(
             replays[each.graph].append(each)
     checked: dict[int, Invocation] = {}
     for calls in replays.values():
-        doubts = _Doubts(calls, aligner, order)
-        checked |= {each.call.marker: doubts.checked(each) for each in calls}
+        checker = _ReplayChecker(calls, aligner, order)
+        checked |= {each.call.marker: checker.checked(each) for each in calls}
     return tuple(checked.get(each.call.marker, each) for each in invocations)
 
 
-class _Doubts:
+class _ReplayChecker:
     """Checks the replays of one graph: equal ones once, and their matches stay one object."""
 
     def __init__(self, calls: Sequence[Invocation], aligner: Aligner, order: StreamOrder) -> None:
         self._aligner, self._order = aligner, order
-        distinct = {_which(each): each for each in calls}
-        self._pairs = {which: self._pair(each) for which, each in distinct.items()}
-        self._every = Counter(self._pairs[_which(each)][0] for each in calls)
-        self._most = [order for order, _ in self._every.most_common(_MOST_OTHERS + 1)]
-        self._sized = {which: self._is_other(each) for which, each in distinct.items()}
+        distinct = {_replay_key(each): each for each in calls}
+        self._pairs = {replay_key: self._pair(each) for replay_key, each in distinct.items()}
+        self._every = Counter(self._pairs[_replay_key(each)][0] for each in calls)
+        self._most = [order for order, _ in self._every.most_common(_MAX_REFERENCES + 1)]
+        self._resized = {replay_key: self._is_resized(each) for replay_key, each in distinct.items()}
         self._known: dict[object, tuple[Match, ...]] = {}
 
     def checked(self, invocation: Invocation) -> Invocation:
-        which = _which(invocation)
-        chose_anew = self._sized[which] and self._order.is_as_written(invocation.call)
-        if (which, chose_anew) not in self._known:
-            self._known[which, chose_anew] = self._checked(invocation, chose_anew).matches
-        return replace(invocation, matches=self._known[which, chose_anew])
+        replay_key = _replay_key(invocation)
+        is_reselected = self._resized[replay_key] and self._order.is_in_trace_order(invocation.call)
+        if (replay_key, is_reselected) not in self._known:
+            self._known[replay_key, is_reselected] = self._checked(invocation, is_reselected).matches
+        return replace(invocation, matches=self._known[replay_key, is_reselected])
 
     def _pair(self, invocation: Invocation) -> tuple[_LaunchOrder, _LaunchOrder | None]:
         """Return what a call ran, and what it runs if that is as it was recorded."""
-        kernels = self._aligner.learnt(_graph(invocation)).kernels
+        kernels = self._aligner.known_kernels(_graph(invocation)).kernels
         return _ran(invocation), _recorded(invocation, self._sites(invocation), kernels)
 
-    def _checked(self, invocation: Invocation, chose_anew: bool) -> Invocation:
-        if self._is_sure(invocation):
+    def _checked(self, invocation: Invocation, is_reselected: bool) -> Invocation:
+        if self._is_confirmed(invocation):
             return invocation
-        if chose_anew:
+        if is_reselected:
             graph = _graph(invocation)
-            matches = self._aligner.align(graph, invocation.call, chose_anew=True)
+            matches = self._aligner.align(graph, invocation.call, is_reselected=True)
             return _without_open_ends(replace(invocation, matches=matches), self._sites(invocation))
-        ran, recorded = self._pairs[_which(invocation)]
-        others = [other for other in self._most if other != ran][:_MOST_OTHERS]
+        ran, recorded = self._pairs[_replay_key(invocation)]
+        others = [other for other in self._most if other != ran][:_MAX_REFERENCES]
         return _confirmed(invocation, ran, [recorded] if recorded else others)
 
-    def _is_sure(self, invocation: Invocation) -> bool:
+    def _is_confirmed(self, invocation: Invocation) -> bool:
         """Tell whether another ran the very same, or what was recorded, or nothing contradicts."""
-        ran, recorded = self._pairs[_which(invocation)]
+        ran, recorded = self._pairs[_replay_key(invocation)]
         is_recorded = recorded is not None and recorded.names == ran.names
         is_alone = recorded is None and len(self._every) == 1
         return self._every[ran] > 1 or is_alone or is_recorded
 
-    def _is_other(self, invocation: Invocation) -> bool:
+    def _is_resized(self, invocation: Invocation) -> bool:
         """Tell whether libraries may have run what they run for another size."""
-        ran, recorded = self._pairs[_which(invocation)]
-        lost_ops = any(item.on_device and not item.replayed for item in invocation.call.work)
-        if recorded is None or lost_ops or self._is_sure(invocation):
+        ran, recorded = self._pairs[_replay_key(invocation)]
+        lacks_ops = any(item.on_device and not item.replayed for item in invocation.call.work)
+        if recorded is None or lacks_ops or self._is_confirmed(invocation):
             return False
         return _is_of_another_size(ran, recorded, self._sites(invocation))
 
@@ -123,7 +123,7 @@ def _graph(invocation: Invocation) -> int:
     return invocation.graph
 
 
-def _which(invocation: Invocation) -> object:
+def _replay_key(invocation: Invocation) -> object:
     """Return what equal replays have in common; they hold their matches, which are not others."""
     return invocation.call.pattern, id(invocation.matches)
 
@@ -143,8 +143,8 @@ def _is_of_another_size(
 
 def _without_open_ends(invocation: Invocation, sites: Sequence[CallSite]) -> Invocation:
     """Make gaps of what only one anchor holds: another call's first launch may stand there."""
-    led = [None if match.site is None else sites[match.site].kind for match in invocation.matches]
-    anchors = [at for at, kind in enumerate(led) if kind in _GENERATED] or [len(led)]
+    aligned = [None if match.site is None else sites[match.site].kind for match in invocation.matches]
+    anchors = [at for at, kind in enumerate(aligned) if kind in _GENERATED] or [len(aligned)]
     matches = tuple(
         _GAP if match.evidence in _BY_ANCHORS and _is_outside(at, anchors) else match
         for at, match in enumerate(invocation.matches)
@@ -158,8 +158,8 @@ def _is_outside(at: int, anchors: Sequence[int]) -> bool:
 
 def _ran(invocation: Invocation) -> _LaunchOrder:
     """Return what a call ran for its sites without an operator."""
-    led = zip(invocation.call.work, invocation.matches, strict=True)
-    pairs = [(item.name, match.site) for item, match in led if _is_open(item, match)]
+    aligned = zip(invocation.call.work, invocation.matches, strict=True)
+    pairs = [(item.name, match.site) for item, match in aligned if _is_open(item, match)]
     return _LaunchOrder(tuple(name for name, _ in pairs), tuple(site for _, site in pairs))
 
 
@@ -171,8 +171,8 @@ def _recorded(
     invocation: Invocation, sites: Sequence[CallSite], kernels: Mapping[int, tuple[str, ...]]
 ) -> _LaunchOrder | None:
     """Return what a call runs without an operator if it runs what was learnt, if all was."""
-    led = zip(invocation.call.work, invocation.matches, strict=True)
-    called = {match.site for item, match in led if not item.on_device}
+    aligned = zip(invocation.call.work, invocation.matches, strict=True)
+    called = {match.site for item, match in aligned if not item.on_device}
     pairs = list[tuple[str, int]]()
     for at, site in enumerate(sites):
         if at in called or site.kind is SiteKind.CPP:
@@ -188,14 +188,14 @@ def _confirmed(
     invocation: Invocation, ran: _LaunchOrder, others: Sequence[_LaunchOrder]
 ) -> Invocation:
     """Keep of a call what another one confirms: the same name of the same site at that place."""
-    kept = set[int]()
+    confirmed = set[int]()
     for other in others:
-        if len(kept) < len(ran.names):
-            kept.update(_same(ran, other))
-    led = zip(invocation.call.work, invocation.matches, strict=True)
-    devices = [at for at, (item, match) in enumerate(led) if _is_open(item, match)]
-    lost = {at for place, at in enumerate(devices) if place not in kept}
-    matches = tuple(_GAP if at in lost else match for at, match in enumerate(invocation.matches))
+        if len(confirmed) < len(ran.names):
+            confirmed.update(_same(ran, other))
+    aligned = zip(invocation.call.work, invocation.matches, strict=True)
+    devices = [at for at, (item, match) in enumerate(aligned) if _is_open(item, match)]
+    unconfirmed = {at for place, at in enumerate(devices) if place not in confirmed}
+    matches = tuple(_GAP if at in unconfirmed else match for at, match in enumerate(invocation.matches))
     return replace(invocation, matches=matches)
 
 
@@ -209,9 +209,9 @@ def _same(ran: _LaunchOrder, other: _LaunchOrder) -> list[int]:
     kinds = np.zeros(len(rows), dtype=np.int64)
     names = Names(np.array(rows, np.int64), kinds, np.array([columns], np.int64))
     pairs = agreed_pairs(names) or []  # what cannot be compared confirms nothing
-    as_much = len(rows) == len(columns)
+    is_same_length = len(rows) == len(columns)
     return [
         at
         for at, place in pairs
-        if ran.sites[at] == other.sites[place] and (at == place or not as_much)
+        if ran.sites[at] == other.sites[place] and (at == place or not is_same_length)
     ]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from profiler_ext.attribution.alignment.learnt import Learnt
+from profiler_ext.attribution.alignment.learnt import KnownKernels
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.calls.patterns import WorkItem
 from profiler_ext.attribution.trace.lookups import Flags
@@ -40,7 +40,7 @@ class OpenSegments:
         sites: Sequence[CallSite],
         items: Sequence[WorkItem],
         expected: Flags,
-        learnt: Learnt,
+        known_kernels: KnownKernels,
     ) -> None:
         """Note what was called.
 
@@ -51,16 +51,16 @@ class OpenSegments:
             learnt: what other calls taught of library calls.
         """
         self._sites, self._items = sites, items
-        self._expected, self._learnt = expected, learnt
+        self._expected, self._known_kernels = expected, known_kernels
 
     def resolve(self, anchors: Mapping[int, int]) -> dict[int, Match]:
         """Return the matches of the open items of which something can be said."""
         segments = self._between(anchors)
-        starved = [self._is_starved(segment) for segment in segments]
-        doubted = [any(starved[max(at - 1, 0) : at + 2]) for at in range(len(segments))]
+        too_few = [self._is_starved(segment) for segment in segments]
+        uncertain = [any(too_few[max(at - 1, 0) : at + 2]) for at in range(len(segments))]
         matches: dict[int, Match] = {}
-        for segment, is_doubted in zip(segments, doubted, strict=True):
-            matches.update(self._on_device(segment, is_doubted))
+        for segment, is_uncertain in zip(segments, uncertain, strict=True):
+            matches.update(self._on_device(segment, is_uncertain))
             matches.update(self._nameless(segment))
         return matches
 
@@ -74,28 +74,28 @@ class OpenSegments:
     def _is_starved(self, segment: Segment) -> bool:
         """Tell whether sites ran less than they must: then the neighbours may have theirs."""
         return len(segment.work) < sum(
-            self._learnt.kernels.get(site) != () for site in segment.sites
+            self._known_kernels.kernels.get(site) != () for site in segment.sites
         )
 
-    def _on_device(self, segment: Segment, is_doubted: bool) -> dict[int, Match]:
+    def _on_device(self, segment: Segment, is_uncertain: bool) -> dict[int, Match]:
         """Give each device event its site where names or the anchors decide, else the reason."""
         items = [item for item in segment.work if self._items[item].on_device]
         if not segment.sites:
             return dict.fromkeys(items, Match(gap=GapReason.WRAPPER_GLUE))
         owners = self._owners_by_name(segment, items)
         if owners is not None:
-            return self._led(items, owners, self._name_evidence(segment))
-        if is_doubted or not self._are_libraries(segment) or self._contradicts(segment):
+            return self._matches(items, owners, self._name_evidence(segment))
+        if is_uncertain or not self._are_libraries(segment) or self._contradicts(segment):
             return dict.fromkeys(items, Match(gap=GapReason.ALIGNMENT_MISMATCH))
         owners = self._owners_by_place(segment, items)
         if owners is not None:
-            return self._led(items, owners, None)
+            return self._matches(items, owners, None)
         owners = self._owners_by_family(segment, items)
         if owners is not None:
-            return self._led(items, owners, SiteEvidence.REPLAY_FAMILIES)
+            return self._matches(items, owners, SiteEvidence.REPLAY_FAMILIES)
         return dict.fromkeys(items, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
 
-    def _led(
+    def _matches(
         self, items: Sequence[int], owners: Sequence[int], evidence: SiteEvidence | None
     ) -> dict[int, Match]:
         pairs = zip(items, owners, strict=True)
@@ -103,7 +103,7 @@ class OpenSegments:
 
     def _owners_by_name(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
         """Return the site of each item if a segment holds just what its sites were seen to run."""
-        kernels = self._learnt.kernels
+        kernels = self._known_kernels.kernels
         if not all(site in kernels for site in segment.sites):
             return None
         owned = [(site, name) for site in segment.sites for name in kernels[site]]
@@ -114,13 +114,13 @@ class OpenSegments:
         """Where several sites share a segment, another run's names placed the item."""
         if not any(self._items[item].replayed for item in segment.work):
             return None
-        is_stored = len(segment.sites) > 1 and not self._learnt.elsewhere.isdisjoint(segment.sites)
+        is_stored = len(segment.sites) > 1 and not self._known_kernels.from_store.isdisjoint(segment.sites)
         return SiteEvidence.STORED_KERNELS if is_stored else SiteEvidence.REPLAY_KERNELS
 
     def _contradicts(self, segment: Segment) -> bool:
         """Tell whether sites of a segment were seen to run something else, and nothing says why."""
-        is_seen = any(site in self._learnt.kernels for site in segment.sites)
-        return is_seen and not self._learnt.chose_anew
+        is_seen = any(site in self._known_kernels.kernels for site in segment.sites)
+        return is_seen and not self._known_kernels.is_reselected
 
     def _owners_by_place(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
         """Return the site of each item where it cannot be another, as each site runs a kernel."""
@@ -128,18 +128,18 @@ class OpenSegments:
             return [segment.sites[0]] * len(items)
         all_kernels = all(self._items[item].is_kernel for item in items)
         is_one_each = all_kernels and len(items) == len(segment.sites)
-        return list(segment.sites) if is_one_each and not self._learnt.is_contradicted else None
+        return list(segment.sites) if is_one_each and not self._known_kernels.is_contradicted else None
 
     def _owners_by_family(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
         """Return the site of each item where as many calls begin as there are sites.
 
         Each of them begins once, and with what cannot go on from the one before it.
         """
-        families, kernels = self._learnt.families, self._learnt.kernels
+        families, kernels = self._known_kernels.families, self._known_kernels.kernels
         calling = [site for site in segment.sites if kernels.get(site) != ()]
         parts = families.parts([self._items[item].name for item in items])
         are_plain = all(self._sites[site].op in families.plain_ops for site in calling)
-        if not self._learnt.chose_anew or parts is None or not are_plain:
+        if not self._known_kernels.is_reselected or parts is None or not are_plain:
             return None
         return [calling[part] for part in parts] if parts[-1] + 1 == len(calling) else None
 

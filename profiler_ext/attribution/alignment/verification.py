@@ -36,7 +36,7 @@ def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
 
 
 def contradicted(
-    pattern: Pattern, sites: Sequence[CallSite], matches: Sequence[Match], broken: Collection[int]
+    pattern: Pattern, sites: Sequence[CallSite], matches: Sequence[Match], out_of_order: Collection[int]
 ) -> set[int]:
     """Find the launches whose device event contradicts the call site they were led to.
 
@@ -53,11 +53,11 @@ def contradicted(
     Returns:
         The launches, as the call counts them.
     """
-    wrong = {*broken, *_doubled(pattern)}
+    wrong = {*out_of_order, *_duplicated(pattern)}
     for match, (first, events) in zip(matches, _counted(pattern), strict=True):
         if match.site is not None and _are_on_device(events):
             wrong.update(first + at for at in _misnamed(sites[match.site], events))
-    return wrong | _moved_up(pattern, wrong)
+    return wrong | _out_of_order_replays(pattern, wrong)
 
 
 def _are_on_device(events: Sequence[DeviceEvent]) -> bool:
@@ -70,7 +70,7 @@ def _counted(pattern: Pattern) -> list[tuple[int, tuple[DeviceEvent, ...]]]:
     return list(zip(firsts, pattern.events, strict=False))
 
 
-def _moved_up(pattern: Pattern, wrong: set[int]) -> set[int]:
+def _out_of_order_replays(pattern: Pattern, wrong: set[int]) -> set[int]:
     """Find what a replay ran under the name of a launch that is out of its order.
 
     Which of them ran at its place cannot be told.
@@ -86,16 +86,16 @@ def _misnamed(site: CallSite, events: Sequence[DeviceEvent]) -> Sequence[int]:
     own_names = (*device_names(site), _NAMELESS_KERNEL)
     kernels = [names.kernel_name(event.name) for event in events]
     if site.kind is SiteKind.EXTERN:
-        return [at for at, name in enumerate(kernels) if _is_inductors(name)]
+        return [at for at, name in enumerate(kernels) if _is_inductor_kernel(name)]
     is_wrong = len(kernels) > 1 or any(name not in own_names for name in kernels)
     return range(len(kernels)) if is_wrong else ()
 
 
-def _is_inductors(name: str) -> bool:
+def _is_inductor_kernel(name: str) -> bool:
     return name == _NAMELESS_KERNEL or classify.is_generated_kernel(name)
 
 
-def _doubled(pattern: Pattern) -> set[int]:
+def _duplicated(pattern: Pattern) -> set[int]:
     """Find kernels that share one launching call which is no replay."""
     launched = dict[int, list[int]]()
     for item, (first, events) in zip(pattern.work, _counted(pattern), strict=True):
@@ -129,7 +129,7 @@ class StreamOrder:
         falls = (starts[1:] < starts[:-1]) & (queues[1:] == queues[:-1])
         self._falls: Ints = np.append(0, np.cumsum(falls))
 
-    def broken_by(self, own: Ints) -> Ints:
+    def out_of_order_in(self, own: Ints) -> Ints:
         """Find a call's launches that a stream ran before one which was enqueued earlier on it.
 
         Args:
@@ -144,7 +144,7 @@ class StreamOrder:
         wrong = [each[_inverted(self._starts[each])] for each in self._with_neighbours(placed)]
         return np.flatnonzero(np.isin(own, np.concatenate(wrong)))
 
-    def is_as_written(self, call: GraphCall) -> bool:
+    def is_in_trace_order(self, call: GraphCall) -> bool:
         """Tell whether a call's launches ran in the order in which the profiler wrote them down.
 
         It writes what a stream ran as that ends, and nothing of another call in between.
@@ -153,7 +153,7 @@ class StreamOrder:
         own = np.array([at for item, launches in pairs if item.replayed for at in launches], int)
         streams = [own[self.queue[own] == queue] for queue in np.unique(self.queue[own])]
         written = all(bool((np.diff(self._rows[launches]) > 0).all()) for launches in streams)
-        return written and not len(self.broken_by(call.launches))
+        return written and not len(self.out_of_order_in(call.launches))
 
     def _falls_among(self, places: Ints) -> bool:
         """Tell whether anything ran out of order from before the first of some places to after."""

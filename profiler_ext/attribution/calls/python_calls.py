@@ -28,15 +28,15 @@ class PythonCalls:
         """
         is_python = flag_rows(events.category, python_calls.is_python)
         is_module = is_python & flag_rows(events.name, python_calls.is_call_of_module)
-        again = is_python & flag_rows(events.name, python_calls.is_recomputation)
+        is_recomputation_row = is_python & flag_rows(events.name, python_calls.is_recomputation)
         self.module = self.recomputation = np.broadcast_to(np.int32(NO_ROW), len(events))
-        if is_module.any() or again.any():
-            nesting = nest(events, is_module | again)
+        if is_module.any() or is_recomputation_row.any():
+            nesting = nest(events, is_module | is_recomputation_row)
             self.module = nesting.nearest(is_module)
-            self.recomputation = _unless_around(nesting.nearest(again | is_engine), again)
+            self.recomputation = _unless_around(nesting.nearest(is_recomputation_row | is_engine), is_recomputation_row)
 
 
 def _unless_around(nearest: Rows, wanted: Flags) -> Rows:
     """Leave out where the nearest of two kinds is not of the wanted one."""
-    found: Rows = np.where((nearest != NO_ROW) & wanted[nearest], nearest, np.int32(NO_ROW))
-    return found
+    rows: Rows = np.where((nearest != NO_ROW) & wanted[nearest], nearest, np.int32(NO_ROW))
+    return rows

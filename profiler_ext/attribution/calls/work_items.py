@@ -63,7 +63,7 @@ class WorkOfCalls:
         marker = take(enclosing.marker, cpu, NO_ROW)
         device = self._device(launches, on_device, marker.astype(np.int64))
         called = self._operators(launches, by_operator, device)
-        self._lay_out(launches, by_operator, _joined(device, called))
+        self._lay_out(launches, by_operator, _concatenated(device, called))
 
     def of_call(self, marker: int) -> tuple[Pattern, Ints, Ints]:
         """Return what a call ran.
@@ -104,16 +104,16 @@ class WorkOfCalls:
         called = called[~enclosing.is_trial(called)]
         launching, first = np.unique(by_operator, return_index=True)
         launching, first = launching[launching != NO_ROW], first[launching != NO_ROW]
-        is_more = ~np.isin(launching, called)
-        rows = np.append(called, launching[is_more])
+        is_additional = ~np.isin(launching, called)
+        rows = np.append(called, launching[is_additional])
         count = len(self._events) + len(self._enqueued)
-        tie = np.append(called, launches[first[is_more]] + len(self._events)) + count
+        tie = np.append(called, launches[first[is_additional]] + len(self._events)) + count
         marker, launched = enclosing.marker[rows], np.isin(rows, launching)
-        kept = launched | ~np.isin(marker, device.marker[(device.code & 1) == 1])
-        rows, launched = rows[kept], launched[kept]
+        is_kept = launched | ~np.isin(marker, device.marker[(device.code & 1) == 1])
+        rows, launched = rows[is_kept], launched[is_kept]
         code, start_ns = operators(self._events, rows, launched), self._events.start_ns[rows]
-        nothing = np.zeros(len(rows), dtype=np.int64)
-        return _Items(marker[kept], code, rows, start_ns, nothing, tie[kept])
+        zero_column = np.zeros(len(rows), dtype=np.int64)
+        return _Items(marker[is_kept], code, rows, start_ns, zero_column, tie[is_kept])
 
     def _lay_out(self, launches: Ints, by_operator: Ints, items: _Items) -> None:
         """Sort the items by their calls and in enqueue order, and the launches by the items."""
@@ -138,6 +138,6 @@ class WorkOfCalls:
         return np.where(call == NO_ROW, NO_ROW, first[inverse.reshape(-1)])
 
 
-def _joined(first: _Items, second: _Items) -> _Items:
+def _concatenated(first: _Items, second: _Items) -> _Items:
     pairs = ((getattr(first, name), getattr(second, name)) for name in _Items.__slots__)
     return _Items(*(np.concatenate(pair).astype(np.int64) for pair in pairs))

@@ -25,7 +25,7 @@ _CONSEQUENCES = (
     IdleCause.LAUNCH_LATENCY,
     IdleCause.END_OF_STEP,
 )
-_NOT_OF_CPU = (
+_NOT_CPU_CAUSES = (
     IdleCause.SYNCHRONISATION,
     IdleCause.BETWEEN_LAUNCHES,
     IdleCause.NO_LAUNCH_CALL,
@@ -47,7 +47,7 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
     spans = (busy.start_ns, busy.end_ns)
     each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
     lost = np.cumsum(each_ns)
-    counts = ~is_of(pieces.cause, _NOT_OF_CPU)
+    counts = ~is_of(pieces.cause, _NOT_CPU_CAUSES)
     used = np.where(counts, pieces.duration_ns, 0)
     np.cumsum(used, out=used)
     # A lead that is used up cannot fall below nothing: what was lost so far bounds what is used.
@@ -64,7 +64,7 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
     return used, waits.start_ns[blamed]
 
 
-def split(pieces: Pieces, taken: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
+def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
     """Cut pieces where a lead is used up.
 
     Args:
@@ -75,13 +75,13 @@ def split(pieces: Pieces, taken: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
     Returns:
         The pieces; and for each when the call began that is to blame, else when the piece began.
     """
-    is_cut, has_rest = taken > 0, taken < pieces.duration_ns
-    own = np.repeat(np.arange(len(taken)), is_cut.astype(np.int64) + has_rest)
+    is_cut, has_rest = consequence_ns > 0, consequence_ns < pieces.duration_ns
+    own = np.repeat(np.arange(len(consequence_ns)), is_cut.astype(np.int64) + has_rest)
     is_first = np.append(True, own[1:] != own[:-1])[: len(own)]
-    is_taken, taken = is_cut[own] & is_first, taken[own]
-    whole = pieces.at(own)
-    begins = whole.start_ns + np.where(is_taken, 0, taken)
-    lengths = np.where(is_taken, taken, whole.duration_ns - taken)
-    cause = np.where(is_taken, code(IdleCause.AFTER_SYNCHRONISATION), whole.cause)
-    moments = np.where(is_taken, blamed_ns[own], begins)
-    return Pieces(whole.span, begins, lengths, cause), moments
+    is_consequence, consequence_ns = is_cut[own] & is_first, consequence_ns[own]
+    selected = pieces.at(own)
+    begins = selected.start_ns + np.where(is_consequence, 0, consequence_ns)
+    lengths = np.where(is_consequence, consequence_ns, selected.duration_ns - consequence_ns)
+    cause = np.where(is_consequence, code(IdleCause.AFTER_SYNCHRONISATION), selected.cause)
+    moments = np.where(is_consequence, blamed_ns[own], begins)
+    return Pieces(selected.span, begins, lengths, cause), moments

@@ -12,14 +12,14 @@ from typing import Literal
 
 import numpy as np
 
-from profiler_ext.attribution.idle.cpu_causes import NOTHING, Causes
+from profiler_ext.attribution.idle.cpu_causes import NO_CAUSE, Causes
 from profiler_ext.attribution.idle.tracks import Spans, Track, track
 from profiler_ext.attribution.trace.cutting import Cuts, cut_between
 from profiler_ext.attribution.trace.lookups import NO_ROW, Rows
 from profiler_ext.records import Ints, sorted_distinct
 
-_EVER = np.iinfo(np.int64).max // 4
-_IN_TURN = 2
+_FOREVER_NS = np.iinfo(np.int64).max // 4
+_SHARED_GROUPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Tracks:
     row: Rows
 
     def segments_at(
-        self, control: Ints, times_ns: Ints, side: Literal["left", "right"] = "right"
+        self, group: Ints, times_ns: Ints, side: Literal["left", "right"] = "right"
     ) -> Ints:
         """Return the segments of controls at times.
 
@@ -55,14 +55,14 @@ class Tracks:
             How many changes came before, those of the controls before included.
         """
         count = len(self.times_ns)
-        found: Ints = control * count + np.searchsorted(self.times_ns, times_ns, side=side)
-        others = np.flatnonzero(control >= _IN_TURN)
-        moments = np.searchsorted(self.moments_ns, times_ns[others], side=side)
-        keys = control[others] * (len(self.moments_ns) + 1) + moments
-        found[others] = _IN_TURN * count + np.searchsorted(self.keys, keys, side="right")
-        return found
+        segments: Ints = group * count + np.searchsorted(self.times_ns, times_ns, side=side)
+        separate = np.flatnonzero(group >= _SHARED_GROUPS)
+        moments = np.searchsorted(self.moments_ns, times_ns[separate], side=side)
+        keys = group[separate] * (len(self.moments_ns) + 1) + moments
+        segments[separate] = _SHARED_GROUPS * count + np.searchsorted(self.keys, keys, side="right")
+        return segments
 
-    def cut(self, control: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
+    def cut(self, group: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
         """Cut spans of time where what their controls do changes.
 
         Args:
@@ -73,40 +73,40 @@ class Tracks:
         Returns:
             The parts; together they are the spans.
         """
-        last = self.segments_at(control, end_ns, "left")
-        within = (self.segments_at(control, start_ns), last)
+        last = self.segments_at(group, end_ns, "left")
+        within = (self.segments_at(group, start_ns), last)
         return cut_between(lambda changes: self._changes(changes)[1], within, start_ns, end_ns)
 
-    def extents(self, control: Ints, segment: Ints) -> tuple[Ints, Ints]:
+    def extents(self, group: Ints, segment: Ints) -> tuple[Ints, Ints]:
         """Return when segments begin and end; what was before or goes on has always been so.
 
         Args:
             control: the controls.
             segment: a segment of each.
         """
-        begins, ends = np.full((2, len(segment)), _EVER)
-        begins[:] = -_EVER
+        begins, ends = np.full((2, len(segment)), _FOREVER_NS)
+        begins[:] = -_FOREVER_NS
         for times, changes in ((begins, segment - 1), (ends, segment)):
             at = np.flatnonzero((changes >= 0) & (changes < len(self.cause) - 1))
             own, times_ns = self._changes(changes[at])
-            is_own = own == control[at]
+            is_own = own == group[at]
             times[at[is_own]] = times_ns[is_own]
         return begins, ends
 
     def _changes(self, changes: Ints) -> tuple[Ints, Ints]:
         """Return of which control changes are, and when."""
         count = len(self.times_ns)
-        in_turn = changes < _IN_TURN * count
+        is_shared = changes < _SHARED_GROUPS * count
         own, times_ns = np.empty((2, len(changes)), dtype=np.int64)
-        own[in_turn] = changes[in_turn] // count
-        times_ns[in_turn] = self.times_ns[changes[in_turn] % count]
-        keys = self.keys[changes[~in_turn] - _IN_TURN * count]
-        own[~in_turn], moments = np.divmod(keys, len(self.moments_ns) + 1)
-        times_ns[~in_turn] = self.moments_ns[moments - 1]
+        own[is_shared] = changes[is_shared] // count
+        times_ns[is_shared] = self.times_ns[changes[is_shared] % count]
+        keys = self.keys[changes[~is_shared] - _SHARED_GROUPS * count]
+        own[~is_shared], moments = np.divmod(keys, len(self.moments_ns) + 1)
+        times_ns[~is_shared] = self.moments_ns[moments - 1]
         return own, times_ns
 
 
-def side_by_side(turns: Sequence[tuple[Track, Track]], spans: Spans, control: Ints) -> Tracks:
+def combine_tracks(pairs: Sequence[tuple[Track, Track]], spans: Spans, group: Ints) -> Tracks:
     """Put tracks, and those of other controls, beside each other.
 
     Args:
@@ -118,9 +118,9 @@ def side_by_side(turns: Sequence[tuple[Track, Track]], spans: Spans, control: In
     Returns:
         All of them.
     """
-    first, second = zip(*turns, strict=True)
+    first, second = zip(*pairs, strict=True)
     moments = sorted_distinct(np.concatenate([spans.start_ns, spans.end_ns]))
-    shift = control * (len(moments) + 1) + 1
+    shift = group * (len(moments) + 1) + 1
     starts = np.searchsorted(moments, spans.start_ns) + shift
     ends = np.searchsorted(moments, spans.end_ns) + shift
     order = np.argsort(starts, kind="stable")
@@ -130,6 +130,6 @@ def side_by_side(turns: Sequence[tuple[Track, Track]], spans: Spans, control: In
         np.concatenate([each.times_ns for each in first]),
         moments,
         rest.times_ns,
-        np.concatenate([[NOTHING], *(each.cause[1:] for each in every)]),
+        np.concatenate([[NO_CAUSE], *(each.cause[1:] for each in every)]),
         np.concatenate([[np.int32(NO_ROW)], *(each.row[1:] for each in every)]),
     )

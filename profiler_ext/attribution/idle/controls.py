@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.attribution.idle.all_tracks import Tracks, side_by_side
-from profiler_ext.attribution.idle.cpu_causes import NOTHING, causes_of, code, engine_events
+from profiler_ext.attribution.idle.all_tracks import Tracks, combine_tracks
+from profiler_ext.attribution.idle.cpu_causes import NO_CAUSE, causes_of, code, engine_events
 from profiler_ext.attribution.idle.host_collectives import HostCollectives
 from profiler_ext.attribution.idle.tracks import (
     Spans,
@@ -34,7 +34,7 @@ that goes its own way has a number of its own after these."""
 _EMPTY: Ints = np.empty(0, dtype=np.int64)
 
 
-class Controls:
+class ThreadGroups:
     """Tells for each launch what the threads that led to it did in time.
 
     Attributes:
@@ -42,7 +42,7 @@ class Controls:
     """
 
     def __init__(
-        self, events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, stepper: int
+        self, events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, step_thread: int
     ) -> None:
         """Lay out what each thread that launches did.
 
@@ -56,7 +56,7 @@ class Controls:
         self._of_engine = engine_events(events, nesting)
         by = np.where(enqueued.call == NO_ROW, enqueued.cpu, enqueued.call)
         launching = take(events.thread, by, NO_ROW)
-        self._number = self._numbers(launching, stepper)
+        self._number = self._numbers(launching, step_thread)
         self.of_launch: Ints = take(self._number, launching, MAIN)
         self._spans = self._all_spans(enqueued)
         self._collectives = HostCollectives(events, nesting)
@@ -66,55 +66,55 @@ class Controls:
         frees = flag_rows(self._events.name, waits.is_free)[self._spans.row]
         is_wait = self._spans.cause == code(IdleCause.SYNCHRONISATION)
         is_wait |= frees & (self._spans.cause == code(IdleCause.ALLOCATING))
-        found = self._spans.of(is_wait)
-        turn = turn_of(self._controls(found.row))
+        selected = self._spans.of(is_wait)
+        shared = shared_group(self._groups(selected.row))
         # A copy is waited for as long as its call lasts, of which the rest is a span.
-        found = replace(found, start_ns=self._events.start_ns[found.row])
-        order = np.lexsort((found.start_ns, turn))
-        return found.of(order), turn[order]
+        selected = replace(selected, start_ns=self._events.start_ns[selected.row])
+        order = np.lexsort((selected.start_ns, shared))
+        return selected.of(order), shared[order]
 
     def tracks(self) -> Tracks:
         """Return what the threads of each control did."""
-        others = self._spans.of(self._controls(self._spans.row) > ENGINE)
-        turns = list(map(self._taking_turns, self._windows()))
-        found = side_by_side(turns, others, self._controls(others.row))
+        others = self._spans.of(self._groups(self._spans.row) > ENGINE)
+        overlaid = list(map(self._overlaid_tracks, self._windows()))
+        selected = combine_tracks(overlaid, others, self._groups(others.row))
         is_call = flag_rows(self._events.category, classify.is_runtime_call)
         is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
-        rest = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
-        found.cause[found.cause == NOTHING] = rest
-        return found
+        default_cause = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
+        selected.cause[selected.cause == NO_CAUSE] = default_cause
+        return selected
 
     def _windows(self) -> Iterator[Spans]:
         """Cut the spans where the thread that makes the steps begins anew, and none waits for it.
 
         What lies before is then no time of autograd's, nor any in which a collective is awaited.
         """
-        return windows(self._spans, self._collectives.linger_ns, self._begins_anew)
+        return windows(self._spans, self._collectives.grace_ns, self._starts_window)
 
-    def _begins_anew(self, rows: Rows) -> Flags:
-        anew: Flags = (self._controls(rows) == MAIN) & ~self._of_engine[rows]
-        return anew
+    def _starts_window(self, rows: Rows) -> Flags:
+        starts: Flags = (self._groups(rows) == MAIN) & ~self._of_engine[rows]
+        return starts
 
-    def _taking_turns(self, spans: Spans) -> tuple[Track, Track]:
+    def _overlaid_tracks(self, spans: Spans) -> tuple[Track, Track]:
         """Return what counts for the thread that makes the steps, and for autograd's."""
-        control = self._controls(spans.row)
-        mains, engines = spans.of(control == MAIN), spans.of(control == ENGINE)
+        group = self._groups(spans.row)
+        mains, engines = spans.of(group == MAIN), spans.of(group == ENGINE)
         main = self._collectives.waited_for(with_engine(track(mains), self._of_engine, _EMPTY))
         return overlays(main, with_engine(track(engines), self._of_engine, mains.start_ns))
 
-    def _controls(self, rows: Rows) -> Ints:
+    def _groups(self, rows: Rows) -> Ints:
         """Return the control of the thread of each event."""
-        controls: Ints = self._number[self._events.thread[rows]]
-        return controls
+        groups: Ints = self._number[self._events.thread[rows]]
+        return groups
 
-    def _numbers(self, launching: Codes, stepper: int) -> Ints:
+    def _numbers(self, launching: Codes, step_thread: int) -> Ints:
         """Return the control of each thread; of one that leads to no launch it is none."""
         count = len(self._events.threads)
         numbers = np.full(count, NO_ROW, dtype=np.int64)
         own = np.unique(launching[launching != NO_ROW])
         numbers[own] = ENGINE + 1 + np.arange(len(own))
         numbers[np.unique(self._events.thread[self._of_engine])] = ENGINE
-        numbers[[stepper] if stepper != NO_ROW else []] = MAIN
+        numbers[[step_thread] if step_thread != NO_ROW else []] = MAIN
         return numbers
 
     def _all_spans(self, enqueued: EnqueuedLaunches) -> Spans:
@@ -122,7 +122,7 @@ class Controls:
         events, depth = self._events, self._nesting.depth
         causes = causes_of(events, self._nesting)
         copied = _copies_waited_for(events, enqueued)
-        own = np.flatnonzero((depth != NO_ROW) & (causes != NOTHING))
+        own = np.flatnonzero((depth != NO_ROW) & (causes != NO_CAUSE))
         rows = np.append(own, enqueued.call[copied]).astype(np.int32)
         is_copys = slice(len(own), None)
         start_ns, innermost, cause = events.start_ns[rows], depth[rows], causes[rows]
@@ -134,9 +134,9 @@ class Controls:
         return Spans(start_ns[order], events.end_of(rows), rows, cause[order])
 
 
-def turn_of(control: Ints) -> Ints:
+def shared_group(group: Ints) -> Ints:
     """Return which controls take turns: waits of one hold up all of these."""
-    return np.where(control == ENGINE, MAIN, control)
+    return np.where(group == ENGINE, MAIN, group)
 
 
 def _copies_waited_for(events: Events, enqueued: EnqueuedLaunches) -> Ints:

@@ -15,7 +15,7 @@ from profiler_ext.records import Events, IdleCause
 CAUSES = tuple(IdleCause)
 Causes = npt.NDArray[np.int8]
 """Numbers of causes, of which there are few: a byte for each piece of each thread's time."""
-NOTHING = np.int8(-1)
+NO_CAUSE = np.int8(-1)
 """What stands for the cause of time in which no event says anything."""
 
 
@@ -51,7 +51,7 @@ def causes_of(events: Events, nesting: Nesting) -> Causes:
     named, is_call = events.name, flag_rows(events.category, classify.is_runtime_call)
     is_op = flag_rows(events.category, classify.is_op)
     rules = (
-        (_within(events, nesting, waits.is_making_code), IdleCause.COMPILING),
+        (_within(events, nesting, waits.is_compiling_or_recording), IdleCause.COMPILING),
         (_within(events, nesting, waits.is_data_loader), IdleCause.DATA_LOADER),
         (_within(events, nesting, waits.is_host_collective), IdleCause.OTHER_RANK),
         (is_call & flag_rows(named, waits.is_device_wait), IdleCause.SYNCHRONISATION),
@@ -61,7 +61,7 @@ def causes_of(events: Events, nesting: Nesting) -> Causes:
         (flag_rows(named, classify.is_step), None),
     )
     conditions = [(nesting.depth == NO_ROW), *(condition for condition, _ in rules)]
-    codes = [NOTHING, *(NOTHING if each is None else code(each) for _, each in rules)]
+    codes = [NO_CAUSE, *(NO_CAUSE if each is None else code(each) for _, each in rules)]
     causes: Causes = np.select(conditions, codes, default=code(IdleCause.PYTHON))
     return causes
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
+from profiler_ext.attribution.idle.cpu_causes import NO_CAUSE, code
 from profiler_ext.attribution.idle.tracks import Track
 from profiler_ext.attribution.trace.lookups import NO_ROW, Rows, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
@@ -16,8 +16,8 @@ from profiler_ext.kineto import waits
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import Events, IdleCause, Ints
 
-_MOMENT_NS = 1_000_000
-_IN_PYTHON = (NOTHING, code(IdleCause.PYTHON))
+_LINGER_NS = 1_000_000
+_IN_PYTHON = (NO_CAUSE, code(IdleCause.PYTHON))
 
 
 class HostCollectives:
@@ -30,20 +30,20 @@ class HostCollectives:
             events: the trace's events.
             nesting: which of them stands in which.
         """
-        self._are = flag_rows(events.name, waits.is_host_collective) & (nesting.depth != NO_ROW)
-        self._are_calls = flag_rows(events.name, is_communication)
-        rows = np.flatnonzero(self._are)
+        self._is_collective = flag_rows(events.name, waits.is_host_collective) & (nesting.depth != NO_ROW)
+        self._is_call = flag_rows(events.name, is_communication)
+        rows = np.flatnonzero(self._is_collective)
         ends_ns = events.start_ns[rows] + events.duration_ns[rows]
         order = np.argsort(ends_ns, kind="stable")
         self._rows, self._ends_ns = rows[order], ends_ns[order]
 
-    def linger_ns(self, rows: Rows) -> Ints:
+    def grace_ns(self, rows: Rows) -> Ints:
         """Return for how long after events a thread may still wait for them.
 
         Args:
             rows: rows of events.
         """
-        return np.where(self._are[rows], _MOMENT_NS, 0)
+        return np.where(self._is_collective[rows], _LINGER_NS, 0)
 
     def waited_for(self, own: Track) -> Track:
         """Name the time in which a thread waited for such a collective.
@@ -59,21 +59,21 @@ class HostCollectives:
         begins, ends = own.times_ns[:-1], own.times_ns[1:]
         last = np.searchsorted(self._ends_ns, ends, side="right") - 1
         over = np.where(last >= 0, self._ends_ns[last], begins)
-        is_after = self._are_calls[own.row[:-2]] & (own.row[:-2] != NO_ROW)
+        is_after = self._is_call[own.row[:-2]] & (own.row[:-2] != NO_ROW)
         waited = np.isin(own.cause[1:-1], _IN_PYTHON) & is_after
-        waited &= (over > begins) & (ends - over <= _MOMENT_NS)
+        waited &= (over > begins) & (ends - over <= _LINGER_NS)
         return _split(own, np.flatnonzero(waited), over[waited], self._rows[last[waited]])
 
 
 def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
     """Put a segment before each of those that follow some changes, until its collective is over."""
     segment, cause, row = at + 1, own.cause.copy(), own.row.copy()
-    rest = (own.cause[segment], own.row[segment])
+    following = (own.cause[segment], own.row[segment])
     cause[segment], row[segment] = code(IdleCause.OTHER_RANK), rows
     inside = over_ns < own.times_ns[segment]
     after = segment[inside] + 1
     return Track(
         np.insert(own.times_ns, segment[inside], over_ns[inside]),
-        np.insert(cause, after, rest[0][inside]),
-        np.insert(row, after, rest[1][inside]),
+        np.insert(cause, after, following[0][inside]),
+        np.insert(row, after, following[1][inside]),
     )

@@ -33,7 +33,7 @@ class Overhead:
         self._times_ns = laid_out.times_ns[lasts]
         self._owner = np.append(np.array([NO_ROW], dtype=np.int64), laid_out.opened[lasts])
 
-    def name(self, tracks: Tracks, control: Ints, cuts: Cuts) -> tuple[Cuts, Causes]:
+    def name(self, tracks: Tracks, group: Ints, cuts: Cuts) -> tuple[Cuts, Causes]:
         """Cut parts of spans where the profiler began or ended, and name their causes.
 
         Args:
@@ -48,7 +48,7 @@ class Overhead:
         segment, owner = cuts.segment[finer.span], self._owner[finer.segment]
         cause = tracks.cause[segment]
         at = np.flatnonzero((owner != NO_ROW) & (cause != code(IdleCause.SYNCHRONISATION)))
-        begins, ends = tracks.extents(control[finer.span[at]], segment[at])
+        begins, ends = tracks.extents(group[finer.span[at]], segment[at])
         starts, stops = self._start_ns[owner[at]], self._end_ns[owner[at]]
         common = np.minimum(ends, stops) - np.maximum(begins, starts)
         cause[at[2 * common > stops - starts]] = code(IdleCause.PROFILER)

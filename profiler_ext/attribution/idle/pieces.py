@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.idle.controls import MAIN, Controls
+from profiler_ext.attribution.idle.controls import MAIN, ThreadGroups
 from profiler_ext.attribution.idle.cpu_causes import Causes, code, is_of
 from profiler_ext.attribution.idle.overhead import Overhead
 from profiler_ext.attribution.idle.spans import IdleSpans
@@ -42,22 +42,22 @@ class Pieces:
         return Pieces(self.span[rows], start_ns, duration_ns, self.cause[rows])
 
 
-def _joined(parts: Sequence[Pieces]) -> Pieces:
+def _merged(parts: Sequence[Pieces]) -> Pieces:
     """Return pieces of several lists in order of their spans, and of time."""
-    every = one_after_the_other(parts)
+    every = concatenated(parts)
     return every.at(np.lexsort((every.start_ns, every.span)))
 
 
-def one_after_the_other(parts: Sequence[Pieces]) -> Pieces:
+def concatenated(parts: Sequence[Pieces]) -> Pieces:
     """Return the pieces of several lists."""
     names = Pieces.__slots__
     return Pieces(*(np.concatenate([getattr(each, name) for each in parts]) for name in names))
 
 
-class Cutter:
+class PieceCutter:
     """Cuts the idle spans of devices into pieces."""
 
-    def __init__(self, events: Events, enqueued: EnqueuedLaunches, controls: Controls) -> None:
+    def __init__(self, events: Events, enqueued: EnqueuedLaunches, groups: ThreadGroups) -> None:
         """Take what is known.
 
         Args:
@@ -65,8 +65,8 @@ class Cutter:
             enqueued: the launches.
             controls: what led to each.
         """
-        self._of_launch = controls.of_launch
-        self.tracks = controls.tracks()
+        self._of_launch = groups.of_launch
+        self.tracks = groups.tracks()
         self._overhead = Overhead(events)
         by = enqueued.event if enqueued.on_cpu else enqueued.call
         called_ns = take(events.start_ns, by, NO_ROW)
@@ -77,14 +77,14 @@ class Cutter:
         self._is_known = np.append(by != NO_ROW, True)
         self._enqueued_ns = np.append(enqueued.enqueue_ns, np.iinfo(np.int64).max)
 
-    def controls(self, idle: IdleSpans, spans: Ints) -> Ints:
+    def groups(self, idle: IdleSpans, spans: Ints) -> Ints:
         """Return the control of what ended spans; of what nothing ended, that of the steps.
 
         Args:
             idle: the idle spans.
             spans: which of them.
         """
-        return take(self._of_launch, idle.ended_by[spans], MAIN)
+        return take(self._of_launch, idle.ended_by_signal[spans], MAIN)
 
     def pieces(self, idle: IdleSpans, marks: tuple[Ints, Ints]) -> Pieces:
         """Return the pieces of idle spans.
@@ -94,24 +94,24 @@ class Cutter:
             marks: when the CPU began and ended each step.
         """
         firsts = range(0, max(len(idle), 1), _SPANS_AT_ONCE)
-        return one_after_the_other([self._of_some(idle, at, marks) for at in firsts])
+        return concatenated([self._chunk(idle, at, marks) for at in firsts])
 
-    def _of_some(self, every: IdleSpans, first: int, marks: tuple[Ints, Ints]) -> Pieces:
+    def _chunk(self, every: IdleSpans, first: int, marks: tuple[Ints, Ints]) -> Pieces:
         """Return the pieces of some of the spans."""
         idle = every.at(slice(first, first + _SPANS_AT_ONCE))
-        called = np.where(idle.ended_by == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by])
-        known = self._is_known[idle.ended_by]
+        called = np.where(idle.ended_by_signal == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by_signal])
+        known = self._is_known[idle.ended_by_signal]
         until = np.where(known, np.clip(called, idle.start_ns, idle.end_ns), idle.start_ns)
-        pieces = _joined([self._on_way(idle, until), _after(idle, until, called, known)])
+        pieces = _merged([self._before_launch(idle, until), _after_launch(idle, until, called, known)])
         pieces = self._with_ends(_without_repeats(pieces), idle, marks)
         return replace(pieces, span=pieces.span + first)
 
-    def _on_way(self, idle: IdleSpans, until: Ints) -> Pieces:
+    def _before_launch(self, idle: IdleSpans, until: Ints) -> Pieces:
         """Cut spans by what the CPU did until the launch call was over."""
         rows = np.flatnonzero(until > idle.start_ns)
-        control = self.controls(idle, rows)
-        cuts = self.tracks.cut(control, idle.start_ns[rows], until[rows])
-        cuts, cause = self._overhead.name(self.tracks, control[cuts.span], cuts)
+        group = self.groups(idle, rows)
+        cuts = self.tracks.cut(group, idle.start_ns[rows], until[rows])
+        cuts, cause = self._overhead.name(self.tracks, group[cuts.span], cuts)
         return Pieces(rows[cuts.span], cuts.start_ns, cuts.duration_ns, cause)
 
     def _with_ends(self, pieces: Pieces, idle: IdleSpans, marks: tuple[Ints, Ints]) -> Pieces:
@@ -120,25 +120,25 @@ class Cutter:
         On a device that is time of the next step, which begins when the device is done with this.
         """
         begun_ns, ended_ns = (each[idle.step] for each in marks)
-        is_late = self._enqueued_ns[idle.ended_by] >= ended_ns
+        is_late = self._enqueued_ns[idle.ended_by_signal] >= ended_ns
         is_python = is_of(pieces.cause, [IdleCause.PYTHON])
         begun_ns, ends_ns = begun_ns[pieces.span], pieces.start_ns + pieces.duration_ns
         is_before = is_python & (pieces.start_ns < begun_ns)
         cause = np.where(is_before | (is_python & is_late[pieces.span]), _END_OF_STEP, pieces.cause)
-        rest = np.flatnonzero(is_before & (ends_ns > begun_ns))
+        remaining = np.flatnonzero(is_before & (ends_ns > begun_ns))
         duration_ns = np.minimum(
             pieces.duration_ns, np.where(is_before, begun_ns, ends_ns) - pieces.start_ns
         )
         own = Pieces(pieces.span, pieces.start_ns, duration_ns, cause)
-        if not len(rest):
+        if not len(remaining):
             return own
-        left_ns = (ends_ns - begun_ns)[rest]
-        return _joined(
-            [own, Pieces(pieces.span[rest], begun_ns[rest], left_ns, pieces.cause[rest])]
+        left_ns = (ends_ns - begun_ns)[remaining]
+        return _merged(
+            [own, Pieces(pieces.span[remaining], begun_ns[remaining], left_ns, pieces.cause[remaining])]
         )
 
 
-def _after(idle: IdleSpans, until: Ints, called: Ints, known: Flags) -> Pieces:
+def _after_launch(idle: IdleSpans, until: Ints, called: Ints, known: Flags) -> Pieces:
     """Return what followed the launch call."""
     latency, between = (
         code(each) for each in (IdleCause.LAUNCH_LATENCY, IdleCause.BETWEEN_LAUNCHES)

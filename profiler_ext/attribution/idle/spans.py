@@ -24,7 +24,7 @@ class IdleSpans:
         start_ns: start of each.
         end_ns: end of each.
         since_ns: since when the device runs nothing; earlier than the start where a step began.
-        ended_by: the launch that the device ran next, or ``NO_ROW``; where a step ended the span,
+        ended_by_signal: the launch that the device ran next, or ``NO_ROW``; where a step ended the span,
             that is not in it.
     """
 
@@ -33,7 +33,7 @@ class IdleSpans:
     start_ns: Ints
     end_ns: Ints
     since_ns: Ints
-    ended_by: Ints
+    ended_by_signal: Ints
 
     def __len__(self) -> int:
         """Return the number of spans."""
@@ -56,18 +56,18 @@ def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
     Returns:
         The spans of all devices.
     """
-    parts = _in_turn(steps)
+    parts = _exclusive_parts(steps)
     columns = zip(*(_idle(device, parts) for device in busy), strict=True)
     return IdleSpans(*(np.concatenate(column).astype(np.int64) for column in columns))
 
 
-def _in_turn(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
+def _exclusive_parts(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
     """Return start, end and step of the parts of steps in which no later one is open."""
     starts, ends = np.array([(s.start_ns, s.end_ns) for s in steps], np.int64).reshape(-1, 2).T
     laid_out = timeline(starts, ends)
     owners = laid_out.opened[:-1]
-    kept = np.flatnonzero(owners != NO_ROW)
-    return laid_out.times_ns[:-1][kept], laid_out.times_ns[1:][kept], owners[kept]
+    selected = np.flatnonzero(owners != NO_ROW)
+    return laid_out.times_ns[:-1][selected], laid_out.times_ns[1:][selected], owners[selected]
 
 
 def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> tuple[Ints, ...]:

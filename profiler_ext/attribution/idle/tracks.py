@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.idle.cpu_causes import NOTHING, Causes, code
+from profiler_ext.attribution.idle.cpu_causes import NO_CAUSE, Causes, code
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.records import IdleCause, Ints
@@ -57,9 +57,9 @@ def track(spans: Spans) -> Track:
     """
     laid_out = timeline(spans.start_ns, spans.end_ns)
     times, opened = laid_out.times_ns, laid_out.opened
-    lasts = np.append(times[1:] != times[:-1], True)[: len(times)]
-    opened = np.append(np.array([NO_ROW], dtype=np.int64), opened[lasts])
-    return Track(times[lasts], take(spans.cause, opened, NOTHING), take(spans.row, opened, NO_ROW))
+    is_last = np.append(times[1:] != times[:-1], True)[: len(times)]
+    opened = np.append(np.array([NO_ROW], dtype=np.int64), opened[is_last])
+    return Track(times[is_last], take(spans.cause, opened, NO_CAUSE), take(spans.row, opened, NO_ROW))
 
 
 def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
@@ -78,7 +78,7 @@ def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
     if len(own.times_ns) > 1:
         begun = np.searchsorted(others_start_ns, own.times_ns, side="left")
         alone = begun[1:] == begun[:-1]
-        between[1:-1] = (own.cause[1:-1] == NOTHING) & in_engine[:-2] & in_engine[2:] & alone
+        between[1:-1] = (own.cause[1:-1] == NO_CAUSE) & in_engine[:-2] & in_engine[2:] & alone
     return replace(own, cause=np.where(between, code(IdleCause.AUTOGRAD), own.cause))
 
 
@@ -99,10 +99,10 @@ def overlays(first: Track, second: Track) -> tuple[Track, Track]:
 
 
 def _overlay(first: Track, second: Track) -> Track:
-    gives_way = (first.cause == NOTHING) | (first.cause == code(IdleCause.PYTHON))
-    gives_way &= second.cause != NOTHING
-    cause = np.where(gives_way, second.cause, first.cause)
-    return Track(first.times_ns, cause, np.where(gives_way, second.row, first.row))
+    is_overridden = (first.cause == NO_CAUSE) | (first.cause == code(IdleCause.PYTHON))
+    is_overridden &= second.cause != NO_CAUSE
+    cause = np.where(is_overridden, second.cause, first.cause)
+    return Track(first.times_ns, cause, np.where(is_overridden, second.row, first.row))
 
 
 def _merged(first: Ints, second: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
@@ -113,6 +113,6 @@ def _merged(first: Ints, second: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
     times = np.concatenate([first, second])
     order = np.argsort(times, kind="stable")
     times, is_first = times[order], order < len(first)
-    lasts = np.flatnonzero(np.append(times[1:] != times[:-1], True)[: len(times)])
-    of_first = np.append(0, np.cumsum(is_first)[lasts])
-    return times[lasts], (of_first, np.append(0, lasts + 1) - of_first)
+    is_last = np.flatnonzero(np.append(times[1:] != times[:-1], True)[: len(times)])
+    of_first = np.append(0, np.cumsum(is_first)[is_last])
+    return times[is_last], (of_first, np.append(0, is_last + 1) - of_first)

@@ -38,11 +38,11 @@ class WaitLines:
             rows: rows of events, or ``NO_ROW``.
         """
         at = np.searchsorted(self.calls, rows)
-        found = np.append(self.calls, NO_ROW - 1)[at] == rows
-        return np.where(found, np.append(self.place, NO_ROW)[at], NO_ROW)
+        result = np.append(self.calls, NO_ROW - 1)[at] == rows
+        return np.where(result, np.append(self.place, NO_ROW)[at], NO_ROW)
 
 
-def find_wait_lines(
+def find_wait_places(
     events: Events,
     nesting: Nesting,
     enqueued: EnqueuedLaunches,
@@ -61,28 +61,28 @@ def find_wait_lines(
     Returns:
         These calls and their places.
     """
-    is_led = np.array([each.graph is not None and each.line is not None for each in places], bool)
+    has_source = np.array([each.graph is not None and each.line is not None for each in places], bool)
     ops = nesting.nearest(flag_rows(events.name, classify.is_dispatched_op))
     own = take(ops, enqueued.call, NO_ROW)
-    led = np.flatnonzero((own != NO_ROW) & is_led[main_place])
+    with_source = np.flatnonzero((own != NO_ROW) & has_source[main_place])
     is_call = flag_rows(events.category, classify.is_runtime_call)
     waiting = np.flatnonzero(is_call & flag_rows(events.name, waits.is_device_wait))
     waiting = waiting[ops[waiting] != NO_ROW]
-    calls = np.concatenate([waiting, enqueued.call[led]])
-    by = _last_before(events, ops, calls, enqueued.call[led])
+    calls = np.concatenate([waiting, enqueued.call[with_source]])
+    by = _last_before(events, ops, calls, enqueued.call[with_source])
     calls, first = np.unique(calls[by != NO_ROW], return_index=True)
-    used, place = np.unique(main_place[led[by[by != NO_ROW][first]]], return_inverse=True)
+    used, place = np.unique(main_place[with_source[by[by != NO_ROW][first]]], return_inverse=True)
     return WaitLines(calls, place, tuple(places[each] for each in used.tolist()))
 
 
 def _last_before(events: Events, ops: Rows, calls: Ints, launching: Ints) -> Ints:
     """Return which launching call was the last of the same op up to each call, or ``NO_ROW``."""
     every = np.append(launching, calls)
-    is_asked = np.arange(len(every)) >= len(launching)
-    order = np.lexsort((is_asked, events.start_ns[every], ops[every]))
-    last = np.maximum.accumulate(np.where(is_asked[order], NO_ROW, np.arange(len(every))))
-    found = np.where(last == NO_ROW, NO_ROW, order[last])
-    is_same = ops[every[found]] == ops[every[order]]
+    is_query = np.arange(len(every)) >= len(launching)
+    order = np.lexsort((is_query, events.start_ns[every], ops[every]))
+    last = np.maximum.accumulate(np.where(is_query[order], NO_ROW, np.arange(len(every))))
+    result = np.where(last == NO_ROW, NO_ROW, order[last])
+    is_same = ops[every[result]] == ops[every[order]]
     before = np.empty(len(every), dtype=np.int64)
-    before[order] = np.where((found != NO_ROW) & is_same, found, NO_ROW)
+    before[order] = np.where((result != NO_ROW) & is_same, result, NO_ROW)
     return before[len(launching) :]

@@ -17,13 +17,13 @@ _SPANS_AT_ONCE = 1 << 16
 
 
 def windows(
-    spans: Spans, linger_ns: Callable[[Rows], Ints], may_begin: Callable[[Rows], Flags]
+    spans: Spans, grace_ns: Callable[[Rows], Ints], may_begin: Callable[[Rows], Flags]
 ) -> Iterator[Spans]:
     """Cut spans where all of them are over and one begins alone.
 
     Args:
         spans: in order of start.
-        linger_ns: for how long after the spans of some events none may begin a window.
+        grace_ns: for how long after the spans of some events none may begin a window.
         may_begin: which events' spans may begin one.
 
     Yields:
@@ -31,14 +31,14 @@ def windows(
     """
     begin, over_ns = 0, spans.start_ns[:1]
     for first in range(0, len(spans.row), _SPANS_AT_ONCE):
-        some = spans.of(slice(first, first + _SPANS_AT_ONCE))
-        ends_ns = np.append(over_ns, some.end_ns + linger_ns(some.row))
+        chunk = spans.of(slice(first, first + _SPANS_AT_ONCE))
+        ends_ns = np.append(over_ns, chunk.end_ns + grace_ns(chunk.row))
         reached_ns = np.maximum.accumulate(ends_ns)
-        is_alone = np.diff(some.start_ns, append=some.start_ns[-1:]) > 0
-        found = np.flatnonzero(is_alone & (some.start_ns > reached_ns[:-1]))
-        found = found[may_begin(some.row[found])]
-        if len(found):
-            yield spans.of(slice(begin, first + found[0]))
-            begin = first + found[0]
+        is_alone = np.diff(chunk.start_ns, append=chunk.start_ns[-1:]) > 0
+        starts = np.flatnonzero(is_alone & (chunk.start_ns > reached_ns[:-1]))
+        starts = starts[may_begin(chunk.row[starts])]
+        if len(starts):
+            yield spans.of(slice(begin, first + starts[0]))
+            begin = first + starts[0]
         over_ns = reached_ns[-1:]
     yield spans.of(slice(begin, None))

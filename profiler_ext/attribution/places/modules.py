@@ -10,13 +10,13 @@ from itertools import takewhile
 from profiler_ext.attribution.calls.enclosing import CallContext, Called
 from profiler_ext.records import FxNode, GraphInstance, ModuleFrame, PartModules
 
-ModulesOfJoints = Mapping[str, set[Called]]
+ModulesOfJointGraphs = Mapping[str, set[Called]]
 """The modules that forwards were called on, by the joint graph that they were cut from."""
 
 
-def modules_of_joints(
+def modules_of_joint_graphs(
     called: Iterable[tuple[GraphInstance, Called | None]],
-) -> ModulesOfJoints:
+) -> ModulesOfJointGraphs:
     """Collect the modules that the forward graphs of a trace were called on.
 
     Args:
@@ -33,7 +33,7 @@ def modules_of_joints(
 
 
 def module_of(
-    node: FxNode, graph: GraphInstance, context: CallContext, forwards: ModulesOfJoints
+    node: FxNode, graph: GraphInstance, context: CallContext, forwards: ModulesOfJointGraphs
 ) -> ModuleFrame | None:
     """Return the innermost module of a node, as its graph was called.
 
@@ -60,7 +60,7 @@ def module_of(
     return None if len(modules) > 1 else innermost_module(node, next(iter(modules), unknown))
 
 
-def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
+def with_modules_of_gradient_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
     """Give each sum of gradients of a value that no op made the modules that hold all it sums.
 
     Torch keeps none, so that a sum has only the module that was compiled, and in a repeated region

@@ -38,7 +38,7 @@ def node_phase(
     if node.lineage.forward_evidence == ForwardEvidence.RECOMPUTED:
         return Phase.RECOMPUTE
     phase = _phase_by_graph(node, graph)
-    return _called_again(context) if phase is Phase.FORWARD else phase
+    return _forward_or_recompute(context) if phase is Phase.FORWARD else phase
 
 
 def joint_phase(node: FxNode) -> Phase:
@@ -100,7 +100,7 @@ def call_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
         return Phase.BACKWARD
     if graph is None and not context.is_forward and not context.in_engine:
         return Phase.OTHER
-    return _called_again(context)
+    return _forward_or_recompute(context)
 
 
 def runs_update(graph: GraphInstance) -> bool:
@@ -131,7 +131,7 @@ def _is_backward(node: FxNode, graph: GraphInstance) -> bool:
     return node.lineage.partitioner_tag in _BACKWARD_TAGS and not _is_untagged(graph)
 
 
-def _called_again(context: CallContext) -> Phase:
+def _forward_or_recompute(context: CallContext) -> Phase:
     """Tell what forward work is: in the engine a forward runs only to be recomputed."""
     if not context.in_engine:
         return Phase.FORWARD

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from profiler_ext.attribution.calls.enclosing import CallContext
 from profiler_ext.attribution.places.forward_evidence import forward_evidence
 from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.attribution.places.modules import ModulesOfJoints, module_of, with_modules_of_sums
+from profiler_ext.attribution.places.modules import ModulesOfJointGraphs, module_of, with_modules_of_gradient_sums
 from profiler_ext.attribution.places.phases import is_leaked, is_traced_gradient, node_phase
 from profiler_ext.records import (
     ForwardEvidence,
@@ -31,7 +31,7 @@ class PlaceTable:
         self,
         graphs: Sequence[GraphInstance],
         settings: Settings,
-        forwards: ModulesOfJoints | None = None,
+        forwards: ModulesOfJointGraphs | None = None,
     ) -> None:
         """Take what places are of.
 
@@ -46,7 +46,7 @@ class PlaceTable:
         self._index: dict[Place, int] = {}
         self._of_node: dict[tuple[int, str, CallContext], int] = {}
         self._open: dict[int, bool] = {}
-        named = ({n.name: n for n in with_modules_of_sums(graph.nodes)} for graph in graphs)
+        named = ({n.name: n for n in with_modules_of_gradient_sums(graph.nodes)} for graph in graphs)
         self._nodes = list(named)
 
     @property
@@ -87,7 +87,7 @@ class PlaceTable:
     ) -> ModuleFrame | None:
         return module_of(node, graph, context, self._forwards)
 
-    def leaves_open(self, graph: int) -> bool:
+    def has_unknown_places(self, graph: int) -> bool:
         """Tell whether a graph has nodes whose line or module nothing tells but its call."""
         if graph not in self._open:
             places = (self.of_node(graph, name, CallContext()) for name in self._nodes[graph])
@@ -96,8 +96,8 @@ class PlaceTable:
 
     def _unknown(self, graph: int, name: str) -> Place:
         """Return the place of a node that the graph's record does not have."""
-        is_lost = self._graphs[graph].is_partly_captured
-        reason = GapReason.PARTLY_CAPTURED if is_lost else GapReason.NO_SOURCE_LINE
+        is_capture_lost = self._graphs[graph].is_partly_captured
+        reason = GapReason.PARTLY_CAPTURED if is_capture_lost else GapReason.NO_SOURCE_LINE
         return Place(graph=graph, node=name, gap=reason)
 
     def of_node(self, graph: int, name: str, context: CallContext) -> Place:
@@ -120,14 +120,14 @@ class PlaceTable:
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
         stack = (*(context.caller.stack if context.caller else ()), *node.lineage.stack)
-        is_line_of_it = not is_stale and not _is_unlinked_gradient(node)
-        lined = self._roots.with_line(Place(), stack if is_line_of_it else ())
-        if lined.line is None and is_line_of_it and context.called_from:
+        has_own_line = not is_stale and not _is_unlinked_gradient(node)
+        located = self._roots.with_line(Place(), stack if has_own_line else ())
+        if located.line is None and has_own_line and context.called_from:
             stack = (*context.called_from, *stack)
-            lined, evidence = self._roots.with_line(Place(), stack), LineEvidence.CALLED
-        has_line = lined.line is not None
+            located, evidence = self._roots.with_line(Place(), stack), LineEvidence.CALLED
+        has_line = located.line is not None
         place = dataclasses.replace(
-            lined,
+            located,
             graph=graph,
             node=node.name,
             aten_op=node.lineage.original_aten or node.target,
@@ -146,10 +146,10 @@ class PlaceTable:
             gap=None if has_line else _no_line(node, instance, evidence),
             is_phase_corrected=is_leaked(node, instance),
         )
-        return place if context.caller is None else _run_by(place, context.caller)
+        return place if context.caller is None else _called_from(place, context.caller)
 
 
-def _run_by(place: Place, caller: Place) -> Place:
+def _called_from(place: Place, caller: Place) -> Place:
     """Return the place of a node whose graph an op of another graph's call runs."""
     linked, evidence = place.forward_node, place.forward_evidence
     if linked is None and place.phase is not Phase.FORWARD:
@@ -209,8 +209,8 @@ def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapR
     # What such a graph copies is known by its own joint graph; nothing else can tell the line.
     if graph.is_of_compiled_autograd and node.lineage.joint is None:
         return GapReason.COMPILED_AUTOGRAD
-    is_lost = graph.is_partly_captured and not node.lineage.stack
-    return GapReason.PARTLY_CAPTURED if is_lost else GapReason.NO_SOURCE_LINE
+    is_capture_lost = graph.is_partly_captured and not node.lineage.stack
+    return GapReason.PARTLY_CAPTURED if is_capture_lost else GapReason.NO_SOURCE_LINE
 
 
 def annotation_text(node: FxNode) -> str | None:

@@ -15,7 +15,7 @@ import numpy as np
 from profiler_ext.attribution.positions.clock import WatchClock
 from profiler_ext.records import Ints, Position, PythonLines, ThreadPositions
 
-NOWHERE = -1
+NO_POSITION = -1
 """The position of a thread in which no code of the program runs."""
 
 
@@ -49,14 +49,14 @@ class PositionsOfThreads:
             for thread, parts in _by_thread(lines.threads).items()
         }
 
-    def during(self, thread: int, start_ns: int, end_ns: int, jut_ns: int = 0) -> int:
+    def during(self, thread: int, start_ns: int, end_ns: int, overhang_ns: int = 0) -> int:
         """Return the position of a thread during an event.
 
         Args:
             thread: the system's id of the thread.
             start_ns: when the event began.
             end_ns: when it was over.
-            jut_ns: how far these may be off, besides the error of the clocks.
+            overhang_ns: how far these may be off, besides the error of the clocks.
 
         Returns:
             Index of the position, or ``NOWHERE``.
@@ -65,7 +65,7 @@ class PositionsOfThreads:
             AmbiguousPositionError: The event is too close to the change from one to another.
         """
         own = self._threads.get(thread)
-        return NOWHERE if own is None else own.during(start_ns, end_ns, self.error_ns + jut_ns)
+        return NO_POSITION if own is None else own.during(start_ns, end_ns, self.error_ns + overhang_ns)
 
     def is_still(self, thread: int, start_ns: int, end_ns: int) -> bool:
         """Tell whether a thread stood at one position all the time.
@@ -102,10 +102,10 @@ class PositionsOfThreads:
             went on meanwhile.
         """
         own = [each for tid, each in self._threads.items() if tid in threads]
-        standing = [each for each in own if each.stands(start_ns, end_ns)]
-        if len(standing) != 1 or not standing[0].stays(start_ns, end_ns):
+        active = [each for each in own if each.is_active(start_ns, end_ns)]
+        if len(active) != 1 or not active[0].stays(start_ns, end_ns):
             return None
-        return standing[0].at(start_ns)
+        return active[0].at(start_ns)
 
 
 def changes_of(lines: PythonLines, clock: WatchClock, thread: int) -> tuple[Ints, Ints]:
@@ -131,7 +131,7 @@ def _changes(
     positions = np.concatenate([nothing, *(part.indices for part in parts)])
     order = np.argsort(times, kind="stable")
     last = max(until_ns, int(times.max(initial=0)))
-    return clock.on_trace(np.append(times[order], last)), np.append(positions[order], NOWHERE)
+    return clock.on_trace(np.append(times[order], last)), np.append(positions[order], NO_POSITION)
 
 
 def depths_of(positions: Sequence[Position]) -> Ints:
@@ -155,30 +155,30 @@ class _Thread:
         self, parts: Sequence[ThreadPositions], clock: WatchClock, depths: Ints, until_ns: int
     ) -> None:
         self._times, self._positions = _changes(parts, clock, until_ns)
-        self._left = self._times[next_elsewhere(depths[self._positions], self._positions)]
+        self._left_ns = self._times[next_outside(depths[self._positions], self._positions)]
 
     def during(self, start: int, end: int, error: int) -> int:
         """Look from the last position that may have begun before the event, backwards."""
         at = int(np.searchsorted(self._times, start + error, side="right")) - 1
         candidates: set[int] = set()
         while at >= 0:
-            if end <= self._left[at] + error:
+            if end <= self._left_ns[at] + error:
                 candidates.add(int(self._positions[at]))
             if self._times[at] < start - error:
                 break
             at -= 1
         if len(candidates) > 1:
             raise AmbiguousPositionError(candidates)
-        return candidates.pop() if candidates else NOWHERE
+        return candidates.pop() if candidates else NO_POSITION
 
     def at(self, time: int) -> int:
         """Return the position at a time."""
         index = int(np.searchsorted(self._times, time, side="right")) - 1
-        return NOWHERE if index < 0 else int(self._positions[index])
+        return NO_POSITION if index < 0 else int(self._positions[index])
 
-    def stands(self, start: int, end: int) -> bool:
+    def is_active(self, start: int, end: int) -> bool:
         """Tell whether it stood anywhere meanwhile."""
-        return self.at(start) != NOWHERE or not self.is_still(start, end)
+        return self.at(start) != NO_POSITION or not self.is_still(start, end)
 
     def is_still(self, start: int, end: int) -> bool:
         first, last = np.searchsorted(self._times, (start, end), side="right")
@@ -186,10 +186,10 @@ class _Thread:
 
     def stays(self, start: int, end: int) -> bool:
         at = int(np.searchsorted(self._times, start, side="right")) - 1
-        return bool(end <= (self._times[0] if at < 0 else self._left[at]))
+        return bool(end <= (self._times[0] if at < 0 else self._left_ns[at]))
 
 
-def next_elsewhere(depths: Ints, positions: Ints) -> Ints:
+def next_outside(depths: Ints, positions: Ints) -> Ints:
     """Return for each entry the index of the next that is not within its position, or the last.
 
     Args:
@@ -197,10 +197,10 @@ def next_elsewhere(depths: Ints, positions: Ints) -> Ints:
         positions: the positions; one that comes again after those within it goes on.
     """
     following = np.full(len(depths), len(depths) - 1, dtype=np.int64)
-    waiting: list[tuple[int, int, int]] = []
+    open_entries: list[tuple[int, int, int]] = []
     entries = zip(depths.tolist(), positions.tolist(), strict=True)
     for at, (depth, position) in enumerate(entries):
-        while waiting and waiting[-1][1] >= depth and waiting[-1][2] != position:
-            following[waiting.pop()[0]] = at
-        waiting.append((at, depth, position))
+        while open_entries and open_entries[-1][1] >= depth and open_entries[-1][2] != position:
+            following[open_entries.pop()[0]] = at
+        open_entries.append((at, depth, position))
     return following

@@ -132,12 +132,12 @@ def _launching_calls(events: Events, rows: Ints) -> Ints:
     A driver call within a runtime call of the same correlation is a part of it, as on an XPU.
     """
     calls = np.flatnonzero(flag_rows(events.category, classify.is_runtime_call))
-    found = find_unique(events.correlation, calls, events.correlation[rows])
-    if (found != NO_ROW).all():
-        return found
+    by_correlation = find_unique(events.correlation, calls, events.correlation[rows])
+    if (by_correlation != NO_ROW).all():
+        return by_correlation
     outer = calls[~flag_rows(events.category, classify.is_driver_call)[calls]]
     of_runtime = find_unique(events.correlation, outer, events.correlation[rows])
-    return np.where(found == NO_ROW, of_runtime, found)
+    return np.where(by_correlation == NO_ROW, of_runtime, by_correlation)
 
 
 def _on_cpu(events: Events, nesting: Nesting) -> EnqueuedLaunches:

@@ -44,7 +44,7 @@ class ForwardLinks:
         self._has_number = ~np.ma.getmaskarray(events.sequence_number)
         self._forward = _by_number(events, _numbered(events, forward))
         numbered = _numbered(events, backward)
-        self._threads = self._learn_threads(numbered)
+        self._threads = self._threads_by_candidates(numbered)
         if flows is not None and self._is_open(numbered):
             self._threads |= self._threads_of(flows())
 
@@ -93,7 +93,7 @@ class ForwardLinks:
                 seen.setdefault(number, set()).add(codes[flow.forward])
         return {number: t for number, (t, *others) in seen.items() if not others}
 
-    def _learn_threads(self, backward: Ints) -> dict[int, int]:
+    def _threads_by_candidates(self, backward: Ints) -> dict[int, int]:
         """Return the thread behind each forward thread number; a disputed one is left out."""
         threads = dict[int, set[int | None]]()
         for row in backward[~np.ma.getmaskarray(self._events.fwd_thread_id)[backward]].tolist():

@@ -10,7 +10,7 @@ from profiler_ext.records import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class Gaps:
     """What of windows no span covers; in order, none of them empty.
 
     Attributes:
@@ -26,7 +26,7 @@ class Between:
     end_ns: Ints
 
 
-def gaps_between(start_ns: Ints, end_ns: Ints, begins: Ints, ends: Ints) -> Between:
+def gaps_between(start_ns: Ints, end_ns: Ints, begins: Ints, ends: Ints) -> Gaps:
     """Return what lies in windows and in no span.
 
     Args:
@@ -46,5 +46,5 @@ def gaps_between(start_ns: Ints, end_ns: Ints, begins: Ints, ends: Ints) -> Betw
     is_first, is_last = following == firsts[window], following == lasts[window]
     opens = np.where(is_first, begins[window], np.append(end_ns, 0)[following - 1])
     closes = np.where(is_last, ends[window], np.append(start_ns, 0)[following])
-    kept = np.flatnonzero(closes > opens)
-    return Between(window[kept], following[kept], opens[kept], closes[kept])
+    is_gap = np.flatnonzero(closes > opens)
+    return Gaps(window[is_gap], following[is_gap], opens[is_gap], closes[is_gap])

@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.attribution.trace.lookups import NO_ROW, Rows
 from profiler_ext.records import Ints
 
-_LEAST = np.iinfo(np.int64).min
+_MIN_VALUE = np.iinfo(np.int64).min
 
 
 def last_reaching(values: Ints, limits: Ints) -> Rows:
@@ -24,9 +24,9 @@ def last_reaching(values: Ints, limits: Ints) -> Rows:
     Returns:
         The place, or ``NO_ROW`` where none before it has such a value.
     """
-    found = np.arange(-1, len(values) - 1, dtype=np.int32)  # most often it is the one before
+    result = np.arange(-1, len(values) - 1, dtype=np.int32)  # most often it is the one before
     places = blocks = np.append(0, np.flatnonzero(values[:-1] < limits[1:]) + 1)[: len(values)]
-    found[places] = NO_ROW
+    result[places] = NO_ROW
     levels = _maxima(values)
     hits: list[tuple[Ints, Ints]] = []
     for maxima in levels:
@@ -42,8 +42,8 @@ def last_reaching(values: Ints, limits: Ints) -> Rows:
         second = np.minimum(2 * blocks + 1, len(maxima) - 1)
         halves = np.where(maxima[second] >= limits[places], second, 2 * blocks)
         places, blocks = np.append(places, more), np.append(halves, own)
-    found[places] = blocks
-    return found
+    result[places] = blocks
+    return result
 
 
 def _maxima(values: Ints) -> list[Ints]:
@@ -52,6 +52,6 @@ def _maxima(values: Ints) -> list[Ints]:
     while len(levels[-1]) > 1:
         last = levels[-1]
         if len(last) % 2:
-            last = np.append(last, _LEAST)
+            last = np.append(last, _MIN_VALUE)
         levels.append(np.maximum(last[::2], last[1::2]))
     return levels

@@ -20,7 +20,7 @@ NO_ROW = -1
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int32]
 """Rows of events, where there are as many as events or more: no trace has so many."""
-Whole = TypeVar("Whole", bound=np.signedinteger[Any])
+SignedInteger = TypeVar("Whole", bound=np.signedinteger[Any])
 
 
 def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
@@ -58,8 +58,8 @@ def masked(rows: Ints | Rows) -> MaskedInts:
 
 
 def take(
-    values: npt.NDArray[Whole], rows: Ints | Codes, default: int | Whole
-) -> npt.NDArray[Whole]:
+    values: npt.NDArray[SignedInteger], rows: Ints | Codes, default: int | SignedInteger
+) -> npt.NDArray[SignedInteger]:
     """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``.
 
     Args:
@@ -72,9 +72,9 @@ def take(
     """
     if not len(values):
         return np.full(len(rows), default, dtype=values.dtype)
-    found = values[rows]
-    found[rows == NO_ROW] = default
-    return found
+    result = values[rows]
+    result[rows == NO_ROW] = default
+    return result
 
 
 def find_unique(keys: MaskedInts, rows: Ints, wanted: MaskedInts) -> Ints:

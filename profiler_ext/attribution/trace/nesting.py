@@ -37,13 +37,13 @@ class Nesting:
         first = next((at for at, flags in enumerate(is_wanted) if flags.any()), None)
         if first is None:  # one number stands for all rows: a million more take time
             return np.broadcast_to(np.int32(NO_ROW), len(self.parent))
-        found = np.full(len(self.parent), NO_ROW, dtype=np.int32)
+        result = np.full(len(self.parent), NO_ROW, dtype=np.int32)
         above = np.full(len(self.levels[max(first - 1, 0)]), NO_ROW, dtype=np.int32)
         for at in range(first, len(self.levels)):
             level = self.levels[at]
             above = np.where(is_wanted[at], level, above.take(self.above[at]))
-            found[level] = above
-        return found
+            result[level] = above
+        return result
 
     def outermost(self, wanted: Flags, within: Flags) -> Rows:
         """Return for each row the outermost wanted event that is it or encloses it.
@@ -52,25 +52,25 @@ class Nesting:
             wanted: events to find.
             within: events at which the search starts anew; they are not found themselves.
         """
-        found = np.full(len(self.parent), NO_ROW, dtype=np.int32)
+        result = np.full(len(self.parent), NO_ROW, dtype=np.int32)
         above = np.array([NO_ROW], dtype=np.int32)
         for level, up in zip(self.levels, self.above, strict=True):
             above = above.take(up)
             above = np.where((above == NO_ROW) & wanted.take(level), level, above)
             above[within.take(level)] = NO_ROW
-            found[level] = above
-        return found
+            result[level] = above
+        return result
 
     def holds(self, wanted: Flags) -> Flags:
         """Tell of each row whether a wanted event stands inside it."""
         parent = self.parent.tolist()
-        is_held = [False] * len(parent)
+        is_inside = [False] * len(parent)
         for row in np.flatnonzero(wanted).tolist():
             above = parent[row]
-            while above != NO_ROW and not is_held[above]:
-                is_held[above] = True
+            while above != NO_ROW and not is_inside[above]:
+                is_inside[above] = True
                 above = parent[above]
-        return np.array(is_held, dtype=np.bool_)
+        return np.array(is_inside, dtype=np.bool_)
 
 
 def nest(events: Events, further: Flags | None = None) -> Nesting:

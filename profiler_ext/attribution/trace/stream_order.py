@@ -32,10 +32,10 @@ def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
     for rows in _groups(known, numbered([queue, events.thread[call]])):
         times = enqueued.enqueue_ns[rows]
         if (np.diff(times) < 0).any():
-            flags[rows] |= _not_sure(times)
+            flags[rows] |= _is_uncertain(times)
     for rows in _groups(known, queue):
         if _is_impossible(events, enqueued.call[rows]):
-            flags[rows] |= _not_sure(enqueued.enqueue_ns[rows])
+            flags[rows] |= _is_uncertain(enqueued.enqueue_ns[rows])
     return flags
 
 
@@ -46,8 +46,8 @@ def _groups(rows: Ints, keys: Ints) -> Iterator[Ints]:
     yield from (rows[group] for group in np.split(order, bounds) if len(group))
 
 
-def _not_sure(times: Ints) -> Flags:
-    return np.array([not sure for sure in in_every_order(times.tolist())], dtype=np.bool_)
+def _is_uncertain(times: Ints) -> Flags:
+    return np.array([not sure for sure in in_every_longest_order(times.tolist())], dtype=np.bool_)
 
 
 def _is_impossible(events: Events, calls: Ints) -> bool:
@@ -59,7 +59,7 @@ def _is_impossible(events: Events, calls: Ints) -> bool:
     return bool((ends[1:] < np.maximum.accumulate(starts)[:-1]).any())
 
 
-def in_every_order(values: Sequence[int]) -> list[bool]:
+def in_every_longest_order(values: Sequence[int]) -> list[bool]:
     """Tell of each value whether it is in every longest part of a sequence that never falls."""
     before = _lengths(values)
     after = _lengths([-value for value in reversed(values)])[::-1]

@@ -34,7 +34,7 @@ def with_call_lines(
 
     def called(invocation: Invocation) -> Invocation:
         call, graph = invocation.call, invocation.graph
-        if not lines.are_watched or graph is None or not places.leaves_open(graph):
+        if not lines.are_watched or graph is None or not places.has_unknown_places(graph):
             return invocation
         own = {call.marker} if not call.context.is_backward else set[int]()
         rows = own or forwards.get(call.frame_row or -1, set())

@@ -16,7 +16,7 @@ from profiler_ext.attribution.calls.patterns import DeviceEvent, WorkItem
 from profiler_ext.attribution.places.phases import call_phase
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
+from profiler_ext.attribution.verdicts.verdicts import LaunchAttribution, LaunchTable
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records import (
@@ -32,7 +32,7 @@ from profiler_ext.records import (
 )
 
 
-class CompiledJudge:
+class CompiledAttributor:
     """Gives every launch of a graph call its verdict."""
 
     def __init__(
@@ -42,7 +42,7 @@ class CompiledJudge:
         order: StreamOrder,
         graphs: Sequence[GraphInstance],
         places: PlaceTable,
-        table: VerdictTable,
+        table: LaunchTable,
     ) -> None:
         """Take what is known of the trace and of its graphs.
 
@@ -57,42 +57,42 @@ class CompiledJudge:
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
         self._order = order
-        self._at_site: dict[tuple[int | None, Match, CallContext, bool], Verdict] = {}
-        self._judged: dict[Hashable, tuple[tuple[Match, ...], Ints]] = {}
+        self._at_site: dict[tuple[int | None, Match, CallContext, bool], LaunchAttribution] = {}
+        self._known: dict[Hashable, tuple[tuple[Match, ...], Ints]] = {}
 
-    def judge(self, invocation: Invocation) -> None:
+    def attribute_launches(self, invocation: Invocation) -> None:
         """Give the launches of one call their verdicts; those of equal calls are equal.
 
         Matches are known by what they are, not by what they say: a call has many. They are kept,
         so that no others can come to be the same.
         """
         call = invocation.call
-        broken = self._order.broken_by(call.launches).tolist()
+        out_of_order = self._order.out_of_order_in(call.launches).tolist()
         which = invocation.graph, call.pattern, call.context
-        key = (*which, id(invocation.matches), tuple(broken))
-        if key not in self._judged:
-            self._judged[key] = invocation.matches, self._verdicts(invocation, broken)
-        self._table.give(call.launches, self._judged[key][1])
+        key = (*which, id(invocation.matches), tuple(out_of_order))
+        if key not in self._known:
+            self._known[key] = invocation.matches, self._outcomes(invocation, out_of_order)
+        self._table.assign(call.launches, self._known[key][1])
         for launch, gap in call.trials:
-            verdict = self._gap_verdict(invocation, self._event(launch), gap, None)
-            self._table.give(launch, self._table.number(verdict))
+            outcome = self._gap_outcome(invocation, self._event(launch), gap, None)
+            self._table.assign(launch, self._table.number(outcome))
 
-    def _verdicts(self, invocation: Invocation, broken: Sequence[int]) -> Ints:
+    def _outcomes(self, invocation: Invocation, out_of_order: Sequence[int]) -> Ints:
         """Return the numbers of the verdicts of a call's launches."""
         pattern, matches = invocation.call.pattern, invocation.matches
-        wrong = contradicted(pattern, self._sites(invocation), matches, broken)
+        wrong = contradicted(pattern, self._sites(invocation), matches, out_of_order)
         graph = self._graph(invocation)
-        own_work = work_before_replay(pattern.work, matches, graph) if graph else {}
-        verdicts = list[int]()
+        replay_work = work_before_replay(pattern.work, matches, graph) if graph else {}
+        numbers = list[int]()
         for at, item in enumerate(pattern.work):
-            first = len(verdicts)
+            first = len(numbers)
             is_wrong = [first + place in wrong for place in range(len(pattern.events[at]))]
-            if at in own_work and not any(is_wrong):
-                verdict = self._verdict_before_replay(invocation, item, own_work[at])
-                verdicts += [self._table.number(verdict)] * len(is_wrong)
+            if at in replay_work and not any(is_wrong):
+                outcome = self._outcome_before_replay(invocation, item, replay_work[at])
+                numbers += [self._table.number(outcome)] * len(is_wrong)
             else:
-                verdicts += self._of_item(invocation, at, is_wrong)
-        return np.array(verdicts, dtype=np.int64)
+                numbers += self._of_item(invocation, at, is_wrong)
+        return np.array(numbers, dtype=np.int64)
 
     def _of_item(self, invocation: Invocation, at: int, is_wrong: Sequence[bool]) -> Iterator[int]:
         """Yield the numbers of the verdicts of what an item of a call launched."""
@@ -100,12 +100,12 @@ class CompiledJudge:
         mismatch = GapReason.ALIGNMENT_MISMATCH
         for event, contradicts in zip(pattern.events[at], is_wrong, strict=True):
             if match.site is not None and not contradicts:
-                verdict = self._site_verdict(invocation, match, is_communication(event.name))
-                yield self._table.number(verdict)
+                outcome = self._site_outcome(invocation, match, is_communication(event.name))
+                yield self._table.number(outcome)
             else:
                 gap = mismatch if contradicts else match.gap or mismatch
-                verdict = self._gap_verdict(invocation, event, gap, pattern.work[at])
-                yield self._table.number(verdict)
+                outcome = self._gap_outcome(invocation, event, gap, pattern.work[at])
+                yield self._table.number(outcome)
 
     def _event(self, launch: int) -> DeviceEvent:
         row = int(self._enqueued.event[launch])
@@ -114,25 +114,25 @@ class CompiledJudge:
     def _sites(self, invocation: Invocation) -> tuple[CallSite, ...]:
         return () if invocation.graph is None else self._graphs[invocation.graph].call_sites
 
-    def _site_verdict(self, invocation: Invocation, match: Match, communicates: bool) -> Verdict:
+    def _site_outcome(self, invocation: Invocation, match: Match, communicates: bool) -> LaunchAttribution:
         """Return the verdict of a site; what one op launches may compute, and communicate too."""
         key = (invocation.graph, match, invocation.call.context, communicates)
         if key not in self._at_site:
-            verdict = self._new_site_verdict(invocation, match)
-            kind = LaunchKind.COMMUNICATION if communicates else verdict.kind
-            self._at_site[key] = replace(verdict, kind=kind)
+            outcome = self._new_site_outcome(invocation, match)
+            kind = LaunchKind.COMMUNICATION if communicates else outcome.kind
+            self._at_site[key] = replace(outcome, kind=kind)
         return self._at_site[key]
 
-    def _verdict_before_replay(
+    def _outcome_before_replay(
         self, invocation: Invocation, item: WorkItem, work: WorkBeforeReplay
-    ) -> Verdict:
+    ) -> LaunchAttribution:
         assert invocation.graph is not None
         graph, context = invocation.graph, invocation.call.context
         if work.evidence is SiteEvidence.RUNNER_COPY:
             places = [self._places.add_input(graph, n, context, item.name) for n in work.nodes]
         else:
             places = [self._places.add_node(graph, name, context) for name in work.nodes]
-        return Verdict(
+        return LaunchAttribution(
             kind=LaunchKind.EAGER,
             places=tuple(places),
             weights=work.weights,
@@ -141,11 +141,11 @@ class CompiledJudge:
             in_graph=True,
         )
 
-    def _new_site_verdict(self, invocation: Invocation, match: Match) -> Verdict:
+    def _new_site_outcome(self, invocation: Invocation, match: Match) -> LaunchAttribution:
         assert invocation.graph is not None and match.site is not None
         site = self._sites(invocation)[match.site]
         places, weights = self._site_places(invocation, site)
-        return Verdict(
+        return LaunchAttribution(
             kind=_site_kind(site),
             places=places,
             weights=weights,
@@ -153,12 +153,12 @@ class CompiledJudge:
             graph=invocation.graph,
             call_site=site.ordinal,
             evidence=SiteEvidence.CALL_ORDER_IN_CODE
-            if self._is_told(invocation)
+            if self._is_from_code(invocation)
             else match.evidence or "",
             in_graph=True,
         )
 
-    def _is_told(self, invocation: Invocation) -> bool:
+    def _is_from_code(self, invocation: Invocation) -> bool:
         graph = self._graph(invocation)
         return graph is not None and graph.is_told
 
@@ -176,9 +176,9 @@ class CompiledJudge:
         """Return the place of a site whose nodes capture could not tell."""
         level = Level.NONE if site.op is None else Level.OP
         graph, reason = self._graph(invocation), GapReason.NO_SOURCE_LINE
-        if self._is_told(invocation):
+        if self._is_from_code(invocation):
             reason = _uncaptured(graph)
-        elif graph is not None and GapReason.CALL_SITES_UNVERIFIED in graph.doubts:
+        elif graph is not None and GapReason.CALL_SITES_UNVERIFIED in graph.gap_reasons:
             reason = GapReason.CALL_SITES_UNVERIFIED
         elif graph is not None and graph.is_partly_captured:
             reason = GapReason.PARTLY_CAPTURED
@@ -190,26 +190,26 @@ class CompiledJudge:
             gap=reason,
         )
 
-    def _gap_verdict(
+    def _gap_outcome(
         self, invocation: Invocation, event: DeviceEvent, gap: GapReason, item: WorkItem | None
-    ) -> Verdict:
+    ) -> LaunchAttribution:
         op = item.name if item and classify.is_dispatched_op(item.name) else None
         phase = call_phase(self._graph(invocation), invocation.call.context)
         reason = self._named_reason(invocation, gap)
         place = self._places.add(gap_place(reason, phase, invocation.graph, op))
         kernel = names.kernel_name(event.name) if classify.is_generated_kernel(event.name) else ""
         kind = kind_by_name(event.name, event.category, is_glue=gap is GapReason.WRAPPER_GLUE)
-        return Verdict(kind, (place,), kernel=kernel, graph=invocation.graph, in_graph=True)
+        return LaunchAttribution(kind, (place,), kernel=kernel, graph=invocation.graph, in_graph=True)
 
     def _named_reason(self, invocation: Invocation, gap: GapReason) -> GapReason:
         """Blame capture for a mismatch where it could not check its own call sites."""
         unverified = GapReason.CALL_SITES_UNVERIFIED
         graph = self._graph(invocation)
-        doubts = graph.doubts if graph else frozenset()
-        if gap is GapReason.ALIGNMENT_MISMATCH and self._is_told(invocation):
+        gap_reasons = graph.gap_reasons if graph else frozenset()
+        if gap is GapReason.ALIGNMENT_MISMATCH and self._is_from_code(invocation):
             return _uncaptured(graph)
-        is_doubted = gap is GapReason.ALIGNMENT_MISMATCH and unverified in doubts
-        return unverified if is_doubted else gap
+        is_unverified = gap is GapReason.ALIGNMENT_MISMATCH and unverified in gap_reasons
+        return unverified if is_unverified else gap
 
     def _graph(self, invocation: Invocation) -> GraphInstance | None:
         return None if invocation.graph is None else self._graphs[invocation.graph]

@@ -20,9 +20,9 @@ from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.attribution.verdicts.eager_lines import EagerLines
 from profiler_ext.attribution.verdicts.eager_phases import EagerPhases
 from profiler_ext.attribution.verdicts.forward_ops import ForwardOps
-from profiler_ext.attribution.verdicts.unheard import unheard_launches
-from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
-from profiler_ext.attribution.verdicts.without_op import MAY_HAVE_LINE, reason_without_op
+from profiler_ext.attribution.verdicts.unheard import launches_on_unrecorded_threads
+from profiler_ext.attribution.verdicts.verdicts import LaunchAttribution, LaunchTable
+from profiler_ext.attribution.verdicts.without_op import REASONS_WITH_LINE, missing_op_reason
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import (
     EagerEvidence,
@@ -38,7 +38,7 @@ from profiler_ext.records import (
 )
 
 
-class _Told(NamedTuple):
+class _TraceFacts(NamedTuple):
     """What the trace alone tells of a launch; ``gap`` where its line is not asked for."""
 
     aten_op: str | None
@@ -48,7 +48,7 @@ class _Told(NamedTuple):
     gap: GapReason | None = None
 
 
-class EagerJudge:
+class EagerAttributor:
     """Gives launches outside compiled graphs their verdicts; ``lines`` are those that ran."""
 
     def __init__(
@@ -56,7 +56,7 @@ class EagerJudge:
         enclosing: EnclosingRanges,
         enqueued: EnqueuedLaunches,
         places: PlaceTable,
-        table: VerdictTable,
+        table: LaunchTable,
         recording: Recording,
     ) -> None:
         """Take what is known of the trace.
@@ -82,8 +82,8 @@ class EagerJudge:
         updating = [str(graph.compile_id) for graph in recording.graphs if runs_update(graph)]
         by_op = enqueued.op_evidence
         self._phases = EagerPhases(enclosing, self._forward_ops, self._op, updating, by_op)
-        self._trial = enclosing.is_trial(enqueued.cpu)
-        self._unheard = unheard_launches(recording, enqueued)
+        self._is_trial = enclosing.is_trial(enqueued.cpu)
+        self._is_unrecorded = launches_on_unrecorded_threads(recording, enqueued)
         self._sharded = nesting.nearest(flag_rows(events.name, classify.is_sharding_of_module))
 
     @property
@@ -91,20 +91,20 @@ class EagerJudge:
         """The row of the forward op of each launch whose line is that op's."""
         return self._forward
 
-    def judge(self, launches: Ints) -> None:
+    def attribute_launches(self, launches: Ints) -> None:
         """Give launches their verdicts; of those that are alike one is looked at.
 
         Args:
             launches: indices of launches, in order.
         """
-        group = ranks(self._alike(launches))[1]
+        group = ranks(self._equivalence_keys(launches))[1]
         firsts = first_rows(group)
         numbers = np.zeros(len(firsts), dtype=np.int64)
         for at in np.argsort(firsts).tolist():
-            numbers[at] = self._table.number(self._verdict(int(launches[firsts[at]])))
-        self._table.give(launches, numbers[group])
+            numbers[at] = self._table.number(self._outcome(int(launches[firsts[at]])))
+        self._table.assign(launches, numbers[group])
 
-    def _alike(self, launches: Ints) -> Ints:
+    def _equivalence_keys(self, launches: Ints) -> Ints:
         """Return a number for each launch, the same for those of which the trace says the same.
 
         Where lines are watched, each launch stands at a position of its own.
@@ -121,10 +121,10 @@ class EagerJudge:
                 enclosing.events.category.codes[row],
                 enqueued.call[launches] == NO_ROW,
                 np.ma.getmaskarray(enclosing.events.correlation)[row],
-                self._unheard[launches],
+                self._is_unrecorded[launches],
                 *(take(codes, each, NO_ROW) for each in named),
                 take(codes, cpu, NO_ROW),
-                *self._phases.alike(cpu, enqueued.call[launches]),
+                *self._phases.equivalence_columns(cpu, enqueued.call[launches]),
                 self._codes_of_forward(take(enclosing.engine, cpu, NO_ROW)),
                 self._codes_of_trials(launches),
             ]
@@ -133,69 +133,69 @@ class EagerJudge:
     def _codes_of_forward(self, engine: Rows) -> Ints:
         rows, of_row = ranks(engine)
         known: dict[str | None, int] = {}
-        told = (None if at == NO_ROW else self._forward_ops.of_engine(at) for at in rows.tolist())
-        codes = [known.setdefault(each, len(known)) for each in told]
+        facts = (None if at == NO_ROW else self._forward_ops.of_engine(at) for at in rows.tolist())
+        codes = [known.setdefault(each, len(known)) for each in facts]
         return np.array(codes, dtype=np.int64)[of_row]
 
     def _codes_of_trials(self, launches: Ints) -> Ints:
         codes = np.zeros(len(launches), dtype=np.int64)
-        for at in np.flatnonzero(self._trial[launches]).tolist():
+        for at in np.flatnonzero(self._is_trial[launches]).tolist():
             work = self._enclosing.compile_work(int(self._enqueued.cpu[launches[at]]))
             codes[at] = 1 + (work is GapReason.AUTOTUNING)
         return codes
 
-    def _verdict(self, launch: int) -> Verdict:
+    def _outcome(self, launch: int) -> LaunchAttribution:
         cpu = int(self._enqueued.cpu[launch])
-        told, line, evidence = self._told(launch, cpu)
+        facts, line, evidence = self._facts_of(launch, cpu)
         row = int(self._enqueued.event[launch])
         name, category = self._enclosing.events.name[row], self._enclosing.events.category[row]
         kind = kind_by_name(name, category, is_glue=True)
         kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
-        place = self._index(told, line)
-        return Verdict(kind, (place,), kernel=kernel, evidence=evidence)
+        place = self._index(facts, line)
+        return LaunchAttribution(kind, (place,), kernel=kernel, evidence=evidence)
 
-    def _told(self, launch: int, cpu: int) -> tuple[_Told, EagerLine, str]:
+    def _facts_of(self, launch: int, cpu: int) -> tuple[_TraceFacts, EagerLine, str]:
         """Return what the trace tells of a launch, its line, and the rule that told."""
         line = self.lines.of_launch(launch)
         self._link(launch, cpu, line)
         if line.gap is GapReason.OUT_OF_ORDER:
-            return _Told(None, Phase.OTHER, gap=line.gap), line, ""
+            return _TraceFacts(None, Phase.OTHER, gap=line.gap), line, ""
         call = int(self._enqueued.call[launch])
         phase, forward_op, evidence = self._phases.of(cpu, call, line.in_module)
         phase = line.phase or phase
         if cpu == NO_ROW:
             return self._without_op(launch, phase, line, None), line, ""
         op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
-        if self._trial[launch]:
-            return _Told(op, phase, gap=self._enclosing.compile_work(cpu)), line, ""
+        if self._is_trial[launch]:
+            return _TraceFacts(op, phase, gap=self._enclosing.compile_work(cpu)), line, ""
         forward_op = None if line.linked_by else forward_op
         if op is None:
-            told = evidence if forward_op else ""
-            return self._without_op(launch, phase, line, forward_op), line, told
-        return _Told(op, phase, forward_op, self._module(cpu)), line, evidence
+            facts = evidence if forward_op else ""
+            return self._without_op(launch, phase, line, forward_op), line, facts
+        return _TraceFacts(op, phase, forward_op, self._module(cpu)), line, evidence
 
-    def _index(self, told: _Told, line: EagerLine) -> int:
+    def _index(self, facts: _TraceFacts, line: EagerLine) -> int:
         """Return the index of a place, which is made once: most launches share theirs.
 
         A line is known by what its parts are, not by what they say: a stack of frames is long.
         It is kept, so that no other part can come to be the same.
         """
         parts = (id(line.stack), id(line.module), id(line.caller))
-        key = (told, parts, line.evidence, line.gap, line.linked_by)
+        key = (facts, parts, line.evidence, line.gap, line.linked_by)
         if key not in self._known:
-            self._known[key] = self._places.add(self._place(told, line)), line
+            self._known[key] = self._places.add(self._place(facts, line)), line
         return self._known[key][0]
 
-    def _place(self, told: _Told, line: EagerLine) -> Place:
-        if told.gap is not None:
-            return gap_place(told.gap, told.phase, op=told.aten_op)
-        op, phase, forward_op = told.aten_op, told.phase, told.forward_op
+    def _place(self, facts: _TraceFacts, line: EagerLine) -> Place:
+        if facts.gap is not None:
+            return gap_place(facts.gap, facts.phase, op=facts.aten_op)
+        op, phase, forward_op = facts.aten_op, facts.phase, facts.forward_op
         place = Place(
             aten_op=op,
             phase=phase,
             forward_node=forward_op,
             forward_evidence=line.linked_by or eager_forward_evidence(op or "", forward_op, phase),
-            module=told.module,
+            module=facts.module,
         )
         return self._at_line(replace(place, level=Level.OP) if op else place, line)
 
@@ -209,13 +209,13 @@ class EagerJudge:
 
     def _without_op(
         self, launch: int, phase: Phase, line: EagerLine, forward_op: str | None
-    ) -> _Told:
+    ) -> _TraceFacts:
         """Tell of what no operator launched: a line may have, as it does a kernel."""
-        is_unheard = bool(self._unheard[launch])
-        reason = reason_without_op(self._enclosing.events, self._enqueued, launch, is_unheard)
-        if reason not in MAY_HAVE_LINE or not line.stack:
-            return _Told(None, phase, gap=reason)
-        return _Told(None, phase, forward_op)
+        is_unrecorded = bool(self._is_unrecorded[launch])
+        reason = missing_op_reason(self._enclosing.events, self._enqueued, launch, is_unrecorded)
+        if reason not in REASONS_WITH_LINE or not line.stack:
+            return _TraceFacts(None, phase, gap=reason)
+        return _TraceFacts(None, phase, forward_op)
 
     def _at_line(self, place: Place, line: EagerLine) -> Place:
         """Return a place with its line and module, or with the reason why there is no line."""

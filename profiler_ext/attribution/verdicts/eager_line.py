@@ -14,7 +14,7 @@ from profiler_ext.records import (
     Phase,
 )
 
-WHY_NONE = frozenset(
+NO_LINES_REASONS = frozenset(
     {
         GapReason.LINES_OFF,
         GapReason.LINES_NEED_COLUMNS,
@@ -51,10 +51,10 @@ class EagerLine:
     in_module: bool = False
 
 
-def why_none(gaps: tuple[Gap, ...]) -> GapReason | None:
+def missing_lines_reason(gaps: tuple[Gap, ...]) -> GapReason | None:
     """Return why a recording has no lines at all, where one of its gaps says so.
 
     Args:
         gaps: the gaps of the recording.
     """
-    return next((GapReason(gap.reason) for gap in gaps if gap.reason in WHY_NONE), None)
+    return next((GapReason(gap.reason) for gap in gaps if gap.reason in NO_LINES_REASONS), None)

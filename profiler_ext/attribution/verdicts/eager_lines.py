@@ -12,9 +12,9 @@ import numpy as np
 
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.positions.clock import watch_clock
-from profiler_ext.attribution.positions.stacks import Stacks, Standing
+from profiler_ext.attribution.positions.stacks import Stacks, StackState
 from profiler_ext.attribution.positions.threads import (
-    NOWHERE,
+    NO_POSITION,
     AmbiguousPositionError,
     PositionsOfThreads,
 )
@@ -22,9 +22,9 @@ from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.stream_order import out_of_order
-from profiler_ext.attribution.verdicts.eager_line import EagerLine, why_none
+from profiler_ext.attribution.verdicts.eager_line import EagerLine, missing_lines_reason
 from profiler_ext.attribution.verdicts.engine_order import EngineOrder
-from profiler_ext.attribution.verdicts.launching_threads import jut_of_calls, threads_of_ops
+from profiler_ext.attribution.verdicts.launching_threads import max_call_overhang_ns, threads_of_ops
 from profiler_ext.kineto import names
 from profiler_ext.records import (
     EagerEvidence,
@@ -57,24 +57,24 @@ class EagerLines:
         """
         self._events, self._enclosing, self._links = enclosing.events, enclosing, links
         self._start_ns = self._events.start_ns
-        self._without = why_none(recording.gaps)
+        self._missing_reason = missing_lines_reason(recording.gaps)
         self._threads = [each.tid for each in self._events.threads]
         self._enqueued = enqueued
         self._of_row: dict[int, EagerLine] = {}
         self._positions: PositionsOfThreads | None = None
         if recording.python is not None:
-            self._lay_over(recording.python)
+            self._load_lines(recording.python)
 
-    def _lay_over(self, lines: PythonLines) -> None:
+    def _load_lines(self, lines: PythonLines) -> None:
         clock = watch_clock(self._events, lines.clock)
         if clock is None:
-            self._without = GapReason.LINES_FAILED
+            self._missing_reason = GapReason.LINES_FAILED
             return
         self._stacks = Stacks(lines)
         self._positions = PositionsOfThreads(lines, clock)
         self._until_ns = int(clock.on_trace(np.array([lines.until_ns], dtype=np.int64))[0])
-        self._jut_ns = jut_of_calls(self._enclosing, self._enqueued)
-        self._astray = out_of_order(self._events, self._enqueued)
+        self._overhang_ns = max_call_overhang_ns(self._enclosing, self._enqueued)
+        self._is_out_of_order = out_of_order(self._events, self._enqueued)
         self._order = EngineOrder(self._enclosing)
         self._callers = threads_of_ops(self._enclosing)
 
@@ -88,8 +88,8 @@ class EagerLines:
         cpu, call = int(self._enqueued.cpu[launch]), int(self._enqueued.call[launch])
         row = cpu if cpu != NO_ROW else call
         if self._positions is None or row == NO_ROW:
-            return EagerLine(gap=self._without)
-        if self._astray[launch]:
+            return EagerLine(gap=self._missing_reason)
+        if self._is_out_of_order[launch]:
             return EagerLine(gap=GapReason.OUT_OF_ORDER)
         try:
             return self._line(row, self._position(cpu, call))
@@ -103,7 +103,7 @@ class EagerLines:
         is_op = cpu != NO_ROW and bool(self._enclosing.is_op[cpu])
         if call == NO_ROW or (is_op and self._holds_no_python(cpu)):
             return self._during(cpu)
-        return self._during(call, self._jut_ns)
+        return self._during(call, self._overhang_ns)
 
     def _holds_no_python(self, row: int) -> bool:
         assert self._positions is not None
@@ -113,10 +113,10 @@ class EagerLines:
             self._thread(row), start + error, end - error
         )
 
-    def _during(self, row: int, jut_ns: int = 0) -> int:
+    def _during(self, row: int, overhang_ns: int = 0) -> int:
         assert self._positions is not None
         start, end = int(self._start_ns[row]), self._events.end_at(row)
-        return self._positions.during(self._thread(row), start, end, jut_ns)
+        return self._positions.during(self._thread(row), start, end, overhang_ns)
 
     def _thread(self, row: int) -> int:
         thread = self._threads[int(self._events.thread[row])]
@@ -126,33 +126,33 @@ class EagerLines:
         """Return the line of what a row runs, at its position."""
         engine = int(self._enclosing.engine[row])
         if engine == NO_ROW:
-            is_nowhere = position == NOWHERE and self._events.start_ns[row] <= self._until_ns
-            own = self._stacks.standing(position)
-            ran = replace(self._ran(own, row), in_module=own.in_module)
+            is_nowhere = position == NO_POSITION and self._events.start_ns[row] <= self._until_ns
+            own = self._stacks.state(position)
+            ran = replace(self._line_that_ran(own, row), in_module=own.in_module)
             return self._of_callback(row) if is_nowhere else ran
         above = self._stacks.depth(self._during(engine))
-        standing = self._stacks.standing(position, above)
-        if not standing.stack and standing.is_line_known:
-            if standing.recomputes:
+        state = self._stacks.state(position, above)
+        if not state.stack and state.is_line_known:
+            if state.recomputes:
                 first = self._stacks.first_module(position, above)
-                return self._of_checkpoint(engine, first, standing.module)
+                return self._of_checkpoint(engine, first, state.module)
             return self._of_engine(row, engine)
-        return self._of_python(row, engine, standing)
+        return self._of_python(row, engine, state)
 
-    def _ran(self, standing: Standing, row: int) -> EagerLine:
-        if not standing.is_line_known:
-            return EagerLine(module=standing.module, gap=GapReason.LINE_OF_HOT_CODE)
-        if not standing.stack:
+    def _line_that_ran(self, state: StackState, row: int) -> EagerLine:
+        if not state.is_line_known:
+            return EagerLine(module=state.module, gap=GapReason.LINE_OF_HOT_CODE)
+        if not state.stack:
             is_late = int(self._events.start_ns[row]) > self._until_ns
             return EagerLine(gap=GapReason.LINES_FULL if is_late else GapReason.NO_LINE_RAN)
-        return EagerLine(standing.stack, standing.module, EagerEvidence.RAN)
+        return EagerLine(state.stack, state.module, EagerEvidence.RAN)
 
-    def _of_python(self, row: int, engine: int, standing: Standing) -> EagerLine:
+    def _of_python(self, row: int, engine: int, state: StackState) -> EagerLine:
         """Return the line of Python that runs while the engine evaluates a node."""
-        own = self._ran(standing, row)
+        own = self._line_that_ran(state, row)
         forward = self._of_forward(engine)
         own = replace(own, module=own.module or forward.module)
-        if standing.recomputes:
+        if state.recomputes:
             return replace(own, phase=Phase.RECOMPUTE, linked_by=ForwardEvidence.RECOMPUTED)
         if not self._is_of_node(row, engine):
             return replace(own, linked_by=ForwardEvidence.HOOK)
@@ -175,9 +175,9 @@ class EagerLines:
             first: the outermost module that is run again, where one was called.
             module: the innermost.
         """
-        called = self._that_called(engine, first)
-        is_lost = self._links.forward_of(engine) is None
-        gap = GapReason.FORWARD_NOT_RECORDED if is_lost else GapReason.NO_LINE_RAN
+        called = self._checkpoint_caller(engine, first)
+        is_unrecorded = self._links.forward_of(engine) is None
+        gap = GapReason.FORWARD_NOT_RECORDED if is_unrecorded else GapReason.NO_LINE_RAN
         line = EagerLine(gap=gap)
         if called.stack and called.is_line_known:
             line = EagerLine(called.stack, called.module, EagerEvidence.RAN_FORWARD)
@@ -185,7 +185,7 @@ class EagerLines:
         linked = ForwardEvidence.RECOMPUTED
         return replace(line, module=own, phase=Phase.RECOMPUTE, linked_by=linked)
 
-    def _that_called(self, engine: int, module: ModuleFrame | None) -> Standing:
+    def _checkpoint_caller(self, engine: int, module: ModuleFrame | None) -> StackState:
         """Return where the forward stood outside of what a checkpoint runs again.
 
         The node is the checkpoint's own, or one of the ops in it: of those the call of the module
@@ -193,14 +193,14 @@ class EagerLines:
         """
         forward = self._links.forward_of(engine)
         if forward is None:
-            return Standing()
+            return StackState()
         try:
             position, outer = self._during(forward), int(self._enclosing.engine[forward])
             above = 0 if outer == NO_ROW else self._stacks.depth(self._during(outer))
         except AmbiguousPositionError:
-            return Standing()
+            return StackState()
         if names.evaluated_function(self._events.name[engine]) == names.CHECKPOINT_FUNCTION:
-            return self._stacks.standing(position, above)
+            return self._stacks.state(position, above)
         return self._stacks.before_module(position, module, above)
 
     def _is_sum(self, row: int, engine: int) -> bool:
@@ -228,8 +228,8 @@ class EagerLines:
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
         if forward not in self._of_row:
             self._of_row[forward] = replace(self.of_row(forward), phase=None, linked_by=None)
-        found = self._of_row[forward]
-        return replace(found, evidence=EagerEvidence.RAN_FORWARD) if found.stack else found
+        forward_line = self._of_row[forward]
+        return replace(forward_line, evidence=EagerEvidence.RAN_FORWARD) if forward_line.stack else forward_line
 
     def of_row(self, row: int) -> EagerLine:
         """Return the line at which an event of the CPU stands."""
@@ -241,8 +241,8 @@ class EagerLines:
     def _of_accumulation(self, row: int, engine: int) -> EagerLine:
         """Return the line of the op whose backward gave a parameter the last of its gradient."""
         if not self._is_of_node(row, engine):
-            return self._that_waits(int(self._events.start_ns[engine]), engine)
-        before = self._order.giving(engine)
+            return self._backward_caller(int(self._events.start_ns[engine]), engine)
+        before = self._order.node_before(engine)
         if before is None:
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
         if not self._is_one_backward(before, engine):
@@ -256,7 +256,7 @@ class EagerLines:
         Who called it waits: below the engine in its own thread, else where the forward ran.
         """
         assert self._positions is not None
-        is_below = self._during(engine) != NOWHERE
+        is_below = self._during(engine) != NO_POSITION
         thread = self._thread(engine) if is_below else self._thread_of_forward(before)
         start, end = self._events.end_at(before), int(self._events.start_ns[engine])
         return self._positions.stays(thread, start, end)
@@ -270,24 +270,24 @@ class EagerLines:
 
         Source: ``torch/csrc/autograd/engine.cpp``, ``GraphTask::exec_post_processing``.
         """
-        over_ns, next_ns = self._order.over_ns(row), self._order.next_ns(row)
-        if over_ns is None or (next_ns is not None and self._goes_on(over_ns, next_ns)):
+        last_end_ns, next_start_ns = self._order.last_end_ns(row), self._order.next_start_ns(row)
+        if last_end_ns is None or (next_start_ns is not None and self._goes_on(last_end_ns, next_start_ns)):
             return EagerLine(gap=GapReason.NO_LINE_RAN)
-        return self._that_waits(over_ns, row)
+        return self._backward_caller(last_end_ns, row)
 
-    def _goes_on(self, over_ns: int, next_ns: int) -> bool:
+    def _goes_on(self, last_end_ns: int, next_start_ns: int) -> bool:
         """Tell whether the one thread that waits for a backward waits for a later node too."""
         assert self._positions is not None
-        return self._positions.only_one(self._callers, over_ns, next_ns) is not None
+        return self._positions.only_one(self._callers, last_end_ns, next_start_ns) is not None
 
-    def _that_waits(self, since_ns: int, row: int) -> EagerLine:
+    def _backward_caller(self, since_ns: int, row: int) -> EagerLine:
         """Return the line of the one thread that waited until a row was over: in a backward."""
         assert self._positions is not None
         end_ns = self._events.end_at(row)
         position = self._positions.only_one(self._callers, since_ns, end_ns)
         if position is None:
             return EagerLine(gap=GapReason.NO_LINE_RAN)
-        waiting = self._ran(self._stacks.standing(position), row)
+        waiting = self._line_that_ran(self._stacks.state(position), row)
         return replace(waiting, evidence=EagerEvidence.RAN_BACKWARD_CALL, module=None)
 
     def _is_of_node(self, row: int, engine: int) -> bool:

@@ -62,7 +62,7 @@ class EagerPhases:
         self._python = PythonCalls(events, enclosing.engine == rows)
         self._differentiated = nesting.nearest(_differentiated(enclosing, forward_ops, op))
 
-    def alike(self, cpu: Ints, call: Ints) -> list[Ints]:
+    def equivalence_columns(self, cpu: Ints, call: Ints) -> list[Ints]:
         """Return columns that are the same for launches whose phase is.
 
         Args:
@@ -159,18 +159,18 @@ def _functions_of_model(enclosing: EnclosingRanges, updating: Collection[str]) -
     updates |= flag_rows(events.name, classify.is_optimizer) & (nesting.depth != NO_ROW)
     if is_frame.any() and updates.any():
         is_frame &= ~(updates | nesting.holds(updates))
-    found: Flags = is_frame
-    return found
+    flags: Flags = is_frame
+    return flags
 
 
 def _differentiated(enclosing: EnclosingRanges, forward_ops: ForwardOps, op: Rows) -> Flags:
     """Flag what a backward of the recording differentiates, and the op that this is a part of."""
-    found = np.zeros(len(op), np.bool_)
+    flags = np.zeros(len(op), np.bool_)
     engines = np.unique(enclosing.engine)
     for engine in engines[engines != NO_ROW].tolist():
         row = forward_ops.links.forward_of(engine)
         if row is not None:
-            found[row] = True
+            flags[row] = True
             if op[row] != NO_ROW:
-                found[op[row]] = True
-    return found
+                flags[op[row]] = True
+    return flags

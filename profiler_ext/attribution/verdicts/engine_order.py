@@ -26,7 +26,7 @@ class EngineOrder:
         rows: Ints = np.flatnonzero(enclosing.engine == np.arange(len(events), dtype=np.int32))
         rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
         self._events = events
-        self._giving: dict[int, int] = {}
+        self._node_before: dict[int, int] = {}
         self._starts: dict[int, list[int]] = {}
         self._ends: dict[int, list[int]] = {}
         last: dict[tuple[int, int], int] = {}
@@ -38,19 +38,19 @@ class EngineOrder:
             if not classify.is_gradient_accumulation(events.name[row]):
                 last[thread, outer] = row
             elif (thread, outer) in last:
-                self._giving[row] = last[thread, outer]
+                self._node_before[row] = last[thread, outer]
 
-    def giving(self, accumulation: int) -> int | None:
+    def node_before(self, accumulation: int) -> int | None:
         """Return the node that the same thread evaluated before it accumulates a gradient."""
-        return self._giving.get(accumulation)
+        return self._node_before.get(accumulation)
 
-    def over_ns(self, row: int) -> int | None:
+    def last_end_ns(self, row: int) -> int | None:
         """Return when the thread of a row was last done with a node before it."""
         ends = self._ends.get(int(self._events.thread[row]), [])
         at = bisect_left(ends, int(self._events.start_ns[row]))
         return ends[at - 1] if at else None
 
-    def next_ns(self, row: int) -> int | None:
+    def next_start_ns(self, row: int) -> int | None:
         """Return when the thread of a row next began with a node after it."""
         starts = self._starts.get(int(self._events.thread[row]), [])
         at = bisect_left(starts, self._events.end_at(row))

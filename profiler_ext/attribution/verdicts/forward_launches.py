@@ -42,7 +42,7 @@ def forward_launches(
     is_launch[enqueued.event] = True
     around = nesting.nearest(is_launch)
     rows = np.array([*forward.values()], dtype=np.int64)
-    own, outer = longest[rows], launch_at[around[rows]]
+    longest_own, outer = longest[rows], launch_at[around[rows]]
     column = np.full(len(op), NO_ROW, dtype=np.int64)
-    column[[*forward]] = np.where(own == NO_ROW, outer, own)
+    column[[*forward]] = np.where(longest_own == NO_ROW, outer, longest_own)
     return column

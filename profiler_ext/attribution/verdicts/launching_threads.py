@@ -17,7 +17,7 @@ def threads_of_ops(enclosing: EnclosingRanges) -> frozenset[int]:
     return frozenset(tid for tid in ids if isinstance(tid, int))
 
 
-def jut_of_calls(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
+def max_call_overhang_ns(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
     """Return how far a runtime call juts out of the op that made it: its clock is another.
 
     Args:

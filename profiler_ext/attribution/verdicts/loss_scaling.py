@@ -17,24 +17,24 @@ def scaling_ops(enclosing: EnclosingRanges) -> Rows:
         enclosing: what stands around each event on its thread.
     """
     names = enclosing.events.name
-    found = flag_rows(names, scaling.is_scaling_op) & enclosing.is_op
-    rows, place = _beside(enclosing, found)
-    for at in np.flatnonzero(found[rows]).tolist():
-        before = rows[max(at - scaling.MOST_BEFORE, 0) : at]
+    is_scaling = flag_rows(names, scaling.is_scaling_op) & enclosing.is_op
+    rows, place = _neighbours(enclosing, is_scaling)
+    for at in np.flatnonzero(is_scaling[rows]).tolist():
+        before = rows[max(at - scaling.MAX_OPS_BEFORE, 0) : at]
         before = before[place[before] == place[rows[at]]]
-        own = scaling.own_before(names[rows[at]], [names[row] for row in before])
-        found[before[len(before) - own :]] = True
+        own = scaling.own_ops_before(names[rows[at]], [names[row] for row in before])
+        is_scaling[before[len(before) - own :]] = True
         after = rows[at + 1 : at + 3]
         after = after[place[after] == place[rows[at]]]
-        asks = scaling.asks_whether_to_step(names[rows[at]], [names[row] for row in after])
-        found[after[: int(asks)]] = True
-    return enclosing.nesting.nearest(found)
+        has_step_check = scaling.is_step_check(names[rows[at]], [names[row] for row in after])
+        is_scaling[after[: int(has_step_check)]] = True
+    return enclosing.nesting.nearest(is_scaling)
 
 
-def _beside(enclosing: EnclosingRanges, found: Flags) -> tuple[Ints, Ints]:
+def _neighbours(enclosing: EnclosingRanges, is_scaling: Flags) -> tuple[Ints, Ints]:
     """Return the ops and optimizers' steps beside the scaler's in order, and each event's place."""
     parent, events = enclosing.nesting.parent, enclosing.events
     place = np.where(parent == NO_ROW, -1 - events.thread, parent)
-    is_asked = enclosing.is_op | flag_rows(events.name, classify.is_optimizer)
-    rows = np.flatnonzero(is_asked & np.isin(place, place[found]))
+    is_candidate = enclosing.is_op | flag_rows(events.name, classify.is_optimizer)
+    rows = np.flatnonzero(is_candidate & np.isin(place, place[is_scaling]))
     return rows[np.lexsort((events.start_ns[rows], place[rows]))], place

@@ -10,7 +10,7 @@ from profiler_ext.kineto import classify
 from profiler_ext.records import GapReason, Recording
 
 
-def unheard_launches(recording: Recording, enqueued: EnqueuedLaunches) -> Flags:
+def launches_on_unrecorded_threads(recording: Recording, enqueued: EnqueuedLaunches) -> Flags:
     """Return for each launch whether its thread has no operator, as not all were recorded.
 
     Args:
@@ -20,7 +20,7 @@ def unheard_launches(recording: Recording, enqueued: EnqueuedLaunches) -> Flags:
     if all(gap.reason is not GapReason.THREAD_NOT_RECORDED for gap in recording.gaps):
         return np.zeros(len(enqueued), dtype=np.bool_)
     events = recording.trace.events
-    heard = events.thread[flag_rows(events.category, classify.is_op)]
+    recorded = events.thread[flag_rows(events.category, classify.is_op)]
     thread = take(events.thread.astype(np.int64), enqueued.call, NO_ROW)
-    is_unheard: Flags = (enqueued.call != NO_ROW) & ~np.isin(thread, heard)
-    return is_unheard
+    is_unrecorded: Flags = (enqueued.call != NO_ROW) & ~np.isin(thread, recorded)
+    return is_unrecorded

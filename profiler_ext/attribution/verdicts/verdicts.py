@@ -13,11 +13,11 @@ import numpy as np
 from profiler_ext.attribution.trace.lookups import NO_ROW, intern
 from profiler_ext.records import Codes, Interned, Ints, LaunchKind, Phase, Place, Shares
 
-_SAFE_PRODUCT = 2**62
+_MAX_EXACT_PRODUCT = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LaunchAttribution:
     """What was found of a launch.
 
     Attributes:
@@ -46,18 +46,18 @@ class Verdict:
         return self.places[self.weights.index(max(self.weights))]
 
 
-class VerdictTable:
+class LaunchTable:
     """The verdict of every launch; each launch gets exactly one."""
 
     def __init__(self, launches: int) -> None:
-        self._index: dict[Verdict, int] = {}
+        self._index: dict[LaunchAttribution, int] = {}
         self._of_launch = np.full(launches, NO_ROW, dtype=np.int64)
 
-    def number(self, verdict: Verdict) -> int:
+    def number(self, outcome: LaunchAttribution) -> int:
         """Return the number of a verdict; equal ones have the same."""
-        return self._index.setdefault(verdict, len(self._index))
+        return self._index.setdefault(outcome, len(self._index))
 
-    def give(self, launches: Ints | int, numbers: Ints | int) -> None:
+    def assign(self, launches: Ints | int, numbers: Ints | int) -> None:
         """Give launches their verdicts.
 
         Args:
@@ -67,12 +67,12 @@ class VerdictTable:
         self._of_launch[launches] = numbers
 
     @property
-    def undecided(self) -> Ints:
+    def unassigned(self) -> Ints:
         """The launches without a verdict."""
         return np.flatnonzero(self._of_launch == NO_ROW)
 
     @property
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def distinct(self) -> tuple[LaunchAttribution, ...]:
         """The distinct verdicts."""
         return tuple(self._index)
 
@@ -105,10 +105,10 @@ class VerdictTable:
         order = np.argsort(self._of_launch, kind="stable")
         first = np.searchsorted(self._of_launch[order], np.arange(1, len(self._index)))
         groups = np.split(order, first) if len(order) else []
-        for verdict, launches in zip(self._index, groups, strict=True):
-            parts = split(durations_ns[launches], verdict.weights)
-            launch.append(np.repeat(launches, len(verdict.places)))
-            place.append(np.tile(np.array(verdict.places), len(launches)))
+        for outcome, launches in zip(self._index, groups, strict=True):
+            parts = split(durations_ns[launches], outcome.weights)
+            launch.append(np.repeat(launches, len(outcome.places)))
+            place.append(np.tile(np.array(outcome.places), len(launches)))
             part.append(parts.reshape(-1))
         return _sorted_by_launch(launch, place, part)
 
@@ -123,17 +123,17 @@ def _sorted_by_launch(
     return Shares(rows[order], places, np.concatenate([nothing, *part])[order])
 
 
-def main_places(verdicts: Sequence[Verdict], places: Sequence[Place]) -> tuple[Place, ...]:
+def main_places(distinct: Sequence[LaunchAttribution], places: Sequence[Place]) -> tuple[Place, ...]:
     """Return the place of each verdict's largest share.
 
     Args:
         verdicts: what launches are of.
         places: the places that verdicts name by index.
     """
-    return tuple(places[verdict.main_place] for verdict in verdicts)
+    return tuple(places[outcome.main_place] for outcome in distinct)
 
 
-def main_phases(verdicts: Sequence[Verdict], places: Sequence[Place]) -> tuple[Phase, ...]:
+def main_phases(distinct: Sequence[LaunchAttribution], places: Sequence[Place]) -> tuple[Phase, ...]:
     """Return the phase of each verdict's largest share, all places of a phase taken together.
 
     Of phases with equal shares it is that of the place that is named first.
@@ -142,12 +142,12 @@ def main_phases(verdicts: Sequence[Verdict], places: Sequence[Place]) -> tuple[P
         verdicts: what launches are of.
         places: the places that verdicts name by index.
     """
-    return tuple(_main_phase(verdict, places) for verdict in verdicts)
+    return tuple(_main_phase(outcome, places) for outcome in distinct)
 
 
-def _main_phase(verdict: Verdict, places: Sequence[Place]) -> Phase:
+def _main_phase(outcome: LaunchAttribution, places: Sequence[Place]) -> Phase:
     shares: dict[Phase, int] = {}
-    for place, part in zip(verdict.places, _parts(verdict.weights), strict=True):
+    for place, part in zip(outcome.places, _parts(outcome.weights), strict=True):
         phase = places[place].phase
         shares[phase] = shares.get(phase, 0) + part
     return max(shares, key=shares.__getitem__)
@@ -166,16 +166,16 @@ def split(durations_ns: Ints, weights: Sequence[int]) -> Ints:
     """
     parts = _parts(weights)
     total = sum(parts)
-    exact = int(durations_ns.max(initial=0)) * total < _SAFE_PRODUCT
+    exact = int(durations_ns.max(initial=0)) * total < _MAX_EXACT_PRODUCT
     dtype = np.dtype(np.int64) if exact else np.dtype(object)
     product = durations_ns.astype(dtype)[:, None] * np.array(parts)[None, :]
-    whole: Ints = (product // total).astype(np.int64)
+    parts_ns: Ints = (product // total).astype(np.int64)
     remainder = product % total
     by_remainder = np.argsort(-remainder, axis=1, kind="stable")
     rank = np.argsort(by_remainder, axis=1, kind="stable")
-    left_over = durations_ns - whole.sum(axis=1)
-    odd: Ints = (rank < left_over[:, None]).astype(np.int64)
-    return whole + odd
+    left_over = durations_ns - parts_ns.sum(axis=1)
+    extra_ns: Ints = (rank < left_over[:, None]).astype(np.int64)
+    return parts_ns + extra_ns
 
 
 def _parts(weights: Sequence[int]) -> list[int]:

@@ -9,12 +9,12 @@ from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, GapReason
 
-MAY_HAVE_LINE = (GapReason.NO_LAUNCHING_OP, GapReason.OWN_CUDA_GRAPH)
+REASONS_WITH_LINE = (GapReason.NO_LAUNCHING_OP, GapReason.OWN_CUDA_GRAPH)
 """What launched these is known but for an op: a line may have launched them."""
 
 
-def reason_without_op(
-    events: Events, enqueued: EnqueuedLaunches, launch: int, is_unheard: bool
+def missing_op_reason(
+    events: Events, enqueued: EnqueuedLaunches, launch: int, is_unrecorded: bool
 ) -> GapReason:
     """Say why no operator launched it.
 
@@ -26,7 +26,7 @@ def reason_without_op(
         events: the trace's events.
         enqueued: its launches.
         launch: index of one that no operator launched.
-        is_unheard: operators of its thread were not recorded.
+        is_unrecorded: operators of its thread were not recorded.
     """
     row, call, cpu = (
         int(column[launch]) for column in (enqueued.event, enqueued.call, enqueued.cpu)
@@ -34,7 +34,7 @@ def reason_without_op(
     if call == NO_ROW:
         is_linked = events.correlation[row] is not np.ma.masked
         return GapReason.NO_LAUNCH_CALL if is_linked else GapReason.NO_CORRELATION_ID
-    if is_unheard:
+    if is_unrecorded:
         return GapReason.THREAD_NOT_RECORDED
     if names.is_graph_launch(events.name[call]):
         return GapReason.OWN_CUDA_GRAPH

@@ -77,7 +77,7 @@ class Backwards:
         gm, reference = compiled_autograd.traced_graph(info), weakref.ref(info)
         fingerprint = fingerprint_of(gm.graph) if gm else frozenset()
         self._compiles.keep_half(reference)
-        self._let_go()
+        self._drop_collected()
         self._made[aot_id] = _Backward(
             info=reference,
             compile_id=process.current_compile_id(),
@@ -86,13 +86,13 @@ class Backwards:
             registered=self._registry.count,
         )
 
-    def _let_go(self) -> None:
+    def _drop_collected(self) -> None:
         """Forget the halves that torch has let go of: no graph can copy them any more."""
         self._made = {
             number: made for number, made in self._made.items() if made.info() is not None
         }
 
-    def lead(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
+    def with_copy_sources(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
         """Return a Dynamo graph with the origins of its nodes, if compiled autograd made it.
 
         Args:

@@ -20,12 +20,12 @@ def cache_state(
     """
     if inner is None:
         return CacheState.AOT_HIT, "AOTAutograd's cache: hit"
-    state, told = _fx_state(inner, key)
-    around = f"bypass ({autograd_bypass})" if autograd_bypass else _asked()
-    return state, f"FX graph cache: {told}; AOTAutograd's cache: {around}"
+    state, fx_detail = _fx_state(inner, key)
+    autograd_detail = f"bypass ({autograd_bypass})" if autograd_bypass else _autograd_state()
+    return state, f"FX graph cache: {fx_detail}; AOTAutograd's cache: {autograd_detail}"
 
 
-def is_compiled_elsewhere(inner: InnerCompile, key: str | None) -> bool:
+def is_compiled_in_child(inner: InnerCompile, key: str | None) -> bool:
     """Tell whether a graph is no cache hit, and yet this process did not compile it.
 
     Args:
@@ -38,7 +38,7 @@ def is_compiled_elsewhere(inner: InnerCompile, key: str | None) -> bool:
 
 
 def _fx_state(inner: InnerCompile, key: str | None) -> tuple[CacheState, str]:
-    if not inner.is_compiled and not is_compiled_elsewhere(inner, key):
+    if not inner.is_compiled and not is_compiled_in_child(inner, key):
         return CacheState.FX_HIT, "hit"
     if key is not None:
         return CacheState.MISS, "miss"
@@ -47,5 +47,5 @@ def _fx_state(inner: InnerCompile, key: str | None) -> tuple[CacheState, str]:
     return CacheState.BYPASS, "not asked" if inductor.caches_enabled() else "off"
 
 
-def _asked() -> str:
+def _autograd_state() -> str:
     return "miss" if inductor.autograd_cache_enabled() else "off"

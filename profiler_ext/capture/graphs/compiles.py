@@ -62,7 +62,7 @@ class InnerCompile:
 
 
 @dataclass(slots=True)
-class _UnderWay:
+class _CompileState:
     """What one thread knows of one compile, its nested graphs included."""
 
     inner: list[InnerCompile] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _UnderWay:
 
 class _PerThread(threading.local):
     def __init__(self) -> None:
-        self.compiles: OrderedDict[str, _UnderWay] = OrderedDict()
+        self.compiles: OrderedDict[str, _CompileState] = OrderedDict()
 
 
 class Compiles(EarlierStages):
@@ -110,19 +110,19 @@ class Compiles(EarlierStages):
         inner = InnerCompile(gm, names, fx.dependent_calls(gm.graph), time.perf_counter_ns())
         inner.fingerprint = fingerprint_of(gm.graph)
         inner.misses = inductor.cache_misses()
-        under_way = self._under_way
-        under_way.inner.append(inner)
+        state = self._current_state
+        state.inner.append(inner)
         try:
             yield inner
         finally:
-            under_way.inner.pop()
+            state.inner.pop()
 
     @property
-    def _under_way(self) -> _UnderWay:
+    def _current_state(self) -> _CompileState:
         """What this thread knows of the compile in force: of another it would be wrong."""
         compiles, compile_id = self._thread.compiles, process.current_compile_id() or ""
         if compile_id not in compiles:
-            compiles[compile_id] = _UnderWay()
+            compiles[compile_id] = _CompileState()
             while len(compiles) > _KEPT_COMPILES:
                 compiles.popitem(last=False)
         return compiles[compile_id]
@@ -130,21 +130,21 @@ class Compiles(EarlierStages):
     @property
     def inner(self) -> InnerCompile | None:
         """The innermost compile of this thread."""
-        inner = self._under_way.inner
+        inner = self._current_state.inner
         return inner[-1] if inner else None
 
     def add_site(self, site: PendingSite | PendingCall) -> None:
         """Append a call site to the graph that code is being generated for."""
         self.sites(inductor.current_graph()).append(site)
-        self._under_way.unnamed_schedule = None
+        self._current_state.unnamed_schedule = None
 
     def sites(self, graph: Any) -> list[PendingSite | PendingCall]:
         """Return the call sites of a graph so far."""
-        return self._under_way.sites.setdefault(graph, [])
+        return self._current_state.sites.setdefault(graph, [])
 
     def keep_schedule(self, node_schedule: Any) -> None:
         """Keep a schedule whose kernel torch has not named yet (a mix-order reduction)."""
-        self._under_way.unnamed_schedule = node_schedule
+        self._current_state.unnamed_schedule = node_schedule
 
     def take_schedule(self) -> Any:
         """Take the kept schedule, if there is one.
@@ -152,8 +152,8 @@ class Compiles(EarlierStages):
         Returns:
             Inductor's list of scheduler nodes; ``None`` where none is kept.
         """
-        under_way = self._under_way
-        schedule, under_way.unnamed_schedule = under_way.unnamed_schedule, None
+        state = self._current_state
+        schedule, state.unnamed_schedule = state.unnamed_schedule, None
         return schedule
 
     def keep_combo(self, combined: Sequence[Any], kernels: Sequence[Sequence[Any]]) -> None:
@@ -163,8 +163,8 @@ class Compiles(EarlierStages):
             combined: all nodes of the combo.
             kernels: those of each kernel.
         """
-        under_way = self._under_way
-        under_way.combined, under_way.combo = tuple(combined), deque(kernels)
+        state = self._current_state
+        state.combined, state.combo = tuple(combined), deque(kernels)
 
     def take_combo(self, schedule: Sequence[Any]) -> Sequence[Any]:
         """Return what a kernel computes, of a schedule.
@@ -172,12 +172,12 @@ class Compiles(EarlierStages):
         Torch reports each kernel of a combo with the nodes of them all
         (``torch/_inductor/codegen/simd.py``, ``codegen_combo_kernel``).
         """
-        under_way = self._under_way
-        if not under_way.combo or tuple(schedule) != under_way.combined:
+        state = self._current_state
+        if not state.combo or tuple(schedule) != state.combined:
             return schedule
-        own = under_way.combo.popleft()
-        if not under_way.combo:
-            under_way.combined = ()
+        own = state.combo.popleft()
+        if not state.combo:
+            state.combined = ()
         return own
 
     def note_bypass(self, prepared: Any) -> None:
@@ -188,36 +188,36 @@ class Compiles(EarlierStages):
     @property
     def outer_graph(self) -> OuterGraph | None:
         """The graph whose regions this thread compiles by themselves."""
-        return self._under_way.outer_graph
+        return self._current_state.outer_graph
 
     @contextmanager
     def in_outer_graph(self, outer_graph: OuterGraph) -> Iterator[None]:
         """Have a graph in force whose regions are compiled by themselves."""
-        under_way = self._under_way
-        outer, under_way.outer_graph = under_way.outer_graph, outer_graph
+        state = self._current_state
+        outer, state.outer_graph = state.outer_graph, outer_graph
         try:
             yield
         finally:
-            under_way.outer_graph = outer
+            state.outer_graph = outer
 
     @property
     def region(self) -> Region | None:
         """The region that this thread compiles by itself."""
-        return self._under_way.region
+        return self._current_state.region
 
     @contextmanager
     def in_region(self, region: Region) -> Iterator[None]:
         """Have a region in force."""
-        under_way = self._under_way
-        outer, under_way.region = under_way.region, region
+        state = self._current_state
+        outer, state.region = state.region, region
         try:
             yield
         finally:
-            under_way.region = outer
+            state.region = outer
 
     def outer_graph_of(self, gm: torch.fx.GraphModule) -> OuterGraph:
         """Describe a graph whose regions are about to be compiled."""
-        number = next(self._halves) if regional_inductor.is_flat(gm) else None
+        number = next(self._halves) if regional_inductor.has_flat_regions(gm) else None
         return OuterGraph(
             number,
             regional_inductor.has_tangents(gm.graph),

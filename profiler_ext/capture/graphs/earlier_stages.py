@@ -45,7 +45,7 @@ class _Compile:
     halves: list[weakref.ref[Any]] = field(default_factory=list)
 
     @property
-    def may_go_on(self) -> bool:
+    def has_live_backward(self) -> bool:
         """Whether a backward of it may be compiled yet."""
         return any(half() is not None for half in self.halves)
 
@@ -56,7 +56,7 @@ class EarlierStages:
     def __init__(self) -> None:
         """Start with nothing known."""
         self._lock = Lock()
-        self._of_id: dict[str, list[_Compile]] = {}
+        self._by_compile_id: dict[str, list[_Compile]] = {}
         self._last: list[tuple[str, _Compile]] = []
         self._numbers = itertools.count()
 
@@ -68,7 +68,7 @@ class EarlierStages:
     @property
     def dynamo(self) -> DynamoGraph | None:
         """The Dynamo graph of the compile in force."""
-        return None if (now := self._now()) is None else now.dynamo
+        return None if (now := self._current_compile()) is None else now.dynamo
 
     def begin_part(self, describe: Callable[[DynamoGraph], DynamoGraph | None]) -> None:
         """Have the compile of a part of the Dynamo graph begin, or that of all of it.
@@ -76,7 +76,7 @@ class EarlierStages:
         Args:
             describe: describes the part, ``None`` where it is all.
         """
-        if (now := self._now()) is not None and now.dynamo is not None:
+        if (now := self._current_compile()) is not None and now.dynamo is not None:
             now.part = describe(now.dynamo)
 
     def traced_from(self, joint: JointGraph | None = None) -> DynamoGraph | None:
@@ -85,7 +85,7 @@ class EarlierStages:
         Args:
             joint: the joint graph that the graph was cut from; by default what is compiled now.
         """
-        if (now := self._now()) is None:
+        if (now := self._current_compile()) is None:
             return None
         pairs = zip(now.joints, now.parts, strict=False)
         part = next((part for known, part in pairs if known is joint), now.part)
@@ -94,37 +94,37 @@ class EarlierStages:
     @property
     def dynamo_number(self) -> int | None:
         """The number of that Dynamo graph in this process."""
-        return None if (now := self._now()) is None else now.number
+        return None if (now := self._current_compile()) is None else now.number
 
     def keep_autograd_bypass(self, reason: str) -> None:
         """Keep why torch bypassed AOTAutograd's cache in the compile in force."""
-        if (now := self._now_or_new()) is not None:
+        if (now := self._current_or_new()) is not None:
             now.bypass = reason
 
     @property
     def autograd_bypass(self) -> str | None:
         """Why torch bypassed AOTAutograd's cache in the compile in force."""
-        told = (each.bypass for each in self._latest_first() if each.bypass is not None)
-        return next(told, None)
+        reasons = (each.bypass for each in self._latest_first() if each.bypass is not None)
+        return next(reasons, None)
 
     def keep_joint(self, joint: JointGraph) -> None:
         """Keep a joint graph until its halves are compiled."""
-        if (now := self._now_or_new()) is not None:
+        if (now := self._current_or_new()) is not None:
             now.parts.append(now.part)
             now.joints.append(joint)
 
     def keep_half(self, half: weakref.ref[Any]) -> None:
         """Keep what is known of the compile in force while torch keeps a backward half of it."""
-        if (now := self._now_or_new()) is not None:
+        if (now := self._current_or_new()) is not None:
             now.halves.append(half)
 
-    def seen_before(self, fingerprint: Fingerprint) -> JointGraph | None:
+    def joint_seen_before(self, fingerprint: Fingerprint) -> JointGraph | None:
         """Return a graph of this compile on which passes ran before, as it was after them."""
         return next((j for j in self._joints() if j.fingerprint == fingerprint), None)
 
-    def whole_of(self, fingerprint: Fingerprint) -> JointGraph | None:
+    def parent_joint_of(self, fingerprint: Fingerprint) -> JointGraph | None:
         """Return the joint graph of this compile that a graph is a part of."""
-        return next((joint for joint in self._joints() if joint.holds(fingerprint)), None)
+        return next((joint for joint in self._joints() if joint.contains_graph(fingerprint)), None)
 
     def joint_of(self, fingerprint: Fingerprint) -> JointGraph | None:
         """Return the joint graph of this compile that shares most nodes with a half of it.
@@ -140,31 +140,31 @@ class EarlierStages:
             yield from reversed(each.joints)
 
     def _latest_first(self) -> Iterable[_Compile]:
-        return reversed(self._of_id.get(process.current_compile_id() or "", ()))
+        return reversed(self._by_compile_id.get(process.current_compile_id() or "", ()))
 
-    def _now(self) -> _Compile | None:
+    def _current_compile(self) -> _Compile | None:
         return next(iter(self._latest_first()), None)
 
-    def _now_or_new(self) -> _Compile | None:
+    def _current_or_new(self) -> _Compile | None:
         compile_id = process.current_compile_id()
-        if compile_id is not None and not self._of_id.get(compile_id):
+        if compile_id is not None and not self._by_compile_id.get(compile_id):
             self._begin(compile_id, _Compile())
-        return self._now()
+        return self._current_compile()
 
     def _begin(self, compile_id: str, compiled: _Compile) -> None:
         with self._lock.held():
-            self._of_id[compile_id] = [*self._of_id.get(compile_id, ()), compiled]
+            self._by_compile_id[compile_id] = [*self._by_compile_id.get(compile_id, ()), compiled]
             self._last.append((compile_id, compiled))
             if len(self._last) > 2 * _ALWAYS_KEPT:
-                self._let_go()
+                self._drop_finished()
 
-    def _let_go(self) -> None:
+    def _drop_finished(self) -> None:
         """Forget the compiles that are over; looked for now and then."""
         self._last = self._last[-_ALWAYS_KEPT:]
         kept = {id(each) for _, each in self._last}
-        for compile_id, compiles in tuple(self._of_id.items()):
-            stay = [each for each in compiles if id(each) in kept or each.may_go_on]
-            if stay:
-                self._of_id[compile_id] = stay
+        for compile_id, compiles in tuple(self._by_compile_id.items()):
+            live = [each for each in compiles if id(each) in kept or each.has_live_backward]
+            if live:
+                self._by_compile_id[compile_id] = live
             else:
-                del self._of_id[compile_id]
+                del self._by_compile_id[compile_id]

@@ -17,7 +17,7 @@ from profiler_ext.isolation.failures import Failure
 from profiler_ext.records import CacheState, Gap, GapReason, GraphInstance
 from profiler_ext.torch_compat import inductor, points
 
-OUT = Gap(
+TOO_MANY_FAILURES = Gap(
     GapReason.CAPTURE_FAILED,
     "too many hooks failed, and capture took itself out: nothing is known of later compiles",
 )
@@ -27,24 +27,24 @@ _STEP_ENDS = {
     points.PROFILER_STOP.path,
     "Optimizer.step",
 }
-OF_PROFILING = frozenset(
+PROFILER_HOOKS = frozenset(
     {
         *("recording", "turns", "steps", "threads", "lines"),
         *("compiles", "gaps", "generated code", "notebook cells", "texts", "source roots", "learn"),
     }
 )
 """The parts of a profiler that know nothing of graphs."""
-_OF_NO_GRAPH = frozenset(
+_HOOKS_WITHOUT_GRAPH = frozenset(
     {
         *_STEP_ENDS,
         *(points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL),
-        *OF_PROFILING,
+        *PROFILER_HOOKS,
     }
 )
 """What tells nothing of a graph when it fails outside a compile."""
 
 
-class Instances(Protocol):
+class InstanceLookup(Protocol):
     """Knows the instance of an artifact."""
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
@@ -59,8 +59,8 @@ def failure_gap(failure: Failure) -> Gap:
     return Gap(GapReason.CAPTURE_FAILED, detail)
 
 
-def without_failed(
-    graphs: Sequence[GraphInstance], failures: Sequence[Failure], known: Instances
+def without_failed_records(
+    graphs: Sequence[GraphInstance], failures: Sequence[Failure], known: InstanceLookup
 ) -> tuple[GraphInstance, ...]:
     """Return the graphs, those without their record that a failure may have touched.
 
@@ -69,25 +69,25 @@ def without_failed(
         failures: what went wrong in it.
         known: who knows the instance of what failed.
     """
-    touched = [_Touched(failure, known) for failure in failures]
-    kept = (_without(graph, [t.failure for t in touched if t.touches(graph)]) for graph in graphs)
-    return (*kept, *_unregistered(len(graphs), touched))
+    affected = [_AffectedGraphs(failure, known) for failure in failures]
+    kept = (_without(graph, [t.failure for t in affected if t.affects(graph)]) for graph in graphs)
+    return (*kept, *_unregistered(len(graphs), affected))
 
 
-class _Touched:
+class _AffectedGraphs:
     """What one failure may have touched."""
 
-    def __init__(self, failure: Failure, known: Instances) -> None:
+    def __init__(self, failure: Failure, known: InstanceLookup) -> None:
         self.failure = failure
         self.artifact = failure.subject()
         self.instance = None if self.artifact is None else known.instance_of(self.artifact)
 
-    def touches(self, graph: GraphInstance) -> bool:
+    def affects(self, graph: GraphInstance) -> bool:
         if self.failure.scope is not None:
             return graph.compile_id == self.failure.scope
         if self.instance is not None and self.instance.compile_id is not None:
             return graph.compile_id == self.instance.compile_id
-        return self.failure.hook not in _OF_NO_GRAPH
+        return self.failure.hook not in _HOOKS_WITHOUT_GRAPH
 
 
 def _without(graph: GraphInstance, failures: Sequence[Failure]) -> GraphInstance:
@@ -99,13 +99,13 @@ def _without(graph: GraphInstance, failures: Sequence[Failure]) -> GraphInstance
     return replace(kept, provenance=None, nodes=())
 
 
-def _unregistered(count: int, touched: Sequence[_Touched]) -> Iterator[GraphInstance]:
+def _unregistered(count: int, affected: Sequence[_AffectedGraphs]) -> Iterator[GraphInstance]:
     """The graphs that were ready when the hook failed that would have made their instance."""
-    lost = [t for t in touched if t.failure.hook == points.ARTIFACT_READY.path and not t.instance]
+    lost = [t for t in affected if t.failure.hook == points.ARTIFACT_READY.path and not t.instance]
     for index, each in enumerate(lost, count):
         yield GraphInstance(
             index=index,
-            key=inductor.known_key(each.artifact),
+            key=inductor.cache_key_if_known(each.artifact),
             compile_id=each.failure.scope,
             is_backward=False,
             cache_state=CacheState.MISS,

@@ -15,22 +15,22 @@ from profiler_ext.files.paths import place, seen_from
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.recall.records import Gaps, find_kernels
-from profiler_ext.recall.truths import ReadyArtifact, Recalled, keep_sealed, may_wait, recall
+from profiler_ext.recall.truths import ReadyArtifact, GraphLookup, store_sealed, can_defer_lookup, recall
 from profiler_ext.records import Gap, GapReason, GraphInstance, LibraryKernels
 from profiler_ext.store import Store
 from profiler_ext.torch_compat import libraries, process
 
 RECALL = "recall"
 """The hook that reads what is kept of a graph."""
-_READING = Lock()
-_GONE = Gap(
+_RECALL_LOCK = Lock()
+_FREED = Gap(
     GapReason.GRAPH_GONE, "nothing could run it any more when the recording began; it is let go"
 )
 _FAILED = Gap(GapReason.CAPTURE_FAILED, f"{RECALL}: what was kept of the graph cannot be read")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CalledOn:
+class CallTarget:
     """What tells the modules that a call of a graph is on.
 
     Attributes:
@@ -52,7 +52,7 @@ class CalledOn:
         return "" if is_alone else self.variables[at]
 
 
-class KeptGraph:
+class RegisteredGraph:
     """A graph instance of this process.
 
     Attributes:
@@ -81,17 +81,17 @@ class KeptGraph:
         self._artifact: ReadyArtifact | None = artifact
         self._store, self._guard, self._is_replayed = store, guard, is_replayed
         self._place = place()
-        self._kept: Gaps = keep_sealed(artifact, store)
+        self._kept: Gaps = store_sealed(artifact, store)
         if artifact.key is not None and artifact.sealed is None:
             store.note_use(artifact.key)
-        if not may_wait(artifact, store):
+        if not can_defer_lookup(artifact, store):
             self._read()
 
     @property
     def instance(self) -> GraphInstance:
         """The instance with what is known of its graph."""
         if self._artifact is not None:
-            with _READING.held():
+            with _RECALL_LOCK.held():
                 self._guard.run(RECALL, self._read)
                 if self._artifact is not None:
                     self.change(gaps=(*self.about.gaps, _FAILED))
@@ -102,20 +102,20 @@ class KeptGraph:
     def runs_optimizer(self) -> bool:
         """Whether a node of it comes from ``torch.optim``."""
         artifact = self._artifact
-        if artifact is not None and not artifact.names_the_optimizer:
+        if artifact is not None and not artifact.may_name_optimizer:
             return False
         return self.instance.runs_optimizer
 
     @property
-    def called_on(self) -> CalledOn | None:
+    def call_target(self) -> CallTarget | None:
         """What tells the modules of a call; ``None`` where that is the method that calls alone."""
         if self.about.record.is_part or (self._artifact and self._artifact.is_part):
-            return CalledOn()
+            return CallTarget()
         dynamo = self._artifact.dynamo if self._artifact else None
         if dynamo is None or self.about.is_backward or dynamo.copy_sources:
             return None
         is_own = dynamo.own is not None
-        return CalledOn(dynamo.roots, is_own) if dynamo.roots[is_own:] else None
+        return CallTarget(dynamo.roots, is_own) if dynamo.roots[is_own:] else None
 
     def change(self, **changes: Any) -> None:
         """Know more of its artifact.
@@ -125,9 +125,9 @@ class KeptGraph:
         """
         self.about = dataclasses.replace(self.about, **changes)
 
-    def let_go(self) -> None:
+    def release_graph(self) -> None:
         """Keep no more of its graph than that it was: nothing can run it any more."""
-        with _READING.held():
+        with _RECALL_LOCK.held():
             self._artifact = None
             self.change(
                 provenance=None,
@@ -137,7 +137,7 @@ class KeptGraph:
                 copied_inputs=(),
                 copied_otherwise=(),
                 output_module=None,
-                gaps=(_GONE,),
+                gaps=(_FREED,),
             )
 
     def _read(self) -> None:
@@ -151,14 +151,14 @@ class KeptGraph:
             )
             self.about, self._artifact = known.into(about), None
 
-    def _stored_kernels(self, known: Recalled) -> tuple[LibraryKernels, Gaps]:
+    def _stored_kernels(self, known: GraphLookup) -> tuple[LibraryKernels, Gaps]:
         if not self._is_replayed or known.provenance is None:
             return (), ()
         devices, chosen_by = [process.device_name()], libraries.choice_digest()
         return find_kernels(self._store, self.about.key, known.provenance, devices, chosen_by)
 
 
-def _recalled(artifact: ReadyArtifact, store: Store) -> Recalled:
+def _recalled(artifact: ReadyArtifact, store: Store) -> GraphLookup:
     known, dynamo = recall(artifact, store), artifact.dynamo
     if dynamo is None or not dynamo.copy_sources:
         return known

@@ -9,7 +9,7 @@ from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
 from profiler_ext.capture.graphs.sealing import compilation_of
-from profiler_ext.capture.nodes.fx_nodes import led_nodes
+from profiler_ext.capture.nodes.fx_nodes import nodes_with_lineage
 from profiler_ext.capture.nodes.inputs import describe_inputs, held_inputs
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.regions import Region
@@ -37,13 +37,13 @@ def ready_artifact(
         is_kept: what is known of it may be kept in the store.
         may_have_record: it carries a record, or the store has one.
     """
-    inner, riding = compiles.inner, getattr(artifact, inductor.RIDING, None)
+    inner, on_artifact = compiles.inner, getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None)
     sealed = inner.sealed if inner else None
-    has_record = sealed is not None or (riding is not None and is_current(riding))
+    has_record = sealed is not None or (on_artifact is not None and is_current(on_artifact))
     return ReadyArtifact(
         key=inductor.cache_key(artifact),
         code=_code_of(artifact, is_backward, has_record=has_record),
-        riding=riding,
+        on_artifact=on_artifact,
         sealed=sealed,
         is_compiled=inner is not None and inner.is_compiled,
         is_compiled_in_child=inductor.compiles_in_child(),
@@ -62,19 +62,19 @@ def _dynamo(compiles: Compiles, inner: InnerCompile | None) -> DynamoGraph | Non
 def _code_of(artifact: Any, is_backward: bool, *, has_record: bool) -> Callable[[], GeneratedCode]:
     """Return what gives the text of an artifact; of one with a record only while it is there."""
     if not has_record:
-        return partial(_itself, _code(artifact, is_backward))
-    return partial(_code_while_there, weakref.ref(artifact), is_backward)
+        return partial(_same_code, _code(artifact, is_backward))
+    return partial(_code_if_alive, weakref.ref(artifact), is_backward)
 
 
-def _itself(code: GeneratedCode) -> GeneratedCode:
+def _same_code(code: GeneratedCode) -> GeneratedCode:
     return code
 
 
-def _code_while_there(artifact: weakref.ref[Any], is_backward: bool) -> GeneratedCode:
-    there = artifact()
-    if there is None:
+def _code_if_alive(artifact: weakref.ref[Any], is_backward: bool) -> GeneratedCode:
+    alive = artifact()
+    if alive is None:
         return GeneratedCode("", "", is_backward, is_inference=False, torch_version="")
-    return _code(there, is_backward)
+    return _code(alive, is_backward)
 
 
 def _code(artifact: Any, is_backward: bool) -> GeneratedCode:
@@ -90,13 +90,13 @@ def _code(artifact: Any, is_backward: bool) -> GeneratedCode:
 def _traced(compiles: Compiles, inner: InnerCompile | None) -> TracedGraph | None:
     """Describe the graph that a cache had the code of; one that was compiled is sealed."""
     if inner is not None:
-        return None if inner.is_compiled or inner.sealed else _fresh(compiles, inner)
+        return None if inner.is_compiled or inner.sealed else _freshly_traced(compiles, inner)
     return None if compiles.region is None else _region(compiles.region)
 
 
-def _fresh(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
+def _freshly_traced(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
     compilation = compilation_of(compiles, inner.gm)
-    nodes = led_nodes(inner.gm.graph.nodes, compilation)
+    nodes = nodes_with_lineage(inner.gm.graph.nodes, compilation)
     nodes += describe_nested(nested_nodes(inner.gm), compilation)
     nodes += describe_inputs(inputs.all_inputs(inner.gm), compilation)
     joint = compilation.joint_of(inner.gm.graph)

@@ -13,10 +13,10 @@ from weakref import WeakSet
 
 from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.kept import CalledOn, KeptGraph
+from profiler_ext.capture.graphs.kept import CallTarget, RegisteredGraph
 from profiler_ext.capture.graphs.process_store import process_store
 from profiler_ext.capture.graphs.ready import ready_artifact
-from profiler_ext.capture.graphs.unlearnt import Unlearnt, keep_for_others
+from profiler_ext.capture.graphs.unlearnt import UnprofiledGraphs, store_library_kernels
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.identity import identity
 from profiler_ext.isolation.locks import Lock
@@ -28,7 +28,7 @@ from profiler_ext.torch_compat.calling import forget_known_calls
 CopiedInputs = tuple[tuple[str, ...], ...]
 """For each CUDA graph that one call recorded, in order, the inputs that it copies."""
 
-_MOST_GONE = 16
+_MAX_COLLECTED = 16
 """Artifacts that are gone and whose graphs are whole, so that a short run tells all that it did."""
 
 
@@ -45,14 +45,14 @@ class Registry:
         self._compiles = compiles
         self._guard = guard
         self._lock = Lock()
-        self._graphs: list[KeptGraph] = []
-        self._by_artifact: dict[int, tuple[weakref.ref[Any], list[KeptGraph]]] = {}
+        self._graphs: list[RegisteredGraph] = []
+        self._by_artifact: dict[int, tuple[weakref.ref[Any], list[RegisteredGraph]]] = {}
         self._shared: set[int] = set()
-        self.called_on: dict[int, CalledOn] = {}
-        self._unlearnt = Unlearnt()
+        self.call_target: dict[int, CallTarget] = {}
+        self._unprofiled = UnprofiledGraphs()
         self._copied: dict[int, list[CopiedInputs]] = {}
-        self._gone: deque[tuple[int, list[KeptGraph]]] = deque()
-        self._held: WeakSet[object] = WeakSet()
+        self._collected: deque[tuple[int, list[RegisteredGraph]]] = deque()
+        self._recordings: WeakSet[object] = WeakSet()
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
@@ -83,9 +83,9 @@ class Registry:
             recording: who records, while it lives.
         """
         with self._lock.held():
-            self._held.discard(recording)
-            self._let_go()
-            self._held.add(recording)
+            self._recordings.discard(recording)
+            self._release_collected()
+            self._recordings.add(recording)
 
     def release(self, recording: object) -> None:
         """Have a recording be over: what ran in it is told.
@@ -93,30 +93,30 @@ class Registry:
         Args:
             recording: who recorded.
         """
-        self._held.discard(recording)
+        self._recordings.discard(recording)
 
-    def _let_go(self) -> None:
+    def _release_collected(self) -> None:
         """Keep nothing but their rows of graphs that nothing can run any more.
 
         Their artifacts are gone, and every call of a graph is one of its artifact's.
         """
-        while len(self._gone) > _MOST_GONE and not self._held:
-            at, graphs = self._gone.popleft()
+        while len(self._collected) > _MAX_COLLECTED and not self._recordings:
+            at, graphs = self._collected.popleft()
             entry = self._by_artifact.get(at)
             if entry is not None and entry[1] is graphs:
                 del self._by_artifact[at]
             for kept in graphs:
                 self._forget(kept)
 
-    def _forget(self, kept: KeptGraph) -> None:
+    def _forget(self, kept: RegisteredGraph) -> None:
         index = kept.about.index
-        self._unlearnt.end(index)
+        self._unprofiled.end(index)
         self._copied.pop(index, None)
         self._shared.discard(index)
-        self.called_on.pop(index, None)
-        kept.let_go()
+        self.call_target.pop(index, None)
+        kept.release_graph()
 
-    def ride(self, artifact: Any, data: bytes) -> None:
+    def attach_provenance(self, artifact: Any, data: bytes) -> None:
         """Put the record on its artifact, so that it goes where the artifact goes.
 
         Args:
@@ -124,21 +124,21 @@ class Registry:
             data: the record's bytes.
         """
         if os.environ.get("PROFILER_EXT_RIDE", "1") != "0":
-            setattr(artifact, inductor.RIDING, data)
+            setattr(artifact, inductor.PROVENANCE_ATTRIBUTE, data)
 
     def is_known(self, artifact: Any) -> bool:
         """Tell whether a cached artifact has a record: it carries one, or the store has it."""
-        riding = getattr(artifact, inductor.RIDING, None)
-        return has_record(process_store(), inductor.cache_key(artifact), riding)
+        on_artifact = getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None)
+        return has_record(process_store(), inductor.cache_key(artifact), on_artifact)
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that is ready, as far as it was read."""
-        kept = self._kept_of(artifact)
+        kept = self._graph_of(artifact)
         return None if kept is None else kept.about
 
     def optimizer_run_by(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that runs an optimizer's step, if it does."""
-        kept = self._kept_of(artifact)
+        kept = self._graph_of(artifact)
         return kept.instance if kept is not None and kept.runs_optimizer else None
 
     def index_of(self, artifact: Any) -> int | None:
@@ -150,19 +150,19 @@ class Registry:
         return None if index in self._shared else index
 
     @property
-    def is_learning(self) -> bool:
+    def has_calls_to_profile(self) -> bool:
         """Whether a call of a graph is still to be profiled."""
-        return self._unlearnt.has_calls_left
+        return self._unprofiled.has_calls_left
 
-    def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
+    def take_unprofiled(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that will be replayed, until it was recorded.
 
         It is ``None`` from the first call on where the store has all that can be learnt.
         """
-        kept = self._kept_of(artifact) if self._unlearnt.are_any else None
+        kept = self._graph_of(artifact) if self._unprofiled.has_any else None
         if kept is None:
             return None
-        return self._unlearnt.taken(kept.about.index, lambda: kept.instance)
+        return self._unprofiled.take_call(kept.about.index, lambda: kept.instance)
 
     def learn(self, graph: int, kernels: LibraryKernels) -> None:
         """Keep what calls of a graph taught; the later one knows better.
@@ -180,11 +180,11 @@ class Registry:
             known = kept.instance
             merged = tuple(sorted((dict(known.library_kernels) | dict(kernels)).items()))
             kept.change(library_kernels=merged)
-        if known.is_known and self._unlearnt.is_over(graph):
+        if known.is_known and self._unprofiled.is_profiled(graph):
             every = tuple(sorted((dict(known.stored_kernels) | dict(merged)).items()))
-            keep_for_others(known, every)
+            store_library_kernels(known, every)
 
-    def unlearn(self, graph: int) -> None:
+    def discard_stored_kernels(self, graph: int) -> None:
         """Have the next process learn anew of a graph: what an earlier one learnt fails here.
 
         Args:
@@ -192,7 +192,7 @@ class Registry:
         """
         known = self._graphs[graph].instance
         if known.stored_kernels and not known.library_kernels:
-            keep_for_others(known, ())
+            store_library_kernels(known, ())
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
@@ -204,16 +204,16 @@ class Registry:
             artifact: the ``CompiledFxGraph``.
             copied: for each CUDA graph that the call recorded, in order, the inputs that it copies.
         """
-        graph = self._kept_of(artifact)
+        graph = self._graph_of(artifact)
         if graph is None:
             return
-        self._unlearnt.end(graph.about.index)
+        self._unprofiled.end(graph.about.index)
         with self._lock.held():
             kept = self._copied.setdefault(graph.about.index, [])
             if copied not in kept:
                 kept.append(copied)
-            is_whole = len(set(map(len, kept))) == 1
-            first, *others = kept if is_whole else [()]
+            is_consistent = len(set(map(len, kept))) == 1
+            first, *others = kept if is_consistent else [()]
             graph.change(copied_inputs=first, copied_otherwise=tuple(others))
 
     def register(self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int) -> int:
@@ -239,15 +239,15 @@ class Registry:
             is_kept=not self._guard.failures_in(about.compile_id),
             may_have_record=_may_have_record(artifact, about.key),
         )
-        kept = KeptGraph(about, ready, process_store(), self._guard, is_replayed=is_replayed)
+        kept = RegisteredGraph(about, ready, process_store(), self._guard, is_replayed=is_replayed)
         return self._add(artifact, kept, is_replayed=is_replayed)
 
     def _about(self, artifact: Any, is_backward: bool, started_ns: int) -> GraphInstance:
         """Return what the compile says of an artifact; it has no index yet, and no provenance."""
         inner, region = self._compiles.inner, self._compiles.region
         key = inductor.cache_key(artifact)
-        around = self._compiles.autograd_bypass if inner else None
-        state, detail = cache_state(inner, key, around)
+        autograd_bypass = self._compiles.autograd_bypass if inner else None
+        state, detail = cache_state(inner, key, autograd_bypass)
         return GraphInstance(
             index=-1,
             key=key,
@@ -256,49 +256,49 @@ class Registry:
             dynamo_number=self._compiles.dynamo_number,
             cache_state=state,
             cache_detail=detail,
-            autograd_bypass=around,
+            autograd_bypass=autograd_bypass,
             compile_ns=time.perf_counter_ns() - (inner.started_ns if inner else started_ns),
             output_module=inductor.output_module(artifact),
             provenance=None,
             cut_from=region.outer_graph.number if region else None,
         )
 
-    def _add(self, artifact: Any, kept: KeptGraph, *, is_replayed: bool) -> int:
+    def _add(self, artifact: Any, kept: RegisteredGraph, *, is_replayed: bool) -> int:
         with self._lock.held():
-            self._let_go()
+            self._release_collected()
             index = len(self._graphs)
             kept.change(index=index)
             self._graphs.append(kept)
             self._bind(artifact, kept)
-            if (called_on := kept.called_on) is not None:
-                self.called_on[index] = called_on
+            if (call_target := kept.call_target) is not None:
+                self.call_target[index] = call_target
             if is_replayed:
-                self._unlearnt.add(index)
+                self._unprofiled.add(index)
         return index
 
-    def _kept_of(self, artifact: Any) -> KeptGraph | None:
+    def _graph_of(self, artifact: Any) -> RegisteredGraph | None:
         entry = self._by_artifact.get(identity(artifact))
         return entry[1][-1] if entry is not None and entry[0]() is artifact else None
 
-    def _bind(self, artifact: Any, kept: KeptGraph) -> None:
+    def _bind(self, artifact: Any, kept: RegisteredGraph) -> None:
         at, graphs = identity(artifact), [kept]
-        if self._kept_of(artifact) is not None:
+        if self._graph_of(artifact) is not None:
             self._shared.add(kept.about.index)
             self._by_artifact[at][1].append(kept)
             forget_known_calls()
         else:
-            gone = partial(_noted, self._gone, at, graphs)
-            self._by_artifact[at] = (weakref.ref(artifact, gone), graphs)
+            collected = partial(_on_collected, self._collected, at, graphs)
+            self._by_artifact[at] = (weakref.ref(artifact, collected), graphs)
 
 
-def _noted(
-    gone: deque[tuple[int, list[KeptGraph]]], at: int, graphs: list[KeptGraph], _: object
+def _on_collected(
+    collected: deque[tuple[int, list[RegisteredGraph]]], at: int, graphs: list[RegisteredGraph], _: object
 ) -> None:
     """Note that an artifact is gone: amid whatever the program does then, and so no more."""
-    gone.append((at, graphs))
+    collected.append((at, graphs))
 
 
 def _may_have_record(artifact: Any, key: str | None) -> bool:
-    if getattr(artifact, inductor.RIDING, None) is not None:
+    if getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None) is not None:
         return True
     return key is not None and bool(process_store().find(key))

@@ -11,7 +11,7 @@ import torch.fx
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.lineage.joint_graph import JointGraph, fingerprint_of
 from profiler_ext.capture.lineage.stage import Compilation
-from profiler_ext.capture.nodes.buckets import open_buckets
+from profiler_ext.capture.nodes.buckets import split_buckets
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.nodes.inputs import describe_inputs, held_inputs
 from profiler_ext.capture.nodes.nested import Nested, describe_nested
@@ -55,14 +55,14 @@ def seal(
     Returns:
         The record, with its digest.
     """
-    sites, doubts = _checked_sites(compiles, artifact, graph)
+    sites, unverified = _checked_sites(compiles, artifact, graph)
     compilation, region, alone = compilation_of(compiles, gm), compiles.region, compiles.alone
     nodes = describe_nodes(gm.graph.nodes, compilation)
     nodes += alone(_NESTED, describe_nested, _nested_nodes(sites), compilation) or ()
     nodes += alone(_INPUTS, _describe_inputs, artifact, gm, compilation) or ()
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within, alone) for n, p in enumerate(sites)]
-    opened = alone(_BUCKETS, open_buckets, sealed, gm.graph.nodes, compilation)
-    call_sites, parts = opened or (_without_made(sealed, gm.graph.nodes, compilation), ())
+    split = alone(_BUCKETS, split_buckets, sealed, gm.graph.nodes, compilation)
+    call_sites, parts = split or (_without_bucket_nodes(sealed, gm.graph.nodes, compilation), ())
     joint = compilation.joint_of(gm.graph)
     dynamo = compiles.traced_from(joint)
     held = alone(_HELD, _held_inputs, gm, dynamo)
@@ -78,7 +78,7 @@ def seal(
         nodes=(*nodes, *parts),
         entered=_entered(compiles) if inductor.graph_is_backward(graph) else (),
         call_sites=call_sites,
-        gaps=(*doubts, *failed()),
+        gaps=(*unverified, *failed()),
         # A part of which that is not known has the modules of none.
         held_inputs=() if held is None else held.paths,
     )
@@ -95,29 +95,29 @@ def _checked_sites(
     sites = placed_sites(compiles.sites(graph), compiles.sites)
     sites = alone(_SUMS, _with_partial_sums, sites, calls.get("call", ()), graph) or sites
     wrong = alone(_CHECK, contradicted, sites, calls) or frozenset()
-    unlike = alone(_CHECK, _contradictions, sites, calls)
-    unlike = (_UNCHECKED,) if unlike is None else unlike
-    doubts = (*unlike, *_doubted(sites, wrong))
-    return [s.without_nodes() if at in wrong else s for at, s in enumerate(sites)], doubts
+    mismatches = alone(_CHECK, _contradictions, sites, calls)
+    mismatches = (_UNCHECKED,) if mismatches is None else mismatches
+    unverified = (*mismatches, *_unverified_gaps(sites, wrong))
+    return [s.without_nodes() if at in wrong else s for at, s in enumerate(sites)], unverified
 
 
 def _describe_inputs(
     artifact: Any, gm: torch.fx.GraphModule, compilation: Compilation
 ) -> tuple[FxNode, ...]:
-    return describe_inputs(inputs.changing_inputs(artifact, gm), compilation)
+    return describe_inputs(inputs.non_static_inputs(artifact, gm), compilation)
 
 
-class _Held(NamedTuple):
+class _ModuleInputs(NamedTuple):
     """The inputs of a part's graph that modules hold; ``None`` of a graph that is no part."""
 
     paths: tuple[tuple[int, int, str], ...] | None
 
 
-def _held_inputs(gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> _Held:
-    return _Held(held_inputs(inputs.all_inputs(gm), dynamo))
+def _held_inputs(gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> _ModuleInputs:
+    return _ModuleInputs(held_inputs(inputs.all_inputs(gm), dynamo))
 
 
-def _without_made(
+def _without_bucket_nodes(
     sites: Iterable[CallSite], nodes: Iterable[torch.fx.Node], compilation: Compilation
 ) -> tuple[CallSite, ...]:
     """Return call sites without the nodes of those that may be buckets: they serve several."""
@@ -187,7 +187,7 @@ def _with_partial_sums(
     """
     if not any(call.partial for call in calls):
         return sites
-    waiting = iter(sites)
+    remaining = iter(sites)
     merged: list[PlacedSite] = []
     for call in calls:
         node = schedules.buffer_value(graph, call.buffer) if call.partial and call.buffer else None
@@ -195,8 +195,8 @@ def _with_partial_sums(
             site = partial_sum_site(node, call.buffer, call.callee)
             merged.append(PlacedSite(site, f"{len(merged)}"))
         elif call.generated:
-            merged += _up_to(waiting, call.callee)
-    return _renumbered([*merged, *waiting])
+            merged += _up_to(remaining, call.callee)
+    return _renumbered([*merged, *remaining])
 
 
 def _renumbered(sites: list[PlacedSite]) -> list[PlacedSite]:
@@ -207,9 +207,9 @@ def _renumbered(sites: list[PlacedSite]) -> list[PlacedSite]:
     ]
 
 
-def _up_to(waiting: Iterator[PlacedSite], callee: str) -> list[PlacedSite]:
+def _up_to(remaining: Iterator[PlacedSite], callee: str) -> list[PlacedSite]:
     taken = []
-    for placed in waiting:
+    for placed in remaining:
         taken.append(placed)
         if placed.site.kernel == callee and not placed.prefix:
             break
@@ -236,7 +236,7 @@ def _contradictions(sites: list[PlacedSite], calls: _Calls) -> tuple[Gap, ...]:
     return (Gap(GapReason.CALL_SITES_UNVERIFIED, f"the wrapper's text differs in {wrong}"),)
 
 
-def _doubted(sites: list[PlacedSite], wrong: Collection[int]) -> tuple[Gap, ...]:
+def _unverified_gaps(sites: list[PlacedSite], wrong: Collection[int]) -> tuple[Gap, ...]:
     """Sites that lost their nodes, since the comment above the launch names other ops."""
     names = sorted({sites[at].site.kernel for at in wrong})
     detail = f"the generated code's comments name other ops for {names}"

@@ -14,12 +14,12 @@ from profiler_ext.records import Analysis, GapReason, GraphInstance, LibraryKern
 from profiler_ext.store import work_digest
 from profiler_ext.torch_compat import libraries, process
 
-_UNEXPLAINED = (GapReason.ALIGNMENT_MISMATCH, GapReason.AMBIGUOUS_EXTERN_RUN)
-_MOST_PROFILED_CALLS = 4
+_UNMATCHED = (GapReason.ALIGNMENT_MISMATCH, GapReason.AMBIGUOUS_EXTERN_RUN)
+_MAX_PROFILED_CALLS = 4
 """So many calls of a graph are profiled at most, should it never be recorded."""
 
 
-class Unlearnt:
+class UnprofiledGraphs:
     """The graphs that will be replayed, until a call of each was profiled that recorded it.
 
     Calls before that warm up, where libraries may still set themselves up or try out what is
@@ -31,7 +31,7 @@ class Unlearnt:
         self._calls_left: dict[int, int] = {}
 
     @property
-    def are_any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether there is one: asked at each call of a graph."""
         return bool(self._calls_left)
 
@@ -46,17 +46,17 @@ class Unlearnt:
         Args:
             graph: its index.
         """
-        self._calls_left[graph] = _MOST_PROFILED_CALLS
+        self._calls_left[graph] = _MAX_PROFILED_CALLS
 
     def end(self, graph: int) -> None:
         """Have nothing more be learnt of a graph: it is recorded, or gone."""
         self._calls_left.pop(graph, None)
 
-    def is_over(self, graph: int) -> bool:
+    def is_profiled(self, graph: int) -> bool:
         """Tell whether what was learnt of a graph is what its replays run."""
         return not self._calls_left.get(graph)
 
-    def taken(self, graph: int, read: Callable[[], GraphInstance]) -> GraphInstance | None:
+    def take_call(self, graph: int, read: Callable[[], GraphInstance]) -> GraphInstance | None:
         """Take one of the calls by which a graph is learnt of.
 
         Args:
@@ -66,17 +66,17 @@ class Unlearnt:
         Returns:
             Its instance; ``None`` where there is nothing left to learn.
         """
-        if self.is_over(graph):
+        if self.is_profiled(graph):
             return None
         instance = read()
-        if not instance.record.calls_libraries or is_enough(instance):
+        if not instance.record.calls_libraries or has_stored_kernels(instance):
             self.end(graph)
             return None
         self._calls_left[graph] -= 1
         return instance
 
 
-def is_enough(graph: GraphInstance) -> bool:
+def has_stored_kernels(graph: GraphInstance) -> bool:
     """Tell whether an earlier run saw what each library call of a graph launches here, too.
 
     Args:
@@ -84,13 +84,13 @@ def is_enough(graph: GraphInstance) -> bool:
     """
     calls = {at: s for at, s in enumerate(graph.call_sites) if s.kind is SiteKind.EXTERN}
     seen = {at for at, _ in graph.stored_kernels}
-    if graph.key is None or _has_open_sizes(graph) or libraries.tries_products_out():
+    if graph.key is None or _has_symbolic_sizes(graph) or libraries.autotunes_matmul():
         return False
-    is_tried_out = any("conv" in site.kernel for site in calls.values())
-    return calls.keys() <= seen and not (is_tried_out and libraries.tries_convolutions_out())
+    is_autotuned = any("conv" in site.kernel for site in calls.values())
+    return calls.keys() <= seen and not (is_autotuned and libraries.autotunes_convolutions())
 
 
-def keep_for_others(graph: GraphInstance, kernels: LibraryKernels) -> None:
+def store_library_kernels(graph: GraphInstance, kernels: LibraryKernels) -> None:
     """Keep for other processes what a graph's library calls launch, as libraries choose here.
 
     Args:
@@ -105,18 +105,18 @@ def keep_for_others(graph: GraphInstance, kernels: LibraryKernels) -> None:
     process_store().put_kernels(digest, device, libraries.choice_digest(), kernels)
 
 
-def unexplained(analysis: Analysis) -> set[int]:
+def graphs_with_unmatched_launches(analysis: Analysis) -> set[int]:
     """Return the graphs of which some launches fit no call site, or may be of several.
 
     Args:
         analysis: of what was recorded in this process.
     """
     launches = analysis.launches
-    gaps = [at for at, gap in enumerate(launches.gap.strings) if gap in _UNEXPLAINED]
+    gaps = [at for at, gap in enumerate(launches.gap.strings) if gap in _UNMATCHED]
     graphs = [launches.graph[launches.gap.codes == at].compressed() for at in gaps]
     return {int(graph) for own in graphs for graph in own}
 
 
-def _has_open_sizes(graph: GraphInstance) -> bool:
+def _has_symbolic_sizes(graph: GraphInstance) -> bool:
     specs = (spec for node in graph.record.nodes for spec in node.outputs)
     return any(type(size) is str for spec in specs for size in spec.size)

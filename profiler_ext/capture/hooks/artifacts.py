@@ -102,7 +102,7 @@ class ArtifactHooks:
         data = to_bytes(provenance)
         if inner is not None:
             inner.sealed = Sealed(data, provenance.dynamo_digest)
-        self._registry.ride(artifact, data)
+        self._registry.attach_provenance(artifact, data)
 
     def _failed(self) -> tuple[Gap, ...]:
         """Return which mechanisms failed in the compile in force; its record says it anywhere."""
@@ -111,22 +111,22 @@ class ArtifactHooks:
     def _artifact_ready(self, call: Observed) -> Observation:
         started_ns = time.perf_counter_ns()
         yield
-        told: dict[str, Any] = call["graph_kwargs"]
-        is_backward, is_replayed = inductor.is_backward(told), inductor.is_replayed(told)
+        graph_kwargs: dict[str, Any] = call["graph_kwargs"]
+        is_backward, is_replayed = inductor.is_backward(graph_kwargs), inductor.is_replayed(graph_kwargs)
         self._ready(self._registry.register(call["self"], is_backward, is_replayed, started_ns))
 
     def _artifact_call(self, call: Observed) -> Observation:
         artifact = call["self"]
-        if (instance := self._to_warm_up(artifact)) is None:
-            yield from self._copying(artifact)
+        if (instance := self._instance_to_profile(artifact)) is None:
+            yield from self._collect_copied_inputs(artifact)
         else:
-            yield from self._warmed_up(artifact, instance)
+            yield from self._profile_call(artifact, instance)
         if self.on_optimizer_graph is not None:
             instance = self._registry.optimizer_run_by(artifact)
             if instance is not None:
                 self.on_optimizer_graph(instance)
 
-    def _copying(self, artifact: Any) -> Observation:
+    def _collect_copied_inputs(self, artifact: Any) -> Observation:
         """Keep which inputs the CUDA graphs copy that a call records."""
         copied: list[tuple[str, ...]] = []
         self._calls.copied.append(copied)
@@ -142,16 +142,16 @@ class ArtifactHooks:
         if self._calls.copied:
             self._calls.copied[-1].append(inputs.copied_inputs(call["self"]))
 
-    def _to_warm_up(self, artifact: Any) -> GraphInstance | None:
+    def _instance_to_profile(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of a call that teaches what library calls launch, if it is wanted."""
-        instance = self._registry.take_unlearnt(artifact) if self.learns else None
+        instance = self._registry.take_unprofiled(artifact) if self.learns else None
         is_wanted = instance is not None and self._warmup is not None and self._warmup.is_wanted()
         return instance if is_wanted else None
 
-    def _warmed_up(self, artifact: Any, instance: GraphInstance) -> Observation:
+    def _profile_call(self, artifact: Any, instance: GraphInstance) -> Observation:
         """Profile a call, and keep what it teaches."""
         assert self._warmup is not None
         warmup = self._warmup()
         with warmup.recording:
-            yield from self._copying(artifact)
+            yield from self._collect_copied_inputs(artifact)
         self._registry.learn(instance.index, warmup.learn(instance))

@@ -26,7 +26,7 @@ from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.traces.finders import Finders
-from profiler_ext.capture.traces.metadata import Replaced, forget_lineages
+from profiler_ext.capture.traces.metadata import Replaced, clear_lineage_cache
 from profiler_ext.capture.traces.replacements import Watch
 from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
 from profiler_ext.isolation.guard import Guard, Observation, Observed
@@ -81,7 +81,7 @@ class GraphHooks:
         finders = Finders(self._guard.alone)
         described = describe_dynamo_graph(call["self"], call["gm"], self._dropped, finders)
         self._dropped.forget(call["gm"])
-        self._compiles.keep_dynamo(self._backwards.lead(described, call["gm"]))
+        self._compiles.keep_dynamo(self._backwards.with_copy_sources(described, call["gm"]))
         yield
 
     def _region_compared(self, call: Observed) -> Observation:
@@ -92,7 +92,7 @@ class GraphHooks:
     def _tensorify(self, call: Observed) -> Observation:
         gm = call["module"]
         watch = Watch(gm)
-        with watching_replacements(gm, self._noted(points.TENSORIFY.path, watch)):
+        with watching_replacements(gm, self._replacement_callback(points.TENSORIFY.path, watch)):
             yield
         self._tensorified[gm.graph] = _replaced(watch, Finders(self._guard.alone))
 
@@ -101,25 +101,25 @@ class GraphHooks:
         if process.in_compiled_autograd():
             compiled_autograd.name_copy_sources(gm)
         fingerprint, finders = fingerprint_of(gm.graph), Finders(self._guard.alone)
-        watch = Watch(gm, {**self._made_before(fingerprint), **self._tensorified.get(gm.graph, {})})
+        watch = Watch(gm, {**self._earlier_replacements(fingerprint), **self._tensorified.get(gm.graph, {})})
         mutated = finders.find("mutated", find_mutations, gm, watch.before) or {}
         traced_from = region.traced_from(gm) if region else None
-        with watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
+        with watching_replacements(gm, self._replacement_callback(points.JOINT_PASSES.path, watch)):
             yield
         if region is None:
             self._keep_joint(gm, watch, mutated, fingerprint, finders)
         elif traced_from is not None:
             region.keep(gm, traced_from, _replaced(watch, finders), finders.lost)
 
-    def _made_before(self, fingerprint: Fingerprint) -> Replaced:
+    def _earlier_replacements(self, fingerprint: Fingerprint) -> Replaced:
         """Return what nodes replaced which passes made that ran on the very same graph before.
 
         Of regions within regions torch has the bodies of the inner ones go through them twice.
         """
-        before = self._compiles.seen_before(fingerprint)
+        before = self._compiles.joint_seen_before(fingerprint)
         return before.findings.replaced if before else {}
 
-    def _noted(self, hook: str, watch: Watch) -> Callable[..., None]:
+    def _replacement_callback(self, hook: str, watch: Watch) -> Callable[..., None]:
         return self._guard.callback(hook, watch.note)
 
     def _keep_joint(
@@ -131,25 +131,25 @@ class GraphHooks:
         finders: Finders,
     ) -> None:
         creations, find = self.creations.of(gm.graph), finders.find
-        overwritten = find("overwritten", watch.were_overwritten, creations) or {}
+        overwritten = find("overwritten", watch.overwritten_nodes, creations) or {}
         replaced = _replaced(watch, finders)
         joint = describe_joint(gm, replaced, mutated, creations, overwritten, finders)
         links, made = joint.findings.links, self.creations
         bodies = find("bodies", find_bodies, gm, links, made.of, made.traced) or {}
-        whole = self._compiles.whole_of(fingerprint)
+        parent = self._compiles.parent_joint_of(fingerprint)
         findings = replace(joint.findings, bodies=bodies, lost=finders.lost)
         joint = replace(joint, findings=findings)
-        self._compiles.keep_joint(whole.part(joint) if whole else joint)
+        self._compiles.keep_joint(parent.part(joint) if parent else joint)
 
     def _post_grad_passes(self, call: Observed) -> Observation:
         if (inner := self._compiles.inner) is None:
             return
         gm = call["gm"]
         joint = compilation_of(self._compiles, inner.gm).joint_of(gm.graph)
-        found = joint.findings if joint else JointFindings()
-        watch = Watch(gm, at_joint=found.replaced, overwritten=found.overwritten)
+        joint_findings = joint.findings if joint else JointFindings()
+        watch = Watch(gm, at_joint=joint_findings.replaced, overwritten=joint_findings.overwritten)
         carried = carried_graphs(gm)
-        with watching_replacements(gm, self._noted(points.POST_GRAD_PASSES.path, watch)):
+        with watching_replacements(gm, self._replacement_callback(points.POST_GRAD_PASSES.path, watch)):
             yield
         finders = Finders(self._guard.alone)
         replaced = _replaced(watch, finders)
@@ -164,7 +164,7 @@ class GraphHooks:
                 yield
         finally:
             if not inductor.awaits_backward(call.arguments):  # whose nodes say the same
-                forget_lineages()
+                clear_lineage_cache()
 
     def _cache_key(self, call: Observed) -> Observation:
         yield

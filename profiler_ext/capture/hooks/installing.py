@@ -10,14 +10,14 @@ from profiler_ext.capture import lacking
 from profiler_ext.capture.cpu_kernels import CpuKernels
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.failed import OUT, failure_gap, without_failed
+from profiler_ext.capture.graphs.failed import TOO_MANY_FAILURES, failure_gap, without_failed_records
 from profiler_ext.capture.graphs.registry import Registry
-from profiler_ext.capture.graphs.unlearnt import unexplained
+from profiler_ext.capture.graphs.unlearnt import graphs_with_unmatched_launches
 from profiler_ext.capture.hooks.artifacts import ArtifactHooks, Warmup
 from profiler_ext.capture.hooks.autograd import AutogradHooks
 from profiler_ext.capture.hooks.caches import CacheHooks
 from profiler_ext.capture.hooks.graphs import GraphHooks
-from profiler_ext.capture.hooks.parts import Parts, is_of_dynamo
+from profiler_ext.capture.hooks.parts import DeferredHooks, is_dynamo_hook
 from profiler_ext.capture.hooks.regions import RegionHooks
 from profiler_ext.capture.hooks.sites import SiteHooks
 from profiler_ext.capture.timing.hooks import CompileHooks
@@ -26,7 +26,7 @@ from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import Compilation, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
-from profiler_ext.torch_compat.arrivals import ARRIVALS, DYNAMO, INDUCTOR
+from profiler_ext.torch_compat.arrivals import IMPORT_HOOK, DYNAMO, INDUCTOR
 from profiler_ext.torch_compat.calling import forget_known_calls
 from profiler_ext.torch_compat.patches import Hook, installed
 
@@ -41,7 +41,7 @@ class Capture:
         guard: what keeps their failures from the user's program.
         misfit: why this torch does not fit, where that was found when its compiler was imported.
         graph_of: tells the index of an artifact's graph instance, where it has but one.
-        called_on: tells what tells the modules of its calls, if that is not the method that calls.
+        call_target: tells what tells the modules of its calls, if that is not the method that calls.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Capture:
         self._compiles = Compiles(self.guard.alone)
         self._registry = Registry(self._compiles, self.guard)
         self.graph_of = self._registry.index_of  # itself: each call that is recorded asks
-        self.called_on = self._registry.called_on.get
+        self.call_target = self._registry.call_target.get
         self._cpu_kernels = CpuKernels(self.guard)
         self._cpu_events = cpu_events
         self._log = CompileLog(lambda: self._compiles.dynamo_number)
@@ -68,9 +68,9 @@ class Capture:
         )
         self._caches = CacheHooks(self._registry)
         self._hooks = ExitStack()
-        self._lacking: tuple[Gap, ...] | None = None
-        self.misfit: TorchCapabilityError | None = None
-        self._parts = Parts((), self.guard, self._unfit)
+        self._missing_names: tuple[Gap, ...] | None = None
+        self.capability_error: TorchCapabilityError | None = None
+        self._parts = DeferredHooks((), self.guard, self._on_incompatible)
         self._observed: tuple[Hook, ...] = ()
 
     def _observations(self) -> Iterator[Hook]:
@@ -113,9 +113,9 @@ class Capture:
         self._artifacts.learns = learns
 
     @property
-    def is_learning(self) -> bool:
+    def has_calls_to_profile(self) -> bool:
         """Whether first calls of CUDA graphs are still to be profiled."""
-        return self._artifacts.learns and self._registry.is_learning
+        return self._artifacts.learns and self._registry.has_calls_to_profile
 
     @property
     def on_optimizer_graph(self) -> Callable[[GraphInstance], None] | None:
@@ -129,7 +129,7 @@ class Capture:
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
         """The graph instances of this process; of those where a hook failed nothing is told."""
-        return without_failed(self._registry.graphs, self.guard.failures, self._registry)
+        return without_failed_records(self._registry.graphs, self.guard.failures, self._registry)
 
     @property
     def all_gaps(self) -> tuple[Gap, ...]:
@@ -143,7 +143,7 @@ class Capture:
         return guard.run("compiles", since, base_ns) or ()
 
     @property
-    def came_late(self) -> bool:
+    def is_late(self) -> bool:
         """Whether anything was compiled before it was installed."""
         return self._log.is_late
 
@@ -171,24 +171,24 @@ class Capture:
     def gaps(self) -> tuple[Gap, ...]:
         """What the hooks could not see of graphs."""
         failed = map(failure_gap, self.guard.failures)
-        gaps = (*self._lacks(), *failed)
-        return (*gaps, OUT) if self.guard.is_out else gaps
+        gaps = (*self._missing(), *failed)
+        return (*gaps, TOO_MANY_FAILURES) if self.guard.is_disabled else gaps
 
-    def _lacks(self) -> tuple[Gap, ...]:
+    def _missing(self) -> tuple[Gap, ...]:
         """What this torch lacks; looked for when it is asked for, for that takes a while."""
-        is_compiling = not self._parts.are_waited_for
+        is_compiling = not self._parts.is_pending
         if not is_compiling:
             return lacking.gaps(is_compiling=False)
-        if self._lacking is None:
-            self._lacking = lacking.gaps()
-        return self._lacking
+        if self._missing_names is None:
+            self._missing_names = lacking.gaps()
+        return self._missing_names
 
     def learn(self, analysis: Analysis) -> None:
         """Keep what replays showed of library calls, for later processes, and drop what fails."""
         for graph, kernels in analysis.library_kernels:
             self.guard.run("learn", self._registry.learn, graph, kernels)
-        for graph in self.guard.run("learn", unexplained, analysis) or ():
-            self.guard.run("learn", self._registry.unlearn, graph)
+        for graph in self.guard.run("learn", graphs_with_unmatched_launches, analysis) or ():
+            self.guard.run("learn", self._registry.discard_stored_kernels, graph)
 
     def install(self) -> None:
         """Put all hooks in place, or none; those of what torch has not imported yet, when it has.
@@ -199,8 +199,8 @@ class Capture:
         self._log.is_late = process.anything_compiled()
         self._observed = tuple(self._observations())
         parts = ((DYNAMO, self._install_dynamo), (INDUCTOR, self._install_inductor))
-        self._parts = Parts(parts, self.guard, self._unfit)
-        self._hooks.callback(self._parts.leave_imports)
+        self._parts = DeferredHooks(parts, self.guard, self._on_incompatible)
+        self._hooks.callback(self._parts.stop_waiting)
         self._hooks.callback(self._cpu_kernels.restore)
         try:
             self._parts.install()
@@ -215,18 +215,18 @@ class Capture:
             TorchCapabilityError: This torch lacks a place that capture stands on.
         """
         self._parts.install_all()
-        if self.misfit is not None:
-            raise self.misfit
+        if self.capability_error is not None:
+            raise self.capability_error
 
     def remove(self) -> None:
         """Leave torch as it was found."""
         self._hooks.close()
         forget_known_calls()
 
-    def _unfit(self, error: TorchCapabilityError) -> None:
+    def _on_incompatible(self, error: TorchCapabilityError) -> None:
         """Take all away again: the program goes on with its import."""
-        self.misfit = error
-        self.guard.note(ARRIVALS, error)
+        self.capability_error = error
+        self.guard.note(IMPORT_HOOK, error)
         self.remove()
 
     def _install_dynamo(self) -> None:
@@ -234,7 +234,7 @@ class Capture:
             skipping.skip_own_code()
             hooks.callback(skipping.forget_own_code)
             timing = self._timing
-            hooks.enter_context(installed(filter(is_of_dynamo, self._observed), self.guard))
+            hooks.enter_context(installed(filter(is_dynamo_hook, self._observed), self.guard))
             hooks.enter_context(installed(timing.observations(), timing.guard))
             self._hooks.push(hooks.pop_all())
 
@@ -244,7 +244,7 @@ class Capture:
                 f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
             )
         with ExitStack() as hooks:
-            rest = (each for each in self._observed if not is_of_dynamo(each))
+            rest = (each for each in self._observed if not is_dynamo_hook(each))
             hooks.enter_context(installed(rest, self.guard))
             self._hooks.push(hooks.pop_all())
         if self._cpu_events:

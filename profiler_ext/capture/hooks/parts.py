@@ -15,27 +15,27 @@ from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.torch_compat import points
-from profiler_ext.torch_compat.arrivals import DYNAMO, INDUCTOR, Arrivals, is_arriving
+from profiler_ext.torch_compat.arrivals import DYNAMO, INDUCTOR, ImportWatcher, is_importing
 from profiler_ext.torch_compat.patches import Hook
 
-_HOLDERS = tuple(dict.fromkeys((DYNAMO, INDUCTOR, *(point.module for point in points.ALL))))
+_HOOKED_MODULES = tuple(dict.fromkeys((DYNAMO, INDUCTOR, *(point.module for point in points.ALL))))
 
 Install = Callable[[], object]
 
 
-def is_of_dynamo(hook: Hook) -> bool:
+def is_dynamo_hook(hook: Hook) -> bool:
     """Tell whether a hook is in a module that Dynamo imports with itself."""
     return hook[0].module.startswith(DYNAMO + ".")
 
 
-class Parts:
+class DeferredHooks:
     """The parts that are not in place yet."""
 
     def __init__(
         self,
         parts: Sequence[tuple[str, Install]],
         guard: Guard,
-        unfit: Callable[[TorchCapabilityError], None],
+        on_incompatible: Callable[[TorchCapabilityError], None],
     ) -> None:
         """Put none in place yet.
 
@@ -45,13 +45,13 @@ class Parts:
             unfit: is told why this torch does not fit, where an import shows that.
         """
         self._parts = list(parts)
-        self._guard, self._unfit = guard, unfit
-        self._there: set[str] = set()
-        self._arrivals: Arrivals | None = None
+        self._guard, self._on_incompatible = guard, on_incompatible
+        self._imported: set[str] = set()
+        self._watcher: ImportWatcher | None = None
         self._lock = Lock()
 
     @property
-    def are_waited_for(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether any is not in place."""
         return bool(self._parts)
 
@@ -61,9 +61,9 @@ class Parts:
         Raises:
             TorchCapabilityError: This torch lacks a place that capture stands on.
         """
-        self._install_arrived()
+        self._install_imported()
         if self._parts:
-            self._arrivals = Arrivals(_HOLDERS, self._arrived, self._guard)
+            self._watcher = ImportWatcher(_HOOKED_MODULES, self._on_import, self._guard)
 
     def install_all(self) -> None:
         """Import what is waited for, so that all are in place.
@@ -74,7 +74,7 @@ class Parts:
         Raises:
             TorchCapabilityError: This torch lacks a place that capture stands on.
         """
-        self.leave_imports()
+        self.stop_waiting()
         with self._lock.held():
             while self._parts:
                 module, install = self._parts[0]
@@ -87,31 +87,31 @@ class Parts:
         if self._parts:
             self._attempt(self.install_all)
 
-    def leave_imports(self) -> None:
+    def stop_waiting(self) -> None:
         """Wait for nothing any more."""
-        if self._arrivals is not None:
-            self._arrivals.leave()
-            self._arrivals = None
+        if self._watcher is not None:
+            self._watcher.leave()
+            self._watcher = None
 
-    def _arrived(self, module: str) -> None:
-        self._there.add(module)
-        self._attempt(self._install_arrived)
+    def _on_import(self, module: str) -> None:
+        self._imported.add(module)
+        self._attempt(self._install_imported)
 
     def _attempt(self, install: Install) -> None:
         try:
             install()
         except TorchCapabilityError as error:
             self._parts.clear()
-            self._unfit(error)
+            self._on_incompatible(error)
 
-    def _install_arrived(self) -> None:
-        while self._parts and self._is_there(self._parts[0][0]):
+    def _install_imported(self) -> None:
+        while self._parts and self._is_imported(self._parts[0][0]):
             _, install = self._parts.pop(0)
             install()
         if not self._parts:
-            self.leave_imports()
+            self.stop_waiting()
 
-    def _is_there(self, module: str) -> bool:
+    def _is_imported(self, module: str) -> bool:
         """Tell whether a module is imported, and no place of a hook is being so."""
-        others = (each for each in _HOLDERS if each not in self._there)
-        return module in sys.modules and not any(map(is_arriving, others))
+        others = (each for each in _HOOKED_MODULES if each not in self._imported)
+        return module in sys.modules and not any(map(is_importing, others))

@@ -44,7 +44,7 @@ class RegionHooks:
 
     def _keep_joint(self, gm: Any) -> None:
         """Keep a joint graph that Inductor will not see, but for its regions."""
-        if self._compiles.region is not None or not regional_inductor.has_marks(gm):
+        if self._compiles.region is not None or not regional_inductor.has_region_marks(gm):
             return
         finders = Finders(self._compiles.alone)
         mutated = finders.find("mutated", find_mutations, gm) or {}

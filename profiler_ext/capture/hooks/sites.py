@@ -58,7 +58,7 @@ class SiteHooks:
             if len(call.graphs) > 1 and call.node is not None:
                 self._compiles.add_site(call_sites.predicate_site(call.node))
             self._compiles.add_site(call)
-        elif inductor.launches_silently(kernel):
+        elif inductor.launches_without_comment(kernel):
             self._add_site(kernel, inductor.extern_name(kernel), is_extern=True)
 
     def _kernel_comment(self, call: Observed) -> Observation:

@@ -26,7 +26,7 @@ def line_of_hook(stage: Stage) -> Lineages:
 
 def _seen_by_dynamo(node: torch.fx.Node) -> Lineage:
     frames = parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
-    users = tuple(frame for frame in frames if not compiled_autograd.is_machinery(frame.file))
+    users = tuple(frame for frame in frames if not compiled_autograd.is_torch_internal(frame.file))
     lineage = Lineage(stack=users, source_fns=fx.source_fns(node.meta)).by(Mechanism.OWN)
     return replace(
         lineage, evidence=LineEvidence.COMPILED if users else LineEvidence.EAGER_BACKWARD

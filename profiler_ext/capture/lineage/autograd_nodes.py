@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from profiler_ext.capture.lineage.links import HAND_ON
+from profiler_ext.capture.lineage.links import PASSTHROUGH_OPS
 from profiler_ext.capture.traces.creations import Creation, Creations
 from profiler_ext.recall.views import is_view_op
 from profiler_ext.records import Frame
@@ -29,16 +29,16 @@ _BUILTIN = re.compile(r"(?:torch::autograd::)?(?P<op>\w+)Backward(?:\d+|s)")
 """``MulBackward0``, and ``torch::autograd::CopyBackwards`` of ``aten::copy_``."""
 _OF_FUNCTION = ("autograd.function",)
 """Of ``torch/_dynamo/variables/higher_order_ops.py``, ``AutogradFunctionApplyVariable``."""
-_ASKS_OF_TANGENT = ("aten.is_same_size.default", "aten._has_same_storage_numel.default")
+_TANGENT_CHECKS = ("aten.is_same_size.default", "aten._has_same_storage_numel.default")
 """Of ``torch/csrc/autograd/autograd_meta.cpp``, ``AutogradMeta::set_fw_grad``."""
-_ON_NUMBERS = frozenset((*vars(math), *vars(operator))).difference(HAND_ON)
+_SIZE_FUNCTIONS = frozenset((*vars(math), *vars(operator))).difference(PASSTHROUGH_OPS)
 """What a graph calls on sizes, as Python names it."""
-_LEAST_PREFIX = 4
-_MOST_RUNS = 32
+_MIN_PREFIX = 4
+_MAX_RUNS = 32
 """More than an op has views of views to make anew before it runs."""
 
 
-class MadeWith:
+class AutogradNodeIndex:
     """The nodes of a graph, by the autograd nodes that were made with them."""
 
     def __init__(self, creations: Creations) -> None:
@@ -102,11 +102,11 @@ class MadeWith:
             return None
         number = creation.autograd_node.number
         runs = (_runs_from(number, runs) for runs in self._runs.values())
-        calls = {self._call_around(each[0]) for each in runs if each}
+        calls = {self._enclosing_call(each[0]) for each in runs if each}
         calls.discard(None)
         return self._last_of_calls.get(calls.pop()) if len(calls) == 1 else None
 
-    def _call_around(self, run: _Run) -> _Call | None:
+    def _enclosing_call(self, run: _Run) -> _Call | None:
         """Return the call of which the nodes are between which a run's numbers were given."""
         call = self._call(run.names[0])
         return call if run.before is not None and self._call(run.before) == call else None
@@ -119,14 +119,14 @@ class MadeWith:
         """
         made = self.creations[name]
         named, by, stack = made.lineage.source_fns, made.autograd_node, made.lineage.stack
-        is_whole_backward = by is None and fx.asks_for_gradient(named)
+        is_whole_backward = by is None and fx.calls_autograd_grad(named)
         if len(named) != 1 or made.replays is not None or is_whole_backward:
             return None
         return _Call(named[0], stack, by)
 
     @functools.cached_property
     def _last_of_calls(self) -> Mapping[_Call | None, str]:
-        valued = (n for n, made in self.creations.items() if made.target not in HAND_ON)
+        valued = (n for n, made in self.creations.items() if made.target not in PASSTHROUGH_OPS)
         return {call: name for name in valued if (call := self._call(name)) is not None}
 
     def _of_runs(
@@ -138,10 +138,10 @@ class MadeWith:
             return () if mutated is None else (mutated,)
         named = (
             self._named(first.names, autograd_node)
-            or self._named(self._past_views(runs), autograd_node)
+            or self._named(self._past_replayed_views(runs), autograd_node)
             or self._of_function(first, autograd_node, creation)
         )
-        return tuple(name for name in named if self.creations[name].target not in HAND_ON)
+        return tuple(name for name in named if self.creations[name].target not in PASSTHROUGH_OPS)
 
     def _mutated(self, name: str | None) -> str | None:
         """The op that mutated, of which autograd makes all views anew before its node."""
@@ -149,7 +149,7 @@ class MadeWith:
             name = next((n for n in self.creations[name].inputs if n in self.creations), None)
         return name
 
-    def _past_views(self, runs: Sequence[_Run]) -> list[str]:
+    def _past_replayed_views(self, runs: Sequence[_Run]) -> list[str]:
         """The nodes of an op that has its number before autograd makes views anew which it reads.
 
         Source: ``torch/csrc/autograd/variable.cpp``, ``VariableHooks::grad_fn``.
@@ -164,7 +164,7 @@ class MadeWith:
     def _is_view_of(self, name: str, call: tuple[str, ...]) -> bool:
         """Tell so; forward mode also asks whether a view and its tangent are alike."""
         target = self.creations[name].target
-        return self._source(name) == call and (is_view_op(target) or target in _ASKS_OF_TANGENT)
+        return self._source(name) == call and (is_view_op(target) or target in _TANGENT_CHECKS)
 
     def _named(self, names: Sequence[str], autograd_node: AutogradNode) -> list[str]:
         """The nodes of the first op that bears the autograd node's name."""
@@ -185,8 +185,8 @@ class MadeWith:
         A sum of gradients stands in none: of a value that it yields, the forward is called there.
         """
         is_sum, named = creation.lineage.is_gradient_acc, creation.lineage.source_fns
-        call, asks = (_OF_FUNCTION if is_sum else named[:1]), fx.asks_for_gradient(named)
-        if _BUILTIN.fullmatch(autograd_node.name) or not call or asks:
+        call, calls_grad = (_OF_FUNCTION if is_sum else named[:1]), fx.calls_autograd_grad(named)
+        if _BUILTIN.fullmatch(autograd_node.name) or not call or calls_grad:
             return []
         is_called = self._source(run.names[0])[:1] == call
         return [n for n in run.names if is_called and self._source(n)[:1] == call]
@@ -238,13 +238,13 @@ class _Run:
 
 def _is_of_size(target: str) -> bool:
     """Tell whether a node only computes a size that is not known yet: no autograd node is its."""
-    return target.startswith(("aten.sym_", "sym_")) or target in _ON_NUMBERS
+    return target.startswith(("aten.sym_", "sym_")) or target in _SIZE_FUNCTIONS
 
 
 def _runs_from(number: int, runs: Sequence[_Run]) -> Sequence[_Run]:
     """Return the run before which a number was given, and some after it, of those of one thread."""
     at = bisect_left(runs, number, key=lambda run: run.until)
-    return runs[at : at + _MOST_RUNS] if at < len(runs) and runs[at].since < number else ()
+    return runs[at : at + _MAX_RUNS] if at < len(runs) and runs[at].since < number else ()
 
 
 def _plain(name: str) -> str:
@@ -254,9 +254,9 @@ def _plain(name: str) -> str:
 def _is_prefix(one: str, other: str) -> bool:
     """Tell whether one name begins with the other: ``nll_loss_forward`` and ``NllLoss``."""
     short = min(one, other, key=len)
-    return len(short) >= _LEAST_PREFIX and one.startswith(short) and other.startswith(short)
+    return len(short) >= _MIN_PREFIX and one.startswith(short) and other.startswith(short)
 
 
-def made_by(creations: Creations) -> dict[str, str]:
+def forward_node_of(creations: Creations) -> dict[str, str]:
     """Return, of each node made while an autograd node ran, the node with which that was made."""
-    return MadeWith(creations).every()
+    return AutogradNodeIndex(creations).every()

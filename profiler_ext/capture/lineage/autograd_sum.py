@@ -40,6 +40,6 @@ def _sum(own: Lineage, summed: Sequence[Lineage]) -> Lineage:
     )
 
 
-def _one(said: Iterable[str | None]) -> str | None:
-    first, *others = set(said)
+def _one(values: Iterable[str | None]) -> str | None:
+    first, *others = set(values)
     return None if others else first

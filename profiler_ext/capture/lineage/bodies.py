@@ -14,9 +14,9 @@ from itertools import takewhile
 
 import torch.fx
 
-from profiler_ext.capture.lineage.autograd_nodes import MadeWith, made_by
+from profiler_ext.capture.lineage.autograd_nodes import AutogradNodeIndex, forward_node_of
 from profiler_ext.capture.lineage.joint_graph import Lineages, Link
-from profiler_ext.capture.lineage.links import HAND_ON
+from profiler_ext.capture.lineage.links import PASSTHROUGH_OPS
 from profiler_ext.capture.lineage.nested_calls import innermost_call
 from profiler_ext.capture.lineage.own import user_modules
 from profiler_ext.capture.lineage.stage import Stage
@@ -38,16 +38,16 @@ def body_of_call(stage: Stage) -> Lineages:
         return {}
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes if joint.findings.bodies else ():
-        main = main_of(stage.compilation.stands_for(node))
+        main = main_of(stage.compilation.represented_nodes(node))
         body = joint.findings.bodies.get(nested.inside + (main.name if main else node.name))
         if body is not None:
             own = stage.lineages[node.name]
-            lineages[node.name] = _standing(stage, own, body, nested.around)
+            lineages[node.name] = _body_lineage(stage, own, body, nested.around)
     return lineages
 
 
-def _standing(stage: Stage, own: Lineage, body: Lineage, around: str | None) -> Lineage:
-    led = replace(
+def _body_lineage(stage: Stage, own: Lineage, body: Lineage, around: str | None) -> Lineage:
+    matched = replace(
         own,
         stack=body.stack,
         source_fns=body.source_fns,
@@ -55,9 +55,9 @@ def _standing(stage: Stage, own: Lineage, body: Lineage, around: str | None) -> 
         is_gradient_acc=own.is_gradient_acc or body.is_gradient_acc,
     ).by(Mechanism.BODY)
     if around is None:
-        return led
+        return matched
     forward = None if body.forward_node is None else around + body.forward_node
-    return replace(led, forward_node=forward, forward_evidence=body.forward_evidence)
+    return replace(matched, forward_node=forward, forward_evidence=body.forward_evidence)
 
 
 def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
@@ -71,7 +71,7 @@ def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
     return f"{outer}/{attribute}/" if graphs > 1 else f"{outer}/"
 
 
-def is_traced_again(creations: Creations) -> bool:
+def is_retraced(creations: Creations) -> bool:
     """Tell whether a whole graph was made while one autograd node ran: its numbers are that one's.
 
     No number was given between its nodes, so none of them was differentiated there.
@@ -109,31 +109,31 @@ def find_bodies(
     for name, graphs in calls.items():
         forward = links[name].forward_node if name in links else ""
         if not graphs or len(graphs) != len(calls.get(forward, ())):
-            lineages.update(_run_again(forward, calls.get(forward, ()), name, graphs))
+            lineages.update(_recomputed_bodies(forward, calls.get(forward, ()), name, graphs))
             continue
-        for (inner, theirs), (attribute, ours) in zip(calls[forward], graphs, strict=True):
-            there = inner_prefix(forward, inner, len(graphs))
-            here = inner_prefix(name, attribute, len(graphs))
-            led = _lead(creations_of(theirs.graph), creations_of(ours.graph), traced, there)
-            lineages.update((here + node, where) for node, where in led)
+        for (inner, forward_side), (attribute, backward_side) in zip(calls[forward], graphs, strict=True):
+            forward_prefix = inner_prefix(forward, inner, len(graphs))
+            backward_prefix = inner_prefix(name, attribute, len(graphs))
+            matched = _match_body(creations_of(forward_side.graph), creations_of(backward_side.graph), traced, forward_prefix)
+            lineages.update((backward_prefix + node, where) for node, where in matched)
     return lineages
 
 
-def _run_again(
-    forward: str, theirs: Sequence[Graph], backward: str, ours: Sequence[Graph]
+def _recomputed_bodies(
+    forward: str, forward_side: Sequence[Graph], backward: str, backward_side: Sequence[Graph]
 ) -> Iterator[tuple[str, Lineage]]:
     """Lead bodies that a backward runs once more: FlexAttention makes its scores again."""
-    for attribute, body in ours:
-        same = [(inner, graph) for inner, graph in theirs if _targets(graph) == _targets(body)]
+    for attribute, body in backward_side:
+        same = [(inner, graph) for inner, graph in forward_side if _targets(graph) == _targets(body)]
         for inner, graph in same if len(same) == 1 else ():
-            here = inner_prefix(backward, attribute, len(ours))
-            there = inner_prefix(forward, inner, len(theirs))
+            backward_prefix = inner_prefix(backward, attribute, len(backward_side))
+            forward_prefix = inner_prefix(forward, inner, len(forward_side))
             for own, original in zip(_calls(body), _calls(graph), strict=True):
-                link = Link(there + original.name, ForwardEvidence.RECOMPUTED)
-                yield here + own.name, _linked(lineage_of(own.meta), link)
+                link = Link(forward_prefix + original.name, ForwardEvidence.RECOMPUTED)
+                yield backward_prefix + own.name, _with_link(lineage_of(own.meta), link)
 
 
-def _linked(lineage: Lineage, link: Link) -> Lineage:
+def _with_link(lineage: Lineage, link: Link) -> Lineage:
     return replace(lineage, forward_node=link.forward_node, forward_evidence=link.evidence)
 
 
@@ -145,43 +145,43 @@ def _calls(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
     return [node for node in graph.graph.nodes if node.op == "call_function"]
 
 
-def _lead(
+def _match_body(
     forward: Creations, body: Creations, traced: Iterable[Creations], prefix: str
 ) -> Iterator[tuple[str, Lineage]]:
-    first = _first_trace(body, traced) if is_traced_again(body) else None
+    first = _first_trace(body, traced) if is_retraced(body) else None
     if first is None:
         return
-    made = made_by(first)
+    made = forward_node_of(first)
     around = next(iter(first.values())).autograd_node
-    again = list(takewhile(lambda name: first[name].autograd_node == around, _ops(first)))
+    recomputed = list(takewhile(lambda name: first[name].autograd_node == around, _ops(first)))
     originals = _ops(forward)
-    if [first[n].target for n in again] != [forward[n].target for n in originals]:
+    if [first[n].target for n in recomputed] != [forward[n].target for n in originals]:
         return
-    original = dict(zip(again, originals, strict=True))
+    original = dict(zip(recomputed, originals, strict=True))
     for node, same in original.items():
         link = Link(prefix + same, ForwardEvidence.RECOMPUTED)
-        yield node, _linked(forward[same].lineage, link)
+        yield node, _with_link(forward[same].lineage, link)
     values = _summed(first)
     for node, differentiated in made.items():
-        led = original.get(values.get(node) or differentiated)
-        if node in original or led is None:
+        matched = original.get(values.get(node) or differentiated)
+        if node in original or matched is None:
             continue
-        link = Link(prefix + led, ForwardEvidence.AUTOGRAD_NODE_OF_BODY)
-        own = forward[led].lineage
-        yield node, _summing(own, link, values[node]) if node in values else _linked(own, link)
+        link = Link(prefix + matched, ForwardEvidence.AUTOGRAD_NODE_OF_BODY)
+        own = forward[matched].lineage
+        yield node, _summing(own, link, values[node]) if node in values else _with_link(own, link)
 
 
 def _summing(own: Lineage, link: Link, value: str | None) -> Lineage:
     """Say that a node sums; of a value that the body is given the line is that of a use."""
     summing = replace(own, is_gradient_acc=True)
     rule = ForwardEvidence.GRADIENT_SUM
-    return summing if value is None else _linked(summing, replace(link, evidence=rule))
+    return summing if value is None else _with_link(summing, replace(link, evidence=rule))
 
 
 def _summed(first: Creations) -> dict[str, str | None]:
     """Return the sums of gradients, with the node that made the value; ``None`` of an input."""
     sums = frozenset(n for n, creation in first.items() if creation.lineage.is_gradient_acc)
-    return dict.fromkeys(sums) | dict(summed_values(first, sums, MadeWith(first).call_of))
+    return dict.fromkeys(sums) | dict(summed_values(first, sums, AutogradNodeIndex(first).call_of))
 
 
 def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | None:
@@ -192,7 +192,7 @@ def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | No
         for creations in same
         if len({creation.autograd_node for creation in creations.values()}) > 1
     ]
-    made = [made_by(creations) for creations in traces]
+    made = [forward_node_of(creations) for creations in traces]
     return traces[0] if traces and all(links == made[0] for links in made) else None
 
 
@@ -202,4 +202,4 @@ def _shape(creations: Creations) -> list[tuple[str, tuple[str, ...]]]:
 
 def _ops(creations: Creations) -> list[str]:
     """The nodes that do more than hand a value on."""
-    return [name for name, creation in creations.items() if creation.target not in HAND_ON]
+    return [name for name, creation in creations.items() if creation.target not in PASSTHROUGH_OPS]

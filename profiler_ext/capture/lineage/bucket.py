@@ -17,7 +17,7 @@ from profiler_ext.torch_compat import fx
 
 def member_of_bucket(stage: Stage) -> Lineages:
     """Say of a bucket's node that serves one collective where that comes from."""
-    served = {node.name: members(node, stage.compilation) for node in stage.nodes}
+    served = {node.name: bucket_members(node, stage.compilation) for node in stage.nodes}
     return {
         name: each[0].lineage.by(Mechanism.BUCKET)
         for name, each in served.items()
@@ -25,7 +25,7 @@ def member_of_bucket(stage: Stage) -> Lineages:
     }
 
 
-def members(node: torch.fx.Node, compilation: Compilation) -> tuple[NodeSnapshot, ...]:
+def bucket_members(node: torch.fx.Node, compilation: Compilation) -> tuple[NodeSnapshot, ...]:
     """Return the collectives that a bucket's node serves; of a wait, their waits.
 
     Args:

@@ -16,7 +16,7 @@ from profiler_ext.recall.places import Source
 from profiler_ext.records import Lineage, Mechanism
 from profiler_ext.torch_compat import fx
 
-_NOWHERE = Source((), ())
+_NO_SOURCE = Source((), ())
 
 
 def graph_of_call(stage: Stage) -> Lineages:
@@ -25,7 +25,7 @@ def graph_of_call(stage: Stage) -> Lineages:
     A call that a pass made carries other graphs.
     """
     dynamo, caller = stage.dynamo, stage.caller
-    if dynamo is None or caller is None or stage.compilation.stands_for(caller):
+    if dynamo is None or caller is None or stage.compilation.represented_nodes(caller):
         return {}
     call = fx.source_fns(caller.meta)
     lineages: dict[str, Lineage] = {}
@@ -50,4 +50,4 @@ def _source(
     graphs = [module.graph for _, module in fx.nested(caller)]
     is_mask = len(graphs) > 1 and node.graph is graphs[-1]
     same = dynamo.inlined_source(call, ops, inner.index(node))
-    return same or dynamo.only_source(call, int(is_mask)) or _NOWHERE
+    return same or dynamo.only_source(call, int(is_mask)) or _NO_SOURCE

@@ -17,7 +17,7 @@ def copied_by_autograd(stage: Stage) -> Lineages:
     copy_sources = stage.dynamo.copy_sources if stage.dynamo else {}
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
-        own, replaced = stage.lineages[node.name], stage.compilation.stands_for(node)
+        own, replaced = stage.lineages[node.name], stage.compilation.represented_nodes(node)
         if not replaced and own.copied_from is None:
             continue
         copy = _copied_from(own, replaced, copy_sources)

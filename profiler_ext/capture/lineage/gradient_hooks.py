@@ -27,33 +27,33 @@ def find_gradient_hooks(creations: Creations) -> Lineages:
     Args:
         creations: how the nodes of a graph were made, in order.
     """
-    found: dict[str, None] = {}
+    hook_nodes: dict[str, None] = {}
     for node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
         if node is not None:
             names = list(group)
             known = [name for name in names if creations[name].hook is not None]
-            found |= dict.fromkeys(known or _of_hooks(creations, names))
-    return {name: _standing(creations[name]) for name in found}
+            hook_nodes |= dict.fromkeys(known or _hook_nodes_among(creations, names))
+    return {name: _hook_lineage(creations[name]) for name in hook_nodes}
 
 
-def _standing(creation: Creation) -> Lineage:
+def _hook_lineage(creation: Creation) -> Lineage:
     own = replace(creation.lineage, stack=(), is_gradient_acc=False)
-    return own.standing_at(lineage_of(creation.hook or {})).by(Mechanism.HOOK)
+    return own.with_place_of(lineage_of(creation.hook or {})).by(Mechanism.HOOK)
 
 
-def _of_hooks(creations: Creations, names: Sequence[str]) -> Iterator[str]:
+def _hook_nodes_among(creations: Creations, names: Sequence[str]) -> Iterator[str]:
     """Find them among the nodes that were made while one autograd node ran: before its own."""
     names = [name for name in names if creations[name].replays is None]  # a view is made anew late
     marked = [creations[name].lineage.is_gradient_acc for name in names]
     own = max((at for at, is_marked in enumerate(marked) if not is_marked), default=-1)
     parts = parts_of_sums(creations, names[own + 1 :])
     of_sums = parts.keys() | {part for each in parts.values() for part in each}
-    found: set[str] = set()
+    hook_nodes: set[str] = set()
     for at, name in enumerate(names):
         is_addition = creations[name].target == "aten.add.Tensor" or name in of_sums
         is_sum = is_addition and at > own
-        if marked[at] and (not is_sum or not found.isdisjoint(creations[name].inputs)):
-            found.add(name)
+        if marked[at] and (not is_sum or not hook_nodes.isdisjoint(creations[name].inputs)):
+            hook_nodes.add(name)
             yield name
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from profiler_ext.capture.lineage.autograd_nodes import MadeWith
+from profiler_ext.capture.lineage.autograd_nodes import AutogradNodeIndex
 from profiler_ext.capture.lineage.complex_sums import parts_of_sums
 from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.joint_graph import Lineages, Link
@@ -51,7 +51,7 @@ def find_gradients(creations: Creations) -> Gradients:
     """
     if all(creation.autograd_node is None for creation in creations.values()):
         return Gradients({}, {}, lambda _: None)
-    made, rule = MadeWith(creations), ForwardEvidence.AUTOGRAD_NODE
+    made, rule = AutogradNodeIndex(creations), ForwardEvidence.AUTOGRAD_NODE
     # A backward that torch tags has torch's links, and no other is led to it.
     is_tagged = not any(map(_is_traced, creations.values()))
     forward = {} if is_tagged else made.every()
@@ -61,14 +61,14 @@ def find_gradients(creations: Creations) -> Gradients:
     outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
     hooks = find_gradient_hooks(creations).keys()
     sums = frozenset(_sums(creations, hooks))
-    links |= outer | dict(_led_nowhere(creations, made, sums | hooks))
+    links |= outer | dict(_without_source(creations, made, sums | hooks))
     places = _places(creations, links, sums, {})
     links = {n: link for n, link in links.items() if n not in sums}
     of_sums = dict(_links_of_sums(creations, sums, made.call_of))
     return Gradients(links | of_sums, _places(creations, of_sums, sums, places), made.of)
 
 
-def _traced(made: MadeWith, forward: Mapping[str, str]) -> Iterator[tuple[str, Link]]:
+def _traced(made: AutogradNodeIndex, forward: Mapping[str, str]) -> Iterator[tuple[str, Link]]:
     """Lead the nodes of gradients to an op, or else to the call that the op is of."""
     for name in filter(lambda name: _is_traced(made.creations[name]), made.creations):
         if name in forward:
@@ -80,39 +80,39 @@ def _traced(made: MadeWith, forward: Mapping[str, str]) -> Iterator[tuple[str, L
 def gradient_of(stage: Stage) -> Lineages:
     """Say of a gradient's node that it stands where the op does that it differentiates."""
     known = stage.joint.findings.gradients if stage.joint else {}
-    return _standing(stage, {n: at for n, at in known.items() if not (at and at.is_gradient_acc)})
+    return _place_lineages(stage, {n: at for n, at in known.items() if not (at and at.is_gradient_acc)})
 
 
 def sum_of_gradients(stage: Stage) -> Lineages:
     """Say of a sum of gradients that it stands where the value is made whose gradients it sums."""
     known = stage.joint.findings.gradients if stage.joint else {}
-    return _standing(stage, {n: at for n, at in known.items() if at and at.is_gradient_acc})
+    return _place_lineages(stage, {n: at for n, at in known.items() if at and at.is_gradient_acc})
 
 
-def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
+def _place_lineages(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes if places else ():
         place = places.get(stage.compilation.traced_name(node) or "")
         if place is not None:
             # Of a line that torch does not tell, the line of a use would stand in another module.
-            own = replace(stage.lineages[node.name].standing_at(place), stack=place.stack)
+            own = replace(stage.lineages[node.name].with_place_of(place), stack=place.stack)
             summed = replace(own, is_gradient_acc=own.is_gradient_acc or place.is_gradient_acc)
             rule = Mechanism.GRADIENT_SUM if place.is_gradient_acc else Mechanism.GRADIENT
             lineages[node.name] = summed.by(rule)
     return lineages
 
 
-def _led_nowhere(
-    creations: Creations, made: MadeWith, others: frozenset[str]
+def _without_source(
+    creations: Creations, made: AutogradNodeIndex, excluded: frozenset[str]
 ) -> Iterator[tuple[str, Link]]:
     """Lead the nodes of torch's own backward for whose number it found no forward op."""
-    for name in creations.keys() - others:
-        node = made.of(name) if _is_led_nowhere(creations[name]) else None
+    for name in creations.keys() - excluded:
+        node = made.of(name) if _lacks_source(creations[name]) else None
         if node is not None:
             yield name, Link(node, ForwardEvidence.AUTOGRAD_NODE)
 
 
-def _is_led_nowhere(creation: Creation) -> bool:
+def _lacks_source(creation: Creation) -> bool:
     own = creation.lineage
     is_of_backward = creation.autograd_node is not None and not _is_traced(creation)
     return is_of_backward and bool(own.stack) and not own.source_fns and not own.modules
@@ -126,14 +126,14 @@ def _is_traced(creation: Creation) -> bool:
     )
 
 
-def _asks(creation: Creation) -> bool:
+def _is_at_grad_call(creation: Creation) -> bool:
     """Tell whether torch gives a node the line that asks for the gradient."""
-    return fx.asks_for_gradient(creation.lineage.source_fns)
+    return fx.calls_autograd_grad(creation.lineage.source_fns)
 
 
 def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
     """Lead a gradient's first value to the op whose gradient it is: the one that it is handed."""
-    first = (n for n, made in creations.items() if made.autograd_node is None and _asks(made))
+    first = (n for n, made in creations.items() if made.autograd_node is None and _is_at_grad_call(made))
     users: dict[str, set[str | None]] = {name: set() for name in first}
     for name, creation in creations.items() if users else ():
         for value in users.keys() & creation.inputs:
@@ -173,20 +173,20 @@ def _links_of_sums(
             yield part, Link(value, ForwardEvidence.GRADIENT_SUM)
 
 
-def _is_sum(creations: Creations, name: str, here: frozenset[str]) -> bool:
+def _is_sum(creations: Creations, name: str, same_run: frozenset[str]) -> bool:
     """Tell whether an addition's inputs are gradients, of which one at least was there before."""
     creation = creations[name]
-    if creation.target != "aten.add.Tensor" or not creation.inputs or not _asks(creation):
+    if creation.target != "aten.add.Tensor" or not creation.inputs or not _is_at_grad_call(creation):
         return False
     if creation.lineage.original_aten != "aten.add.Tensor":
         return False
     if not all(v in creations and _is_gradient(creations[v]) for v in creation.inputs):
         return False
-    return creation.feeds_twice or not here.issuperset(creation.inputs)
+    return creation.feeds_twice or not same_run.issuperset(creation.inputs)
 
 
 def _is_gradient(creation: Creation) -> bool:
-    return creation.autograd_node is not None or _asks(creation)
+    return creation.autograd_node is not None or _is_at_grad_call(creation)
 
 
 def _places(
@@ -198,8 +198,8 @@ def _places(
     """Add to known places the forward op's lineage, for nodes that have no better one."""
     lineages = dict(known)
     for name, link in links.items():
-        forward, led = creations[link.forward_node].lineage, lineages.get(link.forward_node)
-        place = forward if led is None else forward.standing_at(led)
-        is_lost = _asks(creations[name]) or name in sums or _is_led_nowhere(creations[name])
-        lineages[name] = replace(place, is_gradient_acc=name in sums) if is_lost else None
+        forward, known_place = creations[link.forward_node].lineage, lineages.get(link.forward_node)
+        place = forward if known_place is None else forward.with_place_of(known_place)
+        needs_place = _is_at_grad_call(creations[name]) or name in sums or _lacks_source(creations[name])
+        lineages[name] = replace(place, is_gradient_acc=name in sums) if needs_place else None
     return lineages

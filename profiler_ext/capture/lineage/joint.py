@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch.fx
 
-from profiler_ext.capture.lineage.bodies import is_traced_again
+from profiler_ext.capture.lineage.bodies import is_retraced
 from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.gradients import Gradients, find_gradients
 from profiler_ext.capture.lineage.joint_graph import (
@@ -20,9 +20,9 @@ from profiler_ext.capture.lineage.joint_graph import (
     fingerprint_of,
     op_call,
 )
-from profiler_ext.capture.lineage.links import find_links, led_on
-from profiler_ext.capture.lineage.made_anew import find_views_made_anew
-from profiler_ext.capture.traces.creations import Creations, as_made
+from profiler_ext.capture.lineage.links import find_links, follow_replaced
+from profiler_ext.capture.lineage.made_anew import find_replayed_views
+from profiler_ext.capture.traces.creations import Creations, with_overwritten
 from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
 from profiler_ext.records import ForwardEvidence
@@ -72,10 +72,10 @@ def _findings(
 ) -> JointFindings:
     find = finders.find
     lineages = {name: before.lineage for name, before in overwritten.items()}
-    creations = find("creations", as_made, creations, lineages) or {}
-    anew = find("made_anew", find_views_made_anew, creations) or {}
+    creations = find("creations", with_overwritten, creations, lineages) or {}
+    replayed = find("made_anew", find_replayed_views, creations) or {}
     snapshots = {
-        n.name: _snapshot(n, overwritten, anew).filled_by(replaced.get(n.name, ())) for n in nodes
+        n.name: _snapshot(n, overwritten, replayed).filled_by(replaced.get(n.name, ())) for n in nodes
     }
     none = Gradients({}, {}, lambda _: None)
     gradients = find("gradients", find_gradients, creations) or none
@@ -83,7 +83,7 @@ def _findings(
         links=find("links", _links, nodes, snapshots, creations, gradients, replaced) or {},
         replaced=replaced,
         overwritten=lineages,
-        made_anew=anew,
+        made_anew=replayed,
         hooks=find("hooks", find_gradient_hooks, creations) or {},
         gradients=gradients.places,
         random=find("random", _random, nodes) or {},
@@ -98,10 +98,10 @@ def _links(
     gradients: Gradients,
     replaced: Replaced,
 ) -> dict[str, Link]:
-    links = {} if is_traced_again(creations) else find_links(nodes, snapshots)
+    links = {} if is_retraced(creations) else find_links(nodes, snapshots)
     links = _without_neighbours(links, snapshots, creations, gradients.made)
     every = {**links, **_by_autograd(links, gradients.made), **gradients.links}
-    return led_on(every, nodes, replaced)
+    return follow_replaced(every, nodes, replaced)
 
 
 def _without_neighbours(
@@ -116,13 +116,13 @@ def _without_neighbours(
     """
     apart = {name for name, link in links.items() if _are_apart(name, link, snapshots)}
     numbers = {snapshots[name].lineage.seq_nr for name in apart}
-    gone = {
+    removed_numbers = {
         ran.number
         for name, creation in creations.items()
         if (ran := creation.autograd_node) is not None and ran.number in numbers
         if (node := made(name)) is not None and node not in snapshots
     }
-    neighbours = {name for name in apart if snapshots[name].lineage.seq_nr in gone}
+    neighbours = {name for name in apart if snapshots[name].lineage.seq_nr in removed_numbers}
     return {name: link for name, link in links.items() if name not in neighbours}
 
 
@@ -145,16 +145,16 @@ def _outputs(
     return {at: snapshots[node.name] for at, node in yielded if node.name in snapshots}
 
 
-def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot], anew: Lineages) -> NodeSnapshot:
+def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot], replayed: Lineages) -> NodeSnapshot:
     own = snapshot(node.name, node.meta)
     if (before := was.get(node.name)) is not None:
         lineage = own.lineage.traced_from(before.lineage)
         own = replace(own, lineage=lineage, stack_text=before.stack_text)
-    first = anew.get(node.name)
+    first = replayed.get(node.name)
     if first is None:
         return own
     # Torch gives a whole chain of views that are made anew the number of its last one.
-    return replace(own, lineage=replace(own.lineage.standing_at(first), seq_nr=first.seq_nr))
+    return replace(own, lineage=replace(own.lineage.with_place_of(first), seq_nr=first.seq_nr))
 
 
 def _by_autograd(links: Mapping[str, Link], made: Callable[[str], str | None]) -> dict[str, Link]:

@@ -61,14 +61,14 @@ class JointFindings:
     outputs: Mapping[int, NodeSnapshot] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
 
-    def over(self, whole: JointFindings) -> JointFindings:
+    def over(self, parent: JointFindings) -> JointFindings:
         """Return what was found in a graph or else in the whole that it is a part of."""
         merged = {
-            f.name: {**getattr(whole, f.name), **getattr(self, f.name)}
+            f.name: {**getattr(parent, f.name), **getattr(self, f.name)}
             for f in fields(JointFindings)
             if f.name != "lost"
         }
-        return JointFindings(**merged, lost=whole.lost | self.lost)
+        return JointFindings(**merged, lost=parent.lost | self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class TracedFrom:
 
     names: Mapping[str, str] = field(default_factory=dict)
     lineages: Lineages = field(default_factory=dict)
-    whole: frozenset[str] = frozenset()
+    parent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +112,16 @@ class JointGraph:
         """Return the name that a node of this graph has in the joint graph, if it has one."""
         if self.region is None:
             return None if name in self.made else name
-        name_there = self.region.names.get(name)
-        return name_there if name_there in self.region.whole else None
+        parent_name = self.region.names.get(name)
+        return parent_name if parent_name in self.region.parent else None
 
     @property
-    def leads_any(self) -> bool:
+    def has_other_origins(self) -> bool:
         """Whether any node comes from elsewhere than its own metadata says."""
         traced = self.region.lineages if self.region else {}
         return bool(self.findings.overwritten or self.findings.gradients or traced)
 
-    def leads(self, name: str | None) -> bool:
+    def has_other_origin(self, name: str | None) -> bool:
         """Tell whether a node comes from elsewhere than its own metadata says."""
         traced = self.region.lineages if self.region else {}
         return (
@@ -132,16 +132,16 @@ class JointGraph:
         """Return what its passes had a node of this name take the place of."""
         return tuple(self.findings.replaced.get(node.name, ()))
 
-    def is_of_it(self, node: torch.fx.Node) -> bool:
+    def is_own_replacement(self, node: torch.fx.Node) -> bool:
         """Tell whether a node that passes made is the one that its own passes made.
 
         A region that a checkpoint runs again has been through another compile's passes by then,
         which use the names of others. What a pattern makes has the stack of what it replaced.
         """
-        told = {row.stack_text for row in self.replaced_by(node)}
-        return not told or fx.text(node.meta, fx_names.STACK_TRACE) in {None, *told}
+        stacks = {row.stack_text for row in self.replaced_by(node)}
+        return not stacks or fx.text(node.meta, fx_names.STACK_TRACE) in {None, *stacks}
 
-    def holds(self, fingerprint: Fingerprint) -> bool:
+    def contains_graph(self, fingerprint: Fingerprint) -> bool:
         """Tell whether a graph is a part of this one, by numbers that torch did not wipe.
 
         What a pass made has none, neither here nor there.
@@ -161,14 +161,14 @@ class JointGraph:
         made = joint.findings.replaced
         known = joint.names.union(*({row.name for row in rows} for rows in made.values()))
         links = {name: link for name, link in self.findings.links.items() if name in known}
-        bodies = {n: led for n, led in self.findings.bodies.items() if _call_of(n) in known}
+        bodies = {n: lineage for n, lineage in self.findings.bodies.items() if _call_of(n) in known}
         own = replace(
             joint.findings,
             links={**joint.findings.links, **links},
             bodies={**joint.findings.bodies, **bodies},
         )
-        whole = replace(self.findings, links={}, bodies={}, outputs={})
-        return replace(joint, id=self.id, findings=own.over(whole), made=frozenset(made))
+        parent = replace(self.findings, links={}, bodies={}, outputs={})
+        return replace(joint, id=self.id, findings=own.over(parent), made=frozenset(made))
 
     def shared(self, fingerprint: Fingerprint) -> int:
         """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""

@@ -23,14 +23,14 @@ from profiler_ext.records import ForwardEvidence, Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
 
-HAND_ON = ("getitem", "aten.detach.default", "aten.alias.default")
+PASSTHROUGH_OPS = ("getitem", "aten.detach.default", "aten.alias.default")
 
 
 def joint_graph(stage: Stage) -> Lineages:
     """Say each node's name in the joint graph, and which forward node it differentiates there."""
     joint, lineages = stage.joint, dict[str, Lineage]()
     for node in stage.nodes if joint else ():
-        replaced = _names(stage.compilation.stands_for(node))
+        replaced = _names(stage.compilation.represented_nodes(node))
         link = link_of(node, stage.compilation, replaced)
         lineages[node.name] = replace(
             stage.lineages[node.name],
@@ -60,8 +60,8 @@ def link_of(
     joint = compilation.joint_of(node.graph)
     if joint is None:
         return None
-    traced = compilation.traced_name(node) if joint.leads_any else None
-    names = (*((traced,) if joint.leads(traced) else ()), compilation.own_name(node), *replaced)
+    traced = compilation.traced_name(node) if joint.has_other_origins else None
+    names = (*((traced,) if joint.has_other_origin(traced) else ()), compilation.own_name(node), *replaced)
     links = joint.findings.links
     return next((links[name] for name in names if name in links), None)
 
@@ -110,7 +110,7 @@ def find_links(
     return {name: link for name, link in links.items() if link is not None}
 
 
-def led_on(
+def follow_replaced(
     links: Mapping[str, Link], nodes: Iterable[torch.fx.Node], replaced: Replaced
 ) -> dict[str, Link]:
     """Return links, those to a node that a pattern replaced led on to what stands for it.
@@ -120,15 +120,15 @@ def led_on(
         nodes: the call nodes of a joint graph after its passes, in graph order.
         replaced: what each of them that a pattern made replaced.
     """
-    there = {node.name: fx.target_name(node.target) for node in nodes}
+    targets = {node.name: fx.target_name(node.target) for node in nodes}
     left: dict[str, str] = {}
-    for name in there:
+    for name in targets:
         main = main_of(replaced.get(name, ()))
-        if main is not None and main.name not in there:
-            found = left.get(main.name)
+        if main is not None and main.name not in targets:
+            replacement = left.get(main.name)
             # A node may not say its op, as a `full` that a pass made: the last one stands for it.
-            is_same_op = found is not None and there[found] == main.lineage.original_aten
-            left[main.name] = found if found is not None and is_same_op else name
+            is_same_op = replacement is not None and targets[replacement] == main.lineage.original_aten
+            left[main.name] = replacement if replacement is not None and is_same_op else name
     return {
         name: replace(link, forward_node=left.get(link.forward_node, link.forward_node))
         for name, link in links.items()
@@ -162,7 +162,7 @@ class _Forward:
         self._by_stack: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
             # What only hands a value on has the number of the node that computes it.
-            if self._ops[node.name] not in HAND_ON and not _is_epilogue(node):
+            if self._ops[node.name] not in PASSTHROUGH_OPS and not _is_epilogue(node):
                 self._add(snapshots[node.name])
 
     def _add(self, snapshot: NodeSnapshot) -> None:
@@ -186,13 +186,13 @@ class _Forward:
         candidates = [] if number is None else self._by_number.get(number, [])
         if len(candidates) <= 1:
             return Link(candidates[0], ForwardEvidence.SEQ_NR) if candidates else None
-        told_apart = candidates
+        remaining = candidates
         for same in (_same_source, _same_modules, _same_stack):
-            kept = [name for name in told_apart if same(snapshot, self._snapshots[name])]
-            told_apart = kept or told_apart
-        is_one = len(told_apart) == 1
+            kept = [name for name in remaining if same(snapshot, self._snapshots[name])]
+            remaining = kept or remaining
+        is_one = len(remaining) == 1
         rule = ForwardEvidence.SEQ_NR_SOURCE if is_one else ForwardEvidence.SEQ_NR_DECOMPOSED
-        return Link(self._yielding(told_apart), rule)
+        return Link(self._yielding(remaining), rule)
 
     def _yielding(self, names: Sequence[str]) -> str:
         """Return which of one op's nodes yields its value: the last one, but for a padded product.
@@ -202,8 +202,8 @@ class _Forward:
         """
         op = self._snapshots[names[-1]].lineage.original_aten
         same = (name for name in names if self._snapshots[name].lineage.original_aten == op)
-        whole = [name for name in same if self._ops[name] == op]
-        return (whole or names)[-1]
+        undecomposed = [name for name in same if self._ops[name] == op]
+        return (undecomposed or names)[-1]
 
     def _of_line(self, snapshot: NodeSnapshot) -> Link | None:
         """A view that autograd makes anew has a number of its own, and the mutation's line.

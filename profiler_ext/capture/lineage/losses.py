@@ -20,7 +20,7 @@ from profiler_ext.recall.views import is_view_op
 from profiler_ext.records import Lineage
 from profiler_ext.torch_compat import compiled_autograd, fx, inputs
 
-MayKnow = Callable[[Stage, torch.fx.Node], bool]
+MayApply = Callable[[Stage, torch.fx.Node], bool]
 
 
 def without_place(lineage: Lineage) -> Lineage:
@@ -67,14 +67,14 @@ class Contribution:
     Attributes:
         gives: what is lost without it, as a gap says it.
         without: takes that from a lineage.
-        may_know: tells whether the rule may know a node; asked where it failed.
+        may_apply: tells whether the rule may know a node; asked where it failed.
         findings: what it reads that other mechanisms find, in a joint graph or in Dynamo's.
         is_of_it: tells whether it says what was found of a node.
     """
 
     gives: str
     without: Callable[[Lineage], Lineage]
-    may_know: MayKnow
+    may_apply: MayApply
     findings: tuple[str, ...] = ()
     is_of_it: Callable[[Lineage | None], bool] = lambda found: found is not None
 
@@ -97,15 +97,15 @@ def _is_copy(stage: Stage, node: torch.fx.Node) -> bool:
 
 
 def _is_view(stage: Stage, node: torch.fx.Node) -> bool:
-    return is_view_op(fx.target_name(node.target)) or _stands_for_others(stage, node)
+    return is_view_op(fx.target_name(node.target)) or _is_replacement(stage, node)
 
 
 def _is_of_gradient(stage: Stage, node: torch.fx.Node) -> bool:
     """A sum, what has the line that asks for a gradient, and what says its line alone."""
     own = lineage_of(node.meta)
     is_bare = not own.source_fns and not own.modules
-    is_lost = own.is_gradient_acc or fx.asks_for_gradient(own.source_fns) or is_bare
-    return is_lost or _stands_for_others(stage, node)
+    needs_place = own.is_gradient_acc or fx.calls_autograd_grad(own.source_fns) or is_bare
+    return needs_place or _is_replacement(stage, node)
 
 
 def _is_bucket(stage: Stage, node: torch.fx.Node) -> bool:
@@ -117,7 +117,7 @@ def _is_nested(stage: Stage, node: torch.fx.Node) -> bool:
     return bool(stage.prefix)
 
 
-def _stands_for_others(stage: Stage, node: torch.fx.Node) -> bool:
+def _is_replacement(stage: Stage, node: torch.fx.Node) -> bool:
     return _is_made(stage, node) or _is_wrapped(stage, node)
 
 
@@ -183,7 +183,7 @@ CONTRIBUTIONS: Mapping[str, Contribution] = {
     "overwritten_by_pass": Contribution(
         "where nodes come from whose origin a pass overwrote", without_all, _any, ("overwritten",)
     ),
-    "view_made_anew": Contribution(
+    "replayed_view": Contribution(
         "where replayed views come from", without_place, _is_view, ("made_anew",)
     ),
     "region_of_graph": Contribution(
@@ -238,7 +238,7 @@ CONTRIBUTIONS: Mapping[str, Contribution] = {
 """What each rule of ``order.py`` gives, by its name."""
 
 
-def without_losses(stage: Stage, failed: Iterable[Contribution]) -> Lineages:
+def without_failed_rules(stage: Stage, failed: Iterable[Contribution]) -> Lineages:
     """Return the lineages of a stage without what failed rules give.
 
     Args:
@@ -249,28 +249,28 @@ def without_losses(stage: Stage, failed: Iterable[Contribution]) -> Lineages:
     nodes = {node.name: node for node in (*stage.nodes, *stage.inputs) if node.name in lineages}
     for each in failed:
         for name, node in nodes.items():
-            if _may_know(each, stage, node):
+            if _may_apply_to(each, stage, node):
                 lineages[name] = each.without(lineages[name])
     for node in stage.nodes:
-        if stage.compilation.is_of_lost_pattern(node):
+        if stage.compilation.is_of_failed_pattern(node):
             lineages[node.name] = without_all(lineages[node.name])
         elif "links" in stage.lost:
             lineages[node.name] = without_link(lineages[node.name])
     return lineages
 
 
-def _may_know(contribution: Contribution, stage: Stage, node: torch.fx.Node) -> bool:
+def _may_apply_to(contribution: Contribution, stage: Stage, node: torch.fx.Node) -> bool:
     """Ask whether a rule may know a node: what cannot be asked may be known."""
     with suppress(Exception):
-        known = _found(contribution, stage)
+        known = _finding_of(contribution, stage)
         if known is None:
-            return contribution.may_know(stage, node)
+            return contribution.may_apply(stage, node)
         names = (stage.compilation.traced_name(node) or "", node.name)
         return any(contribution.is_of_it(known.get(name)) for name in names)
     return True
 
 
-def _found(contribution: Contribution, stage: Stage) -> Mapping[str, Lineage | None] | None:
+def _finding_of(contribution: Contribution, stage: Stage) -> Mapping[str, Lineage | None] | None:
     """Return what a rule reads by names of nodes, where that was found; ``None`` of any other."""
     if stage.joint is None or contribution.findings[:1] not in _BY_NAME:
         return None

@@ -14,21 +14,21 @@ from profiler_ext.recall.views import is_view_op
 from profiler_ext.records import Lineage
 
 
-def find_views_made_anew(creations: Creations) -> Lineages:
+def find_replayed_views(creations: Creations) -> Lineages:
     """Return where views were made that functionalization made anew, by the names of the new ones.
 
     Args:
         creations: how the nodes of a graph were made, in order.
     """
     replayed = [n for n, creation in creations.items() if creation.replays in creations]
-    first = _first_ones(creations, [n for n in replayed if is_view_op(creations[n].target)])
+    first = _original_views(creations, [n for n in replayed if is_view_op(creations[n].target)])
     places: dict[str, Lineage] = {}
     for name, was in first.items():  # what is made anew may be made anew once more
         places[name] = places.get(was) or creations[was].lineage
     return places
 
 
-def _first_ones(creations: Creations, views: list[str]) -> dict[str, str]:
+def _original_views(creations: Creations, views: list[str]) -> dict[str, str]:
     """Return which view each is made anew of: of a chain the last of what is replayed."""
     first = {name: creations[name].replays or "" for name in views}
     for name in reversed(views):
@@ -38,12 +38,12 @@ def _first_ones(creations: Creations, views: list[str]) -> dict[str, str]:
     return first
 
 
-def view_made_anew(stage: Stage) -> Lineages:
+def replayed_view(stage: Stage) -> Lineages:
     """Say of a view that is made anew that it stands where it was made first."""
     known = stage.joint.findings.made_anew if stage.joint else {}
     names = {node.name: stage.compilation.traced_name(node) or "" for node in stage.nodes if known}
     return {
-        name: stage.lineages[name].standing_at(known[traced])
+        name: stage.lineages[name].with_place_of(known[traced])
         for name, traced in names.items()
         if traced in known
     }

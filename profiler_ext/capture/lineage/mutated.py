@@ -48,7 +48,7 @@ def mutated_input(stage: Stage) -> Lineages:
 
 def _copy_of(own: Lineage, mutating: Lineage) -> Lineage:
     lineage = replace(
-        own.standing_at(mutating),
+        own.with_place_of(mutating),
         modules=mutating.modules or own.modules,
         source_fns=mutating.source_fns or own.source_fns,
         seq_nr=own.seq_nr if mutating.seq_nr is None else mutating.seq_nr,

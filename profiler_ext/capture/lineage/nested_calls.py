@@ -26,17 +26,17 @@ def called_graph(stage: Stage) -> Lineages:
     """Say the joint graph's names of a nested graph's nodes, all calls on the way included."""
     if not stage.prefix:
         return {}
-    here = _path_of(stage, joint_name)
+    joint_path = _path_of(stage, joint_name)
     forward = _path_of(stage, forward_name)
     return {
-        node.name: _linked(node, _named(node, stage, here), stage, forward) for node in stage.nodes
+        node.name: _linked(node, _named(node, stage, joint_path), stage, forward) for node in stage.nodes
     }
 
 
 def _named(node: torch.fx.Node, stage: Stage, path: str | None) -> Lineage:
     joint = stage.compilation.joint_of(node.graph)
     is_made = node.name in stage.compilation.replaced.get(node.graph, {}) or (
-        joint is not None and (node.name in joint.made or not joint.is_of_it(node))
+        joint is not None and (node.name in joint.made or not joint.is_own_replacement(node))
     )
     name = None if path is None or is_made else f"{path}/{node.name}"
     return replace(stage.lineages[node.name], joint_name=name)
@@ -80,7 +80,7 @@ def innermost_call(stage: Stage) -> Innermost | None:
     """
     if stage.caller is None:
         return None
-    *outer, (call, which) = calls_on_way(stage.prefix, stage.caller)
+    *outer, (call, which) = calls_to_graph(stage.prefix, stage.caller)
     path = _path(_names(outer, lambda node: forward_name(node, stage.compilation)))
     if call is None:
         return None
@@ -92,22 +92,22 @@ def _path_of(stage: Stage, named: Named) -> str | None:
     """Return the names of the calls on the way to a graph; ``None`` where one has none there."""
     if stage.caller is None:
         return None
-    way = calls_on_way(stage.prefix, stage.caller)
-    return _path(_names(way, lambda node: named(node, stage.compilation)))
+    call_path = calls_to_graph(stage.prefix, stage.caller)
+    return _path(_names(call_path, lambda node: named(node, stage.compilation)))
 
 
 def _names(
-    way: Iterable[tuple[torch.fx.Node | None, str | None]],
+    call_path: Iterable[tuple[torch.fx.Node | None, str | None]],
     named: Callable[[torch.fx.Node], str | None],
 ) -> Iterator[str | None]:
     """Yield the names of the calls, and which of its graphs each calls where it has several."""
-    for node, which in way:
+    for node, which in call_path:
         yield named(node) if node else None
         if which is not None:
             yield which
 
 
-def calls_on_way(
+def calls_to_graph(
     prefix: str, outermost: torch.fx.Node
 ) -> Iterator[tuple[torch.fx.Node | None, str | None]]:
     """Yield the calls on the way to a nested graph, from the outermost one inwards.

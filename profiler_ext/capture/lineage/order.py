@@ -22,8 +22,8 @@ from profiler_ext.capture.lineage.gradient_hooks import hook_on_gradient
 from profiler_ext.capture.lineage.gradients import gradient_of, sum_of_gradients
 from profiler_ext.capture.lineage.joint_graph import Lineages
 from profiler_ext.capture.lineage.links import joint_graph
-from profiler_ext.capture.lineage.losses import CONTRIBUTIONS, Contribution, without_losses
-from profiler_ext.capture.lineage.made_anew import view_made_anew
+from profiler_ext.capture.lineage.losses import CONTRIBUTIONS, Contribution, without_failed_rules
+from profiler_ext.capture.lineage.made_anew import replayed_view
 from profiler_ext.capture.lineage.mutated import mutated_input
 from profiler_ext.capture.lineage.nested_calls import called_graph
 from profiler_ext.capture.lineage.output_gradient import gradient_of_output
@@ -52,7 +52,7 @@ TRACED: tuple[Rule, ...] = (
     # A no-op was removed beside it, and wrote its own line on it: `x.clone()` beside `x.sin()`.
     overwritten_by_pass,
     # `y = x.view(6)` was made anew after `x.add_(1)`, and says the module that reads it next.
-    view_made_anew,
+    replayed_view,
     # A region that is compiled by itself was traced anew: the graph around it knows.
     region_of_graph,
     # `torch.func.grad(f)(x)`: torch says the line that asks; it is of the op differentiated.
@@ -123,10 +123,10 @@ def find_lineages(
     failed: list[Contribution] = []
     for rule in rules if stage.nodes or stage.inputs else ():
         gives = CONTRIBUTIONS[rule.__name__]
-        said = compilation.alone(gives.gives, rule, stage)
-        if said is None or not stage.lost.isdisjoint(gives.findings):
+        found_lineages = compilation.alone(gives.gives, rule, stage)
+        if found_lineages is None or not stage.lost.isdisjoint(gives.findings):
             failed.append(gives)
-        if said is None and rule is own_metadata:  # what the others add to
-            said = {node.name: Lineage() for node in stage.nodes}
-        stage = stage.knowing(said or {})
-    return without_losses(stage, failed) if failed or stage.lost else stage.lineages
+        if found_lineages is None and rule is own_metadata:  # what the others add to
+            found_lineages = {node.name: Lineage() for node in stage.nodes}
+        stage = stage.with_lineages(found_lineages or {})
+    return without_failed_rules(stage, failed) if failed or stage.lost else stage.lineages

@@ -14,10 +14,10 @@ from profiler_ext.records import Lineage, Mechanism
 def overwritten_by_pass(stage: Stage) -> Lineages:
     """Say of a node, or what it stands for, what was said before."""
     was = stage.joint.findings.overwritten if stage.joint else {}
-    return _traced_from(stage, was, Mechanism.OVERWRITTEN) if was else {}
+    return _overwritten_lineages(stage, was, Mechanism.OVERWRITTEN) if was else {}
 
 
-def _traced_from(stage: Stage, known: Lineages, mechanism: Mechanism) -> Lineages:
+def _overwritten_lineages(stage: Stage, known: Lineages, mechanism: Mechanism) -> Lineages:
     names = {node.name: stage.compilation.traced_name(node) or "" for node in stage.nodes}
     lineages: dict[str, Lineage] = {}
     for name, traced in names.items():

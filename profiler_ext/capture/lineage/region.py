@@ -20,12 +20,12 @@ def region_of_graph(stage: Stage) -> Lineages:
     region = stage.joint.region if stage.joint else None
     if region is None:
         return {}
-    return {node.name: _traced_from(node, stage, region) for node in stage.nodes}
+    return {node.name: _region_lineage(node, stage, region) for node in stage.nodes}
 
 
-def _traced_from(node: torch.fx.Node, stage: Stage, region: TracedFrom) -> Lineage:
+def _region_lineage(node: torch.fx.Node, stage: Stage, region: TracedFrom) -> Lineage:
     own, traced = stage.lineages[node.name], stage.compilation.traced_name(node) or ""
-    around = region.lineages.get(traced)
+    outer = region.lineages.get(traced)
     # The number that a region's node was traced anew with is of no joint graph.
-    led = own.traced_from(around).by(Mechanism.REGION) if around else replace(own, seq_nr=None)
-    return replace(led, copied_from=led.copied_from or region.names.get(traced))
+    lineage = own.traced_from(outer).by(Mechanism.REGION) if outer else replace(own, seq_nr=None)
+    return replace(lineage, copied_from=lineage.copied_from or region.names.get(traced))

@@ -41,7 +41,7 @@ class Compilation:
     backwards: Mapping[int, Mapping[str, FxNode]] = field(default_factory=dict)
     alone: Alone = unguarded
     lost: frozenset[str] = frozenset()
-    _stands_for: dict[torch.fx.Node, tuple[NodeSnapshot, ...]] = field(
+    _represented: dict[torch.fx.Node, tuple[NodeSnapshot, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -49,7 +49,7 @@ class Compilation:
         """Return what the post-grad passes made a node of; empty of any other node."""
         return tuple(self.replaced.get(node.graph, {}).get(node.name, ()))
 
-    def is_of_lost_pattern(self, node: torch.fx.Node) -> bool:
+    def is_of_failed_pattern(self, node: torch.fx.Node) -> bool:
         """Tell whether a pass made a node of which it was not found out what it replaced."""
         joint = self.joint_of(node.graph)
         at_joint = joint.findings.replaced if joint else {}
@@ -59,7 +59,7 @@ class Compilation:
     def replaced_by(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return what a node replaced, in the post-grad passes or in the joint graph's."""
         joint = self.joint_of(node.graph)
-        at_joint = joint.replaced_by(node) if joint and joint.is_of_it(node) else ()
+        at_joint = joint.replaced_by(node) if joint and joint.is_own_replacement(node) else ()
         return self.made_from(node) or at_joint
 
     def wrapped_by(self, node: torch.fx.Node) -> NodeSnapshot | None:
@@ -68,24 +68,24 @@ class Compilation:
         call = wrapped_call(node) if joint and joint.findings.random else None
         return joint.findings.random.get(call) if joint and call is not None else None
 
-    def stands_for(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
+    def represented_nodes(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return the nodes that a node stands for: the one that it wraps, or what it replaced."""
-        if node not in self._stands_for:  # asked by several rules
+        if node not in self._represented:  # asked by several rules
             wrapped = self.wrapped_by(node)
-            self._stands_for[node] = self.replaced_by(node) if wrapped is None else (wrapped,)
-        return self._stands_for[node]
+            self._represented[node] = self.replaced_by(node) if wrapped is None else (wrapped,)
+        return self._represented[node]
 
     def own_name(self, node: torch.fx.Node) -> str | None:
         """Return a node's name in the traced graph; a later pass may use one of its names anew."""
         joint = self.joint_of(node.graph)
         is_made_later = node.name in self.replaced.get(node.graph, {})
-        is_known = joint is not None and node.name in joint.names and joint.is_of_it(node)
+        is_known = joint is not None and node.name in joint.names and joint.is_own_replacement(node)
         return node.name if is_known and not is_made_later else None
 
     def traced_name(self, node: torch.fx.Node) -> str | None:
         """Return the name of the traced node that a node is, or mainly stands for."""
         joint = self.joint_of(node.graph)
-        main = main_of(self.stands_for(node))
+        main = main_of(self.represented_nodes(node))
         name = main.name if main else self.own_name(node)
         at_joint = main_of(joint.findings.replaced.get(name, ())) if joint and name else None
         return at_joint.name if at_joint else name
@@ -143,6 +143,6 @@ class Stage:
         """The Dynamo graph of the same compile."""
         return self.compilation.dynamo
 
-    def knowing(self, said: Lineages) -> Stage:
+    def with_lineages(self, added: Lineages) -> Stage:
         """Return this stage with what one more rule found."""
-        return replace(self, lineages={**self.lineages, **said}) if said else self
+        return replace(self, lineages={**self.lineages, **added}) if added else self

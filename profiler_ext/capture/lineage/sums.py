@@ -21,7 +21,7 @@ _ALIAS = "AliasBackward"
 CallOf = Callable[[Creation], tuple[str, ...]]
 Readers = Mapping[str, set[str]]
 """By node, those that read it outside of a backward."""
-FirstTo = Mapping[Edge, int]
+FirstSenders = Mapping[Edge, int]
 """By edge, the number of the node that hands a gradient along it before all others: the highest."""
 
 
@@ -38,20 +38,20 @@ def summed_values(
         sums: the sums of gradients among them.
         call_of: the nodes of the op with which the autograd node was made that ran at a creation.
     """
-    first_to, readers = _first_to_hand(creations), _readers(creations)
+    first_senders, readers = _first_senders(creations), _readers(creations)
     for (autograd_node, _), group in groupby(
         creations, key=lambda n: (creations[n].autograd_node, creations[n].thread)
     ):
         own = [name for name in group if autograd_node is not None and name in sums]
         if own:
-            for name, values, edge in _of_one(creations, own, call_of, first_to):
+            for name, values, edge in _of_one(creations, own, call_of, first_senders):
                 value = _value(creations, values, edge, _shape(creations[name], 0), readers)
                 if value is not None:
                     yield name, value
 
 
 def _of_one(
-    creations: Creations, sums: list[str], call_of: CallOf, first_to: FirstTo
+    creations: Creations, sums: list[str], call_of: CallOf, first_senders: FirstSenders
 ) -> Iterator[tuple[str, tuple[str, ...], Edge]]:
     """Pair the sums that were made when one node had run with nodes of ops, and their edges.
 
@@ -65,10 +65,10 @@ def _of_one(
     values = [_values(creation, edge, call_of) for edge in edges]
     given = [_given(creations, e, v) for e, v in zip(edges, values, strict=True)]
     fitting = [at for at in range(len(edges)) if not given[at] or given[at] & shapes]
-    before = [_was_handed(creation.autograd_node, edge, first_to) for edge in edges]
-    again = [at for at in fitting if before[at] or edges[at] in edges[:at]]
-    asked = [at for at in again if not edges[at].leaf]
-    chosen = next((each for each in (again, fitting, asked) if len(each) == len(sums)), [])
+    before = [_was_sent_before(creation.autograd_node, edge, first_senders) for edge in edges]
+    sent_before = [at for at in fitting if before[at] or edges[at] in edges[:at]]
+    interior = [at for at in sent_before if not edges[at].leaf]
+    chosen = next((each for each in (sent_before, fitting, interior) if len(each) == len(sums)), [])
     for name, at in zip(sums, chosen, strict=False):
         if values[at]:
             yield name, values[at], edges[at]
@@ -107,9 +107,9 @@ def _value(
     """
     same = [n for n in values if _shape(creations[n], edge.input) == shape]
     yielded = [n for n in same if not readers.get(n) or readers[n].difference(values)]
-    found = yielded or same or list(values[-1:])
-    stacks = {creations[name].lineage.stack for name in found}
-    return found[-1] if len(stacks) == 1 else None
+    candidates = yielded or same or list(values[-1:])
+    stacks = {creations[name].lineage.stack for name in candidates}
+    return candidates[-1] if len(stacks) == 1 else None
 
 
 def _readers(creations: Creations) -> Readers:
@@ -121,19 +121,19 @@ def _readers(creations: Creations) -> Readers:
     return readers
 
 
-def _first_to_hand(creations: Creations) -> FirstTo:
+def _first_senders(creations: Creations) -> FirstSenders:
     """Return the number of the node that is the first to hand a gradient along each edge."""
-    first_to: dict[Edge, int] = {}
+    first_senders: dict[Edge, int] = {}
     every = next((creation.edges for creation in creations.values()), {})
     for node, edges in every.items():
-        first_to.update({edge: max(node.number, first_to.get(edge, 0)) for edge in edges})
-    return first_to
+        first_senders.update({edge: max(node.number, first_senders.get(edge, 0)) for edge in edges})
+    return first_senders
 
 
-def _was_handed(by: AutogradNode, edge: Edge, first_to: FirstTo) -> bool:
+def _was_sent_before(by: AutogradNode, edge: Edge, first_senders: FirstSenders) -> bool:
     """Tell whether a gradient was handed along an edge before: by another node, or at first."""
     same = (edge, edge._replace(input=ANY_INPUT))
-    return any(first_to.get(each, 0) > by.number for each in same)
+    return any(first_senders.get(each, 0) > by.number for each in same)
 
 
 def _shape(creation: Creation, output: int) -> tuple[str, ...] | None:

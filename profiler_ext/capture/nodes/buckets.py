@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping
 
 import torch.fx
 
-from profiler_ext.capture.lineage.bucket import members
+from profiler_ext.capture.lineage.bucket import bucket_members
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.records import CallSite, FxNode, TensorSpec
 
-_WHOLE = 1000
+_FULL_WEIGHT = 1000
 """Into how many parts the weight of a bucket's node is cut."""
 
 
-def open_buckets(
+def split_buckets(
     sites: Iterable[CallSite], nodes: Iterable[torch.fx.Node], compilation: Compilation
 ) -> tuple[tuple[CallSite, ...], tuple[FxNode, ...]]:
     """Lead the call sites of buckets to each collective that went into them.
@@ -31,21 +31,21 @@ def open_buckets(
         The sites, a bucket's node parted by the sizes of its collectives; and the records of
         these parts, named ``bucket/collective``.
     """
-    buckets = {node.name: node for node in nodes if len(members(node, compilation)) > 1}
-    opened = tuple(_opened(site, buckets, compilation) for site in sites)
-    used = {name for site in opened for name in site.nodes}
+    buckets = {node.name: node for node in nodes if len(bucket_members(node, compilation)) > 1}
+    split = tuple(_split_site(site, buckets, compilation) for site in sites)
+    used = {name for site in split for name in site.nodes}
     parts = [part for node in buckets.values() for part in _parts(node, compilation)]
-    return opened, tuple(part for part in parts if part.name in used)
+    return split, tuple(part for part in parts if part.name in used)
 
 
-def _opened(
+def _split_site(
     site: CallSite, buckets: Mapping[str, torch.fx.Node], compilation: Compilation
 ) -> CallSite:
     if not set(site.nodes) & set(buckets):
         return site
     pairs: list[tuple[str, int]] = []
     for name, weight in zip(site.nodes, site.weights, strict=True):
-        cut = _cut(buckets[name], compilation) if name in buckets else {name: _WHOLE}
+        cut = _cut(buckets[name], compilation) if name in buckets else {name: _FULL_WEIGHT}
         pairs += [(part, weight * size) for part, size in cut.items()]
     names, weights = zip(*pairs, strict=True)
     return dataclasses.replace(site, nodes=names, weights=weights)
@@ -53,10 +53,10 @@ def _opened(
 
 def _cut(bucket: torch.fx.Node, compilation: Compilation) -> dict[str, int]:
     """Return the parts of a bucket's node with the thousandths that each has of its size."""
-    served = members(bucket, compilation)
+    served = bucket_members(bucket, compilation)
     sizes = [sum(map(_elements, each.outputs)) or 1 for each in served]
     return {
-        f"{bucket.name}/{each.name}": max(1, _WHOLE * size // sum(sizes))
+        f"{bucket.name}/{each.name}": max(1, _FULL_WEIGHT * size // sum(sizes))
         for each, size in zip(served, sizes, strict=True)
     }
 
@@ -67,7 +67,7 @@ def _elements(value: TensorSpec) -> int:
 
 def _parts(bucket: torch.fx.Node, compilation: Compilation) -> list[FxNode]:
     parts = []
-    for member in members(bucket, compilation):
+    for member in bucket_members(bucket, compilation):
         replaced = {bucket.graph: {bucket.name: (member,)}}
         (alone,) = describe_nodes([bucket], dataclasses.replace(compilation, replaced=replaced))
         parts.append(dataclasses.replace(alone, name=f"{bucket.name}/{member.name}"))

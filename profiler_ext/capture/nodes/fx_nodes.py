@@ -25,7 +25,7 @@ def describe_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> 
     return tuple(describe_node(node, lineages[node.name], compilation) for node in calls)
 
 
-def led_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
+def nodes_with_lineage(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
     """Return a graph's call nodes with where they come from alone, in graph order.
 
     Of a graph whose code a cache had, the record of that tells the rest.
@@ -53,7 +53,7 @@ def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilatio
         lineage=lineage,
         inputs=tuple(value.name for value in node.all_input_nodes),
         entry_name=node.name if node.name in compilation.entered else None,
-        replaced=tuple(row.name for row in compilation.stands_for(node)),
+        replaced=tuple(row.name for row in compilation.represented_nodes(node)),
         outputs=_outputs(node, compilation),
         is_random=random_calls.draws(node),
     )
@@ -61,5 +61,5 @@ def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilatio
 
 def _outputs(node: torch.fx.Node, compilation: Compilation) -> tuple[TensorSpec, ...]:
     """Return a node's tensors; of one that a pass made without any, those that it replaced."""
-    main = None if fx.has_value(node.meta) else main_of(compilation.stands_for(node))
+    main = None if fx.has_value(node.meta) else main_of(compilation.represented_nodes(node))
     return tensor_specs(node.meta) if main is None else main.outputs

@@ -12,7 +12,7 @@ import torch.fx
 
 from profiler_ext.capture.lineage.bodies import inner_prefix
 from profiler_ext.capture.sites import cost
-from profiler_ext.capture.sites.edges import made_of
+from profiler_ext.capture.sites.edges import value_inputs
 from profiler_ext.capture.sites.exact_nodes import exact_nodes
 from profiler_ext.isolation.alone import Alone, unguarded
 from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
@@ -77,10 +77,10 @@ class PendingSite:
             within: the calls of nested graphs that it stands in.
             alone: runs mechanisms, each of which may fail alone.
         """
-        inlined, told = tuple(node for _, node in self.inlined), self.moved_bytes
+        inlined, reported = tuple(node for _, node in self.inlined), self.moved_bytes
         counted = alone(_FLOPS, cost.counted_operations, self.nodes)
         flops = None if counted is None else alone(_FLOPS, self._flops, inlined, counted)
-        moved = alone("moved bytes", cost.moved_bytes, self.nodes) if told is None else told
+        moved = alone("moved bytes", cost.moved_bytes, self.nodes) if reported is None else reported
         names = tuple(name for name, _ in self.qualified(prefix))
         weights = alone(_SHARES, cost.weights, self.nodes, inlined, self.stored, counted)
         return CallSite(
@@ -143,11 +143,11 @@ def generated_site(
     computed: Counter[torch.fx.Node] = Counter()
     is_commented = schedules.is_commented(node_schedule)
     for one in scheduled:
-        inputs = made_of if one.copied is None else partial(_copy_of, one)
+        inputs = value_inputs if one.copied is None else partial(_copy_of, one)
         exact = exact_nodes(one.origins, one.written, one.read, inputs)
         computed.update(dict.fromkeys(exact, one.iterations))
-        computed.update(dict.fromkeys(one.asked_by, one.iterations))
-        is_commented = is_commented and exact <= one.origins and not one.asked_by
+        computed.update(dict.fromkeys(one.requested_by, one.iterations))
+        is_commented = is_commented and exact <= one.origins and not one.requested_by
     graph = inductor.current_fx_graph()
     nodes = {node for node in computed if node.graph is graph} or set(computed)
     written = {name for one in scheduled for name in one.writes}
@@ -189,11 +189,11 @@ def _stored(
     A node that other kernels read in the graph need not be among them: each makes it anew. Loops
     of one C++ kernel may hand a buffer on through memory, so that what has one may be stored.
     """
-    told = traffic.storing(one.traffic for one in scheduled)
-    if told is None:
+    reported = traffic.storing(one.traffic for one in scheduled)
+    if reported is None:
         return None
     held = {one: _computed(one.written, nodes) for one in scheduled}
-    stored = {held[one] for one, leaves in zip(scheduled, told, strict=True) if leaves}
+    stored = {held[one] for one, leaves in zip(scheduled, reported, strict=True) if leaves}
     if kind is SiteKind.CPP:
         stored |= set(held.values()) & cost.read_outside(set(nodes))
     # A buffer whose value cannot be told, or is none of the kernel's own nodes, tells nothing.
@@ -214,7 +214,7 @@ def _copy_of(one: schedules.ScheduledNode, node: torch.fx.Node) -> Iterable[torc
     """What a node's value is made of in a buffer that holds one input of an op."""
     if node is one.written and one.copied is not None:
         return (one.copied,)
-    return made_of(node)
+    return value_inputs(node)
 
 
 def extern_site(kernel: Any, name: str) -> PendingSite:
@@ -225,7 +225,7 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
         name: its name in the generated wrapper.
     """
     origin = inductor.extern_origin(kernel)
-    nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
+    nodes = {origin} if origin is not None else _outputs_of(inductor.extern_origins(kernel))
     user_triton = inductor.is_user_triton(kernel)
     ordered = _in_graph_order({drawn for node in nodes for drawn in random_calls.drawn_for(node)})
     return PendingSite(
@@ -245,7 +245,7 @@ def nested_call(kernel: Any) -> PendingCall | None:
     if not graphs:
         return None
     origin = inductor.extern_origin(kernel)
-    nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
+    nodes = {origin} if origin is not None else _outputs_of(inductor.extern_origins(kernel))
     return PendingCall(next(iter(_in_graph_order(nodes)[-1:]), None), graphs)
 
 
@@ -282,7 +282,7 @@ def _op_of(kernel: Any, name: str, node: torch.fx.Node | None) -> str | None:
     return inductor.extern_op(kernel, node) or spelled_op(name)
 
 
-def _last_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:
+def _outputs_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:
     """The nodes whose value leaves the set: what a call yields."""
     graph = inductor.current_fx_graph()
     called = {node for node in origins if node.op == "call_function"}

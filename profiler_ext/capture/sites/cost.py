@@ -42,7 +42,7 @@ def weights(
     scores = max((_scores(node) for node in nodes), default=0)
     leaving = read_outside(inside) if stored is None else stored
     weights_of_nodes = tuple(
-        0 if _is_made_anew(node, stored) else _weight(node, inside, leaving, known)
+        0 if _is_rematerialized(node, stored) else _weight(node, inside, leaving, known)
         for node in nodes
     )
     weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
@@ -107,7 +107,7 @@ def is_view(node: torch.fx.Node) -> bool:
     return name == "getitem" or is_view_op(name)
 
 
-def _is_made_anew(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -> bool:
+def _is_rematerialized(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -> bool:
     """Whether a node is a constant that the kernel does not store."""
     is_constant = node.op == "call_function" and not node.all_input_nodes
     return is_constant and stored is not None and node not in stored
@@ -187,8 +187,8 @@ def _counted_for_each_group(node: torch.fx.Node) -> int:
         return 0
     outer = image if transposed else gradient
     channels = gradient[1] * image[1]
-    whole = 2 * math.prod(weight[2:]) * math.prod(outer[2:]) * channels * image[0]
-    return whole - whole // groups
+    ungrouped = 2 * math.prod(weight[2:]) * math.prod(outer[2:]) * channels * image[0]
+    return ungrouped - ungrouped // groups
 
 
 def _counted_above_diagonal(node: torch.fx.Node, counted: int) -> int:

@@ -9,7 +9,7 @@ import torch.fx
 from profiler_ext.torch_compat import fx
 
 
-def made_of(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+def value_inputs(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     """Return the nodes that a node's value is computed from.
 
     A foreach op computes each of its outputs from one element of each list that it is given,

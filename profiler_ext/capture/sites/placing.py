@@ -43,14 +43,14 @@ class PlacedSite:
         """Return the place of a site of which it is not known what it computes."""
         return replace(self, site=self._computing(()))
 
-    def standing_for(self, node: torch.fx.Node, around: PlacedSite) -> PlacedSite:
+    def replacing_caller(self, node: torch.fx.Node, outer_site: PlacedSite) -> PlacedSite:
         """Return the place of a site that computes a node of the graph around it.
 
         Args:
             node: the node of the graph around.
             around: the place of that graph's call.
         """
-        return replace(self, site=self._computing((node,)), prefix=around.prefix)
+        return replace(self, site=self._computing((node,)), prefix=outer_site.prefix)
 
     def _computing(self, nodes: tuple[torch.fx.Node, ...]) -> PendingSite:
         graph = nodes[0].graph if nodes else self.site.graph
@@ -66,27 +66,27 @@ def placed_sites(entries: Entries, entries_of: Callable[[Any], Entries]) -> list
         entries: the outermost graph's sites and calls, in order.
         entries_of: the same of a nested graph.
     """
-    return list(_placed(entries, entries_of, PlacedSite(_NOWHERE, "")))
+    return list(_placed(entries, entries_of, PlacedSite(_NO_SITE, "")))
 
 
 def _placed(
-    entries: Entries, entries_of: Callable[[Any], Entries], around: PlacedSite
+    entries: Entries, entries_of: Callable[[Any], Entries], outer_site: PlacedSite
 ) -> Iterator[PlacedSite]:
     for number, entry in enumerate(entries):
-        path = f"{around.path}/{number}" if around.path else str(number)
+        path = f"{outer_site.path}/{number}" if outer_site.path else str(number)
         if isinstance(entry, PendingSite):
-            yield replace(around, site=entry, path=path)
+            yield replace(outer_site, site=entry, path=path)
             continue
         outer = entry.node.name if entry.node is not None else f"call_{number}"
         for nested in entry.graphs:
-            prefix = around.prefix + inner_prefix(outer, nested.name, len(entry.graphs))
-            caller = around.caller or entry.node
-            within = (*around.within, NestedIn(path, nested.part))
-            inner = PlacedSite(_NOWHERE, path, prefix, caller, nested.function, within)
+            prefix = outer_site.prefix + inner_prefix(outer, nested.name, len(entry.graphs))
+            caller = outer_site.caller or entry.node
+            within = (*outer_site.within, NestedIn(path, nested.part))
+            inner = PlacedSite(_NO_SITE, path, prefix, caller, nested.function, within)
             inside = _placed(entries_of(nested.graph), entries_of, inner)
-            if nested.stands_for_caller and entry.node is not None:
-                inside = (placed.standing_for(entry.node, around) for placed in inside)
+            if nested.replaces_caller and entry.node is not None:
+                inside = (placed.replacing_caller(entry.node, outer_site) for placed in inside)
             yield from inside
 
 
-_NOWHERE: Any = None
+_NO_SITE: Any = None

@@ -65,7 +65,7 @@ class CompileHooks:
         hooks = (
             (points.COMPILE_BEGIN, self._begin),
             (points.COMPILE_END, self._end),
-            (points.COMPILE_TOLD, self._told),
+            (points.COMPILE_METRICS, self._metrics),
             (points.CACHE_ANSWER, self._cache_answer),
             (points.RECOMPILE, self._recompile),
             (points.GRAPH_BREAK, self._graph_break),
@@ -77,31 +77,31 @@ class CompileHooks:
         self.guard.run("ready", self._log.note_graph, graph)
 
     def _begin(self, call: Observed) -> Observation:
-        told = call.arguments
-        self._log.begin(told["event_name"], told["time_ns"], told.get("compile_id"))
+        reported = call.arguments
+        self._log.begin(reported["event_name"], reported["time_ns"], reported.get("compile_id"))
         yield
 
     def _end(self, call: Observed) -> Observation:
-        told = call.arguments
-        self._log.end(told["event_name"], told["time_ns"] - told["start_time_ns"])
+        reported = call.arguments
+        self._log.end(reported["event_name"], reported["time_ns"] - reported["start_time_ns"])
         yield
 
-    def _told(self, call: Observed) -> Observation:
+    def _metrics(self, call: Observed) -> Observation:
         yield
         metrics = call.result
         function = compile_reports.function_of(metrics)
         self._log.note_function(function, compile_reports.restarts_of(metrics))
         failure = compile_reports.failure_of(metrics)
-        if failure and not _is_of_ours(failure[1]):
+        if failure and not _is_from_own_hook(failure[1]):
             self._log.note_failure(*failure)
 
     def _cache_answer(self, call: Observed) -> Observation:
         yield
-        if (asked := compile_reports.cache_of(call["event_name"])) is not None:
-            cache = CompileCache.AUTOGRAD if asked[0] else CompileCache.FX_GRAPH
-            told = compile_reports.answer_of_cache(call["metadata"])
-            reason = told.bypass or told.failed_guard
-            self._log.note_lookup(CacheLookup(cache, _ANSWERS[asked[1]], reason, told.saved_ns))
+        if (lookup_event := compile_reports.cache_of(call["event_name"])) is not None:
+            cache = CompileCache.AUTOGRAD if lookup_event[0] else CompileCache.FX_GRAPH
+            reported = compile_reports.answer_of_cache(call["metadata"])
+            reason = reported.bypass or reported.failed_guard
+            self._log.note_lookup(CacheLookup(cache, _ANSWERS[lookup_event[1]], reason, reported.saved_ns))
 
     def _recompile(self, call: Observed) -> Observation:
         self._log.note_function(compile_reports.function_of_frame(call["frame"]), ())
@@ -109,24 +109,24 @@ class CompileHooks:
         self._log.note_recompiles(tuple(map(recompilation, call.result)))
 
     def _graph_break(self, call: Observed) -> Observation:
-        told = call.arguments
-        error = told["exc"]
+        reported = call.arguments
+        error = reported["exc"]
         if compile_reports.is_logged(error):
             return
-        code = compile_reports.code_of(told["self"])
+        code = compile_reports.code_of(reported["self"])
         if process.is_resumed(code):
             note_resumed(code)
-        stack = compile_reports.stack_of_break(error, told["code_options"])
+        stack = compile_reports.stack_of_break(error, reported["code_options"])
         kind = compile_reports.kind_of_break(error)
-        reason = str(told["reason"])
-        if _is_of_ours(reason):
+        reason = str(reported["reason"])
+        if _is_from_own_hook(reason):
             return
         yield
         frames = tuple(frame for each in stack if (frame := _frame(each, code)) is not None)
         self._log.note_break(GraphBreak(reason, frames, kind))
 
 
-def _is_of_ours(reason: str) -> bool:
+def _is_from_own_hook(reason: str) -> bool:
     """Tell whether Dynamo gave up at a hook of ours, as in a compiled optimizer's step.
 
     Nothing of the program's is left out of a graph then: torch calls hooks when the step is done.
@@ -134,15 +134,15 @@ def _is_of_ours(reason: str) -> bool:
     return guard.__file__ in reason
 
 
-def _frame(told: FrameSummary, code: CodeType) -> Frame | None:
+def _frame(reported: FrameSummary, code: CodeType) -> Frame | None:
     """Return a frame, if its line is known: after a graph break torch says others.
 
     Source: ``torch/_dynamo/exc.py``, ``collapse_resume_frames``: what goes on with a function
     has its name there.
     """
-    goes_on = (told.filename, told.name) == (code.co_filename, process.resumed(code.co_name))
-    function = code.co_name if goes_on else told.name
-    line, text = note_break(told.filename, function, told.lineno or 0)
+    is_resumed_frame = (reported.filename, reported.name) == (code.co_filename, process.resumed(code.co_name))
+    function = code.co_name if is_resumed_frame else reported.name
+    line, text = note_break(reported.filename, function, reported.lineno or 0)
     if line is None:
         return None
-    return Frame(told.filename, line, told.name, text or told.line or None)
+    return Frame(reported.filename, line, reported.name, text or reported.line or None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiler_ext.capture.timing.phases import kind_of
-from profiler_ext.capture.timing.spans import Span, begun, times, visible
+from profiler_ext.capture.timing.spans import Span, begin_span, times, visible
 from profiler_ext.capture.traces.resumed_lines import line_resumed
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.records import (
@@ -24,7 +24,7 @@ from profiler_ext.records import (
     Recompilation,
 )
 from profiler_ext.torch_compat import compile_reports, process
-from profiler_ext.torch_compat.compile_reports import ToldFunction
+from profiler_ext.torch_compat.compile_reports import CompiledFunction
 
 _FIRST_KEPT, _LAST_KEPT = 1_000, 3_000
 """Compiles that are kept: what is done at run time may come with every call, for ever.
@@ -42,33 +42,33 @@ _FULL = Gap(
     f"more than {_FIRST_KEPT + _LAST_KEPT:,} compiles and tasks of compiled code at run time: "
     f"those between the first {_FIRST_KEPT:,} and the last {_LAST_KEPT:,} are not kept",
 )
-_UNBEGUN = Gap(
+_BEGIN_NOT_SEEN = Gap(
     GapReason.COMPILES_INCOMPLETE,
     "a compile whose begin was not seen, as capture was switched on later, or failed, is not known",
 )
 
-_UNTIED = Gap(
+_NO_BASE_TIME = Gap(
     GapReason.COMPILES_INCOMPLETE,
     "the trace does not tell its time zero, so that no compile can be placed in it",
 )
 
-_ELSEWHEN = Gap(
+_FAR_FROM_TRACE = Gap(
     GapReason.COMPILES_INCOMPLETE,
     "a compile whose begin lies years from the trace, as where the program sets time itself, is "
     "not kept",
 )
-_YEARS_NS = 10**17
+_MAX_DISTANCE_NS = 10**17
 
 
 @dataclass(slots=True)
-class _UnderWay:
+class _OpenCompile:
     """What one thread knows of the compile that it is at."""
 
     kind: CompileKind
     compile_id: str | None
     number_before: int | None
     open: list[Span]
-    function: ToldFunction | None = None
+    function: CompiledFunction | None = None
     recompiles: tuple[Recompilation, ...] = ()
     breaks: list[GraphBreak] = field(default_factory=list)
     lookups: list[CacheLookup] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _UnderWay:
 
 
 class _PerThread(threading.local):
-    under_way: _UnderWay | None = None
+    open_compile: _OpenCompile | None = None
 
 
 class CompileLog:
@@ -103,8 +103,8 @@ class CompileLog:
         self._first: list[Compilation] = []
         self._last: deque[Compilation] = deque(maxlen=_LAST_KEPT)
         self._gaps: dict[Gap, None] = {}
-        self._functions: dict[int, ToldFunction] = {}
-        self._latest: dict[str | None, ToldFunction] = {}
+        self._functions: dict[int, CompiledFunction] = {}
+        self._latest: dict[str | None, CompiledFunction] = {}
 
     def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
         """Return those that are over, in the order in which they ended, on a trace's clock.
@@ -114,13 +114,13 @@ class CompileLog:
                 and nothing can be placed in it.
         """
         if not base_ns:
-            self._gaps[_UNTIED] = None
+            self._gaps[_NO_BASE_TIME] = None
             return ()
         kept = [each.since(base_ns) for each in (*self._first, *self._last)]
-        near = tuple(each for each in kept if _is_near(each))
-        if len(near) < len(kept):
-            self._gaps[_ELSEWHEN] = None
-        return near
+        in_trace = tuple(each for each in kept if _is_in_trace(each))
+        if len(in_trace) < len(kept):
+            self._gaps[_FAR_FROM_TRACE] = None
+        return in_trace
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -135,18 +135,18 @@ class CompileLog:
             started_ns: when, since 1970.
             compile_id: of which compile it is; ``None`` for the one in force.
         """
-        now = self._thread.under_way
+        now = self._thread.open_compile
         if now is not None:
-            now.open.append(begun(name, started_ns, now.open[-1]))
+            now.open.append(begin_span(name, started_ns, now.open[-1]))
             return
         with self._lock.held():
             kind = kind_of(name)
             if kind is CompileKind.RUN_TIME and self._compiling:
                 kind = CompileKind.WORKER
             self._compiling += _is_compile(kind)
-        span = begun(name, started_ns, None)
-        told = process.current_compile_id() if compile_id is None else str(compile_id)
-        self._thread.under_way = _UnderWay(kind, told, self._dynamo_number(), [span])
+        span = begin_span(name, started_ns, None)
+        compile_id_text = process.current_compile_id() if compile_id is None else str(compile_id)
+        self._thread.open_compile = _OpenCompile(kind, compile_id_text, self._dynamo_number(), [span])
 
     def end(self, name: str, duration_ns: int) -> None:
         """Note that a part of a compile is over.
@@ -155,25 +155,25 @@ class CompileLog:
             name: torch's name for it.
             duration_ns: how long it took.
         """
-        now = self._thread.under_way
+        now = self._thread.open_compile
         if now is None or not _is_open(name, now.open):
-            self._gaps[_UNBEGUN] = None
+            self._gaps[_BEGIN_NOT_SEEN] = None
             return
         while (span := now.open.pop()).name != name:
-            span.duration_ns = sum(each.duration_ns for each in span.inside)
+            span.duration_ns = sum(each.duration_ns for each in span.children)
         span.duration_ns = max(duration_ns, 0)
         if not now.open:
-            self._thread.under_way = None
+            self._thread.open_compile = None
             self._keep(now, span)
 
-    def note_function(self, function: ToldFunction | None, restarts: tuple[str, ...]) -> None:
+    def note_function(self, function: CompiledFunction | None, restarts: tuple[str, ...]) -> None:
         """Note which function this thread compiles, and why Dynamo began its trace anew.
 
         Args:
             function: the function, where torch tells.
             restarts: the reasons.
         """
-        if (now := self._thread.under_way) is not None:
+        if (now := self._thread.open_compile) is not None:
             now.function, now.restarts = function or now.function, restarts
 
     def note_failure(self, kind: str, reason: str) -> None:
@@ -183,22 +183,22 @@ class CompileLog:
             kind: the type of the error.
             reason: its text.
         """
-        if (now := self._thread.under_way) is not None:
+        if (now := self._thread.open_compile) is not None:
             now.failure = CompileFailure(kind, reason)
 
     def note_recompiles(self, recompiles: tuple[Recompilation, ...]) -> None:
         """Note why this thread compiles a function again."""
-        if (now := self._thread.under_way) is not None:
+        if (now := self._thread.open_compile) is not None:
             now.recompiles = recompiles
 
     def note_break(self, broken: GraphBreak) -> None:
         """Note where Dynamo could not go on."""
-        if (now := self._thread.under_way) is not None:
+        if (now := self._thread.open_compile) is not None:
             now.breaks.append(broken)
 
     def note_lookup(self, lookup: CacheLookup) -> None:
         """Note what a cache answered."""
-        if (now := self._thread.under_way) is not None:
+        if (now := self._thread.open_compile) is not None:
             now.lookups.append(lookup)
 
     def note_graph(self, index: int) -> None:
@@ -207,7 +207,7 @@ class CompileLog:
         Args:
             index: of the graph instance.
         """
-        now = self._thread.under_way
+        now = self._thread.open_compile
         if now is None:
             return
         now.graphs.append(index)
@@ -216,7 +216,7 @@ class CompileLog:
         if own is not None and own.graph is None:
             own.graph = index
 
-    def _keep(self, now: _UnderWay, outermost: Span) -> None:
+    def _keep(self, now: _OpenCompile, outermost: Span) -> None:
         number = self._number(now)
         with self._lock.held():
             self._compiling -= _is_compile(now.kind)
@@ -228,7 +228,7 @@ class CompileLog:
                 self._gaps[_FULL] = None
             self._last.append(compiled)
 
-    def _number(self, now: _UnderWay) -> int | None:
+    def _number(self, now: _OpenCompile) -> int | None:
         """The number of a compile's Dynamo graph; what follows a forward is of its function."""
         number = self._dynamo_number()
         if now.kind is CompileKind.RUN_TIME:
@@ -245,7 +245,7 @@ class CompileLog:
         return number
 
 
-def _keep(into: dict[Any, ToldFunction], key: Any, function: ToldFunction) -> None:
+def _keep(into: dict[Any, CompiledFunction], key: Any, function: CompiledFunction) -> None:
     """Keep a function, and of too many the last ones; then compiles are not kept either."""
     into[key] = function
     if len(into) > _FUNCTIONS_KEPT:
@@ -261,12 +261,12 @@ def _is_compile(kind: CompileKind) -> bool:
 
 
 def _compilation(
-    index: int, now: _UnderWay, outermost: Span, dynamo_number: int | None
+    index: int, now: _OpenCompile, outermost: Span, dynamo_number: int | None
 ) -> Compilation:
     name, file, line = now.function or (None, None, None)
-    goes_on = process.resumed(name) if name else None
-    if goes_on and file and line:
-        line = line_resumed(file, goes_on, line)
+    resumed_name = process.resumed(name) if name else None
+    if resumed_name and file and line:
+        line = line_resumed(file, resumed_name, line)
     return Compilation(
         index=index,
         kind=now.kind,
@@ -277,10 +277,10 @@ def _compilation(
         duration_ns=outermost.duration_ns,
         times=times(outermost),
         spans=visible(outermost),
-        function=goes_on or name,
+        function=resumed_name or name,
         file=file,
         line=line,
-        is_resumed=goes_on is not None,
+        is_resumed=resumed_name is not None,
         recompiles=now.recompiles,
         breaks=tuple(now.breaks),
         restarts=now.restarts,
@@ -290,7 +290,7 @@ def _compilation(
     )
 
 
-def _is_near(compilation: Compilation) -> bool:
+def _is_in_trace(compilation: Compilation) -> bool:
     """Tell whether the times of a compile can be those of the trace's process."""
     starts_ns = (compilation.started_ns, *(span.started_ns for span in compilation.spans))
-    return all(abs(start_ns) < _YEARS_NS for start_ns in starts_ns)
+    return all(abs(start_ns) < _MAX_DISTANCE_NS for start_ns in starts_ns)

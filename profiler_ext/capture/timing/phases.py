@@ -82,22 +82,22 @@ _AUTOTUNING = (
 _CUDA_GRAPHS = ("cudagraphify.*", "CUDAGraphNode.*")
 
 
-def _told_by(
+def _phase_patterns(
     phase: CompilePhase, patterns: tuple[str, ...]
 ) -> tuple[CompilePhase, frozenset[str], tuple[str, ...], tuple[str, ...]]:
     """What names tell a phase: whole ones, begins and ends. Expressions are slow to compile."""
-    begins = tuple(each[:-1] for each in patterns if each.endswith("*"))
-    ends = tuple(each[1:] for each in patterns if each.startswith("*"))
-    return phase, frozenset(each for each in patterns if "*" not in each), begins, ends
+    prefixes = tuple(each[:-1] for each in patterns if each.endswith("*"))
+    suffixes = tuple(each[1:] for each in patterns if each.startswith("*"))
+    return phase, frozenset(each for each in patterns if "*" not in each), prefixes, suffixes
 
 
 _PHASES = (
-    _told_by(CompilePhase.DYNAMO, _DYNAMO),
-    _told_by(CompilePhase.AOT_AUTOGRAD, _AOT_AUTOGRAD),
-    _told_by(CompilePhase.INDUCTOR, _INDUCTOR),
-    _told_by(CompilePhase.KERNELS, _KERNELS),
-    _told_by(CompilePhase.AUTOTUNING, _AUTOTUNING),
-    _told_by(CompilePhase.CUDA_GRAPHS, _CUDA_GRAPHS),
+    _phase_patterns(CompilePhase.DYNAMO, _DYNAMO),
+    _phase_patterns(CompilePhase.AOT_AUTOGRAD, _AOT_AUTOGRAD),
+    _phase_patterns(CompilePhase.INDUCTOR, _INDUCTOR),
+    _phase_patterns(CompilePhase.KERNELS, _KERNELS),
+    _phase_patterns(CompilePhase.AUTOTUNING, _AUTOTUNING),
+    _phase_patterns(CompilePhase.CUDA_GRAPHS, _CUDA_GRAPHS),
 )
 _OUTERMOST = {
     CompileKind.FRAME: CompilePhase.DYNAMO,
@@ -121,7 +121,7 @@ def phase_of(name: str) -> CompilePhase | None:
     """Return the phase that a span is in by its name; ``None`` of one that is not listed."""
     if (kind := kind_of(name)) is not CompileKind.RUN_TIME:
         return _OUTERMOST[kind]
-    for phase, names, begins, ends in _PHASES:
-        if name in names or name.startswith(begins) or name.endswith(ends):
+    for phase, names, prefixes, suffixes in _PHASES:
+        if name in names or name.startswith(prefixes) or name.endswith(suffixes):
             return phase
     return None

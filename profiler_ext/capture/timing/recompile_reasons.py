@@ -11,7 +11,7 @@ _STACK = "\nUser stack trace:\n"
 _PLACE = re.compile(r'^\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$')
 
 
-def recompilation(told: str) -> Recompilation:
+def recompilation(reason_text: str) -> Recompilation:
     """Return what torch says of code that did not serve a call.
 
     Args:
@@ -20,7 +20,7 @@ def recompilation(told: str) -> Recompilation:
 
     Source: ``torch/_dynamo/guards.py``, ``get_guard_fail_reason_helper``.
     """
-    text, _, stack = told.partition(_STACK)
+    text, _, stack = reason_text.partition(_STACK)
     owner = _OWNER.match(text)
     of, guard = (owner["of"], text[owner.end() :]) if owner else ("", text)
     return Recompilation(of, guard, _frames(stack.splitlines()))
@@ -28,11 +28,11 @@ def recompilation(told: str) -> Recompilation:
 
 def _frames(lines: list[str]) -> tuple[Frame, ...]:
     """A line of source follows that of its place, further in."""
-    found: list[Frame] = []
+    frames: list[Frame] = []
     for line in lines:
         if place := _PLACE.match(line):
-            found.append(Frame(place["file"], int(place["line"]), place["function"], None))
-        elif found and found[-1].code is None:
-            last = found.pop()
-            found.append(Frame(last.file, last.line, last.function, line.strip()))
-    return tuple(found)
+            frames.append(Frame(place["file"], int(place["line"]), place["function"], None))
+        elif frames and frames[-1].code is None:
+            last = frames.pop()
+            frames.append(Frame(last.file, last.line, last.function, line.strip()))
+    return tuple(frames)

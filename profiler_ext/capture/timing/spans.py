@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from profiler_ext.capture.timing.phases import phase_of
 from profiler_ext.records import CompilePhase, CompileSpan, CompileTime
 
-_MOST_SPANS = 200
-_SHORTEST = 1000  # a thousandth of the compile cannot be seen
+_MAX_SPANS = 200
+_MIN_FRACTION = 1000  # a thousandth of the compile cannot be seen
 
 
 @dataclass(slots=True)
@@ -31,10 +31,10 @@ class Span:
     started_ns: int
     duration_ns: int = 0
     graph: int | None = None
-    inside: list[Span] = field(default_factory=list)
+    children: list[Span] = field(default_factory=list)
 
 
-def begun(name: str, started_ns: int, around: Span | None) -> Span:
+def begin_span(name: str, started_ns: int, parent: Span | None) -> Span:
     """Return a span that has begun.
 
     Args:
@@ -42,10 +42,10 @@ def begun(name: str, started_ns: int, around: Span | None) -> Span:
         started_ns: when.
         around: the span that it lies in, if any.
     """
-    outer = around.phase if around is not None else CompilePhase.OTHER
+    outer = parent.phase if parent is not None else CompilePhase.OTHER
     span = Span(name, phase_of(name) or outer, started_ns)
-    if around is not None:
-        around.inside.append(span)
+    if parent is not None:
+        parent.children.append(span)
     return span
 
 
@@ -56,17 +56,17 @@ def times(outermost: Span) -> tuple[CompileTime, ...]:
     """
     own: Counter[tuple[CompilePhase, int | None]] = Counter()
     for span, graph, _ in _all(outermost, None, 0):
-        own[span.phase, graph] += span.duration_ns - sum(each.duration_ns for each in span.inside)
+        own[span.phase, graph] += span.duration_ns - sum(each.duration_ns for each in span.children)
     if any(spent < 0 for spent in own.values()):
         return (CompileTime(CompilePhase.OTHER, outermost.duration_ns),)
     return tuple(
         CompileTime(phase, own[phase, graph], graph)
-        for phase, graph in sorted(own, key=_of_all_first)
+        for phase, graph in sorted(own, key=_whole_compile_first)
         if own[phase, graph]
     )
 
 
-def _of_all_first(entry: tuple[CompilePhase, int | None]) -> tuple[int, int]:
+def _whole_compile_first(entry: tuple[CompilePhase, int | None]) -> tuple[int, int]:
     phase, graph = entry
     return -1 if graph is None else graph, tuple(CompilePhase).index(phase)
 
@@ -74,8 +74,8 @@ def _of_all_first(entry: tuple[CompilePhase, int | None]) -> tuple[int, int]:
 def visible(outermost: Span) -> tuple[CompileSpan, ...]:
     """Return the spans that are long enough to be seen, in the order of their begin."""
     every = [(span, depth) for span, _, depth in _all(outermost, None, 0)]
-    shortest = outermost.duration_ns // _SHORTEST
-    longest = sorted(every, key=lambda item: -item[0].duration_ns)[:_MOST_SPANS]
+    shortest = outermost.duration_ns // _MIN_FRACTION
+    longest = sorted(every, key=lambda item: -item[0].duration_ns)[:_MAX_SPANS]
     kept = {id(span) for span, _ in longest if span.duration_ns >= shortest}
     return tuple(
         CompileSpan(span.name, span.phase, span.started_ns, span.duration_ns, depth)
@@ -88,5 +88,5 @@ def _all(span: Span, graph: int | None, depth: int) -> Iterator[tuple[Span, int 
     """Each span with the graph that it is for and how many lie around it, outer ones first."""
     graph = graph if span.graph is None else span.graph
     yield span, graph, depth
-    for each in span.inside:
+    for each in span.children:
         yield from _all(each, graph, depth + 1)

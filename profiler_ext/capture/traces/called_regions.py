@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import torch.fx
 
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
-from profiler_ext.capture.traces.moved_modules import moved_modules, unlike_modules
-from profiler_ext.recall.correspondence import agreed
+from profiler_ext.capture.traces.moved_modules import moved_modules, differing_modules
+from profiler_ext.recall.correspondence import unambiguous
 from profiler_ext.recall.places import Source
-from profiler_ext.recall.region_calls import Again, RegionCall, TracedAgain, common_place
+from profiler_ext.recall.region_calls import Again, RegionCall, RetracedCall, common_source
 from profiler_ext.records import Frame
 from profiler_ext.torch_compat import fx
 
@@ -23,7 +23,7 @@ SourceOf = Callable[[torch.fx.Node], Source]
 _Named = tuple[tuple[str, ...], tuple[Frame, ...]]
 
 
-class CalledRegions:
+class RegionCalls:
     """The calls of regions in one Dynamo graph, and in the traces that were dropped for it."""
 
     def __init__(
@@ -42,7 +42,7 @@ class CalledRegions:
             dropped: the traces that torch made of calls and dropped.
         """
         self._source_of, self._models, self._dropped = source_of, models, dropped
-        self._again: dict[torch.fx.Node, Again] = {}
+        self._retraced: dict[torch.fx.Node, Again] = {}
         self._at: dict[torch.fx.Node, list[Source]] = {}
         self._own: dict[torch.fx.Node, torch.fx.GraphModule] = {}
         self._calls: dict[torch.fx.GraphModule, list[torch.fx.Node]] = {}
@@ -59,7 +59,7 @@ class CalledRegions:
             if body not in self._found:
                 self._found.add(body)
                 self._find(body, self._calls[body])
-        return self._again.get(call)
+        return self._retraced.get(call)
 
     def places_at(self, call: torch.fx.Node) -> list[Source]:
         """Return where the nodes of the graphs that a node calls stand at it.
@@ -101,45 +101,45 @@ class CalledRegions:
         own = {call: trace for call in calls if (trace := self._dropped.of_call(call, body))}
         self._own.update(own)
         for call in own:
-            self._again[call] = self._table(call, body.graph, self.places_at(call))
+            self._retraced[call] = self._table(call, body.graph, self.places_at(call))
         rest = [call for call in calls if call not in own]
         first = next((call for call in rest if self._is_traced_for(call, body.graph)), None)
         is_all = first is not None and len(own) == len(self._dropped.of(body))
         known = [first, *own] if first and is_all else []
         for call in rest:
             if call is not first:
-                self._again[call] = self._alike(call, body.graph, known)
+                self._retraced[call] = self._similar_call(call, body.graph, known)
 
     def _is_traced_for(self, call: torch.fx.Node, body: torch.fx.Graph) -> bool:
         """Tell whether a graph was traced for a call, by whether its nodes stand within it."""
         stack = self._source_of(call).stack
         return any(self._source_of(n).stack[: len(stack)] == stack for n in calls_in(body))
 
-    def _alike(
+    def _similar_call(
         self, call: torch.fx.Node, body: torch.fx.Graph, known: Sequence[torch.fx.Node]
     ) -> Again:
         """Return what is known of a call that is alike to one of several that were traced."""
         moved = {there: self._moved(there, call) for there in known}
-        alike = [there for there in known if not moved[there].unlike] or known
-        if len(alike) == 1 and alike[0] not in self._own:
-            return moved[alike[0]]
-        rows = [[moved[there].place(at) for at in self.places_at(there)] for there in alike]
-        places = [common_place(each) for each in zip(*rows, strict=True)]
+        similar = [there for there in known if not moved[there].unlike] or known
+        if len(similar) == 1 and similar[0] not in self._own:
+            return moved[similar[0]]
+        rows = [[moved[there].place(at) for at in self.places_at(there)] for there in similar]
+        places = [common_source(each) for each in zip(*rows, strict=True)]
         return self._table(call, body, places)
 
     def _moved(self, traced: torch.fx.Node, call: torch.fx.Node) -> RegionCall:
         moved = moved_modules(traced, call)
-        unlike = unlike_modules(moved, self._models)
+        unlike = differing_modules(moved, self._models)
         return RegionCall(self._source_of(traced), self._source_of(call), moved, unlike)
 
     def _table(
         self, call: torch.fx.Node, kept: torch.fx.Graph, places: Sequence[Source]
-    ) -> TracedAgain:
+    ) -> RetracedCall:
         """Return where the nodes of a graph stand at a call, given in their order."""
         rows = list(zip(self._named(kept), places, strict=True)) if places else []
-        by_name = agreed((names, place) for (names, _), place in rows if names)
-        by_stack = agreed((stack, place) for (_, stack), place in rows)
-        return TracedAgain(self._source_of(call), by_name, by_stack)
+        by_name = unambiguous((names, place) for (names, _), place in rows if names)
+        by_stack = unambiguous((stack, place) for (_, stack), place in rows)
+        return RetracedCall(self._source_of(call), by_name, by_stack)
 
     def _named(self, graph: torch.fx.Graph) -> Iterator[_Named]:
         """Yield the source functions, of the graph's own nodes alone, and the stack of each."""
@@ -159,9 +159,9 @@ def calls_in(graph: torch.fx.Graph) -> list[torch.fx.Node]:
         graph: the graph.
     """
     calls = (node for node in graph.nodes if node.op.startswith("call_"))
-    return [node for node in calls if not _takes_part(node)]
+    return [node for node in calls if not _is_getitem_of_region(node)]
 
 
-def _takes_part(node: torch.fx.Node) -> bool:
+def _is_getitem_of_region(node: torch.fx.Node) -> bool:
     whole = node.args[0] if node.target is operator.getitem else None
     return isinstance(whole, torch.fx.Node) and any(fx.nested(whole))

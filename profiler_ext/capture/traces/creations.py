@@ -29,9 +29,9 @@ from profiler_ext.torch_compat.autograd import (
     Edges,
     edges_of_backward,
     feeds_twice,
-    last_number,
+    last_sequence_nr,
     note_edges,
-    running_node,
+    current_autograd_node,
 )
 from profiler_ext.torch_compat.graph_code import node_of_hook
 from profiler_ext.torch_compat.patches import Hook, installed
@@ -80,7 +80,7 @@ Creations = Mapping[str, Creation]
 _KEPT_TRACES = 256
 
 
-def as_made(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creations:
+def with_overwritten(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creations:
     """Return the creations with what nodes said of their origin before a pass overwrote it.
 
     Args:
@@ -96,7 +96,7 @@ class _PerThread(threading.local):
     """The last number that was given before a node was made here, and the backward that begins."""
 
     last: int | None = None
-    begun: dict[AutogradNode, tuple[Edge, ...]] | None = None
+    begun_edges: dict[AutogradNode, tuple[Edge, ...]] | None = None
 
 
 class CreationHooks:
@@ -117,7 +117,7 @@ class CreationHooks:
         """Return what is observed where."""
         return [
             (points.NODE_MADE, Results(self._note)),
-            (points.BACKWARD_BEGINS, self._backward_begins),
+            (points.BACKWARD_BEGIN, self._backward_begin),
         ]
 
     def of(self, graph: torch.fx.Graph) -> Creations:
@@ -134,25 +134,25 @@ class CreationHooks:
         self._traced.clear()
 
     def _note(self, node: torch.fx.Node) -> None:
-        thread, until = self._thread, last_number()
+        thread, until = self._thread, last_sequence_nr()
         since, thread.last = thread.last, until
         if node.op == "call_function" and fx.is_tracing():
             self._keep(node, threading.get_ident(), until if since is None else since, until)
 
-    def _backward_begins(self, call: Observed) -> Observation:
-        self._thread.begun = edges_of_backward(call["roots"])
+    def _backward_begin(self, call: Observed) -> Observation:
+        self._thread.begun_edges = edges_of_backward(call["roots"])
         yield
 
     def _edges_of(self, graph: torch.fx.Graph, by: AutogradNode | None) -> Edges:
         known = self._edges.setdefault(graph, {})
         if by is not None and by not in known:
-            begun, self._thread.begun = self._thread.begun, None
-            known.update(begun or {})
+            begun_edges, self._thread.begun_edges = self._thread.begun_edges, None
+            known.update(begun_edges or {})
             note_edges(known)
         return known
 
     def _keep(self, node: torch.fx.Node, thread: int, since: int, until: int) -> None:
-        by = running_node()
+        by = current_autograd_node()
         target, replayed = fx.target_name(node.target), fx.replayed_node()
         of_hook = node_of_hook() if by is not None else None
         creation = Creation(

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import torch.fx
 
-from profiler_ext.capture.traces.called_regions import CalledRegions
+from profiler_ext.capture.traces.called_regions import RegionCalls
 from profiler_ext.capture.traces.dropped_traces import DroppedTraces
-from profiler_ext.capture.traces.equal_code import note_equal
+from profiler_ext.capture.traces.equal_code import note_equal_code
 from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
 from profiler_ext.capture.traces.held_tensors import held_tensors
@@ -44,27 +44,27 @@ def describe_dynamo_graph(
     _note_code(output_graph)
     finders = finders or Finders()
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
-    found = finders.find("modules", _modules, output_graph, nodes) or _Modules({}, None, {})
-    is_lost = "modules" in finders.lost
-    source_of = Sources(tuple(found.models), found.own, found.held, is_lost=is_lost)
+    resolved = finders.find("modules", _modules, output_graph, nodes) or _Modules({}, None, {})
+    has_no_modules = "modules" in finders.lost
+    source_of = Sources(tuple(resolved.models), resolved.own, resolved.held, has_no_modules=has_no_modules)
     places, named = [source_of(node) for node in nodes], [fx.source_fns(n.meta) for n in nodes]
-    arguments = finders.find("arguments", _arguments, gm, output_graph, found.own) or {}
-    models = found.models.values()
+    arguments = finders.find("arguments", _arguments, gm, output_graph, resolved.own) or {}
+    models = resolved.models.values()
     runs = finders.find("runs", _runs, gm.graph, nodes, source_of, models, dropped) or _Runs()
-    once = [() if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)]
-    sources = {} if "runs" in finders.lost else _sources(once, places)
+    unique_names = [() if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)]
+    sources = {} if "runs" in finders.lost else _sources(unique_names, places)
     return DynamoGraph(
         digest_of(nodes, named),
-        tuple(found.models),
-        found.own,
+        tuple(resolved.models),
+        resolved.own,
         {**sources, **{name: place for name, place in arguments.items() if place is not None}},
         (*places, *runs.again),
         tuple(arguments),
         runs.records,
         finders.find("inlined", _inlined, nodes, source_of) or {},
-        takes_gradient=any(map(fx.asks_for_gradient, set(named))),
-        held=found.held,
-        tensor_paths=finders.find("tensors", held_tensors, gm, found.models, found.own) or {},
+        takes_gradient=any(map(fx.calls_autograd_grad, set(named))),
+        held=resolved.held,
+        tensor_paths=finders.find("tensors", held_tensors, gm, resolved.models, resolved.own) or {},
         lost=finders.lost,
     )
 
@@ -79,10 +79,10 @@ class _Modules(NamedTuple):
 
 def _modules(output_graph: Any, nodes: Sequence[torch.fx.Node]) -> _Modules:
     # Compiled autograd's own graph module is no module of the user's.
-    found = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
-    itself, module = found or (None, None)
-    models = dict([found] if found else []) | _outermost_modules(output_graph, nodes, itself)
-    held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
+    resolved = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
+    own_path, module = resolved or (None, None)
+    models = dict([resolved] if resolved else []) | _outermost_modules(output_graph, nodes, own_path)
+    held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, own_path)
     return _Modules(models, _own_module(module), held)
 
 
@@ -92,7 +92,7 @@ def _arguments(
     """Return the names that stand for inputs, with the place of those that are passed in."""
     defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
     every = inputs.all_inputs(gm)
-    return {_argument(v): defined if inputs.is_passed_in(v) else None for v in every}
+    return {_argument(v): defined if inputs.is_function_argument(v) else None for v in every}
 
 
 class _Runs(NamedTuple):
@@ -110,19 +110,19 @@ def _runs(
     models: Collection[torch.nn.Module],
     dropped: DroppedTraces,
 ) -> _Runs:
-    regions = CalledRegions(nodes, source_of, models, dropped)
+    regions = RegionCalls(nodes, source_of, models, dropped)
     runs = RunsOfGraph(graph, regions, source_of)
     again = [place for node in nodes if regions.again(node) for place in regions.places_at(node)]
     return _Runs(runs.records(), runs.bodies, tuple(again))
 
 
 def _outermost_modules(
-    output_graph: Any, nodes: Sequence[torch.fx.Node], itself: str | None
+    output_graph: Any, nodes: Sequence[torch.fx.Node], own_path: str | None
 ) -> dict[str, torch.nn.Module]:
     """Return the user's outermost modules by how the graph spells them."""
     scope, names = process.dynamo_scope(output_graph), process.dynamo_globals(output_graph)
     paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
-    return root_modules(paths | ({itself} if itself else set()), scope, names)
+    return root_modules(paths | ({own_path} if own_path else set()), scope, names)
 
 
 def _note_code(output_graph: Any) -> None:
@@ -130,7 +130,7 @@ def _note_code(output_graph: Any) -> None:
     # Under `nested_graph_breaks` code that goes on calls such code, which is traced within it.
     for code in filter(process.is_resumed, {process.dynamo_code(output_graph), *traced}):
         note_resumed(code)
-    note_equal(traced)
+    note_equal_code(traced)
 
 
 def _argument(given: torch.fx.Node) -> tuple[str, ...]:
@@ -195,17 +195,17 @@ class Sources:
         own: ModuleFrame | None,
         held: HeldPaths,
         *,
-        is_lost: bool,
+        has_no_modules: bool,
     ) -> None:
         """Take what tells the modules of the graph's nodes, as :func:`module_frames` has it."""
-        self._roots, self._own, self._held, self._is_lost = roots, own, held, is_lost
+        self._roots, self._own, self._held, self._has_no_modules = roots, own, held, has_no_modules
         self._frames: dict[tuple[tuple[str, str], ...], tuple[ModuleFrame, ...]] = {}
 
     def __call__(self, node: torch.fx.Node) -> Source:
         """Return where a node was called."""
         stack = fx.module_stack(node.meta)
         if stack not in self._frames:
-            self._frames[stack] = () if self._is_lost else self._read(stack)
+            self._frames[stack] = () if self._has_no_modules else self._read(stack)
         text = fx.text(node.meta, fx_names.STACK_TRACE)
         return Source(parse_stack(text), self._frames[stack], fx.annotation(node.meta))
 

@@ -19,28 +19,28 @@ Function = tuple[str, str]
 
 _OWNERS: dict[tuple[str, str, int], set[Function]] = defaultdict(set)
 """By file, name and line of what torch names: the functions of which one has it within."""
-_WITHIN = "<locals>"
+_LOCALS_MARKER = "<locals>"
 
 
-def note_equal(traced: Collection[CodeType]) -> None:
+def note_equal_code(traced: Collection[CodeType]) -> None:
     """Note what torch may name in another file's stead.
 
     Args:
         traced: the code that Dynamo traced for a graph.
     """
-    named = [code for code in traced if _WITHIN in code.co_qualname]
+    named = [code for code in traced if _LOCALS_MARKER in code.co_qualname]
     for owner in traced if named else ():
-        for own in _codes_within(owner):
+        for own in _nested_codes(owner):
             for code in named:
                 if code.co_filename != own.co_filename and code == own:
                     _note(code, {(each.co_filename, owner.co_name) for each in (code, own)})
 
 
-def _codes_within(owner: CodeType) -> Iterator[CodeType]:
+def _nested_codes(owner: CodeType) -> Iterator[CodeType]:
     for const in owner.co_consts:
         if isinstance(const, CodeType):
             yield const
-            yield from _codes_within(const)
+            yield from _nested_codes(const)
 
 
 def _note(code: CodeType, owners: set[Function]) -> None:
@@ -49,7 +49,7 @@ def _note(code: CodeType, owners: set[Function]) -> None:
             _OWNERS[code.co_filename, code.co_name, line] |= owners
 
 
-def file_of(file: str, function: str, line: int, around: Collection[Function]) -> str | None:
+def file_of(file: str, function: str, line: int, outer_functions: Collection[Function]) -> str | None:
     """Return the file of a frame: that of the function around it that has such code within.
 
     Args:
@@ -64,5 +64,5 @@ def file_of(file: str, function: str, line: int, around: Collection[Function]) -
     owners = _OWNERS.get((file, function, line))
     if owners is None:
         return file
-    files = {file for file, name in owners if (file, name) in around}
+    files = {file for file, name in owners if (file, name) in outer_functions}
     return files.pop() if len(files) == 1 else None

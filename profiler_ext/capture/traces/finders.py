@@ -10,7 +10,7 @@ from profiler_ext.isolation.alone import Alone, unguarded
 T = TypeVar("T")
 
 _LINKS = "forward nodes"
-GIVES = {
+FINDING_LABELS = {
     "mutated": "where mutations of inputs come from",
     "overwritten": f"where nodes come from whose origin a pass overwrote, and {_LINKS}",
     "replaced": f"where nodes come from that passes made, and {_LINKS}",
@@ -68,12 +68,12 @@ class Finders:
         """
         if finding in self.lost:
             return None
-        found = self._alone(GIVES[finding], function, *args)
+        found = self._alone(FINDING_LABELS[finding], function, *args)
         if found is None:
-            self._lose(finding)
+            self._mark_lost(finding)
         return found
 
-    def _lose(self, finding: str) -> None:
+    def _mark_lost(self, finding: str) -> None:
         self.lost |= {finding}
         for each in DEPENDENTS.get(finding, ()):
-            self._lose(each)
+            self._mark_lost(each)

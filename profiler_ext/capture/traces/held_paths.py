@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from profiler_ext.capture.traces.module_paths import dotted, relative, within
+from profiler_ext.capture.traces.module_paths import dotted, relative, is_within
 from profiler_ext.torch_compat import modules
 
 HeldPaths = Mapping[str, str | None]
@@ -25,7 +25,7 @@ _HIDDEN = re.compile(r"(^|\.)__\w+__(\.|$)")
 
 
 def held_paths(
-    stacks: Iterable[Named], roots: Mapping[str, torch.nn.Module], itself: str | None = None
+    stacks: Iterable[Named], roots: Mapping[str, torch.nn.Module], own_path: str | None = None
 ) -> HeldPaths:
     """Return the modules that are held elsewhere than where the program reached them, or nowhere.
 
@@ -38,7 +38,7 @@ def held_paths(
     held: dict[str, str | None] = {}
     for stack in filter(None, set(stacks)):
         outermost = dotted(stack[0][1])
-        root = itself or next((root for root in trees if within(outermost, root)), "")
+        root = own_path or next((root for root in trees if is_within(outermost, root)), "")
         tree = trees.get(root)
         known = {path: tree.path(identity, path) for identity, path in stack if tree is not None}
         held |= {path: where for path, where in known.items() if where != path}
@@ -67,7 +67,7 @@ class _Tree:
             path: the way that the program came to it, as Dynamo spells it.
         """
         reached = dotted(path)
-        own = relative(reached, self._root) if within(reached, self._root) else None
+        own = relative(reached, self._root) if is_within(reached, self._root) else None
         if identity is None or (own is not None and self._is_at(own, identity)):
             return path
         if identity in self._paths:

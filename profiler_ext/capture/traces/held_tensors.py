@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import torch.fx
 
 from profiler_ext.capture.traces.module_paths import (
-    below,
+    join_path,
     dotted,
     held_under,
     name_of_root,
     relative,
-    within,
+    is_within,
 )
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import inputs, modules
@@ -46,12 +46,12 @@ def _path(source: str, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | 
     if (match := _TENSOR.fullmatch(source)) is None:
         return None
     holder = dotted(match["holder"])
-    root = next((root for root in roots if within(holder, root)), None)
+    root = next((root for root in roots if is_within(holder, root)), None)
     if root is None:
         return None
     names = _names(relative(holder, root), roots[root])
     model = name_of_root(root, tuple(roots), own)
-    return None if names is None else below(model, ".".join((*names, match["name"])))
+    return None if names is None else join_path(model, ".".join((*names, match["name"])))
 
 
 def _names(path: str, module: torch.nn.Module) -> list[str] | None:

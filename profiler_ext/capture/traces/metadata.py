@@ -48,8 +48,8 @@ Replaced = Mapping[str, tuple[NodeSnapshot, ...]]
 """New nodes, each with what was said of those that it replaced."""
 
 
-_KNOWN: dict[tuple[object, ...], Lineage] = {}
-_MOST_KNOWN = 16384
+_LINEAGES: dict[tuple[object, ...], Lineage] = {}
+_MAX_LINEAGES = 16384
 """More than the nodes of most graphs; each takes less than 1 kB, until its graph and the backward
 of that are compiled."""
 
@@ -60,22 +60,22 @@ def lineage_of(meta: fx.Meta) -> Lineage:
     It is asked several times of most nodes, whose metadata passes write on meanwhile: what is said
     is looked at anew each time, and who says the same has the same lineage.
     """
-    said = fx.said_of_origin(meta)
-    if said is None:
+    origin = fx.origin_metadata(meta)
+    if origin is None:
         return _read(meta)
-    key = (*said, meta.get(COPIED_FROM))
+    key = (*origin, meta.get(COPIED_FROM))
     try:
-        known = _KNOWN.get(key)
+        known = _LINEAGES.get(key)
     except TypeError:  # something in there has no hash
         return _read(meta)
     if known is None:
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        known = _KNOWN[key] = _read(meta)
+        if len(_LINEAGES) >= _MAX_LINEAGES:
+            _LINEAGES.clear()
+        known = _LINEAGES[key] = _read(meta)
     return known
 
 
-def says_the_same(one: fx.Meta, other: fx.Meta) -> bool:
+def has_same_origin(one: fx.Meta, other: fx.Meta) -> bool:
     """Tell whether two nodes' metadata holds the very same of all that tells where they come from.
 
     Args:
@@ -110,9 +110,9 @@ def _frames(modules: tuple[tuple[str, str], ...]) -> tuple[ModuleFrame, ...]:
     return tuple(ModuleFrame(path, kind) for path, kind in modules)
 
 
-def forget_lineages() -> None:
+def clear_lineage_cache() -> None:
     """Let go of what is known of metadata, as a graph is compiled whose nodes no other has."""
-    _KNOWN.clear()
+    _LINEAGES.clear()
     _frames.cache_clear()
 
 
@@ -156,7 +156,7 @@ def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
     if len(products) == 1 and any(row.lineage.original_aten == ADD for row in rows):
         return products[0]
     work = [row for row in rows if not row.lineage.is_gradient_acc]
-    gradient = [row for row in work if fx.asks_for_gradient(row.lineage.source_fns)]
+    gradient = [row for row in work if fx.calls_autograd_grad(row.lineage.source_fns)]
     return next(reversed(gradient or work or rows), None)
 
 

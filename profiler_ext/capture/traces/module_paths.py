@@ -113,12 +113,12 @@ def module_frames(
     if not stack:
         return () if own is None or wrapped_under(own.class_name) else (own,)
     stack = tuple((dotted(path), name) for path, name in stack)
-    root = next((r for r in roots if within(stack[0][0], r)), stack[0][0])
-    around = () if own is None else ((root, own.class_name),)
+    root = next((r for r in roots if is_within(stack[0][0], r)), stack[0][0])
+    outer = () if own is None else ((root, own.class_name),)
     model = name_of_root(root, roots, own)
     return tuple(
-        ModuleFrame(below(model, relative(path, root)), name)
-        for path, name in _unwrapped(stack, around)
+        ModuleFrame(join_path(model, relative(path, root)), name)
+        for path, name in _unwrapped(stack, outer)
     )
 
 
@@ -140,7 +140,7 @@ def variable(root: str) -> tuple[str, str]:
     return ("", "") if match is None else (match["scope"], match["name"])
 
 
-def below(model: str, path: str) -> str:
+def join_path(model: str, path: str) -> str:
     """Return a path that begins at a model, given the one from there on.
 
     Args:
@@ -159,21 +159,21 @@ def dotted(path: str) -> str:
 
 
 def _unwrapped(
-    stack: tuple[tuple[str, str], ...], around: tuple[tuple[str, str], ...]
+    stack: tuple[tuple[str, str], ...], outer: tuple[tuple[str, str], ...]
 ) -> list[tuple[str, str]]:
     """Leave out the modules that torch put around the user's, and their names in the paths."""
-    wrappers = [(path, under) for path, n in (*around, *stack) if (under := wrapped_under(n))]
+    wrappers = [(path, under) for path, n in (*outer, *stack) if (under := wrapped_under(n))]
     shown = []
     for path, name in stack:
         for wrapper, attribute in reversed(wrappers):
-            if within(path, f"{wrapper}.{attribute}"):
+            if is_within(path, f"{wrapper}.{attribute}"):
                 path = wrapper + path[len(f"{wrapper}.{attribute}") :]
         if wrapped_under(name) is None:
             shown.append((path, name))
     return shown
 
 
-def within(path: str, root: str) -> bool:
+def is_within(path: str, root: str) -> bool:
     """Tell whether a path is that of a root, or of something that the root holds.
 
     Args:
@@ -190,5 +190,5 @@ def relative(path: str, root: str) -> str:
         path: as :func:`dotted` yields it.
         root: a variable that holds a module.
     """
-    rest = path[len(root) :] if within(path, root) else _VARIABLE.sub("", path)
+    rest = path[len(root) :] if is_within(path, root) else _VARIABLE.sub("", path)
     return _ITEM.sub(r".\1", rest).strip(".")

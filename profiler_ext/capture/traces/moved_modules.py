@@ -13,7 +13,7 @@ from itertools import takewhile
 
 import torch.fx
 
-from profiler_ext.capture.traces.module_paths import within
+from profiler_ext.capture.traces.module_paths import is_within
 from profiler_ext.torch_compat import modules, process
 
 _OF_MODULE = re.compile(r"_(?:parameters|buffers)_")
@@ -31,27 +31,27 @@ def moved_modules(traced: torch.fx.Node, call: torch.fx.Node) -> Mapping[str, st
         The paths of modules of the former, each with that of the latter.
     """
     pairs = [*zip(traced.all_input_nodes, call.all_input_nodes, strict=False)]
-    led: dict[str, set[str]] = {}
-    for there, here in filter(None, map(_modules_of, pairs)):
-        led.setdefault(there, set()).add(here)
-    moved = {there: here.pop() for there, here in led.items() if len(here) == 1}
-    kept = {path for there, here in pairs if there is here for path in _ways_to(there)}
-    return moved | {path: path for path in kept if not any(within(path, each) for each in led)}
+    targets: dict[str, set[str]] = {}
+    for traced_path, call_path in filter(None, map(_modules_of, pairs)):
+        targets.setdefault(traced_path, set()).add(call_path)
+    moved = {traced_path: call_path.pop() for traced_path, call_path in targets.items() if len(call_path) == 1}
+    kept = {path for traced_path, call_path in pairs if traced_path is call_path for path in _prefixes_of(traced_path)}
+    return moved | {path: path for path in kept if not any(is_within(path, each) for each in targets)}
 
 
-def unlike_modules(moved: Mapping[str, str], models: Collection[torch.nn.Module]) -> frozenset[str]:
+def differing_modules(moved: Mapping[str, str], models: Collection[torch.nn.Module]) -> frozenset[str]:
     """Return those modules in whose place another call has one of other code.
 
     Args:
         moved: the modules of one call, to those of another.
         models: the user's outermost modules.
     """
-    return frozenset(there for there, here in moved.items() if _differ(there, here, models))
+    return frozenset(traced_path for traced_path, call_path in moved.items() if _differ(traced_path, call_path, models))
 
 
-def _differ(there: str, here: str, models: Collection[torch.nn.Module]) -> bool:
+def _differ(traced_path: str, call_path: str, models: Collection[torch.nn.Module]) -> bool:
     """Tell whether two modules have other code; where no model holds one of them, they may."""
-    codes = [{_code_of(held) for held in _held_at(path, models)} for path in (there, here)]
+    codes = [{_code_of(held) for held in _held_at(path, models)} for path in (traced_path, call_path)]
     return len(codes[0]) != 1 or codes[0] != codes[1]
 
 
@@ -74,22 +74,22 @@ def _code_of(module: torch.nn.Module) -> tuple[object, ...]:
 
 def _modules_of(pair: _Pair) -> tuple[str, str] | None:
     """Return the modules that hold two parameters, without the names that both end in."""
-    there, here = (_module_of(node.name) for node in pair)
-    if not there or not here or there == here:
+    traced_path, call_path = (_module_of(node.name) for node in pair)
+    if not traced_path or not call_path or traced_path == call_path:
         return None
-    same = sum(1 for _ in takewhile(lambda names: names[0] == names[1], _from_the_end(there, here)))
-    return ".".join(there[: len(there) - same]), ".".join(here[: len(here) - same])
+    same = sum(1 for _ in takewhile(lambda names: names[0] == names[1], _from_the_end(traced_path, call_path)))
+    return ".".join(traced_path[: len(traced_path) - same]), ".".join(call_path[: len(call_path) - same])
 
 
-def _ways_to(parameter: torch.fx.Node) -> list[str]:
+def _prefixes_of(parameter: torch.fx.Node) -> list[str]:
     """Return the modules that hold a parameter which both calls are passed."""
     names = _module_of(parameter.name)
     return [".".join(names[:length]) for length in range(1, len(names) + 1)]
 
 
-def _from_the_end(there: list[str], here: list[str]) -> Iterator[tuple[str, str]]:
+def _from_the_end(traced_path: list[str], call_path: list[str]) -> Iterator[tuple[str, str]]:
     """Pair names from the last one on; the first of each is kept, for it names a module."""
-    return zip(reversed(there[1:]), reversed(here[1:]), strict=False)
+    return zip(reversed(traced_path[1:]), reversed(call_path[1:]), strict=False)
 
 
 def _module_of(placeholder: str) -> list[str]:

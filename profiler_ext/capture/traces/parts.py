@@ -17,7 +17,7 @@ from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.torch_compat import fx, inputs
 
 
-def part_of(gm: torch.fx.GraphModule, whole: DynamoGraph) -> DynamoGraph | None:
+def part_of(gm: torch.fx.GraphModule, dynamo_graph: DynamoGraph) -> DynamoGraph | None:
     """Describe a graph that a backend has compiled; ``None`` where it is all of Dynamo's graph.
 
     Passes of a backend may change nodes, but what a graph takes stays: a part takes something else.
@@ -27,18 +27,18 @@ def part_of(gm: torch.fx.GraphModule, whole: DynamoGraph) -> DynamoGraph | None:
         whole: Dynamo's graph of the same compile.
     """
     given = inputs.all_inputs(gm)
-    if tuple((f"argument {node.name}",) for node in given) == whole.arguments:
+    if tuple((f"argument {node.name}",) for node in given) == dynamo_graph.arguments:
         return None
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     # Inputs are called p_0, p_1, ... where torch's cache keys are to be the same for equal graphs.
-    if digest_of(nodes, [fx.source_fns(node.meta) for node in nodes]) == whole.digest:
+    if digest_of(nodes, [fx.source_fns(node.meta) for node in nodes]) == dynamo_graph.digest:
         return None
-    source_of = Sources(whole.roots, whole.own, whole.held, is_lost="modules" in whole.lost)
-    paths = (whole.tensor_paths.get(inputs.source_name(node) or "") for node in given)
+    source_of = Sources(dynamo_graph.roots, dynamo_graph.own, dynamo_graph.held, has_no_modules="modules" in dynamo_graph.lost)
+    paths = (dynamo_graph.tensor_paths.get(inputs.source_name(node) or "") for node in given)
     return dataclasses.replace(
-        whole,
+        dynamo_graph,
         digest=digest_of(nodes, [()] * len(nodes)),
-        sources={name: whole.sources[name] for name in whole.arguments if name in whole.sources},
+        sources={name: dynamo_graph.sources[name] for name in dynamo_graph.arguments if name in dynamo_graph.sources},
         places=tuple(map(source_of, nodes)),
         held_inputs={at: path for at, path in enumerate(paths) if path is not None},
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch.fx
 
-from profiler_ext.capture.traces.called_regions import CalledRegions, SourceOf, calls_in
+from profiler_ext.capture.traces.called_regions import RegionCalls, SourceOf, calls_in
 from profiler_ext.recall.region_calls import Again, NodeKey, RegionRuns, Run
 from profiler_ext.torch_compat import fx
 
@@ -20,7 +20,7 @@ class RunsOfGraph:
         bodies: the graphs of regions that run more often than they were traced, with their runs.
     """
 
-    def __init__(self, graph: torch.fx.Graph, regions: CalledRegions, source_of: SourceOf) -> None:
+    def __init__(self, graph: torch.fx.Graph, regions: RegionCalls, source_of: SourceOf) -> None:
         """Find them.
 
         Args:
@@ -30,7 +30,7 @@ class RunsOfGraph:
         """
         self._regions, self._source_of = regions, source_of
         runs: dict[torch.fx.Graph, list[Run]] = {}
-        for body, run in self._within(graph, (), ()):
+        for body, run in self._runs_in(graph, (), ()):
             runs.setdefault(body, []).append(run)
         self.bodies = {b: each for b, each in runs.items() if any(any(r.again) for r in each)}
         self._all = [run for each in runs.values() for run in each]
@@ -47,12 +47,12 @@ class RunsOfGraph:
                 of_node.setdefault(key, []).extend(runs)
         return RegionRuns(of_call, of_node)
 
-    def _within(
+    def _runs_in(
         self, graph: torch.fx.Graph, names: _Names, again: tuple[Again | None, ...]
     ) -> Iterator[tuple[torch.fx.Graph, Run]]:
         for call in calls_in(graph):
             for _, body in fx.nested(call):
-                way = (*names, fx.source_fns(call.meta))
+                call_path = (*names, fx.source_fns(call.meta))
                 known = (self._regions.again(call), *again)
-                yield body.graph, Run(way, self._source_of(call), known)
-                yield from self._within(body.graph, way, known)
+                yield body.graph, Run(call_path, self._source_of(call), known)
+                yield from self._runs_in(body.graph, call_path, known)

@@ -19,7 +19,7 @@ from profiler_ext.capture.traces.metadata import (
     NodeSnapshot,
     Replaced,
     lineage_of,
-    says_the_same,
+    has_same_origin,
     snapshot_with_outputs,
 )
 from profiler_ext.recall.views import is_view_op
@@ -130,9 +130,9 @@ class Watch:
         """
         replaced: dict[str, tuple[NodeSnapshot, ...]] = {}
         for node in filter(_writes, made):
-            *way, memory = self._to_memory(node, rows)
+            *value_path, memory = self._to_memory(node, rows)
             row = rows.get(memory.name, ()) or self._scattered(node, memory)
-            own = (each for each in way if each is node or is_view_op(fx.target_name(each.target)))
+            own = (each for each in value_path if each is node or is_view_op(fx.target_name(each.target)))
             replaced |= {each.name: row for each in own if row}
         return replaced
 
@@ -141,16 +141,16 @@ class Watch:
 
         A scatter that is the last to use its input is written into that, which was there before.
         """
-        way, known = [node, *node.all_input_nodes[:1]], rows.keys() | self._before.keys()
-        while way[-1].name not in known and way[-1].all_input_nodes:
-            way.append(way[-1].all_input_nodes[0])
-        return way
+        value_path, known = [node, *node.all_input_nodes[:1]], rows.keys() | self._before.keys()
+        while value_path[-1].name not in known and value_path[-1].all_input_nodes:
+            value_path.append(value_path[-1].all_input_nodes[0])
+        return value_path
 
     def _scattered(self, node: torch.fx.Node, memory: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return the one call whose place memory took, of those that were given what is written."""
         written = {name for value in node.all_input_nodes[1:] for name in self._names(value.name)}
-        gone = self._old(memory.name) & set(self._before)
-        same = [name for name in gone if written & set(self._before[name].inputs)]
+        removed = self._old(memory.name) & set(self._before)
+        same = [name for name in removed if written & set(self._before[name].inputs)]
         return (self._snapshot_before(same[0]),) if len(same) == 1 else ()
 
     def _names(self, name: str) -> set[str]:
@@ -163,17 +163,17 @@ class Watch:
         Source: ``torch/_inductor/fx_passes/post_grad.py``, ``decompose_auto_functionalized`` and
         ``decompose_triton_kernel_wrapper_functional``.
         """
-        gone: dict[Hashable, list[NodeSnapshot]] = defaultdict(list)
+        removed: dict[Hashable, list[NodeSnapshot]] = defaultdict(list)
         new: dict[Hashable, list[str]] = defaultdict(list)
         for name in (name for name in self._before if name not in live):
-            if (stands_for := functional_call(self._before[name].call)) is not None:
-                gone[stands_for].append(self._snapshot_before(name))
+            if (functional := functional_call(self._before[name].call)) is not None:
+                removed[functional].append(self._snapshot_before(name))
         for node in made:
             new[writing_call(node)].append(node.name)
-        same = [each for each in gone if len(gone[each]) == len(new[each])]
-        return {n: (row,) for each in same for n, row in zip(new[each], gone[each], strict=True)}
+        same = [each for each in removed if len(removed[each]) == len(new[each])]
+        return {n: (row,) for each in same for n, row in zip(new[each], removed[each], strict=True)}
 
-    def were_overwritten(self, creations: Creations) -> Mapping[str, NodeSnapshot]:
+    def overwritten_nodes(self, creations: Creations) -> Mapping[str, NodeSnapshot]:
         """Return what nodes said of their origin that took that of a no-op removed beside them.
 
         Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
@@ -206,18 +206,18 @@ class Watch:
         values = {name for each in node.all_input_nodes for name in self._names(each.name)}
         target = fx.target_name(node.target)
         # A backward goes the other way: its first work is of the forward's last.
-        onward = -1 if "_backward" in target else 1
+        direction = -1 if "_backward" in target else 1
 
-        def nearness(name: str) -> tuple[bool, bool, bool, bool, int]:
+        def sort_key(name: str) -> tuple[bool, bool, bool, bool, int]:
             was = self._before[name]
             is_call = call_text(was.call) == call
             is_of_same = is_call and values.issuperset(was.inputs)
             is_op = op is not None and fx.original_aten(was.meta) == op
             is_work = not is_view_op(str(fx.original_aten(was.meta)))
             is_as_much = is_work or is_view_op(target)
-            return is_call, is_of_same, is_op, is_as_much, onward * was.place
+            return is_call, is_of_same, is_op, is_as_much, direction * was.place
 
-        return tuple(map(self._snapshot_before, sorted(same or erased, key=nearness)))
+        return tuple(map(self._snapshot_before, sorted(same or erased, key=sort_key)))
 
     def _old(self, new: str) -> set[str]:
         """What a node replaced, at once or by way of nodes that are gone again."""
@@ -246,7 +246,7 @@ class Watch:
 
 def _is_overwritten(before: fx.Meta, after: fx.Meta) -> bool:
     """Tell whether a node says that it was traced from elsewhere than it said before."""
-    if says_the_same(before, after):
+    if has_same_origin(before, after):
         return False
     was, now = lineage_of(before), lineage_of(after)
     return now is not was and now.traced_from(was) != now

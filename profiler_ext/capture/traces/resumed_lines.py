@@ -31,11 +31,11 @@ def note_resumed(code: CodeType) -> None:
     """
     known = _TRACED.setdefault((code.co_filename, code.co_name), defaultdict(set))
     for each in lines_traced(code):
-        known[each.said].add(each)
+        known[each.reported_line].add(each)
 
 
 def line_of(
-    file: str, function: str, said: int, text: Sequence[str] = ()
+    file: str, function: str, reported_line: int, text: Sequence[str] = ()
 ) -> tuple[int | None, str | None]:
     """Return the line that is meant where torch says another of what a graph has, with its text.
 
@@ -48,12 +48,12 @@ def line_of(
     Returns:
         The line; ``None`` where it may be one of several. Its text is ``None`` where torch has it.
     """
-    traced: set[Traced] = _TRACED.get((file, function), {}).get(said, set())
-    meant: set[Traced] = {each for each in traced if each.computes} or traced
-    column = _first_caret(text) if len({each.line for each in meant}) > 1 else None
+    traced: set[Traced] = _TRACED.get((file, function), {}).get(reported_line, set())
+    candidates: set[Traced] = {each for each in traced if each.computes} or traced
+    column = _first_caret(text) if len({each.line for each in candidates}) > 1 else None
     if column is not None:
-        meant = {each for each in meant if _first_caret(_text(file, each)) == column}
-    return _only(file, said, meant or traced)
+        candidates = {each for each in candidates if _first_caret(_text(file, each)) == column}
+    return _only(file, reported_line, candidates or traced)
 
 
 def _first_caret(text: Sequence[str]) -> int | None:
@@ -68,18 +68,18 @@ def _text(file: str, traced: Traced) -> Sequence[str]:
     Source: ``torch/_dynamo/symbolic_convert.py``, ``InstructionTranslatorBase.frame_summary``.
     """
     start, end = traced.columns
-    told = FrameSummary(file, traced.said, "", lookup_line=False, colno=start, end_colno=end)
-    return "".join(StackSummary.from_list([told]).format()).splitlines()
+    summary = FrameSummary(file, traced.reported_line, "", lookup_line=False, colno=start, end_colno=end)
+    return "".join(StackSummary.from_list([summary]).format()).splitlines()
 
 
-def _only(file: str, said: int, traced: Iterable[Traced]) -> tuple[int | None, str | None]:
-    line, *others = {each.line for each in traced} or {said}
+def _only(file: str, reported_line: int, traced: Iterable[Traced]) -> tuple[int | None, str | None]:
+    line, *others = {each.line for each in traced} or {reported_line}
     if others:
         return None, None
-    return line, (None if line == said else linecache.getline(file, line).strip())
+    return line, (None if line == reported_line else linecache.getline(file, line).strip())
 
 
-def note_break(file: str, function: str, said: int) -> tuple[int | None, str | None]:
+def note_break(file: str, function: str, reported_line: int) -> tuple[int | None, str | None]:
     """Return the line at which a graph breaks, with its text, as :func:`line_of` does; note it.
 
     A graph may break where nothing is computed: at the first instruction of a statement.
@@ -89,12 +89,12 @@ def note_break(file: str, function: str, said: int) -> tuple[int | None, str | N
         function: its name.
         said: the line that torch says; the code that goes on there will say so, too.
     """
-    line, text = _only(file, said, _TRACED.get((file, function), {}).get(said, ()))
-    _RESUMED_AT[file, resumed(function) or function, said].add(line)
+    line, text = _only(file, reported_line, _TRACED.get((file, function), {}).get(reported_line, ()))
+    _RESUMED_AT[file, resumed(function) or function, reported_line].add(line)
     return line, text
 
 
-def line_resumed(file: str, function: str, said: int) -> int | None:
+def line_resumed(file: str, function: str, reported_line: int) -> int | None:
     """Return the line at which code goes on, ``None`` where it may be one of several.
 
     Args:
@@ -102,5 +102,5 @@ def line_resumed(file: str, function: str, said: int) -> int | None:
         function: what it goes on with.
         said: the line that torch says.
     """
-    meant = _RESUMED_AT.get((file, function, said), {said})
-    return next(iter(meant)) if len(meant) == 1 else None
+    candidates = _RESUMED_AT.get((file, function, reported_line), {reported_line})
+    return next(iter(candidates)) if len(candidates) == 1 else None

@@ -26,22 +26,22 @@ def parse_stack(trace: str | None) -> tuple[Frame, ...]:
         The frames, outermost first, their paths relative to roots.
     """
     lines = (trace or "").splitlines()
-    found = [(index, match) for index, line in enumerate(lines) if (match := _FILE.match(line))]
-    functions = {(match["file"], match["function"]) for _, match in found}
-    ends = [*(index for index, _ in found[1:]), len(lines)]
+    matches = [(index, match) for index, line in enumerate(lines) if (match := _FILE.match(line))]
+    functions = {(match["file"], match["function"]) for _, match in matches}
+    ends = [*(index for index, _ in matches[1:]), len(lines)]
     frames = (
         _frame(match, lines[index:end], functions)
-        for (index, match), end in zip(found, ends, strict=False)
+        for (index, match), end in zip(matches, ends, strict=False)
     )
     return tuple(frame for frame in frames if frame is not None)
 
 
-def _frame(match: re.Match[str], told: list[str], functions: Collection[Function]) -> Frame | None:
+def _frame(match: re.Match[str], frame_lines: list[str], functions: Collection[Function]) -> Frame | None:
     file = file_of(match["file"], match["function"], int(match["line"]), functions)
-    line, text = line_of(match["file"], match["function"], int(match["line"]), told)
+    line, text = line_of(match["file"], match["function"], int(match["line"]), frame_lines)
     if file is None or line is None:
         return None
-    code = text or "".join(told[1:2]).strip()
+    code = text or "".join(frame_lines[1:2]).strip()
     usable = code and not _MARKER.match(code)
     return Frame(
         file=shorten(absolute(file)),

@@ -12,11 +12,11 @@ from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.arrays import frame, gather
 
 LINE: Final = ("file", "line", "function", "code", "gap")
-CALLED: Final = ("collective", "process_group")
+COLLECTIVE_COLUMNS: Final = ("collective", "process_group")
 _Columns = Mapping[str, Sequence[Any]]
 
 
-def of_columns(columns: _Columns) -> DataFrame:
+def frame_of(columns: _Columns) -> DataFrame:
     """Return a table of columns whose names say what they hold.
 
     Args:

@@ -9,10 +9,10 @@ import numpy as np
 
 from profiler_ext.attribution.clocks import Clock
 from profiler_ext.attribution.meetings import Waited
-from profiler_ext.cluster.records import LineKey, RankFacts, RankGap, RankPart
-from profiler_ext.cluster.stragglers import Paces, Reals, Straggler, by_host
-from profiler_ext.cluster.tables.columns import CALLED, LINE, of_columns, ordered
-from profiler_ext.cluster.tables.waiting import Called, Least, steps_waits
+from profiler_ext.cluster.records import LineKey, RankFacts, RankGap, RankSummary
+from profiler_ext.cluster.stragglers import RankStats, Reals, Straggler, ranks_by_host
+from profiler_ext.cluster.tables.columns import COLLECTIVE_COLUMNS, LINE, frame_of, ordered
+from profiler_ext.cluster.tables.waiting import CollectiveKey, WaitBounds, rank_wait_bounds
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.arrays import frame
 from profiler_ext.records import Ints
@@ -34,21 +34,21 @@ def lines(names: Sequence[LineKey], work_ns: Reals, ranks: Sequence[RankFacts]) 
         name: [key[at] for key in names] for at, name in enumerate(LINE)
     }
     for word, at in places.items():
-        whose = order[:, at].tolist()
-        columns[f"{word}_ns"] = [float(work_ns[row, who]) for row, who in enumerate(whose)]
-        columns[f"{word}_rank"] = [ranks[who].rank for who in whose]
-        columns[f"{word}_host"] = [ranks[who].host or None for who in whose]
+        rank_indices = order[:, at].tolist()
+        columns[f"{word}_ns"] = [float(work_ns[row, who]) for row, who in enumerate(rank_indices)]
+        columns[f"{word}_rank"] = [ranks[who].rank for who in rank_indices]
+        columns[f"{word}_host"] = [ranks[who].host or None for who in rank_indices]
     columns["times"] = [
         slowest / middle if middle else None
         for slowest, middle in zip(columns["slowest_ns"], columns["middle_ns"], strict=True)
     ]
     columns["ranks"] = (work_ns > 0).sum(axis=1).tolist()
-    return ordered(of_columns(columns), "middle_ns", ("slowest_ns", "file", "line", "gap"))
+    return ordered(frame_of(columns), "middle_ns", ("slowest_ns", "file", "line", "gap"))
 
 
 def ranks_table(
-    parts: Sequence[RankPart],
-    paces: Paces,
+    parts: Sequence[RankSummary],
+    rank_stats: RankStats,
     times: Reals,
     waited: Sequence[Waited],
     clocks: Sequence[Clock],
@@ -63,31 +63,31 @@ def ranks_table(
         clocks: how its clock was set.
     """
     facts = [part.facts for part in parts]
-    waits = [steps_waits(part, own) for part, own in zip(parts, waited, strict=True)]
+    waits = [rank_wait_bounds(part, own) for part, own in zip(parts, waited, strict=True)]
     columns: dict[str, list[Any]] = {
         "rank": [each.rank for each in facts],
         "host": [each.host or None for each in facts],
         "steps": [len(each.steps) for each in facts],
         "step_ns": known(step_times(facts)),
-        "work_ns": known(_of_steps(facts, paces.work_ns.sum(axis=0))),
+        "work_ns": known(_of_steps(facts, rank_stats.work_ns.sum(axis=0))),
         "times": known(_of_steps(facts, times)),
         "step_waiting_ns": [
-            _a_step(own, part) if own.is_whole else None
+            _per_step(own, part) if own.is_whole else None
             for part, own in zip(parts, waits, strict=True)
         ],
         "least_step_waiting_ns": [
-            _a_step(own, part) if own.is_known else None
+            _per_step(own, part) if own.is_known else None
             for part, own in zip(parts, waits, strict=True)
         ],
-        "behind_ns": known(_of_steps(facts, paces.behind_ns)),
+        "behind_ns": known(_of_steps(facts, rank_stats.behind_ns)),
         "shift_ns": [clock.shift_ns for clock in clocks],
         "torch_version": [each.torch_version or None for each in facts],
-        "recording": [_written(each.url) for each in facts],
+        "recording": [_utf8(each.url) for each in facts],
     }
-    return of_columns(columns)
+    return frame_of(columns)
 
 
-def hosts(facts: Sequence[RankFacts], paces: Paces, times: Reals) -> DataFrame:
+def hosts(facts: Sequence[RankFacts], rank_stats: RankStats, times: Reals) -> DataFrame:
     """Return a row for each host, with medians of its ranks.
 
     Args:
@@ -95,21 +95,21 @@ def hosts(facts: Sequence[RankFacts], paces: Paces, times: Reals) -> DataFrame:
         paces: what they are judged by.
         times: how many times as long as the median rank each takes.
     """
-    groups = by_host(paces.hosts)
+    groups = ranks_by_host(rank_stats.hosts)
     columns: dict[str, list[Any]] = {
         "host": [host or None for host in groups],
         "ranks": [len(own) for own in groups.values()],
     }
     values = {
         "step_ns": step_times(facts),
-        "work_ns": _of_steps(facts, paces.work_ns.sum(axis=0)),
+        "work_ns": _of_steps(facts, rank_stats.work_ns.sum(axis=0)),
         "times": _of_steps(facts, times),
-        "behind_ns": _of_steps(facts, paces.behind_ns),
+        "behind_ns": _of_steps(facts, rank_stats.behind_ns),
     }
     for name, each in values.items():
         medians = np.array([np.median(each[own]) for own in groups.values()])
         columns[name] = known(medians)
-    return ordered(of_columns(columns), "behind_ns", ("host",))
+    return ordered(frame_of(columns), "behind_ns", ("host",))
 
 
 def step_times(facts: Sequence[RankFacts]) -> Reals:
@@ -127,13 +127,13 @@ def _of_steps(facts: Sequence[RankFacts], values: Reals) -> Reals:
     return np.where([len(each.steps) > 0 for each in facts], values, np.nan)
 
 
-def _a_step(own: Least, part: RankPart) -> float | None:
+def _per_step(own: WaitBounds, part: RankSummary) -> float | None:
     steps = len(part.facts.steps)
     return own.least_ns / steps if steps else None
 
 
 def groups_table(
-    table: DataFrame, lasts: Sequence[tuple[str, str, RankFacts]], least: Mapping[Called, Least]
+    table: DataFrame, lasts: Sequence[tuple[str, str, RankFacts]], least: Mapping[CollectiveKey, WaitBounds]
 ) -> DataFrame:
     """Return communication by process group and collective: waiting apart from transfer.
 
@@ -144,15 +144,15 @@ def groups_table(
     """
     sums = [*("launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns")]
     sums += ["transfer_ns", "per_step_ns"]
-    found = table.groupby(list(CALLED), dropna=False, sort=False)[sums].sum(min_count=1)
+    found = table.groupby(list(COLLECTIVE_COLUMNS), dropna=False, sort=False)[sums].sum(min_count=1)
     found = found.reset_index()
-    told = _most_last(lasts)
-    columns_of_keys = (found[name].astype(object) for name in reversed(CALLED))
+    resolved = _most_often_last(lasts)
+    columns_of_keys = (found[name].astype(object) for name in reversed(COLLECTIVE_COLUMNS))
     # An absent text of pandas is neither true nor false: it becomes Python's ``None``.
     texts = (each.where(each.notna(), None).tolist() for each in columns_of_keys)
     keys = list(zip(*texts, strict=True))
     nobody: tuple[RankFacts | None, int | None, int | None] = (None, None, None)
-    rows = [told.get((group or "", name or ""), nobody) for group, name in keys]
+    rows = [resolved.get((group or "", name or ""), nobody) for group, name in keys]
     waits = [_if_known(least.get((name, group))) for group, name in keys]
     more: dict[str, list[Any]] = {
         "least_waiting_ns": [None if own is None else own.least_ns for own in waits],
@@ -164,19 +164,19 @@ def groups_table(
         "last_times": [times for _, times, _ in rows],
     }
     columns = {name: found[name].array for name in found.columns}
-    whole = of_columns(more)
+    extra = frame_of(more)
     return ordered(
-        frame(columns | {name: whole[name].array for name in more}),
+        frame(columns | {name: extra[name].array for name in more}),
         "duration_ns",
         ("process_group", "collective"),
     )
 
 
-def _if_known(own: Least | None) -> Least | None:
+def _if_known(own: WaitBounds | None) -> WaitBounds | None:
     return own if own is not None and own.launches else None
 
 
-def _most_last(
+def _most_often_last(
     lasts: Sequence[tuple[str, str, RankFacts]],
 ) -> dict[tuple[str, str], tuple[RankFacts | None, int | None, int | None]]:
     counts: dict[tuple[str, str], dict[RankFacts, int]] = {}
@@ -203,7 +203,7 @@ def stragglers_table(
     """
     nowhere: LineKey = (None,) * 5
     lines_of = [names[each.line] if each.line is not None else nowhere for each in found]
-    told = [
+    resolved = [
         where if each.line is not None else line
         for each, where, (_, line) in zip(found, lines_of, causes, strict=True)
     ]
@@ -216,8 +216,8 @@ def stragglers_table(
         "times": [each.times for each in found],
         "cause": [cause for cause, _ in causes],
     }
-    columns |= {name: [line[at] for line in told] for at, name in enumerate(LINE)}
-    return of_columns(columns)
+    columns |= {name: [line[at] for line in resolved] for at, name in enumerate(LINE)}
+    return frame_of(columns)
 
 
 def clocks_table(
@@ -230,7 +230,7 @@ def clocks_table(
         facts: of each rank.
         residuals_ns: how far the ends of its collectives are from the median rank's then.
     """
-    return of_columns(
+    return frame_of(
         {
             "rank": [each.rank for each in clocks],
             "host": [each.host or None for each in facts],
@@ -249,17 +249,17 @@ def gaps(found: Sequence[RankGap]) -> DataFrame:
     Args:
         found: the gaps.
     """
-    return of_columns(
+    return frame_of(
         {
             "reason": [each.reason.value for each in found],
             "rank": [each.rank for each in found],
             "host": [each.host or None for each in found],
-            "recording": [_written(each.url) or None for each in found],
-            "found": [_written(each.found) for each in found],
+            "recording": [_utf8(each.url) or None for each in found],
+            "found": [_utf8(each.found) for each in found],
         }
     )
 
 
-def _written(text: str) -> str:
+def _utf8(text: str) -> str:
     """Return a text as tables have it: a path may hold bytes that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()

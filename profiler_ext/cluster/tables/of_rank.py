@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profiler_ext.cluster.records import RankFacts
 from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, frame, repeated
+from profiler_ext.exporters.tables.arrays import TEXT, INT, frame, repeated
 
 
 def with_rank(table: DataFrame, facts: RankFacts) -> DataFrame:
@@ -16,7 +16,7 @@ def with_rank(table: DataFrame, facts: RankFacts) -> DataFrame:
     """
     columns = [name for name in table.columns if name != "rank"]
     own = {
-        "rank": repeated(facts.rank, len(table), WHOLE),
+        "rank": repeated(facts.rank, len(table), INT),
         "host": repeated(facts.host or None, len(table), TEXT),
     }
     return frame(own | {name: table[name].array for name in columns if name != "host"})

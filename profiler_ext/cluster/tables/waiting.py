@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.meetings import Waited
-from profiler_ext.cluster.records import CallTimes, FileGap, RankGap, RankPart
-from profiler_ext.kineto.collectives import may_leave_together
+from profiler_ext.cluster.records import CallTimes, FileGap, RankGap, RankSummary
+from profiler_ext.kineto.collectives import may_synchronize
 from profiler_ext.records import Ints
 
-Called = tuple[str | None, str | None]
+CollectiveKey = tuple[str | None, str | None]
 """Collective and process group."""
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class WaitBounds:
     """How the launches of one collective in one process group waited, in the steps of all ranks.
 
     Attributes:
@@ -44,9 +44,9 @@ class Least:
         """Whether all of the waiting is known."""
         return not self.incomplete and not self.unmatched
 
-    def __add__(self, other: Least) -> Least:
+    def __add__(self, other: WaitBounds) -> WaitBounds:
         """Return the two together."""
-        return Least(
+        return WaitBounds(
             self.least_ns + other.least_ns,
             self.rest_ns + other.rest_ns,
             self.incomplete + other.incomplete,
@@ -55,31 +55,31 @@ class Least:
         )
 
 
-def least_waits(parts: Sequence[RankPart], waited: Sequence[Waited]) -> dict[Called, Least]:
+def wait_bounds(parts: Sequence[RankSummary], waited: Sequence[Waited]) -> dict[CollectiveKey, WaitBounds]:
     """Return how long was waited at least, by collective and process group.
 
     Args:
         parts: of each rank.
         waited: how its collectives waited.
     """
-    found: dict[Called, Least] = {}
+    result: dict[CollectiveKey, WaitBounds] = {}
     for part, own in zip(parts, waited, strict=True):
         for called, least in _of_rank(part, own):
-            found[called] = found[called] + least if called in found else least
-    return found
+            result[called] = result[called] + least if called in result else least
+    return result
 
 
-def steps_waits(part: RankPart, waited: Waited) -> Least:
+def rank_wait_bounds(part: RankSummary, waited: Waited) -> WaitBounds:
     """Return how long a rank waited at least, in all its steps.
 
     Args:
         part: of the rank.
         waited: how its collectives waited.
     """
-    return sum((least for _, least in _of_rank(part, waited)), Least(0, 0, 0, 0, 0))
+    return sum((least for _, least in _of_rank(part, waited)), WaitBounds(0, 0, 0, 0, 0))
 
 
-def _of_rank(part: RankPart, waited: Waited) -> list[tuple[Called, Least]]:
+def _of_rank(part: RankSummary, waited: Waited) -> list[tuple[CollectiveKey, WaitBounds]]:
     calls, count = part.calls, len(part.calls.keys)
     is_counted = calls.row >= 0
     row = calls.row[is_counted]
@@ -100,18 +100,18 @@ def _of_rank(part: RankPart, waited: Waited) -> list[tuple[Called, Least]]:
         _unmatched(calls, launches),
     )
     rows = zip(calls.keys, *columns, strict=True)
-    return [((key[0], key[1]), Least(*own)) for key, *own in rows if own[-1] or own[-2]]
+    return [((key[0], key[1]), WaitBounds(*own)) for key, *own in rows if own[-1] or own[-2]]
 
 
 def _unmatched(calls: CallTimes, matched: Sequence[int]) -> list[int]:
     """Return how many launches of each call may wait, and nothing tells which collective it is."""
     return [
-        launches - known if may_leave_together(key[0] or "") else 0
+        launches - known if may_synchronize(key[0] or "") else 0
         for key, launches, known in zip(calls.keys, calls.launches.tolist(), matched, strict=True)
     ]
 
 
-def open_gaps(least: Mapping[Called, Least]) -> list[RankGap]:
+def matching_gaps(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
     """Return what is not known of some collectives; nothing where all is.
 
     Args:
@@ -120,28 +120,28 @@ def open_gaps(least: Mapping[Called, Least]) -> list[RankGap]:
     return [*_incomplete(least), *_of_unmatched(least)]
 
 
-def _of_unmatched(least: Mapping[Called, Least]) -> list[RankGap]:
+def _of_unmatched(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
     unmatched = sum(each.unmatched for each in least.values())
     if not unmatched:
         return []
     launches = sum(each.launches for each in least.values()) + unmatched
-    found = (
+    result = (
         f"of {unmatched:,} of {launches:,} launches no trace tells which collective of its process "
         "group each is, by its number or by the order of all in a step: nobody's waiting in them "
         "is known"
     )
-    return [RankGap(FileGap.NOT_MATCHED, None, "", "", found)]
+    return [RankGap(FileGap.NOT_MATCHED, None, "", "", result)]
 
 
-def _incomplete(least: Mapping[Called, Least]) -> list[RankGap]:
+def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
     incomplete = sum(each.incomplete for each in least.values())
     if not incomplete:
         return []
     groups = len({group for (_, group), each in least.items() if each.incomplete})
     launches = sum(each.launches for each in least.values())
-    found = (
+    result = (
         f"in {incomplete:,} of {launches:,} launches, of {groups:,} process "
         f"group{'s' if groups > 1 else ''}, a rank is missing that may have come last: their "
         "waiting is told as at least"
     )
-    return [RankGap(FileGap.GROUP_NOT_WHOLE, None, "", "", found)]
+    return [RankGap(FileGap.GROUP_NOT_WHOLE, None, "", "", result)]

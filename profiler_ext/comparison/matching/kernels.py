@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from profiler_ext.comparison.matching.pairs import Pairs, clearly_best
+from profiler_ext.comparison.matching.pairs import Pairs, unambiguous_matches
 from profiler_ext.comparison.words import Match
 from profiler_ext.records import LaunchKind
 
 Kernel = tuple[str | None, str | None]
 """Name and kind."""
 Work = frozenset[int]
-_NUMBER = re.compile(r"_\d+$")
+_NUMBER_SUFFIX = re.compile(r"_\d+$")
 _NUMBERED = (LaunchKind.TRITON, LaunchKind.TRITON_TEMPLATE, LaunchKind.CPP)
-_ALIKE, _MARGIN, _SAME_NAME = 0.5, 0.1, 0.15
+_MIN_KERNEL_OVERLAP, _KERNEL_MARGIN, _SAME_NAME_BONUS = 0.5, 0.1, 0.15
 
 
 def match_kernels(base: Mapping[Kernel, Work], head: Mapping[Kernel, Work]) -> Pairs[Kernel]:
@@ -33,13 +33,13 @@ def match_kernels(base: Mapping[Kernel, Work], head: Mapping[Kernel, Work]) -> P
     named |= _by_name_alone(_unknown(base), _unknown(head))
     scores = _scores(base, head, named)
     # Of kernels with equal work the one that kept its name is the same.
-    favoured = {
-        pair: score + _SAME_NAME * (pair[0][0] == pair[1][0]) for pair, score in scores.items()
+    weighted = {
+        pair: score + _SAME_NAME_BONUS * (pair[0][0] == pair[1][0]) for pair, score in scores.items()
     }
-    found = clearly_best(favoured, _ALIKE, _MARGIN)
+    result = unambiguous_matches(weighted, _MIN_KERNEL_OVERLAP, _KERNEL_MARGIN)
     match = {a: Match.SAME if a == b else Match.RENAMED for a, b in named.items()}
-    match |= {mine: _why(mine, other, scores[mine, other]) for mine, other in found.items()}
-    return Pairs(named | found, match)
+    match |= {mine: _match_kind(mine, other, scores[mine, other]) for mine, other in result.items()}
+    return Pairs(named | result, match)
 
 
 def _unknown(kernels: Mapping[Kernel, Work]) -> list[Kernel]:
@@ -56,20 +56,20 @@ def _by_name_alone(base: Iterable[Kernel], head: Iterable[Kernel]) -> dict[Kerne
         base: those of the base.
         head: those of the head.
     """
-    old, new = _by_name(base), _by_name(head)
-    found: dict[Kernel, Kernel] = {}
+    old, new = _kernels_by_name(base), _kernels_by_name(head)
+    result: dict[Kernel, Kernel] = {}
     for name in old.keys() & new.keys():
         if len(old[name]) == len(new[name]) == 1 or set(old[name]) == set(new[name]):
-            found |= dict(zip(sorted(old[name], key=str), sorted(new[name], key=str), strict=True))
-    return found
+            result |= dict(zip(sorted(old[name], key=str), sorted(new[name], key=str), strict=True))
+    return result
 
 
-def _by_name(kernels: Iterable[Kernel]) -> dict[Kernel, list[Kernel]]:
+def _kernels_by_name(kernels: Iterable[Kernel]) -> dict[Kernel, list[Kernel]]:
     """Return kernels by their names without the number."""
-    found: dict[Kernel, list[Kernel]] = {}
+    result: dict[Kernel, list[Kernel]] = {}
     for name, kind in kernels:
-        found.setdefault((_NUMBER.sub("", name or ""), kind), []).append((name, kind))
-    return found
+        result.setdefault((_NUMBER_SUFFIX.sub("", name or ""), kind), []).append((name, kind))
+    return result
 
 
 def _scores(
@@ -88,7 +88,7 @@ def _scores(
     }
 
 
-def _why(base: Kernel, head: Kernel, score: float) -> Match:
+def _match_kind(base: Kernel, head: Kernel, score: float) -> Match:
     if score < 1:
         return Match.SIMILAR_WORK
     return Match.SAME if base == head else Match.SAME_WORK

@@ -12,17 +12,17 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from profiler_ext.comparison.matching.pairs import clearly_best, equal
+from profiler_ext.comparison.matching.pairs import unambiguous_matches, equal
 from profiler_ext.comparison.words import Match
 
-_LONG = 24
+_MIN_ANCHOR_CHARS = 24
 """A text of so many characters is of one place, if it is known in one."""
-_LONG_ALONE = 40
+_MIN_MOVED_CHARS = 40
 """The same of one that moved out of its order, and by itself."""
-_ALIKE, _ALIKE_IN_PLACE, _MARGIN = 0.8, 0.65, 0.1
+_MIN_RATIO, _MIN_RATIO_IN_PLACE, _RATIO_MARGIN = 0.8, 0.65, 0.1
 _END = -1
 """Stands for the begin and the end of a file."""
-Found = dict[int, int]
+LineMap = dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def match_in_file(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple
     return _match_changed(base, head)
 
 
-def match_whole(base: Sequence[str], head: Sequence[str]) -> dict[int, tuple[int, Match]]:
+def match_full_text(base: Sequence[str], head: Sequence[str]) -> dict[int, tuple[int, Match]]:
     """Match the lines of two versions of a text that is known from its first line to its last.
 
     Args:
@@ -77,15 +77,15 @@ def match_whole(base: Sequence[str], head: Sequence[str]) -> dict[int, tuple[int
     """
     old, new = (_texts(side) for side in (base, head))
     if [text.code for text in new] < [text.code for text in old]:
-        return {to: (number, why) for number, (to, why) in match_whole(head, base).items()}
+        return {to: (number, why) for number, (to, why) in match_full_text(head, base).items()}
     matcher = SequenceMatcher(None, [t.code for t in old], [t.code for t in new], autojunk=False)
-    found = {
+    matched = {
         old[block.a + at].number: new[block.b + at].number
         for block in matcher.get_matching_blocks()
         for at in range(block.size)
     }
-    match = {a: (b, Match.SAME if a == b else Match.MOVED) for a, b in found.items()}
-    return match | {a: (b, Match.EDITED) for a, b in _edited(old, new, found).items()}
+    match = {a: (b, Match.SAME if a == b else Match.MOVED) for a, b in matched.items()}
+    return match | {a: (b, Match.EDITED) for a, b in _edited(old, new, matched).items()}
 
 
 def _texts(lines: Sequence[str]) -> list[Text]:
@@ -94,17 +94,17 @@ def _texts(lines: Sequence[str]) -> list[Text]:
 
 
 def _match_changed(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple[int, Match]]:
-    found = _in_order(base, head)
-    found |= _beside(base, head, found)
-    found |= _elsewhere(base, head, found, lambda text: text.key)
-    found |= _elsewhere(base, head, found, lambda text: text.code)
+    matched = _in_order(base, head)
+    matched |= _adjacent(base, head, matched)
+    matched |= _out_of_order(base, head, matched, lambda text: text.key)
+    matched |= _out_of_order(base, head, matched, lambda text: text.code)
     functions = ({text.number: text.function for text in side} for side in (base, head))
     old, new = functions
     same = {
         mine: (other, Match.SAME if (mine, old[mine]) == (other, new[other]) else Match.MOVED)
-        for mine, other in found.items()
+        for mine, other in matched.items()
     }
-    return same | {a: (b, Match.EDITED) for a, b in _edited(base, head, found).items()}
+    return same | {a: (b, Match.EDITED) for a, b in _edited(base, head, matched).items()}
 
 
 def _is_unchanged(base: Sequence[Text], head: Sequence[Text]) -> bool:
@@ -122,30 +122,30 @@ def _is_unchanged(base: Sequence[Text], head: Sequence[Text]) -> bool:
     return all(number < max(common) for number in moved)
 
 
-def _once(texts: Sequence[Text], by: Callable[[Text], Hashable]) -> dict[Hashable, Text]:
+def _unique_texts(texts: Sequence[Text], by: Callable[[Text], Hashable]) -> dict[Hashable, Text]:
     often = Counter(by(text) for text in texts)
     return {by(text): text for text in texts if often[by(text)] == 1}
 
 
-def _in_order(base: Sequence[Text], head: Sequence[Text]) -> Found:
+def _in_order(base: Sequence[Text], head: Sequence[Text]) -> LineMap:
     """Match texts that stand once on each side, and in one order."""
-    old, new = (_once(side, lambda text: text.key) for side in (base, head))
+    old, new = (_unique_texts(side, lambda text: text.key) for side in (base, head))
     mine = [text for key, text in old.items() if key in new]
     others = [text for key, text in new.items() if key in old]
     keys = [[text.key for text in side] for side in (mine, others)]
-    found: Found = {}
+    matched: LineMap = {}
     for run in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks():
         for at in range(run.size):
-            found[mine[run.a + at].number] = others[run.b + at].number
-    long = sorted(t.number for t in mine if len(t.code) >= _LONG and t.number in found)
-    told = set(long)
-    return {n: to for n, to in found.items() if n in told or _moved_as_others(n, found, long)}
+            matched[mine[run.a + at].number] = others[run.b + at].number
+    long = sorted(t.number for t in mine if len(t.code) >= _MIN_ANCHOR_CHARS and t.number in matched)
+    anchors = set(long)
+    return {n: to for n, to in matched.items() if n in anchors or _moved_as_others(n, matched, long)}
 
 
-def _moved_as_others(number: int, found: Mapping[int, int], others: Sequence[int]) -> bool:
+def _moved_as_others(number: int, matched: Mapping[int, int], others: Sequence[int]) -> bool:
     """Tell whether a line moved by no more and no less than those around it."""
-    shifts = [found[n] - n for n in _neighbours(number, others)]
-    return bool(shifts) and min(shifts) <= found[number] - number <= max(shifts)
+    shifts = [matched[n] - n for n in _neighbours(number, others)]
+    return bool(shifts) and min(shifts) <= matched[number] - number <= max(shifts)
 
 
 def _neighbours(number: int, others: Sequence[int]) -> Sequence[int]:
@@ -154,62 +154,62 @@ def _neighbours(number: int, others: Sequence[int]) -> Sequence[int]:
     return (*others[max(low - 1, 0) : low], *others[high : high + 1])
 
 
-def _beside(base: Sequence[Text], head: Sequence[Text], found: Found) -> Found:
+def _adjacent(base: Sequence[Text], head: Sequence[Text], matched: LineMap) -> LineMap:
     """Match texts that stand in several places: those that moved just as a neighbour did."""
-    taken, known = set(found.values()), sorted(found)
+    taken, known = set(matched.values()), sorted(matched)
     left = {text.number: text for text in head if text.number not in taken}
-    beside: Found = {}
+    adjacent: LineMap = {}
     for text in base:
-        for neighbour in _neighbours(text.number, known) if text.number not in found else ():
-            other = left.get(text.number + found[neighbour] - neighbour)
+        for neighbour in _neighbours(text.number, known) if text.number not in matched else ():
+            other = left.get(text.number + matched[neighbour] - neighbour)
             if other is not None and other.key == text.key:
-                beside[text.number] = other.number
-    return beside if len(set(beside.values())) == len(beside) else {}
+                adjacent[text.number] = other.number
+    return adjacent if len(set(adjacent.values())) == len(adjacent) else {}
 
 
-def _elsewhere(
-    base: Sequence[Text], head: Sequence[Text], found: Found, by: Callable[[Text], Hashable]
-) -> Found:
+def _out_of_order(
+    base: Sequence[Text], head: Sequence[Text], matched: LineMap, by: Callable[[Text], Hashable]
+) -> LineMap:
     """Match what is left, out of order, as where a function moved or has another name.
 
     A text must be long, or move together with another.
     """
-    taken = set(found.values())
-    old = _once([text for text in base if text.number not in found], by)
-    new = _once([text for text in head if text.number not in taken], by)
+    taken = set(matched.values())
+    old = _unique_texts([text for text in base if text.number not in matched], by)
+    new = _unique_texts([text for text in head if text.number not in taken], by)
     moved = {text: new[key].number for key, text in old.items() if key in new}
     shifts = Counter(other - text.number for text, other in moved.items())
     return {
         text.number: other
         for text, other in moved.items()
-        if len(text.code) >= _LONG_ALONE or shifts[other - text.number] > 1
+        if len(text.code) >= _MIN_MOVED_CHARS or shifts[other - text.number] > 1
     }
 
 
-def _edited(base: Sequence[Text], head: Sequence[Text], found: Found) -> Found:
+def _edited(base: Sequence[Text], head: Sequence[Text], matched: LineMap) -> LineMap:
     """Match lines between the same neighbours, in one function, that read alike."""
-    old = _gaps(base, {number: number for number in found})
-    new = _gaps(head, {other: number for number, other in found.items()})
-    edited: Found = {}
+    old = _gaps(base, {number: number for number in matched})
+    new = _gaps(head, {other: number for number, other in matched.items()})
+    edited: LineMap = {}
     for gap, mine in old.items():
         scores = {
-            (a.number, b.number): likeness
+            (a.number, b.number): ratio
             for a in mine
             for b in new.get(gap, ())
             if a.function == b.function
             and a.code != b.code  # of an equal text it was not sure that it is the same one
-            and (likeness := SequenceMatcher(None, a.code, b.code, autojunk=False).ratio())
-            >= (_ALIKE_IN_PLACE if _is_in_place(a, b, gap, found) else _ALIKE)
+            and (ratio := SequenceMatcher(None, a.code, b.code, autojunk=False).ratio())
+            >= (_MIN_RATIO_IN_PLACE if _is_in_place(a, b, gap, matched) else _MIN_RATIO)
         }
-        pairs = clearly_best(scores, 0.0, _MARGIN)
+        pairs = unambiguous_matches(scores, 0.0, _RATIO_MARGIN)
         if list(pairs.values()) == sorted(pairs.values()):
             edited |= pairs
     return edited
 
 
-def _is_in_place(old: Text, new: Text, gap: tuple[int, int], found: Found) -> bool:
+def _is_in_place(old: Text, new: Text, gap: tuple[int, int], matched: LineMap) -> bool:
     """Tell whether a line stands as far from a matched neighbour as the other one does."""
-    return any(end in found and new.number - found[end] == old.number - end for end in gap)
+    return any(end in matched and new.number - matched[end] == old.number - end for end in gap)
 
 
 def _gaps(texts: Sequence[Text], known: Mapping[int, int]) -> dict[tuple[int, int], list[Text]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping
 
-from profiler_ext.comparison.matching.pairs import Pairs, clearly_best, equal
+from profiler_ext.comparison.matching.pairs import Pairs, unambiguous_matches, equal
 from profiler_ext.comparison.words import Match
 
-_ALIKE, _MARGIN = 0.6, 0.1
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
+_MIN_MODULE_OVERLAP, _MODULE_MARGIN = 0.6, 0.1
+_PATH_INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 Content = frozenset[Hashable]
 
 
@@ -26,7 +26,7 @@ def match_ops(base: Iterable[str], head: Iterable[str]) -> Pairs[str]:
     """
     old, new = dict.fromkeys(base), dict.fromkeys(head)
     same = equal(old, new)
-    left = [_spelt([op for op in side if op not in same]) for side in (old, new)]
+    left = [_by_op_name([op for op in side if op not in same]) for side in (old, new)]
     respelt = {left[0][name]: left[1][name] for name in left[0] if name in left[1]}
     match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(respelt, Match.RESPELT)
     return Pairs(same | respelt, match)
@@ -54,7 +54,7 @@ def match_modules(base: Mapping[str, Content], head: Mapping[str, Content]) -> P
         for other in head.keys() - same.keys()
         if _numbers(mine) == _numbers(other) and base[mine] & head[other]
     }
-    renamed = clearly_best(scores, _ALIKE, _MARGIN)
+    renamed = unambiguous_matches(scores, _MIN_MODULE_OVERLAP, _MODULE_MARGIN)
     match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(renamed, Match.RENAMED)
     return Pairs(same | renamed, match)
 
@@ -67,35 +67,35 @@ def match_layers(modules: Pairs[str], base: Iterable[str], head: Iterable[str]) 
         base: modules of the base.
         head: modules of the head.
     """
-    same = equal(map(numberless, base), map(numberless, head))
+    same = equal(map(without_indices, base), map(without_indices, head))
     renamed: dict[str, set[str]] = {}
     back: dict[str, set[str]] = {}
     for mine, other in modules.head_of.items():
-        pair = numberless(mine), numberless(other)
+        pair = without_indices(mine), without_indices(other)
         renamed.setdefault(pair[0], set()).add(pair[1])
         back.setdefault(pair[1], set()).add(pair[0])
     taken = set(same)
-    found = {
+    result = {
         mine: other
         for mine, (other, *more) in renamed.items()
         if not more and len(back[other]) == 1 and mine not in taken and other not in taken
     }
-    match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(found, Match.RENAMED)
-    return Pairs(same | found, match)
+    match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(result, Match.RENAMED)
+    return Pairs(same | result, match)
 
 
-def numberless(path: str) -> str:
+def without_indices(path: str) -> str:
     """Return a module's path with its numbers as ``*``."""
-    return _NUMBER.sub("*", path)
+    return _PATH_INDEX.sub("*", path)
 
 
-def _spelt(ops: Iterable[str]) -> dict[str, str]:
+def _by_op_name(ops: Iterable[str]) -> dict[str, str]:
     """Return the op of each name that one op only has."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for op in ops:
-        found.setdefault(op_name(op), []).append(op)
-    return {name: own[0] for name, own in found.items() if len(own) == 1}
+        result.setdefault(op_name(op), []).append(op)
+    return {name: own[0] for name, own in result.items() if len(own) == 1}
 
 
 def _numbers(path: str) -> tuple[str, ...]:
-    return tuple(_NUMBER.findall(path))
+    return tuple(_PATH_INDEX.findall(path))

@@ -58,7 +58,7 @@ def equal(base: Iterable[Name], head: Iterable[Name]) -> dict[Name, Name]:
     return {name: name for name in dict.fromkeys(base) if name in common}
 
 
-def clearly_best(
+def unambiguous_matches(
     scores: Mapping[tuple[Name, Name], float], least: float, margin: float
 ) -> dict[Name, Name]:
     """Return the pairs that are each other's best by a margin: what is not sure is left alone.

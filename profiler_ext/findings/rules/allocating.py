@@ -6,32 +6,32 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
-from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of, spans_in_usual_step
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
+from profiler_ext.findings.idleness import idle_by_line, median_per_step, idle_pieces, idle_spans_per_step
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, whose memory torch does not keep")
-    rows = pieces_of(facts, IdleCause.ALLOCATING)
-    at_stake_ns = of_usual_step(facts, rows)
+        return CannotJudge("the launches ran on the CPU, whose memory torch does not keep")
+    rows = idle_pieces(facts, IdleCause.ALLOCATING)
+    at_stake_ns = median_per_step(facts, rows)
     if not at_stake_ns:
         return ()
-    lines = by_line(facts, rows, facts.analysis.idle.cause_place)
+    lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
     duration_ns = facts.analysis.idle.duration_ns
     return (
         Candidate(
             what=f"the device waits while memory is taken from the driver, {_when(facts, rows)}",
             at_stake_ns=at_stake_ns,
-            sureness=Sureness.ESTIMATED,
+            sureness=Confidence.ESTIMATED,
             remedy="leave out torch.cuda.empty_cache(); keep sizes alike, or set "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
             where=max(lines, key=lambda where: int(np.sum(duration_ns[lines[where]]))),
             why=(
-                Figure("idle spans a step", spans_in_usual_step(facts, rows)),
+                Figure("idle spans a step", idle_spans_per_step(facts, rows)),
                 Figure("idle meanwhile", at_stake_ns, FigureUnit.NS),
             ),
             idle=rows,

@@ -6,58 +6,58 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.tiles import Tiled, tiled
+from profiler_ext.findings.tiles import TunedTemplate, tuned_templates
 from profiler_ext.records import Ints
 
 _OTHER = 4
 """So many times as large, or as small, a size is another one: a choice serves its neighbours."""
-_LEAST = 0.03
+_MIN_FRACTION = 0.03
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, where products have no templates")
-    found = [(each, own) for each in tiled(facts) if len(own := _elsewhere(each))]
-    if not found:
+        return CannotJudge("the launches ran on the CPU, where products have no templates")
+    result = [(each, own) for each in tuned_templates(facts) if len(own := _mistuned(each))]
+    if not result:
         return ()
-    launches = np.concatenate([own for _, own in found])
-    if facts.of_usual_step(launches, facts.paced_ns(launches)) < _LEAST * facts.step_ns:
+    launches = np.concatenate([own for _, own in result])
+    if facts.median_per_step(launches, facts.critical_ns(launches)) < _MIN_FRACTION * facts.step_ns:
         return ()
     longest = facts.longest(launches)
-    return (_candidate(facts, launches, next(each for each, own in found if longest in own)),)
+    return (_candidate(facts, launches, next(each for each, own in result if longest in own)),)
 
 
-def _elsewhere(of_template: Tiled) -> Ints:
+def _mistuned(of_template: TunedTemplate) -> Ints:
     """Return the launches that ran with a size far from the one that was tuned for."""
-    ran_with, tuned_for = of_template.ran_with, of_template.tuned_for
-    is_larger = ran_with >= _OTHER * max(tuned_for, of_template.tile[0])
-    is_smaller = (ran_with > 0) & (ran_with * _OTHER <= tuned_for)
+    run_size, tuned_size = of_template.run_size, of_template.tuned_size
+    is_larger = run_size >= _OTHER * max(tuned_size, of_template.tile[0])
+    is_smaller = (run_size > 0) & (run_size * _OTHER <= tuned_size)
     return of_template.launches[is_larger | is_smaller]
 
 
-def _candidate(facts: Facts, launches: Ints, of_longest: Tiled) -> Candidate:
+def _candidate(facts: Facts, launches: Ints, of_longest: TunedTemplate) -> Candidate:
     longest = facts.longest(launches)
-    ran_with = int(of_longest.ran_with[of_longest.launches == longest][0])
+    run_size = int(of_longest.run_size[of_longest.launches == longest][0])
     own, other = of_longest.tile
     return Candidate(
         what="products run with kernels that autotuning chose for another size",
         at_stake_ns=0,
         stake=Stake.UNKNOWN,
-        sureness=Sureness.ESTIMATED,
+        sureness=Confidence.ESTIMATED,
         remedy="make the first call with the size that most calls have, as autotuning times what "
         "is compiled; caches keep its choice, so once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1; "
         "or dynamic=False for few sizes",
-        where=where_of(
+        where=location_of(
             facts.place(longest), facts.launches.kernel[longest], facts.compile_id(longest)
         ),
         why=(
             *count_and_time(facts, launches),
-            Figure("the longest was chosen for a size of", of_longest.tuned_for),
-            Figure("and runs with", ran_with),
+            Figure("the longest was chosen for a size of", of_longest.tuned_size),
+            Figure("and runs with", run_size),
             Figure("in tiles of", f"{own} by {other}", FigureUnit.TEXT),
             Figure(
                 "all that was compiled for it takes", _compiled_ns(facts, launches), FigureUnit.NS
@@ -74,7 +74,7 @@ def _compiled_ns(facts: Facts, launches: Ints) -> int:
     graphs = [at for at, each in enumerate(ids) if each in own]
     of_them = np.isin(facts.launches.graph.filled(-1), graphs)
     rows = np.flatnonzero(facts.in_steps(of_them))
-    return facts.of_usual_step(rows, facts.launches.duration_ns[rows])
+    return facts.median_per_step(rows, facts.launches.duration_ns[rows])
 
 
 RULE = Rule(

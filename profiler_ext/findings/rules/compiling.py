@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median_low
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Confidence, Location
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Compilation, CompileKind, Step
 
-_LEAST_STEPS = 3
+_MIN_STEPS = 3
 _LATER = "record later: more steps left out (--skip), until nothing is compiled any more"
 _STEADY = (
     "what compiles in each step never comes to an end of it: see `recompilation` for the guard "
@@ -18,17 +18,17 @@ _STEADY = (
 )
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     compiles = facts.compiles
-    if isinstance(compiles, Lacking):
+    if isinstance(compiles, CannotJudge):
         return compiles
-    own = [each for each in compiles if each.kind is not CompileKind.WORKER]
-    spent = [_within(own, step) for step in facts.analysis.steps]
+    on_this_process = [each for each in compiles if each.kind is not CompileKind.WORKER]
+    spent = [_within(on_this_process, step) for step in facts.analysis.steps]
     if not any(spent):
         return ()
-    is_steady = len(spent) >= _LEAST_STEPS and median_low(spent) > 0
-    there = [each for each in own if any(_overlap(each, s) for s in facts.analysis.steps)]
-    longest = max(there, key=lambda each: each.duration_ns)
+    is_steady = len(spent) >= _MIN_STEPS and median_low(spent) > 0
+    in_steps = [each for each in on_this_process if any(_overlap(each, s) for s in facts.analysis.steps)]
+    longest = max(in_steps, key=lambda each: each.duration_ns)
     return (
         Candidate(
             what="torch compiles in each step"
@@ -37,11 +37,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
             at_stake_ns=median_low(spent) if is_steady else sum(spent) // len(spent),
             of_ns=None if is_steady else _mean_ns(facts.analysis.steps),
             stake=Stake.STEP if is_steady else Stake.WINDOW,
-            sureness=Sureness.MEASURED,
+            sureness=Confidence.MEASURED,
             remedy=_STEADY if is_steady else _LATER,
             where=_where(longest),
             why=(
-                Figure("compiles in these steps", len(there)),
+                Figure("compiles in these steps", len(in_steps)),
                 Figure("they take", sum(spent), FigureUnit.NS),
                 Figure("steps with some", sum(each > 0 for each in spent)),
                 Figure("longest in", _phase(longest), FigureUnit.TEXT),
@@ -54,9 +54,9 @@ def _within(compiles: list[Compilation], step: Step) -> int:
     """Return how long of a step something was compiled; what lies in another counts once."""
     spent, reached = 0, step.cpu_start_ns
     for each in sorted(compiles, key=lambda one: one.started_ns):
-        begun = max(each.started_ns, reached)
+        started = max(each.started_ns, reached)
         ended = min(each.started_ns + each.duration_ns, step.cpu_end_ns)
-        spent += max(ended - begun, 0)
+        spent += max(ended - started, 0)
         reached = max(reached, ended)
     return spent
 
@@ -70,10 +70,10 @@ def _mean_ns(steps: tuple[Step, ...]) -> int:
     return sum(step.wall_ns for step in steps) // len(steps)
 
 
-def _where(compiled: Compilation) -> Where:
+def _where(compiled: Compilation) -> Location:
     if compiled.file is None:
-        return NOWHERE if compiled.compile_id is None else Where(graph=compiled.compile_id)
-    return Where(compiled.file, compiled.line, graph=compiled.compile_id)
+        return NOWHERE if compiled.compile_id is None else Location(graph=compiled.compile_id)
+    return Location(compiled.file, compiled.line, graph=compiled.compile_id)
 
 
 def _phase(compiled: Compilation) -> str:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
-from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
+from profiler_ext.findings.idleness import idle_by_line, median_per_step, idle_pieces
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import waits
 from profiler_ext.records import IdleCause
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, which loads data itself")
-    rows = pieces_of(facts, IdleCause.DATA_LOADER)
+        return CannotJudge("the launches ran on the CPU, which loads data itself")
+    rows = idle_pieces(facts, IdleCause.DATA_LOADER)
     if not len(rows):
         return ()
-    lines = by_line(facts, rows, facts.analysis.idle.cause_place)
-    at_stake_ns = of_usual_step(facts, rows)
+    lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
+    at_stake_ns = median_per_step(facts, rows)
     return (
         Candidate(
             what="the device waits while the data loader makes the next batch",
             at_stake_ns=at_stake_ns,
-            sureness=Sureness.UPPER_BOUND,
+            sureness=Confidence.UPPER_BOUND,
             remedy=_remedy(facts),
-            where=max(lines, key=lambda where: of_usual_step(facts, lines[where])),
+            where=max(lines, key=lambda where: median_per_step(facts, lines[where])),
             why=(Figure("idle while it loads", at_stake_ns, FigureUnit.NS),),
             idle=rows,
         ),

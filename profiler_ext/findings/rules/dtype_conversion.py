@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import launching
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import classify
 from profiler_ext.records import Ints, Place
@@ -22,15 +22,15 @@ _CONVERTING = "aten::_to_copy"
 _CONVERSION = re.compile(
     r"b?float16_copy_kernel|unrolled_elementwise_kernel<at::native::direct_copy_kernel"
 )
-_ASKS = re.compile(r"\.(to|float|half|bfloat16|double|type|type_as|int|long|bool)\(|dtype=")
+_EXPLICIT_CAST = re.compile(r"\.(to|float|half|bfloat16|double|type|type_as|int|long|bool)\(|dtype=")
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, whose kernels do more than one thing")
-    converts = facts.wholly(_converts) & ~facts.named(classify.is_memory_work)
+        return CannotJudge("the launches ran on the CPU, whose kernels do more than one thing")
+    converts = facts.all_places(_converts) & ~facts.named(classify.is_memory_work)
     converts |= facts.named(_is_conversion)
-    launches = np.flatnonzero(facts.in_steps(converts & facts.wholly(_is_unasked)))
+    launches = np.flatnonzero(facts.in_steps(converts & facts.all_places(_is_implicit)))
     return (_candidate(facts, launches),) if len(launches) else ()
 
 
@@ -42,27 +42,27 @@ def _is_conversion(name: str) -> bool:
     return _CONVERSION.search(name) is not None
 
 
-def _is_unasked(place: Place) -> bool:
+def _is_implicit(place: Place) -> bool:
     """Tell whether a place is at a line whose text is known and asks for no conversion."""
-    return place.code is not None and not _ASKS.search(place.code)
+    return place.code is not None and not _EXPLICIT_CAST.search(place.code)
 
 
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
     longest = facts.longest(launches)
     duration = facts.launches.duration_ns[launches]
-    removed_ns = facts.of_usual_step(launches, facts.removed_ns(launches, of_op=_CONVERTING))
+    removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches, of_op=_CONVERTING))
     return Candidate(
         what="launches only convert a dtype, at lines that ask for no conversion",
-        at_stake_ns=removed_ns,
-        sureness=Sureness.UPPER_BOUND,
+        at_stake_ns=removal_saving_ns,
+        sureness=Confidence.UPPER_BOUND,
         remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
         "instead of autocast in every forward (the numbers change: see that it still learns), "
         "batches converted where they are made",
-        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        where=location_of(facts.place(longest), facts.launches.name[longest]),
         why=(
-            Figure("conversions a step", facts.count_in_usual_step(launches)),
-            Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
-            *launching(facts, launches, removed_ns),
+            Figure("conversions a step", facts.launches_per_step(launches)),
+            Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
+            *launching(facts, launches, removal_saving_ns),
         ),
         launches=launches,
     )

@@ -6,32 +6,32 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.eager import by_line, eager_kernels, is_much_compiled
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.eager import launches_by_line, eager_kernels, is_partly_compiled
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Figure, Sureness
+from profiler_ext.findings.finding import Figure, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
-_LEAST_LAUNCHES = 3
-_LEAST_OF_STEP = 0.03
+_MIN_LAUNCHES = 3
+_MIN_STEP_FRACTION = 0.03
 _FUSED_AWAY = 2 / 3
 """Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12."""
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU")
-    if not is_much_compiled(facts):
+        return CannotJudge("the launches ran on the CPU")
+    if not is_partly_compiled(facts):
         return ()
-    lines = [own for own in by_line(facts, eager_kernels(facts)) if _is_much(facts, own)]
+    lines = [own for own in launches_by_line(facts, eager_kernels(facts)) if _is_significant(facts, own)]
     return (_candidate(facts, lines),) if lines else ()
 
 
-def _is_much(facts: Facts, launches: Ints) -> bool:
-    paced_ns = facts.of_usual_step(launches, facts.paced_ns(launches))
-    is_many = facts.count_in_usual_step(launches) >= _LEAST_LAUNCHES
-    return is_many and paced_ns >= _LEAST_OF_STEP * facts.step_ns
+def _is_significant(facts: Facts, launches: Ints) -> bool:
+    critical_ns = facts.median_per_step(launches, facts.critical_ns(launches))
+    is_many = facts.launches_per_step(launches) >= _MIN_LAUNCHES
+    return is_many and critical_ns >= _MIN_STEP_FRACTION * facts.step_ns
 
 
 def _candidate(facts: Facts, lines: list[Ints]) -> Candidate:
@@ -39,11 +39,11 @@ def _candidate(facts: Facts, lines: list[Ints]) -> Candidate:
     longest = facts.longest(launches)
     return Candidate(
         what="eager ops run kernel by kernel beside what is compiled",
-        at_stake_ns=int(_FUSED_AWAY * facts.of_usual_step(launches, facts.paced_ns(launches))),
-        sureness=Sureness.ESTIMATED,
+        at_stake_ns=int(_FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))),
+        sureness=Confidence.ESTIMATED,
         remedy="compile these lines too, so that they are fused: one torch.compile of a function "
         "that calls the model and computes the loss",
-        where=where_of(facts.place(longest)),
+        where=location_of(facts.place(longest)),
         why=(
             *count_and_time(facts, launches),
             Figure("lines", len(lines)),

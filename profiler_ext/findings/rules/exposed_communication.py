@@ -8,24 +8,24 @@ from enum import Enum
 import numpy as np
 
 from profiler_ext.findings.collectives import (
-    as_large,
-    beside_collectives,
+    equal_size_ids,
+    overlaps_collective,
     is_sharding,
-    transfers_ns,
+    exposed_transfers_ns,
     waited,
-    where_most,
+    dominant_location,
 )
-from profiler_ext.findings.facts import Facts, Lacking, Rows
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
+from profiler_ext.findings.facts import Facts, CannotJudge, Rows
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
 from profiler_ext.findings.passes import Passes, passes_of
-from profiler_ext.findings.repeats import repeated
+from profiler_ext.findings.repeats import is_repeated_per_pass
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints, Phase
 
-_LEAST = 0.08
+_MIN_FRACTION = 0.08
 """Something of each collective is exposed; less than this was hardly won by hiding it."""
-_FEWEST_UNITS = 4
-_WON, _LOST = 0.6, 0.1
+_MIN_UNITS = 4
+_SAVED_PART, _SLOWDOWN_PART = 0.6, 0.1
 """So much of what could be hidden is won, and so much of what it would run beside is lost to it.
 
 Fitted to all-reduces on two H200s (torch 2.11) that had 2, 4, 8 and 24 blocks: hidden, they take
@@ -64,27 +64,27 @@ _UNITS = (
     "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
     "each costs the CPU a millisecond or two a step, so see that it is not behind then"
 )
-_ALONE = (
+_SINGLE_RANK = (
     "merge the sessions of all ranks (profiler-ext merge), which tells a wait for a late rank from "
     "the transfer; of the transfer: "
 )
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, where nothing can be hidden")
+        return CannotJudge("the launches ran on the CPU, where nothing can be hidden")
     if not len(facts.analysis.communication):
-        return Lacking("no rank communicates in this session")
-    return tuple(_of_collectives(facts))
+        return CannotJudge("no rank communicates in this session")
+    return tuple(_by_collective(facts))
 
 
-def _of_collectives(facts: Facts) -> Iterator[Candidate]:
+def _by_collective(facts: Facts) -> Iterator[Candidate]:
     kind, passes = facts.analysis.communication.collective, passes_of(facts)
     for part, of_part in _parts(facts, passes).items():
         for code, name in enumerate(kind.strings):
             rows = np.flatnonzero((kind.codes == code) & of_part)
-            if len(rows) and (found := _candidate(facts, name, rows, part, passes)):
-                yield found
+            if len(rows) and (candidate := _candidate(facts, name, rows, part, passes)):
+                yield candidate
 
 
 def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
@@ -92,9 +92,9 @@ def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
     launches = facts.analysis.communication.launch
     in_steps = facts.in_steps(np.ones(len(facts.launches), np.bool_))[launches]
     in_forward, sharding = passes.in_forward[launches], is_sharding(facts, launches)
-    size = as_large(facts, launches)
+    size = equal_size_ids(facts, launches)
     awaited = np.isin(size, size[in_forward & ~sharding]) & ~sharding
-    gradients = ~sharding & ~awaited & ~repeated(facts, passes)
+    gradients = ~sharding & ~awaited & ~is_repeated_per_pass(facts, passes)
     return {
         _Part.GRADIENTS: gradients & in_steps,
         _Part.GATHERS: sharding & in_forward & in_steps,
@@ -109,68 +109,68 @@ def _candidate(
     """Return what one kind of collective costs, where that is much of a step."""
     communication = facts.analysis.communication
     launches = communication.launch[rows]
-    transfer_ns, is_told = transfers_ns(facts, rows)
-    transfer_ns = np.where(facts.pace.sets[launches], transfer_ns, 0)
-    spent_ns = facts.of_usual_step(launches, transfer_ns)
-    beside_ns = _computed_ns(facts, launches, part, passes)
-    at_stake_ns = _won_ns(facts, spent_ns, beside_ns)
-    is_unsure = part is _Part.AWAITED and not is_told
-    if is_unsure or at_stake_ns < _LEAST * facts.step_ns:
+    transfer_ns, is_measured = exposed_transfers_ns(facts, rows)
+    transfer_ns = np.where(facts.pace.is_critical[launches], transfer_ns, 0)
+    spent_ns = facts.median_per_step(launches, transfer_ns)
+    overlappable_ns = _overlappable_ns(facts, launches, part, passes)
+    at_stake_ns = _saving_ns(facts, spent_ns, overlappable_ns)
+    is_unsure = part is _Part.AWAITED and not is_measured
+    if is_unsure or at_stake_ns < _MIN_FRACTION * facts.step_ns:
         return None
     is_one_unit = _is_one_unit(facts, launches, part, passes)
-    is_told &= not is_one_unit
+    is_measured &= not is_one_unit
     is_merged = not np.ma.getmaskarray(communication.waiting_ns[rows]).all()
     remedy = _UNITS if is_one_unit else _REMEDY[part]
     return Candidate(
         what=_WHAT[part].format(name or "a collective"),
-        at_stake_ns=at_stake_ns if is_told else 0,
-        stake=Stake.STEP if is_told else Stake.UNKNOWN,
-        sureness=Sureness.ESTIMATED if is_merged else Sureness.UPPER_BOUND,
-        remedy=remedy if is_merged else f"{_ALONE}{remedy}",
-        where=where_most(facts, rows),
+        at_stake_ns=at_stake_ns if is_measured else 0,
+        stake=Stake.STEP if is_measured else Stake.UNKNOWN,
+        sureness=Confidence.ESTIMATED if is_merged else Confidence.UPPER_BOUND,
+        remedy=remedy if is_merged else f"{_SINGLE_RANK}{remedy}",
+        where=dominant_location(facts, rows),
         why=(
             *_figures(facts, rows),
             waited(facts, rows),
-            Figure("computed meanwhile, at best", beside_ns, FigureUnit.NS),
+            Figure("computed meanwhile, at best", overlappable_ns, FigureUnit.NS),
         ),
         launches=launches,
     )
 
 
-def _won_ns(facts: Facts, spent_ns: int, beside_ns: int) -> int:
+def _saving_ns(facts: Facts, spent_ns: int, overlappable_ns: int) -> int:
     """Return what hiding such transfers wins; no step gets shorter than what the CPU needs."""
-    won_ns = int(_WON * min(spent_ns, beside_ns) - _LOST * beside_ns)
+    won_ns = int(_SAVED_PART * min(spent_ns, overlappable_ns) - _SLOWDOWN_PART * overlappable_ns)
     return min(won_ns, facts.training.step_ns - facts.training.cpu_ns)
 
 
-def _computed_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:
+def _overlappable_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:
     """Return how long the device computes by itself in the phase that they could be hidden in.
 
     That is the backward of their pass, wherever they are called, but for what the forward gathers;
     beside what the next layer waits for, the other half of the batch can compute in both.
     """
     phases = _PHASES.get(part, (Phase.BACKWARD,))
-    own = facts.in_steps(facts.launches.phase.where(*phases) & ~beside_collectives(facts))
+    own = facts.in_steps(facts.launches.phase.where(*phases) & ~overlaps_collective(facts))
     own &= np.isin(passes.number, passes.number[launches])
     own[facts.analysis.communication.launch] = False
     rows = np.flatnonzero(own)
-    return facts.of_usual_step(rows, facts.pace.busy_ns[rows])
+    return facts.median_per_step(rows, facts.pace.busy_ns[rows])
 
 
 def _is_one_unit(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> bool:
     """Tell whether FSDP has so few units that a remedy makes more of them, which the CPU pays."""
-    count = facts.count_in_usual_step(launches) // int(passes.count[launches].max())
-    return part in (_Part.GATHERS, _Part.SHARDS) and count < _FEWEST_UNITS
+    count = facts.launches_per_step(launches) // int(passes.count[launches].max())
+    return part in (_Part.GATHERS, _Part.SHARDS) and count < _MIN_UNITS
 
 
 def _figures(facts: Facts, rows: Ints) -> tuple[Figure, ...]:
     communication = facts.analysis.communication
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
-    took_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
+    took_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
     return (
-        Figure("collectives a step", facts.count_in_usual_step(launches)),
+        Figure("collectives a step", facts.launches_per_step(launches)),
         Figure("they take", took_ns, FigureUnit.NS),
-        Figure("exposed", facts.of_usual_step(launches, exposed_ns), FigureUnit.NS),
+        Figure("exposed", facts.median_per_step(launches, exposed_ns), FigureUnit.NS),
     )
 
 

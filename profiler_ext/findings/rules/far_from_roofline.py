@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.collectives import beside_collectives
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.collectives import overlaps_collective
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Interned, Ints
 from profiler_ext.rooflines.words import Bound
 
-_MOST_SAVED = 0.5
+_MAX_SAVED_FRACTION = 0.5
 """A kernel that could not be twice as fast is near enough: the makers' peaks are not reached."""
-_SHOWN = 3
-_MOST_LETTERS = 80
+_MAX_SHOWN = 3
+_MAX_CHARACTERS = 80
 # Attention over short sequences and convolutions of few channels are far from it by their nature,
 # and so are generated kernels that compute a softmax, or read a place several times (pooling).
 _JUDGED = re.compile(r"\b(?:add|b|badd)?b?mm\b|triton_tem_\w*mm")
@@ -29,17 +29,17 @@ _REMEDY = {
 }
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, whose peaks are not known")
+        return CannotJudge("the launches ran on the CPU, whose peaks are not known")
     known = ~np.ma.getmaskarray(facts.rooflines.could_save_ns)
     if not known.any():
-        return Lacking("no launch has a roofline: the device's peaks or the shapes are not known")
-    saved_ns = np.where(facts.pace.sets, facts.rooflines.could_save_ns.filled(0), 0)
-    known &= facts.rooflines.bound.where(*_REMEDY) & ~beside_collectives(facts)
+        return CannotJudge("no launch has a roofline: the device's peaks or the shapes are not known")
+    saved_ns = np.where(facts.pace.is_critical, facts.rooflines.could_save_ns.filled(0), 0)
+    known &= facts.rooflines.bound.where(*_REMEDY) & ~overlaps_collective(facts)
     chosen = np.flatnonzero(facts.in_steps(known))
-    found = sorted(_of_kernels(facts, chosen, saved_ns), key=lambda each: -each.at_stake_ns)
-    return tuple(found[:_SHOWN])
+    result = sorted(_of_kernels(facts, chosen, saved_ns), key=lambda each: -each.at_stake_ns)
+    return tuple(result[:_MAX_SHOWN])
 
 
 def _of_kernels(facts: Facts, chosen: Ints, saved_ns: Ints) -> Iterator[Candidate]:
@@ -48,9 +48,9 @@ def _of_kernels(facts: Facts, chosen: Ints, saved_ns: Ints) -> Iterator[Candidat
         if not _JUDGED.search(kernel.strings[code]):
             continue
         launches = chosen[kernel.codes[chosen] == code]
-        spent_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
-        stake_ns = facts.of_usual_step(launches, saved_ns[launches])
-        if stake_ns > _MOST_SAVED * spent_ns:
+        spent_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
+        stake_ns = facts.median_per_step(launches, saved_ns[launches])
+        if stake_ns > _MAX_SAVED_FRACTION * spent_ns:
             yield _candidate(facts, kernel.strings[code], launches, (spent_ns, stake_ns))
 
 
@@ -65,15 +65,15 @@ def _kernels(facts: Facts) -> Interned:
 
 def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]) -> Candidate:
     spent_ns, stake_ns = times
-    longest, found = facts.longest(launches), facts.rooflines
-    bound = Bound(found.bound[longest])
-    roofline_ns = facts.of_usual_step(launches, found.roofline_ns.filled(0)[launches])
+    longest, result = facts.longest(launches), facts.rooflines
+    bound = Bound(result.bound[longest])
+    roofline_ns = facts.median_per_step(launches, result.roofline_ns.filled(0)[launches])
     return Candidate(
         what=f"a kernel takes {spent_ns / max(roofline_ns, 1):.1f} times as long as its roofline",
         at_stake_ns=stake_ns,
-        sureness=Sureness.UPPER_BOUND,
+        sureness=Confidence.UPPER_BOUND,
         remedy=_REMEDY[bound],
-        where=where_of(facts.place(longest), kernel, facts.compile_id(longest)),
+        where=location_of(facts.place(longest), kernel, facts.compile_id(longest)),
         why=(
             *count_and_time(facts, launches),
             Figure("at the device's best", roofline_ns, FigureUnit.NS),
@@ -87,18 +87,18 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
 
 def _reached(facts: Facts, launch: int, bound: Bound) -> str:
     """Return how fast a launch is in what bounds it, and how fast the device's best would be."""
-    found = facts.rooflines
+    result = facts.rooflines
     if bound is Bound.COMPUTE:
-        rate, best = found.tflop_per_s[launch], found.attainable_tflop_per_s[launch]
+        rate, best = result.tflop_per_s[launch], result.attainable_tflop_per_s[launch]
         return f"{rate:,.3g} of {best:,.3g} TFLOP/s"
-    rate = found.gb_per_s[launch]
-    return f"{rate:,.0f} of {rate / found.bandwidth_fraction[launch]:,.0f} GB/s"
+    rate = result.gb_per_s[launch]
+    return f"{rate:,.0f} of {rate / result.bandwidth_fraction[launch]:,.0f} GB/s"
 
 
 def _name(facts: Facts, launch: int) -> str:
     """Return the device's own name of a launch: a library's tells tiles, and how it may load."""
     name = facts.launches.name
-    return name.strings[int(name.codes[launch])].partition("(")[0][:_MOST_LETTERS]
+    return name.strings[int(name.codes[launch])].partition("(")[0][:_MAX_CHARACTERS]
 
 
 RULE = Rule(

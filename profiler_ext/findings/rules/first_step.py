@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 
-_LEAST_STEPS = 3
+_MIN_STEPS = 3
 _UNLIKE = 1.5
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     walls = [step.wall_ns for step in facts.analysis.steps]
-    if len(walls) < _LEAST_STEPS:
-        return Lacking(f"fewer than {_LEAST_STEPS} steps were recorded")
+    if len(walls) < _MIN_STEPS:
+        return CannotJudge(f"fewer than {_MIN_STEPS} steps were recorded")
     first, others = walls[0], walls[1:]
     if first < _UNLIKE * max(others):
         return ()
@@ -28,7 +28,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
             at_stake_ns=int((first - usual) / len(walls)),
             of_ns=int(sum(walls) / len(walls)),
             stake=Stake.WINDOW,
-            sureness=Sureness.MEASURED,
+            sureness=Confidence.MEASURED,
             remedy="leave it out: profiler-ext run --skip with one more, or step= of a table; a "
             "mean over all steps is not that of training",
             why=(

@@ -7,24 +7,24 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
-from profiler_ext.rooflines.rooflines import REACHABLE
+from profiler_ext.rooflines.rooflines import REACHABLE_FRACTION
 from profiler_ext.rooflines.words import Unit, UnitEvidence
 
 _OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
-_QUICKER = 4
+_TF32_SPEEDUP = 4
 """How many times quicker TF32 is in practice; the data sheets of A100, H100 and H200 say 7 to 8."""
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, whose kernels do not tell their unit")
-    told = facts.rooflines.unit_evidence.where(UnitEvidence.KERNEL_NAME)
-    is_fp32 = facts.rooflines.unit.where(Unit.FP32) & told
+        return CannotJudge("the launches ran on the CPU, whose kernels do not tell their unit")
+    is_named = facts.rooflines.unit_evidence.where(UnitEvidence.KERNEL_NAME)
+    is_fp32 = facts.rooflines.unit.where(Unit.FP32) & is_named
     launches = np.flatnonzero(facts.in_steps(is_fp32 & facts.named(_multiplies_matrices)))
     return (_candidate(facts, launches),) if len(launches) else ()
 
@@ -35,23 +35,23 @@ def _multiplies_matrices(name: str) -> bool:
 
 def _saved_ns(facts: Facts, launches: Ints) -> Ints:
     """Return what TF32 would save of each launch: not more than its bytes leave."""
-    paced = facts.paced_ns(launches)
-    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / REACHABLE
-    return (paced * (1 - np.clip(moving, 1 / _QUICKER, 1))).astype(np.int64)
+    paced = facts.critical_ns(launches)
+    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / REACHABLE_FRACTION
+    return (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
 
 
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
     longest, duration = facts.longest(launches), facts.launches.duration_ns[launches]
     return Candidate(
         what="matrix products run in fp32 without tensor cores",
-        at_stake_ns=facts.of_usual_step(launches, _saved_ns(facts, launches)),
-        sureness=Sureness.ESTIMATED,
+        at_stake_ns=facts.median_per_step(launches, _saved_ns(facts, launches)),
+        sureness=Confidence.ESTIMATED,
         remedy="torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
-        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        where=location_of(facts.place(longest), facts.launches.name[longest]),
         why=(
-            Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
-            Figure("products a step", facts.count_in_usual_step(launches)),
-            Figure("TF32 is taken to be quicker by", _QUICKER, FigureUnit.TIMES),
+            Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
+            Figure("products a step", facts.launches_per_step(launches)),
+            Figure("TF32 is taken to be quicker by", _TF32_SPEEDUP, FigureUnit.TIMES),
         ),
         launches=launches,
     )

@@ -7,50 +7,50 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Confidence, Location
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.steps import within
+from profiler_ext.findings.steps import time_within
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Compilation, GraphBreak, Ints
 
 _Span = tuple[int, int]
 _Line = tuple[str | None, int | None]
-_LEAST = 0.01
+_MIN_FRACTION = 0.01
 _FOR_DEVELOPERS = "Developer debug context"
 """What heads the last part of a reason. Source: ``torch/_dynamo/exc.py``."""
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, where nothing waits for launches")
+        return CannotJudge("the launches ran on the CPU, where nothing waits for launches")
     compiles = facts.compiles
-    if isinstance(compiles, Lacking):
+    if isinstance(compiles, CannotJudge):
         return compiles
     resumed = {each.compile_id: each for each in compiles if each.is_resumed and each.compile_id}
     breaks, frames = _breaks_by_line(compiles), _Frames(facts)
     places: dict[GraphBreak, list[str]] = {}
     for compile_id, compiled in resumed.items():
         # Dynamo has a function go on at the line of the break.
-        if (found := breaks.get((compiled.file, compiled.line))) is not None:
-            places.setdefault(found, []).append(compile_id)
-    ways = {found: frames.ways_to(ids) for found, ids in places.items()}
-    idle_ns = _idle_ns(facts, [way for of_break in ways.values() for way in of_break])
-    said = (_candidate(facts, found, own, idle_ns) for found, own in ways.items())
-    return tuple(filter(None, said))
+        if (match := breaks.get((compiled.file, compiled.line))) is not None:
+            places.setdefault(match, []).append(compile_id)
+    spans = {match: frames.spans_before(ids) for match, ids in places.items()}
+    idle_ns = _idle_ns(facts, [span for of_break in spans.values() for span in of_break])
+    candidates = (_candidate(facts, match, own, idle_ns) for match, own in spans.items())
+    return tuple(filter(None, candidates))
 
 
 def _breaks_by_line(compiles: Sequence[Compilation]) -> dict[_Line, GraphBreak]:
     """Return the first break at each line of its stack."""
-    found: dict[_Line, GraphBreak] = {}
+    match: dict[_Line, GraphBreak] = {}
     for each in (one for compiled in compiles for one in compiled.breaks):
         for frame in each.stack:
-            found.setdefault((frame.file, frame.line), each)
-    return found
+            match.setdefault((frame.file, frame.line), each)
+    return match
 
 
 def _candidate(
-    facts: Facts, found: GraphBreak, calls: Sequence[_Span], idle_of: Mapping[_Span, int]
+    facts: Facts, match: GraphBreak, calls: Sequence[_Span], idle_of: Mapping[_Span, int]
 ) -> Candidate | None:
     """Return a break where the device waits on the way to the next graph."""
     steps = facts.analysis.steps
@@ -58,21 +58,21 @@ def _candidate(
         sum(idle_of[each] for each in calls if step.cpu_start_ns <= each[0] < step.cpu_end_ns)
         for step in steps
     )
-    if idle_ns < _LEAST * facts.step_ns:
+    if idle_ns < _MIN_FRACTION * facts.step_ns:
         return None
-    frame = found.stack[-1] if found.stack else None
+    frame = match.stack[-1] if match.stack else None
     return Candidate(
         what="a graph breaks here, and the device waits until the next one is called",
         at_stake_ns=0,
         stake=Stake.UNKNOWN,
-        sureness=Sureness.ESTIMATED,
+        sureness=Confidence.ESTIMATED,
         remedy="write it so that Dynamo can go on, or take it out of the model; fullgraph=True "
         "makes a break an error",
-        where=NOWHERE if frame is None else Where(frame.file, frame.line, frame.code),
+        where=NOWHERE if frame is None else Location(frame.file, frame.line, frame.code),
         why=(
             Figure("breaks a step", len(calls) / len(steps)),
             Figure("idle on the way to the next graph", idle_ns, FigureUnit.NS),
-            Figure("torch's reason", _told(found.reason), FigureUnit.TEXT),
+            Figure("torch's reason", _short_reason(match.reason), FigureUnit.TEXT),
         ),
         idle=_pieces(facts, calls),
     )
@@ -96,12 +96,12 @@ class _Frames:
         self._frame_starts_ns = self._events.start_ns[ordered]
         self._frame_latest_ns = np.maximum.accumulate(self._events.end_of(ordered))
 
-    def ways_to(self, compile_ids: Sequence[str]) -> list[_Span]:
+    def spans_before(self, compile_ids: Sequence[str]) -> list[_Span]:
         """Return from the end of a graph before a break to the begin of the one after it."""
         rows = sorted(row for each in compile_ids for row in self._of_id.get(each, ()))
-        return list(filter(None, map(self._way, rows)))
+        return list(filter(None, map(self._span_before, rows)))
 
-    def _way(self, row: int) -> _Span | None:
+    def _span_before(self, row: int) -> _Span | None:
         """Return the way to the first graph in a frame, from within the frame around it."""
         begin, end = int(self._events.start_ns[row]), self._events.end_at(row)
         following = int(np.searchsorted(self._starts_ns, begin))
@@ -130,9 +130,9 @@ def _forwards(facts: Facts) -> Ints:
     return compiled if len(compiled) else _named(facts, names.is_graph_marker)
 
 
-def _named(facts: Facts, is_such: Callable[[str], bool]) -> Ints:
+def _named(facts: Facts, predicate: Callable[[str], bool]) -> Ints:
     events = facts.analysis.recording.trace.events
-    flags = np.array([is_such(text) for text in events.name.strings], np.bool_)
+    flags = np.array([predicate(text) for text in events.name.strings], np.bool_)
     rows = np.flatnonzero(flags[events.name.codes])
     return rows[np.argsort(events.start_ns[rows], kind="stable")]
 
@@ -141,24 +141,24 @@ def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
     """Return the pieces of idle time of which something lies in spans."""
     idle = facts.analysis.idle
     begins, ends = (np.sort(each) for each in np.array(spans, np.int64).reshape(-1, 2).T)
-    begun = np.searchsorted(begins, idle.start_ns + idle.duration_ns)
+    started = np.searchsorted(begins, idle.start_ns + idle.duration_ns)
     over = np.searchsorted(ends, idle.start_ns, side="right")
-    return np.flatnonzero(begun > over)
+    return np.flatnonzero(started > over)
 
 
 def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> dict[_Span, int]:
     """Return how long devices ran nothing within each span."""
     idle = facts.analysis.idle
-    spent = within(spans, idle.start_ns, idle.start_ns + idle.duration_ns)
+    spent = time_within(spans, idle.start_ns, idle.start_ns + idle.duration_ns)
     return dict(zip(spans, spent, strict=True))
 
 
-def _told(reason: str) -> str:
+def _short_reason(reason: str) -> str:
     """Return what Dynamo could not trace, why and what it hints at, without what all breaks say."""
     own = reason.partition(_FOR_DEVELOPERS)[0].strip()
     opening, _, rest = own.partition("\n")
-    told = rest if opening.endswith(":") and rest.strip() else own
-    return "; ".join(line.strip() for line in told.splitlines() if line.strip())
+    shown = rest if opening.endswith(":") and rest.strip() else own
+    return "; ".join(line.strip() for line in shown.splitlines() if line.strip())
 
 
 RULE = Rule(

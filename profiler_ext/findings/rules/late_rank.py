@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.collectives import are_messages, transfers_ns, where_most
-from profiler_ext.findings.facts import Facts, Lacking, where_of
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.collectives import are_point_to_point, exposed_transfers_ns, dominant_location
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Confidence, Location
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
 
-_LEAST = 0.03
-_LEAST_ALONE = 0.1
-_OWN = (
+_MIN_FRACTION = 0.03
+_MIN_ALONE = 0.1
+_RANK_CAUSES = (
     IdleCause.PYTHON,
     IdleCause.DATA_LOADER,
     IdleCause.SYNCHRONISATION,
@@ -37,64 +37,64 @@ _SLOWER = (IdleCause.LAUNCHING, IdleCause.AUTOGRAD)
 """A CPU that is slower, or more in demand, is so in these and in Python alike."""
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     communication = facts.analysis.communication
     if not len(communication):
-        return Lacking("no rank communicates in this session")
+        return CannotJudge("no rank communicates in this session")
     if np.ma.getmaskarray(communication.late_ns).all():
-        return _alone(facts)
-    late = facts.analysis.lateness
-    rows = np.flatnonzero(late.cause.where(*_OWN))
+        return _judge_single_rank(facts)
+    late = facts.analysis.rank_delay
+    rows = np.flatnonzero(late.cause.where(*_RANK_CAUSES))
     launches = late.launch[rows]
-    waited_ns = _waited_ns(facts, _OWN)
-    if waited_ns - _waited_ns(facts, _SLOWER) < _LEAST * facts.step_ns:
+    waited_ns = _waited_ns(facts, _RANK_CAUSES)
+    if waited_ns - _waited_ns(facts, _SLOWER) < _MIN_FRACTION * facts.step_ns:
         return ()
-    where, doing = _most(facts, rows)
+    where, cause_name = _dominant_cause(facts, rows)
     return (
         Candidate(
             what=f"the other ranks wait for rank {facts.analysis.recording.settings.rank}",
             at_stake_ns=0,
             stake=Stake.UNKNOWN,
-            sureness=Sureness.ESTIMATED,
+            sureness=Confidence.ESTIMATED,
             remedy="look at what this rank does and the others do not: more work, a slower "
             "loader, logging or checks on one rank alone; share it, or do it on all",
             where=where,
             why=(
                 Figure("they wait for that a step", waited_ns, FigureUnit.NS),
                 Figure("collectives that it was the last in", len(np.unique(launches))),
-                Figure("it spent more time in", doing, FigureUnit.TEXT),
+                Figure("it spent more time in", cause_name, FigureUnit.TEXT),
             ),
         ),
     )
 
 
-def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge_single_rank(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     """Say of one rank alone that it waits, where collectives differ much that move as much."""
     communication = facts.analysis.communication
     rows = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0)[communication.launch])
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
-    transfer_ns, _ = transfers_ns(facts, rows)
+    transfer_ns, _ = exposed_transfers_ns(facts, rows)
     beyond_ns = exposed_ns - transfer_ns
-    lost_ns = facts.of_usual_step(launches, beyond_ns)
-    if not len(rows) or lost_ns < _LEAST_ALONE * facts.step_ns:
-        return Lacking("the sessions of all ranks together tell it: merge them")
-    is_message = are_messages(facts, rows)
-    of_messages_ns = facts.of_usual_step(launches[is_message], beyond_ns[is_message])
+    lost_ns = facts.median_per_step(launches, beyond_ns)
+    if not len(rows) or lost_ns < _MIN_ALONE * facts.step_ns:
+        return CannotJudge("the sessions of all ranks together tell it: merge them")
+    is_message = are_point_to_point(facts, rows)
+    of_messages_ns = facts.median_per_step(launches[is_message], beyond_ns[is_message])
     of_stages = of_messages_ns > lost_ns / 2
     what, remedy = _STAGES if of_stages else _RANKS
-    alike = "the quickest message" if of_stages else "the quickest that move as much"
+    equal_call_ids = "the quickest message" if of_stages else "the quickest that move as much"
     return (
         Candidate(
             what=what,
             at_stake_ns=0,
             stake=Stake.UNKNOWN,
-            sureness=Sureness.ESTIMATED,
+            sureness=Confidence.ESTIMATED,
             remedy=remedy,
-            where=where_most(facts, rows),
+            where=dominant_location(facts, rows),
             why=(
-                Figure("collectives a step", facts.count_in_usual_step(launches)),
-                Figure("exposed", facts.of_usual_step(launches, exposed_ns), FigureUnit.NS),
-                Figure(f"beyond {alike}", lost_ns, FigureUnit.NS),
+                Figure("collectives a step", facts.launches_per_step(launches)),
+                Figure("exposed", facts.median_per_step(launches, exposed_ns), FigureUnit.NS),
+                Figure(f"beyond {equal_call_ids}", lost_ns, FigureUnit.NS),
             ),
             launches=launches,
         ),
@@ -103,19 +103,19 @@ def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
 
 def _waited_ns(facts: Facts, causes: tuple[IdleCause, ...]) -> int:
     """Return how long others waited for this rank in the usual step because of some causes."""
-    late = facts.analysis.lateness
+    late = facts.analysis.rank_delay
     rows = np.flatnonzero(late.cause.where(*causes))
-    return facts.of_usual_step(late.launch[rows], late.duration_ns[rows])
+    return facts.median_per_step(late.launch[rows], late.duration_ns[rows])
 
 
-def _most(facts: Facts, rows: Ints) -> tuple[Where, str]:
+def _dominant_cause(facts: Facts, rows: Ints) -> tuple[Location, str]:
     """Return what made this rank late for most of the time, and where."""
-    late = facts.analysis.lateness
-    sums: dict[tuple[Where, str], int] = {}
+    late = facts.analysis.rank_delay
+    sums: dict[tuple[Location, str], int] = {}
     for row in rows.tolist():
         place = late.places[int(late.place[row])]
         cause = late.cause[row]
-        where = NOWHERE if place.line is None else where_of(place)
+        where = NOWHERE if place.line is None else location_of(place)
         key = where, IdleCause(cause).words
         sums[key] = sums.get(key, 0) + int(late.duration_ns[row])
     return max(sums, key=lambda each: sums[each])

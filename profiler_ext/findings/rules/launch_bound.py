@@ -7,18 +7,18 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.eager import FUSED_AWAY, eager_kernels
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
-from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of
+from profiler_ext.findings.eager import FUSION_SAVING, eager_kernels
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Confidence, Location
+from profiler_ext.findings.idleness import idle_by_line, median_per_step, idle_pieces
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
 from profiler_ext.records import CallSite, IdleCause, Ints, Scope
 
-_LEAST_IDLE = 0.1
-_LEAST_LAUNCHES = 5
+_MIN_IDLE = 0.1
+_MIN_LAUNCHES = 5
 """Fewer launches are no stream of them that the CPU could be behind with."""
 _LINE_PART = 0.5
-_MOST = 0.5
+_MAX_FRACTION = 0.5
 _LONG_NS = 1_000_000
 """From one launch to the next Python takes some tens of microseconds; so long it does else."""
 
@@ -38,7 +38,7 @@ _COMPILED = (
     "replay the compiled graphs as CUDA graphs: torch.compile(model, mode='reduce-overhead'); or a "
     "larger batch"
 )
-_CONTROLLED = (
+_CONTROL_FLOW = (
     "a larger batch; torch replays no graph that calls torch.cond, nor what is in the loop of a "
     "while_loop: what can do both ways and take one by torch.where can be replayed "
     "(mode='reduce-overhead')"
@@ -60,38 +60,38 @@ _RANKS = (
 )
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, which waits for no launch")
-    rows = pieces_of(facts, *_LAUNCHING)
-    of_ns = facts.step_ns - facts.training.adds_ns
-    slower_ns = max(facts.training.adds_ns - facts.profiler_ns, 0)
-    at_stake_ns = of_usual_step(facts, rows) - slower_ns
+        return CannotJudge("the launches ran on the CPU, which waits for no launch")
+    rows = idle_pieces(facts, *_LAUNCHING)
+    of_ns = facts.step_ns - facts.training.overhead_ns
+    slower_ns = max(facts.training.overhead_ns - facts.profiler_ns, 0)
+    at_stake_ns = median_per_step(facts, rows) - slower_ns
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
-    is_stream = facts.count_in_usual_step(launches) >= _LEAST_LAUNCHES
-    if not is_stream or at_stake_ns < _LEAST_IDLE * of_ns:
+    is_stream = facts.launches_per_step(launches) >= _MIN_LAUNCHES
+    if not is_stream or at_stake_ns < _MIN_IDLE * of_ns:
         return ()
     return (_candidate(facts, rows, (at_stake_ns, of_ns), launches),)
 
 
 def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
     python, python_ns = _long_python(facts)
-    is_python = python_ns > _MOST * of_usual_step(facts, idle)
+    is_python = python_ns > _MAX_FRACTION * median_per_step(facts, idle)
     remedy = _PYTHON if is_python else _remedy(facts, launches)
     fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
-    eager_ns = facts.of_usual_step(fused, facts.launches.duration_ns[fused])
-    fused_ns = int(FUSED_AWAY * eager_ns)
+    eager_ns = facts.median_per_step(fused, facts.launches.duration_ns[fused])
+    fused_ns = int(FUSION_SAVING * eager_ns)
     return Candidate(
         what=f"the device waits while the CPU {_ELSEWHERE if is_python else 'launches'}",
         at_stake_ns=times_ns[0] + fused_ns,
         busy_ns=fused_ns,
-        sureness=Sureness.ESTIMATED,
+        sureness=Confidence.ESTIMATED,
         remedy=remedy,
         where=_where(facts, python if is_python else idle),
         why=(
             *_of_idle(facts, idle, launches),
-            *_if_any("of it in such Python", python_ns if is_python else 0),
-            *_if_any("kernels of eager ops", eager_ns),
+            *_figure_if_any("of it in such Python", python_ns if is_python else 0),
+            *_figure_if_any("kernels of eager ops", eager_ns),
             *_of_step(facts, times_ns[1], launches),
         ),
         launches=fused,
@@ -101,12 +101,12 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
 
 def _of_idle(facts: Facts, idle: Ints, launches: Ints) -> tuple[Figure, ...]:
     return (
-        Figure("launches a step", facts.count_in_usual_step(launches)),
-        Figure("idle in the recorded step", of_usual_step(facts, idle), FigureUnit.NS),
+        Figure("launches a step", facts.launches_per_step(launches)),
+        Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
     )
 
 
-def _if_any(name: str, time_ns: int) -> tuple[Figure, ...]:
+def _figure_if_any(name: str, time_ns: int) -> tuple[Figure, ...]:
     return (Figure(name, time_ns, FigureUnit.NS),) if time_ns else ()
 
 
@@ -130,9 +130,9 @@ def _replayed(facts: Facts, launches: Ints) -> float:
 
 def _long_python(facts: Facts) -> tuple[Ints, int]:
     """Return the pieces in which Python launched nothing for long, and their time in a step."""
-    rows = pieces_of(facts, IdleCause.PYTHON, IdleCause.END_OF_STEP)
+    rows = idle_pieces(facts, IdleCause.PYTHON, IdleCause.END_OF_STEP)
     long = rows[facts.analysis.idle.duration_ns[rows] >= _LONG_NS]
-    return long, of_usual_step(facts, long)
+    return long, median_per_step(facts, long)
 
 
 def _step_name(facts: Facts) -> str:
@@ -141,16 +141,16 @@ def _step_name(facts: Facts) -> str:
 
 
 def _remedy(facts: Facts, launches: Ints) -> str:
-    if _replayed(facts, launches) > _MOST:
+    if _replayed(facts, launches) > _MAX_FRACTION:
         return _REPLAYED
     if len(facts.analysis.communication):
         return _RANKS
-    if _compiled(facts, launches) <= _MOST:
+    if _compiled(facts, launches) <= _MAX_FRACTION:
         return _EAGER
-    return _CONTROLLED if _is_controlled(facts, launches) else _COMPILED
+    return _CONTROL_FLOW if _has_control_flow(facts, launches) else _COMPILED
 
 
-def _is_controlled(facts: Facts, launches: Ints) -> bool:
+def _has_control_flow(facts: Facts, launches: Ints) -> bool:
     """Tell whether most compiled launches are in loops, or in graphs that choose between branches.
 
     Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
@@ -161,11 +161,11 @@ def _is_controlled(facts: Facts, launches: Ints) -> bool:
     called = launches[~np.ma.getmaskarray(facts.launches.graph)[launches]]
     columns = facts.launches.graph[called], facts.launches.call_site[called]
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    found = [
+    result = [
         has_branches[graph] or (site is not None and _is_of_loop(graphs[graph].call_sites[site]))
         for graph, site in rows
     ]
-    return bool(sum(found) > _MOST * len(found))
+    return bool(sum(result) > _MAX_FRACTION * len(result))
 
 
 def _is_of_branch(site: CallSite) -> bool:
@@ -176,10 +176,10 @@ def _is_of_loop(site: CallSite) -> bool:
     return bool(site.within) and site.within[0].part in ("condition", "body")
 
 
-def _where(facts: Facts, idle: Ints) -> Where:
+def _where(facts: Facts, idle: Ints) -> Location:
     """Return the line at which the CPU was for most of that time, if there is one."""
     duration_ns = facts.analysis.idle.duration_ns
-    lines = by_line(facts, idle, facts.analysis.idle.place)
+    lines = idle_by_line(facts, idle, facts.analysis.idle.place)
     sums = {where: int(duration_ns[rows].sum()) for where, rows in lines.items()}
     first = max(sums, key=lambda where: sums[where], default=NOWHERE)
     return first if sums.get(first, 0) > _LINE_PART * sum(sums.values()) else NOWHERE

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import launching
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
@@ -17,16 +17,16 @@ _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 _NORMALISES = re.compile(
     r"at::native::batch_norm_(collect_statistics|transform_input|backward)_kernel\b"
 )
-_QUICKER = 2 / 3
+_BATCH_NORM_SAVING = 2 / 3
 """The part of their time that torch's batch norms do without where the channels are last.
 
 Of a ResNet-18 in bfloat16 on an H200 it was 73%.
 """
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, where cuDNN is not")
+        return CannotJudge("the launches ran on the CPU, where cuDNN is not")
     launches = np.flatnonzero(facts.in_steps(facts.named(_changes_layout)))
     return (_candidate(facts, launches),) if len(launches) else ()
 
@@ -43,18 +43,18 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     longest = facts.longest(launches)
     duration = facts.launches.duration_ns[launches]
     norms = np.flatnonzero(facts.in_steps(facts.named(_normalises)))
-    norms_ns = facts.of_usual_step(norms, facts.paced_ns(norms))
-    removed_ns = facts.of_usual_step(launches, facts.removed_ns(launches))
+    norms_ns = facts.median_per_step(norms, facts.critical_ns(norms))
+    removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
     return Candidate(
         what="convolutions change the layout of their operands and back",
-        at_stake_ns=removed_ns + int(_QUICKER * norms_ns),
-        sureness=Sureness.ESTIMATED,
+        at_stake_ns=removal_saving_ns + int(_BATCH_NORM_SAVING * norms_ns),
+        sureness=Confidence.ESTIMATED,
         remedy="model.to(memory_format=torch.channels_last), and the same for the images",
-        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        where=location_of(facts.place(longest), facts.launches.name[longest]),
         why=(
-            Figure("changes of layout a step", facts.count_in_usual_step(launches)),
-            Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
-            *launching(facts, launches, removed_ns),
+            Figure("changes of layout a step", facts.launches_per_step(launches)),
+            Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
+            *launching(facts, launches, removal_saving_ns),
             *_of_norms(norms_ns),
         ),
         launches=np.concatenate([launches, norms]),

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import waits
 from profiler_ext.records import Ints
@@ -19,38 +19,38 @@ _REMEDY = {
 }
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, where nothing is copied to a device")
+        return CannotJudge("the launches ran on the CPU, where nothing is copied to a device")
     if facts.in_steps(facts.named(waits.is_copy_of_unknown_memory)).any():
-        return Lacking("the trace does not say of its copies whether they use pageable memory")
-    return tuple(filter(None, (_of_way(facts, way) for way in _REMEDY)))
+        return CannotJudge("the trace does not say of its copies whether they use pageable memory")
+    return tuple(filter(None, (_by_direction(facts, direction) for direction in _REMEDY)))
 
 
-def _of_way(facts: Facts, way: str) -> Candidate | None:
-    is_such = facts.named(lambda name: waits.pageable_copy(name) == way)
-    launches = np.flatnonzero(facts.in_steps(is_such))
+def _by_direction(facts: Facts, direction: str) -> Candidate | None:
+    is_match = facts.named(lambda name: waits.pageable_copy(name) == direction)
+    launches = np.flatnonzero(facts.in_steps(is_match))
     launches = launches[facts.pace.call[launches] >= 0]
-    return _candidate(facts, way, launches) if len(launches) else None
+    return _candidate(facts, direction, launches) if len(launches) else None
 
 
-def _candidate(facts: Facts, way: str, launches: Ints) -> Candidate:
+def _candidate(facts: Facts, direction: str, launches: Ints) -> Candidate:
     events = facts.analysis.recording.trace.events
     in_calls_ns = events.duration_ns[facts.pace.call[launches]]
     moved = events.bytes_moved[facts.launches.event[launches]].filled(0)
     longest = facts.longest(launches)
     return Candidate(
-        what=f"copies {'to' if way == 'HtoD' else 'from'} the device use pageable memory",
-        at_stake_ns=facts.of_usual_step(launches, _held_up_ns(facts, launches)),
-        sureness=Sureness.UPPER_BOUND,
-        remedy=_REMEDY[way],
-        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        what=f"copies {'to' if direction == 'HtoD' else 'from'} the device use pageable memory",
+        at_stake_ns=facts.median_per_step(launches, _blocking_ns(facts, launches)),
+        sureness=Confidence.UPPER_BOUND,
+        remedy=_REMEDY[direction],
+        where=location_of(facts.place(longest), facts.launches.name[longest]),
         why=(
-            Figure("copies a step", facts.count_in_usual_step(launches)),
-            Figure("bytes a step", facts.of_usual_step(launches, moved), FigureUnit.BYTES),
+            Figure("copies a step", facts.launches_per_step(launches)),
+            Figure("bytes a step", facts.median_per_step(launches, moved), FigureUnit.BYTES),
             Figure(
                 "the CPU is in their calls for",
-                facts.of_usual_step(launches, in_calls_ns),
+                facts.median_per_step(launches, in_calls_ns),
                 FigureUnit.NS,
             ),
         ),
@@ -58,13 +58,13 @@ def _candidate(facts: Facts, way: str, launches: Ints) -> Candidate:
     )
 
 
-def _held_up_ns(facts: Facts, launches: Ints) -> Ints:
+def _blocking_ns(facts: Facts, launches: Ints) -> Ints:
     """Return how long each copy's call lasts once the device has run what it was given before."""
     events, call = facts.analysis.recording.trace.events, facts.pace.call[launches]
     drained_ns = facts.launches.start_ns[launches] - facts.pace.waited_ns[launches]
     since_ns = np.maximum(events.start_ns[call], drained_ns)
-    held_up_ns: Ints = np.maximum(events.end_of(call) - since_ns, 0)
-    return held_up_ns
+    blocking_ns: Ints = np.maximum(events.end_of(call) - since_ns, 0)
+    return blocking_ns
 
 
 RULE = Rule(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness, Where
-from profiler_ext.findings.guards import one_of_each, remedy_of
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence, Location
+from profiler_ext.findings.guards import expected_guard_kind, guard_remedy
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Compilation, CompileKind
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     compiles = facts.compiles
-    if isinstance(compiles, Lacking):
+    if isinstance(compiles, CannotJudge):
         return compiles
     functions: dict[tuple[str | None, str | None, int | None], list[Compilation]] = {}
     for each in compiles:
@@ -21,13 +21,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
             key = (each.function, each.file, each.line)
             functions.setdefault(key, []).append(each)
     total = sum(each.duration_ns for each in compiles if each.kind is not CompileKind.WORKER)
-    counted = map(_beyond_one_of_each, functions.values())
+    counted = map(_without_expected, functions.values())
     return tuple(_candidate(of_function, total) for of_function in counted if of_function)
 
 
-def _beyond_one_of_each(compiles: list[Compilation]) -> list[Compilation]:
+def _without_expected(compiles: list[Compilation]) -> list[Compilation]:
     """Leave out the first of each kind that training and evaluation make necessary."""
-    kinds = [one_of_each(each.recompiles[0].guard) for each in compiles]
+    kinds = [expected_guard_kind(each.recompiles[0].guard) for each in compiles]
     return [each for at, each in enumerate(compiles) if not kinds[at] or kinds[at] in kinds[:at]]
 
 
@@ -37,15 +37,15 @@ def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
     spent_ns = sum(each.duration_ns for each in compiles)
     frame = failed.stack[-1] if failed.stack else None
     where = (
-        Where(last.file, last.line) if frame is None else Where(frame.file, frame.line, frame.code)
+        Location(last.file, last.line) if frame is None else Location(frame.file, frame.line, frame.code)
     )
     return Candidate(
         what=f"{last.function or 'a function'} was compiled again, as a guard failed",
         at_stake_ns=spent_ns,
         of_ns=total_ns,
         stake=Stake.PROCESS,
-        sureness=Sureness.UPPER_BOUND,
-        remedy=remedy_of(failed.guard),
+        sureness=Confidence.UPPER_BOUND,
+        remedy=guard_remedy(failed.guard),
         where=where,
         why=(
             Figure("compiled once more", len(compiles)),

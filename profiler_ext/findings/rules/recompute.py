@@ -6,44 +6,44 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import launching
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import LaunchKind, Phase, Place
 
 _HEAVY = (LaunchKind.EXTERN, LaunchKind.TRITON_TEMPLATE, LaunchKind.EAGER)
 """What a checkpoint runs again; what the compiler itself recomputes is fused into its kernels."""
-_LEAST_HEAVY = 0.3
+_MIN_HEAVY = 0.3
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, which checkpoints for no device")
-    again = np.flatnonzero(facts.in_steps(facts.wholly(_is_recomputed)))
-    heavy = again[facts.launches.kind.where(*_HEAVY)[again]]
-    spent_ns = facts.of_usual_step(again, facts.launches.duration_ns[again])
-    heavy_ns = facts.of_usual_step(heavy, facts.launches.duration_ns[heavy])
-    if not spent_ns or heavy_ns < _LEAST_HEAVY * spent_ns:
+        return CannotJudge("the launches ran on the CPU, which checkpoints for no device")
+    recomputed = np.flatnonzero(facts.in_steps(facts.all_places(_is_recomputed)))
+    heavy = recomputed[facts.launches.kind.where(*_HEAVY)[recomputed]]
+    spent_ns = facts.median_per_step(recomputed, facts.launches.duration_ns[recomputed])
+    heavy_ns = facts.median_per_step(heavy, facts.launches.duration_ns[heavy])
+    if not spent_ns or heavy_ns < _MIN_HEAVY * spent_ns:
         return ()
     forward = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.FORWARD)))
-    forward_ns = facts.of_usual_step(forward, facts.launches.duration_ns[forward])
-    removed_ns = facts.of_usual_step(again, facts.removed_ns(again, with_python=True))
+    forward_ns = facts.median_per_step(forward, facts.launches.duration_ns[forward])
+    removal_saving_ns = facts.median_per_step(recomputed, facts.removal_saving_ns(recomputed, with_python=True))
     return (
         Candidate(
             what="the backward runs forwards once more, as checkpoints ask",
-            at_stake_ns=removed_ns,
-            sureness=Sureness.ESTIMATED,
+            at_stake_ns=removal_saving_ns,
+            sureness=Confidence.ESTIMATED,
             remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "
             "let a selective policy keep the products: create_selective_checkpoint_contexts",
-            where=where_of(facts.place(facts.longest(heavy))),
+            where=location_of(facts.place(facts.longest(heavy))),
             why=(
                 Figure("recomputed a step", spent_ns, FigureUnit.NS),
                 Figure("the forward takes", forward_ns, FigureUnit.NS),
                 Figure("of it in products and library calls", heavy_ns, FigureUnit.NS),
-                *launching(facts, again, removed_ns),
+                *launching(facts, recomputed, removal_saving_ns),
             ),
-            launches=again,
+            launches=recomputed,
         ),
     )
 

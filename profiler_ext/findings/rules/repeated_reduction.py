@@ -8,21 +8,21 @@ import numpy as np
 
 from profiler_ext.findings.collectives import (
     is_sharding,
-    quickest_ns,
-    transfers_ns,
+    fastest_alike_ns,
+    exposed_transfers_ns,
     waited,
-    where_most,
+    dominant_location,
 )
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
-from profiler_ext.findings.idleness import of_usual_step
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
+from profiler_ext.findings.idleness import median_per_step
 from profiler_ext.findings.passes import Passes, passes_of
-from profiler_ext.findings.repeats import repeated
+from profiler_ext.findings.repeats import is_repeated_per_pass
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
-_LEAST, _LEAST_HIDDEN = 0.03, 0.1
-_MOST_IDLE = 0.3
+_MIN_FRACTION, _MIN_HIDDEN = 0.03, 0.1
+_MAX_IDLE = 0.3
 _NS = FigureUnit.NS
 _DDP = (
     "let all micro-batches but the last run under no_sync() of DDP: forward and backward, in the "
@@ -34,56 +34,56 @@ _FSDP = (
 )
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, where nothing can be hidden")
+        return CannotJudge("the launches ran on the CPU, where nothing can be hidden")
     communication = facts.analysis.communication
     if not len(communication):
-        return Lacking("no rank communicates in this session")
+        return CannotJudge("no rank communicates in this session")
     passes = passes_of(facts)
     kind = communication.collective
     gathers = [at for at, name in enumerate(kind.strings) if "gather" in name]
-    rows = np.flatnonzero(repeated(facts, passes) & ~np.isin(kind.codes, gathers))
+    rows = np.flatnonzero(is_repeated_per_pass(facts, passes) & ~np.isin(kind.codes, gathers))
     last = passes.number == passes.count - 1
-    spared = rows[~last[communication.launch[rows]]]
-    transfer_ns, is_told = transfers_ns(facts, spared)
-    at_stake_ns = facts.of_usual_step(communication.launch[spared], transfer_ns)
-    if at_stake_ns >= _LEAST * facts.step_ns:
-        return (_candidate(facts, rows, passes, at_stake_ns if is_told else None),)
-    if _moving_ns(facts, spared) >= _LEAST_HIDDEN * facts.step_ns:
+    avoidable = rows[~last[communication.launch[rows]]]
+    transfer_ns, is_measured = exposed_transfers_ns(facts, avoidable)
+    at_stake_ns = facts.median_per_step(communication.launch[avoidable], transfer_ns)
+    if at_stake_ns >= _MIN_FRACTION * facts.step_ns:
+        return (_candidate(facts, rows, passes, at_stake_ns if is_measured else None),)
+    if _transfer_ns(facts, avoidable) >= _MIN_HIDDEN * facts.step_ns:
         return (_candidate(facts, rows, passes, None),)
     return ()
 
 
-def _moving_ns(facts: Facts, rows: Ints) -> int:
+def _transfer_ns(facts: Facts, rows: Ints) -> int:
     """Return how long collectives take without their waits, exposed or not."""
     communication = facts.analysis.communication
     launches, waiting = communication.launch[rows], communication.waiting_ns[rows]
-    alone_ns = np.ma.minimum(facts.launches.duration_ns[launches], quickest_ns(facts, launches))
+    single_rank_ns = np.ma.minimum(facts.launches.duration_ns[launches], fastest_alike_ns(facts, launches))
     merged_ns = facts.launches.duration_ns[launches] - waiting.filled(0)
-    moving_ns = np.where(np.ma.getmaskarray(waiting), alone_ns.filled(0), merged_ns)
-    return facts.of_usual_step(launches, moving_ns)
+    transfer_only_ns = np.where(np.ma.getmaskarray(waiting), single_rank_ns.filled(0), merged_ns)
+    return facts.median_per_step(launches, transfer_only_ns)
 
 
 def _candidate(facts: Facts, rows: Ints, passes: Passes, at_stake_ns: int | None) -> Candidate:
     communication = facts.analysis.communication
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
-    idle_ns = of_usual_step(facts, np.arange(len(facts.analysis.idle.duration_ns)))
-    is_claimed = at_stake_ns is not None and idle_ns < _MOST_IDLE * facts.step_ns
+    idle_ns = median_per_step(facts, np.arange(len(facts.analysis.idle.duration_ns)))
+    is_claimed = at_stake_ns is not None and idle_ns < _MAX_IDLE * facts.step_ns
     is_sharded = bool(is_sharding(facts, launches).any())
-    took_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
+    took_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
     return Candidate(
         what="gradients are reduced after each micro-batch",
         at_stake_ns=at_stake_ns if at_stake_ns is not None and is_claimed else 0,
         stake=Stake.STEP if is_claimed else Stake.UNKNOWN,
-        sureness=Sureness.ESTIMATED,
+        sureness=Confidence.ESTIMATED,
         remedy=_FSDP if is_sharded else _DDP,
-        where=where_most(facts, rows),
+        where=dominant_location(facts, rows),
         why=(
             Figure("micro-batches a step", int(passes.count[launches].max())),
-            Figure("collectives a step", facts.count_in_usual_step(launches)),
+            Figure("collectives a step", facts.launches_per_step(launches)),
             Figure("they take", took_ns, _NS),
-            Figure("exposed", facts.of_usual_step(launches, exposed_ns), _NS),
+            Figure("exposed", facts.median_per_step(launches, exposed_ns), _NS),
             waited(facts, rows),
         ),
         launches=launches,

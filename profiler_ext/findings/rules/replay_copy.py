@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import launching
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints, Phase, SiteEvidence, TensorSpec
 
 _OF_REPLAYS = (SiteEvidence.RUNNER_COPY, SiteEvidence.RUNNER_SEED)
-_LEAST, _LEAST_NS = 0.01, 20_000
+_MIN_FRACTION, _MIN_NS = 0.01, 20_000
 _FORWARD = (
     "make each batch where the last one lay (stays.copy_(batch), or out=stays), having marked that "
     "tensor with mark_static_address (of torch's Dynamo) before the first call; hand over less"
@@ -24,17 +24,17 @@ _BACKWARD = (
 )
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, which has no CUDA graphs")
+        return CannotJudge("the launches ran on the CPU, which has no CUDA graphs")
     launches = np.flatnonzero(facts.in_steps(facts.launches.evidence.where(*_OF_REPLAYS)))
     launches = launches[[not _is_one_number(facts, launch) for launch in launches.tolist()]]
     is_backward = facts.launches.phase.where(Phase.BACKWARD)[launches]
     forward, backward = launches[~is_backward], launches[is_backward]
-    paced_ns, removed_ns = _paced_ns(facts, forward), _removed_ns(facts, backward)
-    found = ((forward, paced_ns, Stake.STEP), (backward, removed_ns, Stake.UNKNOWN))
-    least_ns = max(_LEAST * facts.step_ns, _LEAST_NS)
-    return tuple(_candidate(facts, *each) for each in found if each[1] >= least_ns)
+    critical_ns, removal_saving_ns = _paced_ns(facts, forward), _removed_ns(facts, backward)
+    result = ((forward, critical_ns, Stake.STEP), (backward, removal_saving_ns, Stake.UNKNOWN))
+    least_ns = max(_MIN_FRACTION * facts.step_ns, _MIN_NS)
+    return tuple(_candidate(facts, *each) for each in result if each[1] >= least_ns)
 
 
 def _copies(facts: Facts, launches: Ints) -> Ints:
@@ -43,12 +43,12 @@ def _copies(facts: Facts, launches: Ints) -> Ints:
 
 def _paced_ns(facts: Facts, launches: Ints) -> int:
     copies = _copies(facts, launches)
-    return facts.of_usual_step(copies, facts.paced_ns(copies))
+    return facts.median_per_step(copies, facts.critical_ns(copies))
 
 
 def _removed_ns(facts: Facts, launches: Ints) -> int:
     copies = _copies(facts, launches)
-    return facts.of_usual_step(copies, facts.removed_ns(copies))
+    return facts.median_per_step(copies, facts.removal_saving_ns(copies))
 
 
 def _candidate(facts: Facts, launches: Ints, spent_ns: int, stake: Stake) -> Candidate:
@@ -59,15 +59,15 @@ def _candidate(facts: Facts, launches: Ints, spent_ns: int, stake: Stake) -> Can
         what="inputs are copied to where CUDA graphs read them",
         at_stake_ns=spent_ns if is_claimed else 0,
         stake=stake,
-        sureness=Sureness.UPPER_BOUND,
+        sureness=Confidence.UPPER_BOUND,
         remedy=_FORWARD if is_claimed else _BACKWARD,
-        where=where_of(facts.place(longest), graph=facts.compile_id(longest)),
+        where=location_of(facts.place(longest), graph=facts.compile_id(longest)),
         why=(
-            Figure("launches that copy a step", facts.count_in_usual_step(copies)),
+            Figure("launches that copy a step", facts.launches_per_step(copies)),
             Figure(
-                "launches that set seeds", facts.count_in_usual_step(np.setdiff1d(launches, copies))
+                "launches that set seeds", facts.launches_per_step(np.setdiff1d(launches, copies))
             ),
-            Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
+            Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
             *launching(facts, copies, spent_ns),
             Figure("the longest one copies", _input_of(facts, longest), FigureUnit.TEXT),
         ),
@@ -77,16 +77,16 @@ def _candidate(facts: Facts, launches: Ints, spent_ns: int, stake: Stake) -> Can
 
 def _is_one_number(facts: Facts, launch: int) -> bool:
     """Tell whether it copies one number: a loss's own gradient, or a seed; no remedy spares it."""
-    found = _input(facts, launch)
-    return found is not None and not found.size
+    result = _input(facts, launch)
+    return result is not None and not result.size
 
 
 def _input_of(facts: Facts, launch: int) -> str:
     """Return the type and the sizes of the input that a launch copies most of."""
-    found = _input(facts, launch)
-    if found is None:
+    result = _input(facts, launch)
+    if result is None:
         return "an input of unknown size"
-    return f"{found.dtype} of {' by '.join(map(str, found.size))}"
+    return f"{result.dtype} of {' by '.join(map(str, result.size))}"
 
 
 def _input(facts: Facts, launch: int) -> TensorSpec | None:

@@ -4,54 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
-from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of, spans_in_usual_step
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Confidence, Location
+from profiler_ext.findings.idleness import idle_by_line, median_per_step, idle_pieces, idle_spans_per_step
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, which waits for no device")
-    rows = pieces_of(facts, IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
-    lines = by_line(facts, rows, facts.analysis.idle.cause_place)
-    both_ns = _with_and_without(facts)
+        return CannotJudge("the launches ran on the CPU, which waits for no device")
+    rows = idle_pieces(facts, IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
+    lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
+    both_ns = _step_with_and_without_waits(facts)
     return tuple(
         _candidate(facts, where, own, rows, both_ns)
         for where, own in lines.items()
-        if of_usual_step(facts, own)
+        if median_per_step(facts, own)
     )
 
 
-def _with_and_without(facts: Facts) -> tuple[int, int]:
+def _step_with_and_without_waits(facts: Facts) -> tuple[int, int]:
     """Return how long the usual step takes in training, and would if the CPU waited for no value.
 
     Where the steps cannot be laid out anew nothing is won.
     """
     if facts.replay is None:
         return 0, 0
-    slowed = facts.training.slowed
-    with_ns, without_ns = (facts.replay.step_ns(slowed, waits=waits) for waits in (True, False))
+    slowdown = facts.training.slowdown
+    with_ns, without_ns = (facts.replay.step_ns(slowdown, waits=waits) for waits in (True, False))
     return max(with_ns, facts.busy_ns), max(without_ns, facts.busy_ns)
 
 
 def _candidate(
-    facts: Facts, where: Where, rows: Ints, every: Ints, both_ns: tuple[int, int]
+    facts: Facts, where: Location, rows: Ints, every: Ints, both_ns: tuple[int, int]
 ) -> Candidate:
-    there = "at lines that are not known" if where == NOWHERE else "at this line"
+    location_text = "at lines that are not known" if where == NOWHERE else "at this line"
     idle_ns, with_ns = facts.analysis.idle.duration_ns, both_ns[0]
-    won = (with_ns - both_ns[1]) / max(int(idle_ns[every].sum()), 1)
+    saved_part = (with_ns - both_ns[1]) / max(int(idle_ns[every].sum()), 1)
     return Candidate(
-        what=f"the CPU waits for the device {there}, and then the device for the CPU",
-        at_stake_ns=int(won * idle_ns[rows].sum()),
-        sureness=Sureness.ESTIMATED,
+        what=f"the CPU waits for the device {location_text}, and then the device for the CPU",
+        at_stake_ns=int(saved_part * idle_ns[rows].sum()),
+        sureness=Confidence.ESTIMATED,
         remedy="leave out what needs a value of the device at once (.item(), .cpu(), nonzero, "
         "print, an if on a tensor), or ask for it some steps later; log every hundredth step",
         where=where,
         why=(
-            Figure("idle spans a step", spans_in_usual_step(facts, rows)),
-            Figure("idle because of it, as recorded", of_usual_step(facts, rows), FigureUnit.NS),
+            Figure("idle spans a step", idle_spans_per_step(facts, rows)),
+            Figure("idle because of it, as recorded", median_per_step(facts, rows), FigureUnit.NS),
             Figure("laid out anew, the step with all such waits", with_ns, FigureUnit.NS),
             Figure("and without", both_ns[1], FigureUnit.NS),
         ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Confidence, Location
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import CacheState, GraphInstance
 
@@ -27,10 +27,10 @@ _REGION = (
 _BYPASSED = "change what torch's reason names, so that the cache keeps the graph"
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     graphs = facts.analysis.recording.graphs
     if not graphs:
-        return Lacking("nothing was compiled")
+        return CannotJudge("nothing was compiled")
     reasons: dict[str, list[GraphInstance]] = {}
     for graph in graphs:
         if graph.cache_state is CacheState.BYPASS:
@@ -47,7 +47,7 @@ def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: in
         at_stake_ns=compile_ns,
         of_ns=total_ns,
         stake=Stake.PROCESS,
-        sureness=Sureness.UPPER_BOUND,
+        sureness=Confidence.UPPER_BOUND,
         remedy=_remedy(why),
         where=_where(facts, longest.compile_id),
         why=(
@@ -58,16 +58,16 @@ def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: in
     )
 
 
-def _where(facts: Facts, compile_id: str | None) -> Where:
+def _where(facts: Facts, compile_id: str | None) -> Location:
     """Return the function that a compile was of, where the session tells, with its number."""
     if compile_id is None:
         return NOWHERE
-    compiles = () if isinstance(facts.compiles, Lacking) else facts.compiles
+    compiles = () if isinstance(facts.compiles, CannotJudge) else facts.compiles
     own = (each for each in compiles if each.compile_id == compile_id and each.file is not None)
     function = next(own, None)
     if function is None:
-        return Where(graph=compile_id)
-    return Where(function.file, function.line, graph=compile_id)
+        return Location(graph=compile_id)
+    return Location(function.file, function.line, graph=compile_id)
 
 
 def _remedy(why: str) -> str:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.eager import FUSED_AWAY, by_line, eager_kernels, is_much_compiled
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.eager import FUSION_SAVING, launches_by_line, eager_kernels, is_partly_compiled
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
-_LEAST_OF_STEP = 0.1
+_MIN_STEP_FRACTION = 0.1
 _FILLED = 0.9
 """A step whose device idles for more is that of the rule of launch-bound ones."""
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU")
-    if is_much_compiled(facts):
+        return CannotJudge("the launches ran on the CPU")
+    if is_partly_compiled(facts):
         return ()
     launches = eager_kernels(facts)
-    paced_ns = _paced_ns(facts, launches)
-    if not paced_ns or paced_ns < _LEAST_OF_STEP * facts.training.step_ns:
+    critical_ns = _paced_ns(facts, launches)
+    if not critical_ns or critical_ns < _MIN_STEP_FRACTION * facts.training.step_ns:
         return ()
-    return (_candidate(facts, launches, paced_ns),)
+    return (_candidate(facts, launches, critical_ns),)
 
 
 def _paced_ns(facts: Facts, launches: Ints) -> int:
@@ -33,21 +33,21 @@ def _paced_ns(facts: Facts, launches: Ints) -> int:
     training = facts.training
     is_filled = training.is_known and facts.busy_ns >= _FILLED * training.step_ns
     all_ns = facts.launches.duration_ns[launches]
-    return facts.of_usual_step(launches, all_ns if is_filled else facts.paced_ns(launches))
+    return facts.median_per_step(launches, all_ns if is_filled else facts.critical_ns(launches))
 
 
-def _candidate(facts: Facts, launches: Ints, paced_ns: int) -> Candidate:
+def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> Candidate:
     return Candidate(
         what="eager ops run kernel by kernel, and nothing fuses them",
-        at_stake_ns=int(FUSED_AWAY * paced_ns),
-        sureness=Sureness.ESTIMATED,
+        at_stake_ns=int(FUSION_SAVING * critical_ns),
+        sureness=Confidence.ESTIMATED,
         remedy="torch.compile(model), with the loss in it: what lies between its products becomes "
         "one kernel each",
-        where=where_of(facts.place(facts.longest(launches))),
+        where=location_of(facts.place(facts.longest(launches))),
         why=(
             *count_and_time(facts, launches),
-            Figure("that sets the pace", paced_ns, FigureUnit.NS),
-            Figure("lines", sum(1 for _ in by_line(facts, launches))),
+            Figure("that sets the pace", critical_ns, FigureUnit.NS),
+            Figure("lines", sum(1 for _ in launches_by_line(facts, launches))),
         ),
         launches=launches,
     )

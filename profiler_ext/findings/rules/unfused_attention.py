@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.eager import by_line
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.eager import launches_by_line
+from profiler_ext.findings.facts import Facts, CannotJudge, location_of
 from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Sureness
+from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints, Phase
 
@@ -22,13 +22,13 @@ _PROJECTION = re.compile(r"\b(?:add)?mm\b")
 _FUSED_AWAY = 2 / 3
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU")
+        return CannotJudge("the launches ran on the CPU")
     places = facts.analysis.places
     is_there = np.array([_CALL in (place.code or "") for place in places] or [False], np.bool_)
     rows = facts.in_steps(is_there[facts.main_place] & (facts.main_place >= 0))
-    return _of_lines(facts, by_line(facts, np.flatnonzero(rows)))
+    return _of_lines(facts, launches_by_line(facts, np.flatnonzero(rows)))
 
 
 def _of_lines(facts: Facts, lines: Iterable[Ints]) -> Iterator[Candidate]:
@@ -42,14 +42,14 @@ def _of_lines(facts: Facts, lines: Iterable[Ints]) -> Iterator[Candidate]:
 
 
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
-    paced_ns = facts.of_usual_step(launches, facts.paced_ns(launches))
+    critical_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
         what="attention runs as products and a softmax, not as one kernel",
-        at_stake_ns=int(_FUSED_AWAY * paced_ns),
-        sureness=Sureness.ESTIMATED,
+        at_stake_ns=int(_FUSED_AWAY * critical_ns),
+        sureness=Confidence.ESTIMATED,
         remedy="torch.nn.attention.sdpa_kernel(...) around the call, with all backends but MATH: "
         "torch then says what keeps each from it (the mask, the dtype, dropout, strides)",
-        where=where_of(facts.place(facts.longest(launches))),
+        where=location_of(facts.place(facts.longest(launches))),
         why=count_and_time(facts, launches),
         launches=launches,
     )

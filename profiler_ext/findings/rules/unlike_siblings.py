@@ -9,15 +9,15 @@ from statistics import median
 
 import numpy as np
 
-from profiler_ext.findings.collectives import beside_collectives
-from profiler_ext.findings.facts import Facts, Lacking, Rows
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness, Where
+from profiler_ext.findings.collectives import overlaps_collective
+from profiler_ext.findings.facts import Facts, CannotJudge, Rows
+from profiler_ext.findings.finding import Figure, FigureUnit, Confidence, Location
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.siblings import FEWEST, odd_among_equals, standing_out
+from profiler_ext.findings.siblings import MIN_SAMPLES, outlier_indices_of_equal_sizes, outlier_indices
 from profiler_ext.records import Ints
 
 _BEYOND = 0.5
-_SLOWED = 2
+_COLLECTIVE_SLOWDOWN = 2
 """Beside a collective a product on an H200 took up to so many times as long as without it."""
 _CONVOLVES = re.compile(r"\bconvolution|_convolution\b|conv\dd")
 _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
@@ -38,21 +38,21 @@ class _Siblings:
     ends: tuple[str, str]
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, whose times are not steady enough")
-    every, slowed = np.ones(len(facts.launches), np.bool_), beside_collectives(facts)
-    spent_ns, paced_ns, slowed_ns = (
-        _of_places(facts, chosen) for chosen in (every, facts.pace.sets, slowed)
+        return CannotJudge("the launches ran on the CPU, whose times are not steady enough")
+    every, slowed = np.ones(len(facts.launches), np.bool_), overlaps_collective(facts)
+    spent_ns, critical_ns, slowed_ns = (
+        _of_places(facts, chosen) for chosen in (every, facts.pace.is_critical, slowed)
     )
-    least_ns = spent_ns - slowed_ns + slowed_ns // _SLOWED
-    found = (
+    least_ns = spent_ns - slowed_ns + slowed_ns // _COLLECTIVE_SLOWDOWN
+    result = (
         candidate
         for siblings in _families(facts)
-        if len(siblings.places) >= FEWEST
-        for candidate in _unlike(facts, siblings, (spent_ns, paced_ns, least_ns))
+        if len(siblings.places) >= MIN_SAMPLES
+        for candidate in _outliers(facts, siblings, (spent_ns, critical_ns, least_ns))
     )
-    return tuple(found)
+    return tuple(result)
 
 
 def _families(facts: Facts) -> Iterator[_Siblings]:
@@ -66,42 +66,42 @@ def _families(facts: Facts) -> Iterator[_Siblings]:
             inside.setdefault(layer, set()).add(f"{rest} {place.module_class}")
             convolving |= {family} if _CONVOLVES.search(place.aten_op or "") else set()
     for family, layers in lists.items():
-        alike: dict[frozenset[str], dict[str, list[int]]] = {}
+        equal_call_ids: dict[frozenset[str], dict[str, list[int]]] = {}
         for layer, places in layers.items():
-            alike.setdefault(frozenset(inside[layer]), {})[layer] = places
+            equal_call_ids.setdefault(frozenset(inside[layer]), {})[layer] = places
         numbers = sorted(layers, key=lambda layer: int(layer.removeprefix(family)))
-        for siblings in alike.values():
+        for siblings in equal_call_ids.values():
             yield _Siblings(siblings, family in convolving, (numbers[0], numbers[-1]))
 
 
 def _layers_of(module: str) -> Iterator[tuple[str, str, str]]:
     """Yield for each number in a path the list of layers, the layer, and the path within it."""
-    for found in _NUMBERED.finditer(module):
-        yield module[: found.start(1)], module[: found.end(1)], module[found.end(1) :]
+    for result in _NUMBERED.finditer(module):
+        yield module[: result.start(1)], module[: result.end(1)], module[result.end(1) :]
 
 
-def _unlike(
+def _outliers(
     facts: Facts, siblings: _Siblings, of_places: tuple[Ints, Ints, Ints]
 ) -> Iterator[Candidate]:
-    spent_ns, paced_ns, least_ns = of_places
+    spent_ns, critical_ns, least_ns = of_places
     layers = list(siblings.places)
     times = [_usual(spent_ns[places]) for places in siblings.places.values()]
     usual = median(times)
-    for at in _standing_out(siblings, times):
+    for at in _outlier_layers(siblings, times):
         places = siblings.places[layers[at]]
         least = _usual(least_ns[places])
         if least > (1 + _BEYOND) * usual > 0:
-            part = _usual(paced_ns[places]) / times[at]
+            part = _usual(critical_ns[places]) / times[at]
             yield _candidate(
                 facts, layers[at], siblings.places, (times[at], usual, (least - usual) * part)
             )
 
 
-def _standing_out(siblings: _Siblings, times: Sequence[int]) -> list[int]:
+def _outlier_layers(siblings: _Siblings, times: Sequence[int]) -> list[int]:
     if not siblings.convolves:
-        return standing_out(times, _BEYOND)
+        return outlier_indices(times, _BEYOND)
     ends = [at for at, layer in enumerate(siblings.places) if layer in siblings.ends]
-    return odd_among_equals(times, _BEYOND, ends)
+    return outlier_indices_of_equal_sizes(times, _BEYOND, ends)
 
 
 def _candidate(
@@ -113,10 +113,10 @@ def _candidate(
     return Candidate(
         what=f"{layer} takes {time / usual:.1f} times as long as its siblings",
         at_stake_ns=int(beyond_ns),
-        sureness=Sureness.ESTIMATED,
+        sureness=Confidence.ESTIMATED,
         remedy="compare its kernels with a sibling's: by_line() and by_kernel(); look at its "
         "dtype, its layout, hooks on it, and what shapes it gets",
-        where=Where(module=layer),
+        where=Location(module=layer),
         why=(
             Figure("it takes", time, FigureUnit.NS),
             Figure("the median of its siblings", usual, FigureUnit.NS),

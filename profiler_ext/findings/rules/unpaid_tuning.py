@@ -6,38 +6,38 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence, Location
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Compilation, CompileKind, CompilePhase
 
-_FEWEST_STEPS = 50_000
-_LEAST_NS = 10_000_000_000
+_MIN_STEPS = 50_000
+_MIN_NS = 10_000_000_000
 # Tuned kernels are taken to be at most twice as fast, so that a step wins what they take at most.
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
-    if isinstance(facts.compiles, Lacking):
+def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+    if isinstance(facts.compiles, CannotJudge):
         return facts.compiles
     if not facts.on_device:
-        return Lacking("the launches ran on the CPU, of which not all are known")
+        return CannotJudge("the launches ran on the CPU, of which not all are known")
     tuned: dict[str, list[Compilation]] = {}
     for each in facts.compiles:
         if each.compile_id is not None and each.kind is not CompileKind.WORKER:
             tuned.setdefault(each.compile_id, []).append(each)
     total_ns = sum(each.duration_ns for of_id in tuned.values() for each in of_id)
-    return tuple(_unpaid(facts, tuned, total_ns))
+    return tuple(_unamortized(facts, tuned, total_ns))
 
 
-def _unpaid(
+def _unamortized(
     facts: Facts, tuned: dict[str, list[Compilation]], total_ns: int
 ) -> Iterator[Candidate]:
     for compile_id, compiles in tuned.items():
         tuning_ns = sum(each.phase_ns(CompilePhase.AUTOTUNING) for each in compiles)
-        if tuning_ns < _LEAST_NS:
+        if tuning_ns < _MIN_NS:
             continue
         runs_ns = _runs_ns(facts, compile_id)
-        if runs_ns and tuning_ns >= _FEWEST_STEPS * runs_ns:
+        if runs_ns and tuning_ns >= _MIN_STEPS * runs_ns:
             yield _candidate(compiles, (tuning_ns, runs_ns, total_ns))
 
 
@@ -59,9 +59,9 @@ def _candidate(compiles: list[Compilation], times: tuple[int, int, int]) -> Cand
         at_stake_ns=tuning_ns,
         of_ns=total_ns,
         stake=Stake.PROCESS,
-        sureness=Sureness.MEASURED,
+        sureness=Confidence.MEASURED,
         remedy="leave max-autotune out for this function, and tune what most of a step is in",
-        where=Where(first.file, first.line, graph=first.compile_id),
+        where=Location(first.file, first.line, graph=first.compile_id),
         why=(
             Figure("autotuning took", tuning_ns, FigureUnit.NS),
             Figure("of a compile of", spent_ns, FigureUnit.NS),

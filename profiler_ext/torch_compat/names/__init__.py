@@ -27,12 +27,12 @@ _MODULES = (kernel_names, fx_names, artifact_names, running_names, compile_names
 ALL = tuple(dict.fromkeys(name for module in _MODULES for name in _declared(module)))
 
 
-def lacks(*, is_loaded: bool = False) -> tuple[str, ...]:
+def missing_names(*, is_loaded: bool = False) -> tuple[str, ...]:
     """Return what this torch is to have and has not: the name, and what is lost without it.
 
     Args:
         is_loaded: look only into the modules that are loaded.
     """
-    asked = (name for name in ALL if not is_loaded or name.module in sys.modules)
-    names = ((name.lack(), name.serves) for name in asked)
-    return tuple(f"{lack}; lost is {serves}" for lack, serves in names if lack is not None)
+    expected = (name for name in ALL if not is_loaded or name.module in sys.modules)
+    names = ((name.missing_reason(), name.purpose) for name in expected)
+    return tuple(f"{missing_reason}; lost is {purpose}" for missing_reason, purpose in names if missing_reason is not None)

@@ -90,7 +90,7 @@ PYTHON_KERNEL_NAME = Attribute(_IR, "ExternKernel.python_kernel_name", _CALLS)
 OP_OVERLOAD = Attribute(_IR, "ExternKernel.op_overload", _CALLS)
 USER_TRITON = Member(_IR, "UserDefinedTritonKernel", _CALLS)
 DEVICE_COPY = Member(_IR, "DeviceCopy", _CALLS)
-SILENT = (
+WITHOUT_COMMENT = (
     DEVICE_COPY,
     Member(_IR, "IndexPutFallback", _SITES),
     Member(_IR, "InplaceBernoulliFallback", _SITES),

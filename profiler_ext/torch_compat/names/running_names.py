@@ -119,16 +119,16 @@ EXPORT_JOINT = Member(
 )
 
 PROFILER_ENABLED = Member("torch.autograd.profiler", "_is_profiler_enabled", _EVENTS)
-_TURNS = "that a profiler of the program's own is heard"
-PROFILER_HERE = Member("torch._C._autograd", "_profiler_enabled", _TURNS)
-HEAR_OPERATORS = Member("torch._C._autograd", "_enable_record_function", _TURNS)
-PREPARE_PROFILER = Member("torch.autograd.profiler", "_prepare_profiler", _TURNS)
-ENABLE_PROFILER = Member("torch.autograd.profiler", "_enable_profiler", _TURNS)
-DISABLE_PROFILER = Member("torch.autograd.profiler", "_disable_profiler", _TURNS)
+_OWN_PROFILER = "that a profiler of the program's own is heard"
+PROFILER_ENABLED_ON_THREAD = Member("torch._C._autograd", "_profiler_enabled", _OWN_PROFILER)
+ENABLE_RECORD_FUNCTION = Member("torch._C._autograd", "_enable_record_function", _OWN_PROFILER)
+PREPARE_PROFILER = Member("torch.autograd.profiler", "_prepare_profiler", _OWN_PROFILER)
+ENABLE_PROFILER = Member("torch.autograd.profiler", "_enable_profiler", _OWN_PROFILER)
+DISABLE_PROFILER = Member("torch.autograd.profiler", "_disable_profiler", _OWN_PROFILER)
 RECORD_FUNCTION = Member("torch._C._profiler", "_RecordFunctionFast", _EVENTS)
 _THREADS = "operators of every thread"
 PROFILER_CONFIG = Member("torch._C._profiler", "_ExperimentalConfig", _THREADS)
-CHOSEN_CONFIG = Attribute("torch.autograd.profiler", "profile.experimental_config", _THREADS)
+EXPERIMENTAL_CONFIG = Attribute("torch.autograd.profiler", "profile.experimental_config", _THREADS)
 MODULE_CALL = Member(
     "torch.nn.modules.module",
     "Module._wrapped_call_impl",
@@ -151,6 +151,6 @@ _PROFILER = "torch.profiler.profiler"
 RECORD_STEPS = Attribute(_PROFILER, "profile.record_steps", "the steps of a script's own profiler")
 STEP_NUM = Attribute(_PROFILER, "profile.step_num", "a clean begin of the first step")
 SCHEDULED_ACTION = Attribute(
-    *RESTORES_SCHEDULED_ACTION.sign, _TURNS, comes_with=RESTORES_SCHEDULED_ACTION
+    *RESTORES_SCHEDULED_ACTION.sign, _OWN_PROFILER, comes_with=RESTORES_SCHEDULED_ACTION
 )
 CURRENT_ACTION = Attribute(_PROFILER, "profile.current_action", "a clean begin of the first step")

@@ -37,5 +37,5 @@ def test_what_ran_out_of_order_is_what_the_definition_says(drawn, data):
     enqueued = EnqueuedLaunches(rows, rows, rows, rows, np.array(queues), on_cpu=False)
     first = data.draw(st.integers(0, len(drawn) - 1))
     own = np.arange(first, data.draw(st.integers(first, len(drawn) - 1)) + 1)
-    found = StreamOrder(events, enqueued).broken_by(own)
+    found = StreamOrder(events, enqueued).out_of_order_in(own)
     assert set(own[found].tolist()) == plain(queues, starts, own.tolist())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.attribution.alignment.aligning import align
-from profiler_ext.attribution.alignment.learnt import Learnt
+from profiler_ext.attribution.alignment.learnt import KnownKernels
 from profiler_ext.attribution.alignment.loops import LoopGrammar
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.calls.patterns import WorkItem
@@ -37,7 +37,7 @@ LED = [3, 4, 2, 1]
 
 
 def led(sites, *names: str) -> list[int | None]:
-    return [match.site for match in align(sites, [WorkItem(name) for name in names], Learnt())]
+    return [match.site for match in align(sites, [WorkItem(name) for name in names], KnownKernels())]
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
@@ -48,7 +48,7 @@ def test_each_turn_leads_to_the_same_sites(turns):
 
 def test_what_the_wrapper_does_between_the_sites_is_glue():
     items = ["before", "less", "aten::item", "aten::copy_", *TURN, "after", "aten::clone"]
-    matches = align(SITES, [WorkItem(name) for name in items], Learnt())
+    matches = align(SITES, [WorkItem(name) for name in items], KnownKernels())
     assert [match.site for match in matches] == [0, 2, 1, None, *LED, 5, None]
     assert matches[3] == Match(gap=GapReason.WRAPPER_GLUE) == matches[-1]
 
@@ -63,7 +63,7 @@ def test_what_the_wrapper_does_between_the_sites_is_glue():
     ],
 )
 def test_a_turn_that_is_not_whole_is_no_turn(broken):
-    matches = align(SITES, [WorkItem(name) for name in broken], Learnt())
+    matches = align(SITES, [WorkItem(name) for name in broken], KnownKernels())
     assert [match.site for match in matches if match.site is not None] == [0, 5]
     gaps = {match.gap for match in matches[1:-1]}
     assert gaps <= {GapReason.ALIGNMENT_MISMATCH, GapReason.WRAPPER_GLUE}
@@ -100,7 +100,7 @@ def test_in_each_turn_a_branch_is_chosen_and_an_inner_loop_has_its_own_turns():
 def test_a_sentence_that_can_be_read_in_two_ways_is_not_read():
     loops = (within(triton("add", n), (at, "body")) for n, at in (("a", "2"), ("b", "4")))
     sites = numbered((*loops, triton("after", "z")))
-    matches = align(sites, [WorkItem("add"), WorkItem("add"), WorkItem("after")], Learnt())
+    matches = align(sites, [WorkItem("add"), WorkItem("add"), WorkItem("after")], KnownKernels())
     assert matches[:2] == (Match(gap=GapReason.ALIGNMENT_MISMATCH),) * 2
     assert matches[2].site == 2
 

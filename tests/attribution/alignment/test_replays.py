@@ -149,8 +149,8 @@ def test_of_replays_that_differ_only_what_another_one_ran_too_is_led(replays, si
 def test_what_a_replay_lacks_of_its_recording_opens_it_unless_another_one_lacks_it_too(
     replays, sites
 ):
-    learnt = ((1, (CUBLAS, SPLIT_K)),)
-    assert _library_sites(*replays, library_kernels=learnt) == sites
+    known_kernels = ((1, (CUBLAS, SPLIT_K)),)
+    assert _library_sites(*replays, library_kernels=known_kernels) == sites
 
 
 LATER, ADD_UP, LARGER = "triton_poi_fused_later_2", "splitKreduce", "gemm of another size"

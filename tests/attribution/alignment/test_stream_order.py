@@ -18,19 +18,19 @@ def replayed() -> list[Mark]:
     return list(timeline.marks)
 
 
-def is_as_written(marks: list[Mark]) -> bool:
+def is_in_trace_order(marks: list[Mark]) -> bool:
     events = trace(marks).events
     nesting = nest(events)
     enqueued = find_launches(events, nesting)
     [call] = find_calls(EnclosingRanges(events, nesting), enqueued)
     assert call.pattern.event_names == (("first",), ("second",), ("third",))
     order = StreamOrder(events, enqueued)
-    assert not len(order.broken_by(call.launches))
-    return order.is_as_written(call)
+    assert not len(order.out_of_order_in(call.launches))
+    return order.is_in_trace_order(call)
 
 
 def test_a_replay_that_the_file_has_in_the_order_in_which_it_ran_is_as_written() -> None:
-    assert is_as_written(replayed())
+    assert is_in_trace_order(replayed())
 
 
 def test_a_replay_of_which_the_file_has_a_later_launch_first_is_not() -> None:
@@ -38,4 +38,4 @@ def test_a_replay_of_which_the_file_has_a_later_launch_first_is_not() -> None:
     first, second = (next(m for m in marks if m.name == name) for name in ("first", "second"))
     at, to = marks.index(first), marks.index(second)
     marks[at], marks[to] = second, first
-    assert not is_as_written(marks)
+    assert not is_in_trace_order(marks)

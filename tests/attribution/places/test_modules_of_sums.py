@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler_ext.attribution.places.modules import with_modules_of_sums
+from profiler_ext.attribution.places.modules import with_modules_of_gradient_sums
 from profiler_ext.records import FxNode, Lineage, ModuleFrame
 
 ROOT = ModuleFrame("", "Model")
@@ -38,7 +38,7 @@ def test_a_sum_has_the_modules_around_its_uses(
 ) -> None:
     uses = node("query", used_in), node("key", used_in)
     summed = node("add", own, "query", "key", is_sum=True)
-    assert list(with_modules_of_sums([*uses, summed]))[-1] == node(
+    assert list(with_modules_of_gradient_sums([*uses, summed]))[-1] == node(
         "add", told, "query", "key", is_sum=True
     )
 
@@ -46,5 +46,5 @@ def test_a_sum_has_the_modules_around_its_uses(
 def test_what_is_used_in_two_modules_is_of_the_one_around_them() -> None:
     uses = node("query", (ROOT, LAYER, ATTENTION)), node("up", (ROOT, LAYER))
     summed = node("add", (ROOT,), "query", "up", is_sum=True)
-    (*_, told) = with_modules_of_sums([*uses, summed])
+    (*_, told) = with_modules_of_gradient_sums([*uses, summed])
     assert told.lineage.modules == (ROOT, LAYER)

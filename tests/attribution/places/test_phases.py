@@ -9,7 +9,7 @@ from profiler_ext.records import Phase
 from tests.attribution.graphs import graph, node
 from tests.attribution.timeline import Timeline
 
-NOWHERE = CallContext()
+NO_POSITION = CallContext()
 FORWARD_CALL = CallContext(is_forward=True)
 BACKWARD_CALL = CallContext(in_engine=True, is_backward=True)
 FORWARD = graph((), ())
@@ -58,7 +58,7 @@ STEP_IN_HOOK = graph((), (), is_inference=True, compile_id="!0/1/0", runs_optimi
     ],
 )
 def test_the_phase_of_a_node_follows_its_graph_and_its_tags(instance, changes, phase):
-    assert node_phase(node("n", 1, **changes), instance, NOWHERE, in_torch_optim=False) is phase
+    assert node_phase(node("n", 1, **changes), instance, NO_POSITION, in_torch_optim=False) is phase
 
 
 # Builds before 2.12 kept the tag where nodes share it, and it spread onto forward nodes.
@@ -77,7 +77,7 @@ LEAKED = {"autograd_backward": True, "source_fns": ("flex_attention",)}
 )
 def test_where_the_backward_tag_is_contradicted_the_node_is_forward(instance, changes, phase):
     leaked = node("scores", 1, **{**LEAKED, **changes})
-    assert node_phase(leaked, instance, NOWHERE, in_torch_optim=False) is phase
+    assert node_phase(leaked, instance, NO_POSITION, in_torch_optim=False) is phase
     assert is_leaked(leaked, instance)
 
 
@@ -144,7 +144,7 @@ def test_the_phase_of_a_joint_graphs_node_follows_its_tags(changes, phase):
 
 def test_a_stack_through_torch_optim_and_a_call_in_its_step_are_the_optimizers():
     step = CallContext(in_optimizer=True)
-    assert node_phase(node("n", 1), OPTIMIZER, NOWHERE, in_torch_optim=True) is Phase.OPTIMIZER
+    assert node_phase(node("n", 1), OPTIMIZER, NO_POSITION, in_torch_optim=True) is Phase.OPTIMIZER
     assert node_phase(node("n", 1), INFERENCE, step, in_torch_optim=False) is Phase.OPTIMIZER
 
 
@@ -160,13 +160,13 @@ def test_a_forward_in_the_engine_is_recomputed_and_what_autograd_does_not_know_i
     [
         (FORWARD, FORWARD_CALL, Phase.FORWARD),
         (BACKWARD, BACKWARD_CALL, Phase.BACKWARD),
-        (OPTIMIZER, NOWHERE, Phase.OPTIMIZER),
-        (INFERENCE, NOWHERE, Phase.FORWARD),
+        (OPTIMIZER, NO_POSITION, Phase.OPTIMIZER),
+        (INFERENCE, NO_POSITION, Phase.FORWARD),
         (None, FORWARD_CALL, Phase.FORWARD),
         (None, BACKWARD_CALL, Phase.BACKWARD),
         (None, CallContext(in_engine=True, is_forward=True), Phase.RECOMPUTE),
         (None, CallContext(in_optimizer=True), Phase.OPTIMIZER),
-        (None, NOWHERE, Phase.OTHER),
+        (None, NO_POSITION, Phase.OTHER),
     ],
 )
 def test_work_of_no_node_has_the_phase_of_its_graphs_call(instance, context, phase):

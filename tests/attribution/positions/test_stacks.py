@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_ext.attribution.positions.stacks import Stacks, Standing
-from profiler_ext.attribution.positions.threads import NOWHERE
+from profiler_ext.attribution.positions.stacks import Stacks, StackState
+from profiler_ext.attribution.positions.threads import NO_POSITION
 from profiler_ext.records import Frame, Function, ModuleFrame, Position, PythonLines
 
 BLOCK = ModuleFrame("blocks.0", "Block")
@@ -32,27 +32,27 @@ FORWARD = Frame("/m.py", 9, "forward", "return x")
 
 def test_a_standing_has_the_frames_outermost_first_and_the_innermost_module() -> None:
     stacks = Stacks(LINES)
-    assert stacks.standing(0) == Standing((STEP,))
-    assert stacks.standing(3) == Standing((STEP, FORWARD), BLOCK, recomputes=True, in_module=True)
+    assert stacks.state(0) == StackState((STEP,))
+    assert stacks.state(3) == StackState((STEP, FORWARD), BLOCK, recomputes=True, in_module=True)
     assert stacks.depth(3) == 4
 
 
 def test_what_began_before_is_left_out() -> None:
     stacks = Stacks(LINES)
-    assert stacks.standing(3, above=1) == Standing(
+    assert stacks.state(3, above=1) == StackState(
         (FORWARD,), BLOCK, recomputes=True, in_module=True
     )
-    assert stacks.standing(3, above=2) == Standing((FORWARD,), BLOCK, in_module=True)
-    assert stacks.standing(3, above=4) == Standing()
+    assert stacks.state(3, above=2) == StackState((FORWARD,), BLOCK, in_module=True)
+    assert stacks.state(3, above=4) == StackState()
 
 
 def test_a_line_and_a_module_that_are_not_known_are_said_to_be_so() -> None:
     stacks = Stacks(LINES)
-    assert stacks.standing(4) == Standing(
+    assert stacks.state(4) == StackState(
         (STEP,), BLOCK, recomputes=True, is_line_known=False, in_module=True
     )
-    assert stacks.standing(5) == Standing((STEP,), in_module=True)
-    assert stacks.standing(NOWHERE) == Standing()
+    assert stacks.state(5) == StackState((STEP,), in_module=True)
+    assert stacks.state(NO_POSITION) == StackState()
 
 
 def test_code_that_calls_what_was_compiled_has_no_frame_and_resumed_code_another_s() -> None:
@@ -80,11 +80,11 @@ def test_code_that_calls_what_was_compiled_has_no_frame_and_resumed_code_another
     )
     resumed = Frame("/m.py", 11, "torch_dynamo_resume_in_forward_at_9", "y.item()")
     stacks = Stacks(lines)
-    assert [stacks.standing(at) for at in range(2, 7)] == [
-        Standing((STEP,), BLOCK, in_module=True),
-        Standing((STEP, FORWARD), BLOCK, in_module=True),
-        Standing((STEP,), BLOCK, in_module=True),
-        Standing((STEP, resumed), BLOCK, in_module=True),
-        Standing((STEP,), BLOCK, in_module=True),
+    assert [stacks.state(at) for at in range(2, 7)] == [
+        StackState((STEP,), BLOCK, in_module=True),
+        StackState((STEP, FORWARD), BLOCK, in_module=True),
+        StackState((STEP,), BLOCK, in_module=True),
+        StackState((STEP, resumed), BLOCK, in_module=True),
+        StackState((STEP,), BLOCK, in_module=True),
     ]
-    assert stacks.standing(6, above=1) == Standing((), BLOCK, in_module=True)
+    assert stacks.state(6, above=1) == StackState((), BLOCK, in_module=True)

@@ -6,10 +6,10 @@ import pytest
 
 from profiler_ext.attribution.positions.clock import WatchClock
 from profiler_ext.attribution.positions.threads import (
-    NOWHERE,
+    NO_POSITION,
     AmbiguousPositionError,
     PositionsOfThreads,
-    next_elsewhere,
+    next_outside,
 )
 from profiler_ext.records import Function, Position, PythonLines, ThreadPositions, thread_positions
 from tests.handmade import ints
@@ -33,7 +33,7 @@ def positions(
     return PositionsOfThreads(lines, WatchClock(ints([0]), ints([0]), error_ns))
 
 
-ONE = thread_positions(7, [100, 200, 300], [FIRST, SECOND, NOWHERE])
+ONE = thread_positions(7, [100, 200, 300], [FIRST, SECOND, NO_POSITION])
 
 
 def test_an_event_has_the_position_that_holds_from_before_it_until_after_it() -> None:
@@ -44,7 +44,7 @@ def test_an_event_has_the_position_that_holds_from_before_it_until_after_it() ->
         SECOND,
     ]
     assert [threads.during(7, *span) for span in ((50, 60), (300, 310), (150, 250))] == [
-        NOWHERE
+        NO_POSITION
     ] * 3
 
 
@@ -60,13 +60,13 @@ def test_an_event_shorter_than_the_error_at_a_border_is_open() -> None:
     with pytest.raises(AmbiguousPositionError):
         threads.during(7, 199, 201)
     with pytest.raises(AmbiguousPositionError):
-        threads.during(7, 190, 192, jut_ns=10)
+        threads.during(7, 190, 192, overhang_ns=10)
     assert threads.during(7, 190, 192) == FIRST
 
 
 def test_an_event_that_holds_frames_is_of_the_line_that_called_them() -> None:
     calls = thread_positions(
-        7, [100, 120, 140, 160, 180, 200], [FIRST, WITHIN, FIRST, WITHIN, FIRST, NOWHERE]
+        7, [100, 120, 140, 160, 180, 200], [FIRST, WITHIN, FIRST, WITHIN, FIRST, NO_POSITION]
     )
     threads = positions(calls)
     assert threads.during(7, 110, 190) == FIRST  # over both calls: the line goes on between them
@@ -81,11 +81,11 @@ def test_an_event_that_holds_frames_is_of_the_line_that_called_them() -> None:
 
 
 def test_a_thread_s_id_that_is_given_again_has_the_positions_of_both() -> None:
-    later = thread_positions(7, [500, 600], [SECOND, NOWHERE])
+    later = thread_positions(7, [500, 600], [SECOND, NO_POSITION])
     threads = positions(ONE, later)
     assert [threads.during(7, *span) for span in ((120, 130), (400, 410), (520, 530))] == [
         FIRST,
-        NOWHERE,
+        NO_POSITION,
         SECOND,
     ]
 
@@ -95,12 +95,12 @@ def test_after_the_watch_ended_and_in_unknown_threads_nobody_stands_anywhere() -
     threads = positions(open_end, until_ns=400)
     assert [threads.during(7, *span) for span in ((150, 160), (390, 410), (450, 460))] == [
         FIRST,
-        NOWHERE,
-        NOWHERE,
+        NO_POSITION,
+        NO_POSITION,
     ]
-    assert threads.during(8, 150, 160) == NOWHERE
+    assert threads.during(8, 150, 160) == NO_POSITION
 
 
 def test_a_position_that_comes_again_after_others_of_its_depth_is_another_time() -> None:
-    depths, entries = ints([1, 2, 1, 1, 1, 0]), ints([FIRST, WITHIN, FIRST, SECOND, FIRST, NOWHERE])
-    assert next_elsewhere(depths, entries).tolist() == [3, 2, 3, 4, 5, 5]
+    depths, entries = ints([1, 2, 1, 1, 1, 0]), ints([FIRST, WITHIN, FIRST, SECOND, FIRST, NO_POSITION])
+    assert next_outside(depths, entries).tolist() == [3, 2, 3, 4, 5, 5]

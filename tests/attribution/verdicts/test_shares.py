@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler_ext.attribution.verdicts.verdicts import Verdict, main_phases, main_places, split
+from profiler_ext.attribution.verdicts.verdicts import LaunchAttribution, main_phases, main_places, split
 from profiler_ext.records import LaunchKind, Phase, Place
 
 
@@ -48,9 +48,9 @@ def test_parts_add_up_and_are_within_one_nanosecond_of_exact(seed):
 
 def test_the_phase_of_a_launch_has_most_of_its_time_all_its_places_taken_together():
     places = tuple(Place(phase=phase) for phase in (Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION))
-    several = Verdict(LaunchKind.TRITON, (0, 1, 0), (3, 4, 2))
-    even = Verdict(LaunchKind.TRITON, (1, 0), (5, 5))
-    without = Verdict(LaunchKind.TRITON, (1, 0, 0), (0, 0, 0))
+    several = LaunchAttribution(LaunchKind.TRITON, (0, 1, 0), (3, 4, 2))
+    even = LaunchAttribution(LaunchKind.TRITON, (1, 0), (5, 5))
+    without = LaunchAttribution(LaunchKind.TRITON, (1, 0, 0), (0, 0, 0))
     assert main_places([several], places) == (places[1],)
     assert main_phases([several, even, without], places) == (
         Phase.BACKWARD,
