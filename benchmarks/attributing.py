@@ -16,7 +16,7 @@ from benchmarks.figures import Figure, add_json, tell
 from benchmarks.growth import fitted
 from profiler_ext.attribution import attribute
 from profiler_ext.exporters import tables
-from profiler_ext.records import Recording
+from profiler_ext.records.recording import Recording
 
 _PARTS = (16, 8, 4, 2, 1)
 _MOST_S = 60

@@ -1,4 +1,4 @@
-"""Owns the trial of autotuning: what it measured, beside what its choice and the library's take.
+"""The trial of autotuning: what it measured, beside what its choice and the library's take.
 
 Linear layers of several shapes are trained twice in one process: with the kernels that
 ``max_autotune`` chooses, and with the library's alone. Autotuning tells through Inductor's feedback
@@ -90,7 +90,12 @@ def main() -> int:
         tuned = products(step_of(shape, device, max_autotune=True))
         select_algorithm.clear_feedback_savers()
         library = products(step_of(shape, device))
-        row = {"shape": shape, "measured": autotune_log.measured, "tuned": tuned, "library": library}
+        row = {
+            "shape": shape,
+            "measured": autotune_log.measured,
+            "tuned": tuned,
+            "library": library,
+        }
         rows.append(row)
         print(json.dumps(row), flush=True)
     if options.out is not None:

@@ -141,7 +141,9 @@ def _child_figures(
     """Run each kind so many times, and print what each run told as it comes."""
     jobs = [(kind, number) for number in range(count) for kind in kinds]
     all_told: dict[str, list[Any]] = {kind: [] for kind in kinds}
-    for (kind, number), figures_of_child in zip(jobs, pool.map(run, *zip(*jobs, strict=True)), strict=True):
+    for (kind, number), figures_of_child in zip(
+        jobs, pool.map(run, *zip(*jobs, strict=True)), strict=True
+    ):
         all_told[kind] += [figures_of_child] if figures_of_child else []
         print(f"{kind}, {what} {number}: {json.dumps(_rounded(figures_of_child))}", flush=True)
     return all_told
@@ -195,7 +197,8 @@ def remember(options: argparse.Namespace, folder: Path) -> list[Figure]:
         figures_of_child = in_child(options, "memory", HELD, folder / "memory")
         nodes = sum(figures_of_child["nodes"])
         per = {
-            f"{name} a profile asks": figures_of_child[f"held {name}"] / nodes for name in ("before", "after")
+            f"{name} a profile asks": figures_of_child[f"held {name}"] / nodes
+            for name in ("before", "after")
         }
         per["record on the artifact"] = sum(figures_of_child["record bytes"]) / nodes
         figures += [Figure(f"{state}: {what}, a node", each, "B") for what, each in per.items()]

@@ -1,4 +1,4 @@
-"""Owns how benchmarks take a whole step into one CUDA graph: forward, backward and optimizer."""
+"""How benchmarks take a whole step into one CUDA graph: forward, backward and optimizer."""
 
 from __future__ import annotations
 

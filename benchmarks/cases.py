@@ -1,4 +1,4 @@
-"""Owns what the trial of findings is made of: a step with a flaw and one without, and their GPT."""
+"""What the trial of findings is made of: a step with a flaw and one without, and their GPT."""
 
 from __future__ import annotations
 

@@ -32,8 +32,13 @@ from benchmarks.processes import Spent, spent
 from benchmarks.quick_figures import QUICK, Quick
 from benchmarks.recordings import GPT, ROOT, environment, folder
 from benchmarks.tiling import tile
-from profiler_ext.comparison.student import quantile, two_sided_p_value
-from profiler_ext.comparison.uncertainty import FALSE_DISCOVERY_RATE, MIN_RUN_DEVIATION, benjamini_hochberg
+from profiler_ext.comparison.significance import (
+    FALSE_DISCOVERY_RATE,
+    MIN_RUN_DEVIATION,
+    benjamini_hochberg,
+    quantile,
+    two_sided_p_value,
+)
 
 _BOTH_TAILS = 0.05
 Sides = tuple[Path, Path]

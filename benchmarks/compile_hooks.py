@@ -24,10 +24,10 @@ from torch import nn
 
 import profiler_ext
 from benchmarks.models import Block
-from profiler_ext.capture.timing.hooks import CompileHooks
+from profiler_ext.capture.hooks.compile_log import CompileHooks
 from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.profiling import switch
-from profiler_ext.records import CompileKind, CompilePhase
+from profiler_ext.records.compiles import CompileKind, CompilePhase
 from profiler_ext.torch_compat.patches import Hook
 
 WIDTH, HEADS, LENGTH, BATCH = 256, 4, 128, 4

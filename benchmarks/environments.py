@@ -1,4 +1,4 @@
-"""Owns the peers' environments: one for each below ``.venv-peers``, made by uv.
+"""The peers' environments: one for each below ``.venv-peers``, made by uv.
 
 Run: ``python -m benchmarks.environments``; once, with ``uv`` (``pip install uv``) and a package
 index. TraceLens is not on PyPI (what is called so there is something else): it comes from GitHub,

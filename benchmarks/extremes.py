@@ -1,4 +1,4 @@
-"""Owns recordings at their extremes, made of columns: a million events in a second, and no file."""
+"""Recordings at their extremes, made of columns: a million events in a second, and no file."""
 
 from __future__ import annotations
 
@@ -13,19 +13,10 @@ import numpy as np
 
 from benchmarks.recordings import LAYERS
 from profiler_ext.kineto.recording import read_recording
-from profiler_ext.records import (
-    CallSite,
-    Events,
-    GraphInstance,
-    Interned,
-    Ints,
-    Provenance,
-    PythonLines,
-    Recording,
-    SiteKind,
-    ThreadPositions,
-    thread_positions,
-)
+from profiler_ext.records.events import Events, Interned, Ints
+from profiler_ext.records.provenance import CallSite, GraphInstance, Provenance
+from profiler_ext.records.recording import PythonLines, Recording, ThreadPositions, thread_positions
+from profiler_ext.records.vocabulary import SiteKind
 
 _CASES = LAYERS.parent
 _MLP = _CASES.parent / "mlp.session.pt.trace.json.gz"

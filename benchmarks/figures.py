@@ -1,4 +1,4 @@
-"""Owns a measured figure: the line that is printed of it, and its row in a JSON file."""
+"""A measured figure: the line that is printed of it, and its row in a JSON file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 
 import msgspec
 
-from profiler_ext.files.writing import replacing
+from profiler_ext.file_io import replacing
 
 
 @dataclass(frozen=True, slots=True)

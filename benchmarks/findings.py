@@ -37,8 +37,8 @@ from benchmarks.flaws_eager import EAGER
 from benchmarks.flaws_once import ONCE, OnceCase
 from benchmarks.flaws_tuned import TUNED
 from benchmarks.steps import Step, recorded, synchronize
-from profiler_ext.exporters.answers.bounds import answer_text
-from profiler_ext.exporters.answers.making import findings_answer
+from profiler_ext.exporters.json_output.answers import findings_answer
+from profiler_ext.exporters.json_output.bounds import answer_text
 from profiler_ext.findings import Findings
 
 WARM_UP = 4

@@ -1,4 +1,4 @@
-"""Owns what a case of the trial of findings came to, and the table of it."""
+"""What a case of the trial of findings came to, and the table of it."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from benchmarks.findings_outcomes import Outcome, outcome_of, table
 from benchmarks.flaws_ranks import RANK_CASES, RankCase
 from benchmarks.flaws_unseen import UNSEEN
 from benchmarks.steps import Step, recorded, synchronize
-from profiler_ext.exporters.answers.bounds import answer_text
-from profiler_ext.exporters.answers.making import findings_answer
+from profiler_ext.exporters.json_output.answers import findings_answer
+from profiler_ext.exporters.json_output.bounds import answer_text
 from profiler_ext.findings import Findings
 
 

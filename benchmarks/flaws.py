@@ -1,4 +1,4 @@
-"""Owns the training steps of the trial of findings: each with a flaw, and the same without it.
+"""The training steps of the trial of findings: each with a flaw, and the same without it.
 
 A case makes two steps that do the same work. Sizes are those of real models where the flaw is one
 of a model (12 layers, width 768), and in the tiny mode those that a CPU runs in a moment.

@@ -1,4 +1,4 @@
-"""Owns the steps of the trial of findings whose loss is eager beside a model that is compiled."""
+"""The steps of the trial of findings whose loss is eager beside a model that is compiled."""
 
 from __future__ import annotations
 

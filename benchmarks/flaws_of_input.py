@@ -1,4 +1,4 @@
-"""Owns the flaws of the trial that lie in how a batch comes to the device."""
+"""The flaws of the trial that lie in how a batch comes to the device."""
 
 from __future__ import annotations
 

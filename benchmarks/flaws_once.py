@@ -1,4 +1,4 @@
-"""Owns the cases of the trial whose flaw costs time once: compiles, first steps, caches.
+"""The cases of the trial whose flaw costs time once: compiles, first steps, caches.
 
 Each runs by itself, from nothing compiled on, and tells what the rules say of it and what it took.
 """

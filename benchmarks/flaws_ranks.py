@@ -1,4 +1,4 @@
-"""Owns the steps of several ranks in the trial of findings: each with a flaw, and without it."""
+"""The steps of several ranks in the trial of findings: each with a flaw, and without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the step of the trial of findings whose kernels autotuning chose for other sizes."""
+"""The step of the trial of findings whose kernels autotuning chose for other sizes."""
 
 from __future__ import annotations
 

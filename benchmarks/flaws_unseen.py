@@ -1,4 +1,4 @@
-"""Owns the steps of several ranks that rules about communication were not fitted to.
+"""The steps of several ranks that rules about communication were not fitted to.
 
 Their models, sizes and ways to share the work are others than those of ``flaws_ranks``: blocks of a
 GPT of width 4096 instead of square layers, gradients in one bucket, FSDP whose gathers nobody

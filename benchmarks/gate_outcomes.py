@@ -1,13 +1,12 @@
-"""Owns what came of the trials of the gate: what it said of each, and the counts."""
+"""What came of the trials of the gate: what it said of each, and the counts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
-from profiler_ext.comparison.words import Account
-from profiler_ext.gate.judging import judge
-from profiler_ext.gate.words import Outcome
+from profiler_ext.comparison.gate import Outcome, judge
+from profiler_ext.comparison.records import Account
 from profiler_ext.sessions.comparing import ComparedSessions, diff
 
 CONDITION = "each line step.py > +2.5% and > +1us"

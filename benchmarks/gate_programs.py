@@ -1,4 +1,4 @@
-"""Owns the program of the trials of the gate: a training step with five lines of known work."""
+"""The program of the trials of the gate: a training step with five lines of known work."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from benchmarks.figures import Figure, add_json, figure_of, tell
 from benchmarks.processes import Spent, spent
 from benchmarks.recordings import LAYERS, environment, folder
 from benchmarks.tiling import tile
-from profiler_ext.comparison.student import quantile
+from profiler_ext.comparison.significance import quantile
 
 _SMALLEST, _A_DECADE = 10_000, 2
 _BOTH_TAILS = 0.05

@@ -1,4 +1,4 @@
-"""Owns how much memory is held by what capture keeps, for each FX node."""
+"""How much memory is held by what capture keeps, for each FX node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def held() -> dict[str, Any]:
     capture = switch.current()
     assert capture is not None
     gc.collect()
-    before, on_artifact = sized([capture]), [_record_bytes(kept) for kept in capture._registry._graphs]
+    before, on_artifact = (
+        sized([capture]),
+        [_record_bytes(kept) for kept in capture._registry._graphs],
+    )
     graphs = capture.graphs
     gc.collect()
     return {

@@ -1,4 +1,4 @@
-"""Owns the time that is spent within hooks of capture: measured at the guard, the one door to them.
+"""The time that is spent within hooks of capture: measured at the guard, the one door to them.
 
 A ratio of two processes has the noise of both; this is a part of one process. A hook within a
 hook's call of torch counts once. What a wrapper takes before it asks its hook, some 0.3 us a call,
@@ -17,8 +17,8 @@ from collections.abc import Callable, Generator
 from itertools import pairwise
 from typing import Any
 
-from profiler_ext.isolation.asking import Results
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.hook_protocols import Results
 
 
 class _Depth(threading.local):

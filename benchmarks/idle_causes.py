@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
 from benchmarks.steps import Step, recorded, synchronize
-from profiler_ext.records import IdleCause
+from profiler_ext.records.vocabulary import IdleCause
 
 WARM_UP, STEPS = 5, 8
 

@@ -140,7 +140,12 @@ def _compared_rows(step: Step) -> dict[str, Any]:
     session = recorded(step, _RECORDED)
     launches, shares = session.launches(), session.attribution()
     names = shares.launch.map(launches.set_index("launch").name)
-    rows = shares[_COMPARED_COLUMNS].assign(name=names).astype(object).where(shares[_COMPARED_COLUMNS].notna(), None)
+    rows = (
+        shares[_COMPARED_COLUMNS]
+        .assign(name=names)
+        .astype(object)
+        .where(shares[_COMPARED_COLUMNS].notna(), None)
+    )
     by = launches.groupby("evidence").duration_ns.sum()
     gaps = launches[launches.gap.notna()].groupby("gap").duration_ns.sum()
     part = {str(k): round(int(v) / int(launches.duration_ns.sum()), 4) for k, v in by.items()}

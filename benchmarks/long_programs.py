@@ -1,4 +1,4 @@
-"""Owns the programs that ``long_runs.py`` runs for long, and what they say of themselves.
+"""The programs that ``long_runs.py`` runs for long, and what they say of themselves.
 
 Each trains for a number of steps, and says at equal distances what its process holds: one line of
 JSON each, on standard error, after a garbage collection.

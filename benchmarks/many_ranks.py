@@ -22,7 +22,7 @@ from benchmarks.made_ranks import Plan, make, template_of
 from benchmarks.recordings import FSDP
 from profiler_ext.cluster import Job, read_job
 from profiler_ext.cluster.engine import connected
-from profiler_ext.exporters.table_texts import records
+from profiler_ext.exporters.views.summary import records
 
 
 def found_in(job: Job) -> set[tuple[str, str]]:

@@ -20,8 +20,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from benchmarks.recordings import ROOT
-from profiler_ext.comparison.matching.lines_of_file import Text, match_in_file
-from profiler_ext.comparison.words import Match
+from profiler_ext.comparison.records import Match
+from profiler_ext.comparison.source_matching import Text, match_in_file
 
 _KNOWN, _KNOWN_TOO = (0.15, 0.4, 0.9), (1.0, 0.9, 0.5)
 """Parts of the lines that the base knows, and of these that the head knows too."""

@@ -1,4 +1,4 @@
-"""Owns the GPT that benchmarks train, and how they lay models out."""
+"""The GPT that benchmarks train, and how they lay models out."""
 
 from __future__ import annotations
 

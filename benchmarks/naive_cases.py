@@ -1,4 +1,4 @@
-"""Owns what a case of the comparison is: a model to run, and what is right of its nodes."""
+"""What a case of the comparison is: a model to run, and what is right of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the small models of the comparison, with what is right of their nodes, written by hand.
+"""The small models of the comparison, with what is right of their nodes, written by hand.
 
 Each op or constant that a rule names stands on one line of its model, so the line of a node of
 the compiled graphs is known without asking torch or us.

@@ -1,4 +1,4 @@
-"""Owns one comparison: torch's own metadata read as it stands, beside the product's tables.
+"""One comparison: torch's own metadata read as it stands, beside the product's tables.
 
 For the nodes of small models, of which is written down what is right (``naive_models``): how many
 have a line, and how many of those a wrong one. Read naively are the nodes of the post-grad graphs
@@ -28,15 +28,15 @@ import profiler_ext
 from benchmarks import naive_models
 from benchmarks.naive_cases import Case, Rule
 from benchmarks.naive_models import CASES
-from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.capture.nodes.nested import nested_nodes
-from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.files.paths import expand
+from profiler_ext.attribution.places import SourceRoots
+from profiler_ext.capture.graphs.fx_nodes import nested_nodes
+from profiler_ext.capture.traces.stack_traces import parse_stack
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.recall.printed_graphs import PrintedNode, read_graph
-from profiler_ext.records import Settings
+from profiler_ext.recall.generated_code import PrintedNode, read_graph
+from profiler_ext.records.recording import Settings
+from profiler_ext.source_paths import expand
 from profiler_ext.torch_compat import behaviour, inductor, points, process
-from profiler_ext.torch_compat.effects import call_of, call_text
+from profiler_ext.torch_compat.ops import call_of, call_text
 from profiler_ext.torch_compat.patches import Patch
 
 _MODELS = str(Path(naive_models.__file__))

@@ -1,4 +1,4 @@
-"""Owns how two sides are compared in pairs: whose turn it is, and the interval of their ratio.
+"""How two sides are compared in pairs: whose turn it is, and the interval of their ratio.
 
 A host of many users is slow for seconds and quick for seconds. What is compared is therefore taken
 close together (A B B A, then B A A B: what grows steadily meets both), each ratio is within such a

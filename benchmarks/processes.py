@@ -1,4 +1,4 @@
-"""Owns what a whole process takes: processor time and memory, as the operating system counts them.
+"""What a whole process takes: processor time and memory, as the operating system counts them.
 
 Other work on the machine changes processor time little, and wall time at will, so wall time is
 not told. Figures to compare are taken in turn, so that a slow hour meets all of them.

@@ -1,4 +1,4 @@
-"""Owns the figures that two versions are compared by: commands that both of them understand.
+"""The figures that two versions are compared by: commands that both of them understand.
 
 Nothing here may need what only one version has; so these are commands of the command line, and
 calls that the README promises.

@@ -1,4 +1,4 @@
-"""Owns the recordings of H200s that are measured with, and the folder where long ones are made."""
+"""The recordings of H200s that are measured with, and the folder where long ones are made."""
 
 from __future__ import annotations
 

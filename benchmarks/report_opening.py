@@ -1,4 +1,4 @@
-"""Owns one measurement: how large report.html is, and how soon it opens in Chromium.
+"""One measurement: how large report.html is, and how soon it opens in Chromium.
 
 The recording is repeated until it has enough events, so that the page is seen to follow the model
 and not the steps. Run: ``python -m benchmarks.report_opening [--session FILE] [--events N ...]``.

@@ -1,4 +1,4 @@
-"""Owns what ncu counts: which counters it is asked for, and what its log says of each kernel."""
+"""What ncu counts: which counters it is asked for, and what its log says of each kernel."""
 
 from __future__ import annotations
 

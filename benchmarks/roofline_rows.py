@@ -1,4 +1,4 @@
-"""Owns the rows of the comparison: our estimate of a call beside what was counted in it."""
+"""The rows of the comparison: our estimate of a call beside what was counted in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the trial of units: what products of each dtype run, and an eager step by its shapes."""
+"""The trial of units: what products of each dtype run, and an eager step by its shapes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from benchmarks.roofline_rows import estimated, scaled
 
 def units(options: argparse.Namespace) -> None:
     """Write which kernels products of each dtype run, what we call their unit, and how fast."""
-    from profiler_ext.rooflines.kernel_units import unit_of_kernel
+    from profiler_ext.rooflines.compute_units import unit_of_kernel
 
     lines = ["| product | kernel | unit | TFLOP/s |", "| --- | --- | --- | --- |"]
     for label, product, flops in _products():
         kernel, took_us = _longest(product)
         rate = flops / took_us / 1e6
-        lines.append(f"| {label} | `{kernel[:110]}` | {unit_of_kernel(kernel) or '-'} | {rate:.1f} |")
+        lines.append(
+            f"| {label} | `{kernel[:110]}` | {unit_of_kernel(kernel) or '-'} | {rate:.1f} |"
+        )
     source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     kernel, took_us = _longest(lambda: target.copy_(source))

@@ -23,7 +23,8 @@ from pathlib import Path
 from benchmarks.loops import LOOPS, OF_RANKS, STEP_ON
 from profiler_ext.errors import ProfilerExtError
 from profiler_ext.findings import find
-from profiler_ext.records import Analysis, Scope
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Scope
 from profiler_ext.sessions.session import load
 
 ROOT = Path(__file__).parents[1]

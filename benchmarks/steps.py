@@ -1,4 +1,4 @@
-"""Owns what benchmarks do with a step: wait for its device, and record some of it."""
+"""What benchmarks do with a step: wait for its device, and record some of it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import profiler_ext
 from profiler_ext.errors import ProfilerExtError
-from profiler_ext.records import Analysis, BreakdownCategory, Scope
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import BreakdownCategory, Scope
 
 _FILES = ("*.pt.trace.json.gz", "*.pt.trace.json")
 _Session = profiler_ext.Session | profiler_ext.MergedSession

@@ -1,4 +1,4 @@
-"""Owns long recordings: a short one repeated, each copy later and with numbers of its own.
+"""Long recordings: a short one repeated, each copy later and with numbers of its own.
 
 Run: ``python -m benchmarks.tiling SOURCE TARGET [--events 1000000] [--steps 2]``.
 """

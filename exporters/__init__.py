@@ -1,1 +1,1 @@
-"""Owns the outputs: one module for each format, all made from one ``Analysis``."""
+"""The outputs: one module for each format, all made from one ``Analysis``."""

@@ -1,4 +1,4 @@
-"""Owns the Kineto trace with our data added, which every reader of such traces still opens.
+"""The Kineto trace with our data added, which every reader of such traces still opens.
 
 Only arguments are added, under keys that begin with ``compile.``, and ``stack`` as torch's own
 ``inductor_trace_handler`` writes it: a list of printed stacks. Nothing else changes, since
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from profiler_ext.exporters.launch_parts import PartColumns
-from profiler_ext.exporters.launch_places import (
+from profiler_ext.exporters.launch_parts import (
+    PartColumns,
     distinct,
     line_text,
     module_text,
@@ -19,18 +19,16 @@ from profiler_ext.exporters.launch_places import (
     stack_text,
 )
 from profiler_ext.kineto.recording import write_recording
-from profiler_ext.records import Analysis, GraphInstance, Interned
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Interned
+from profiler_ext.records.provenance import GraphInstance
 
 
 def export_chrome_trace(analysis: Analysis, path: Path) -> Path:
     """Write the trace with what is known of each launch in its event's arguments.
 
     Args:
-        analysis: what to write.
         path: the file; compressed when its name ends with ``.gz``. It loads back as a session.
-
-    Returns:
-        The file.
 
     Raises:
         OutputError: The file cannot be written.
@@ -41,9 +39,6 @@ def export_chrome_trace(analysis: Analysis, path: Path) -> Path:
 
 def arguments(analysis: Analysis) -> Mapping[int, dict[str, object]]:
     """Say what is known of each launch, as arguments of its event.
-
-    Args:
-        analysis: what to say it of.
 
     Returns:
         For each launch the arguments to add, by the event's position in the file; they are made

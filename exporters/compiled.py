@@ -1,4 +1,4 @@
-"""Owns which compilations are told as one, how long they took, and what caches said of them."""
+"""Which compilations are told as one, how long they took, and what caches said of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiler_ext.records import Analysis, CacheLookup, Compilation, CompileKind, CompilePhase
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.compiles import CacheLookup, Compilation, CompileKind, CompilePhase
 
 BESIDE = (CompileKind.RUN_TIME, CompileKind.WORKER)
 """What comes in many small pieces: those of one compile id are one row."""
@@ -49,13 +50,7 @@ def rows(analysis: Analysis) -> list[Compiled]:
 
 
 def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None) -> int:
-    """Return how much of its time lies in profiled steps, or in one.
-
-    Args:
-        analysis: has the steps.
-        compiled: a row of the table.
-        step: the step's number; ``None`` for all.
-    """
+    """Return how much of its time lies in profiled steps, or in one."""
     spans = [(s.cpu_start_ns, s.cpu_end_ns) for s in analysis.steps if step in (None, s.number)]
     return sum(
         max(min(end, each.started_ns + each.duration_ns) - max(start, each.started_ns), 0)
@@ -65,11 +60,7 @@ def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None)
 
 
 def lookups_text(lookups: Sequence[CacheLookup]) -> str | None:
-    """Return what caches answered, in words; equal answers once, with their number.
-
-    Args:
-        lookups: what they answered, in order; ``None`` comes of none.
-    """
+    """Return what caches answered, in words; equal answers once, with their number."""
     answers = Counter((each.cache, each.answer, each.reason) for each in lookups)
     groups = (
         f"{cache.words}: {answer.words}"

@@ -1,4 +1,4 @@
-"""Owns the list of extras: what is installed only by those who want it, and how to get it."""
+"""The list of extras: what is installed only by those who want it, and how to get it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,7 @@ class Extra:
         return find_spec(self.module) is not None
 
     def require(self, purpose: str) -> None:
-        """Raise unless it can be imported.
-
-        Args:
-            purpose: what needs it, as the message names it.
-
-        Raises:
-            MissingExtraError: It cannot.
-        """
+        """Raise unless it can be imported."""
         try:
             import_module(self.module)
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""Owns the list of formats: one row for each, which is all that commands know of it.
+"""The list of formats: one row for each, which is all that commands know of it.
 
 A new format is a module of this package that writes it, and a row here.
 """
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import PARQUET, TENSORBOARD, Extra
-from profiler_ext.exporters.loading import load_function
-from profiler_ext.exporters.table_kinds import WRITTEN
+from profiler_ext.exporters.table_kinds import WRITTEN, load_function
 
 if TYPE_CHECKING:
-    from profiler_ext.records import Analysis
+    from profiler_ext.records.analysis import Analysis
 
 FILE_NAME = "session.pt.trace.json.gz"
 """What holds the recording in a session's folder."""
@@ -61,14 +60,6 @@ class Format:
     def write(self, analysis: Analysis, path: Path, roots: Roots = ()) -> Path:
         """Write what was found on one rank.
 
-        Args:
-            analysis: what to write.
-            path: the file or folder.
-            roots: further folders from which source may be shown.
-
-        Returns:
-            What was written.
-
         Raises:
             MissingExtraError: What it needs is not installed.
             OutputError: It cannot be written.
@@ -77,14 +68,6 @@ class Format:
 
     def write_ranks(self, analyses: Sequence[Analysis], path: Path, roots: Roots = ()) -> Path:
         """Write what was found on several ranks; see :meth:`write`.
-
-        Args:
-            analyses: one for each rank.
-            path: the file, or the folder of formats that are one.
-            roots: folders from which source may be shown.
-
-        Returns:
-            What was written.
 
         Raises:
             UsageError: It holds one rank only.
@@ -145,7 +128,7 @@ FORMATS = (
         writer="perfetto:export_perfetto",
         ranks_writer="perfetto:export_ranks",
         run_outputs=(("trace.pftrace", "open it in the Perfetto UI"),),
-        how_to_view="perfetto.viewing:how_to_view",
+        how_to_view="perfetto:how_to_view",
     ),
     SESSION,
     Format(
@@ -163,8 +146,8 @@ FORMATS = (
         words="a folder of tables",
         suffixes=(".csv",),
         target="csv",
-        writer="table_folders:export_csv",
-        ranks_writer="table_folders:export_ranks_csv",
+        writer="tables.folders:export_csv",
+        ranks_writer="tables.folders:export_ranks_csv",
         is_folder=True,
         run_outputs=_TABLE_FILES,
     ),
@@ -173,8 +156,8 @@ FORMATS = (
         words="a folder of tables, with their types",
         suffixes=(".parquet",),
         target="parquet",
-        writer="table_folders:export_parquet",
-        ranks_writer="table_folders:export_ranks_parquet",
+        writer="tables.folders:export_parquet",
+        ranks_writer="tables.folders:export_ranks_parquet",
         is_folder=True,
         writing=PARQUET,
     ),
@@ -183,12 +166,12 @@ FORMATS = (
         words="a log folder for TensorBoard: our own view, and torch-tb-profiler's",
         suffixes=("",),
         target="tensorboard",
-        writer="tensorboard:export_tensorboard",
-        ranks_writer="tensorboard:export_ranks",
+        writer="tensorboard_plugin.export:export_tensorboard",
+        ranks_writer="tensorboard_plugin.export:export_ranks",
         is_folder=True,
         shows_source=True,
         viewing=TENSORBOARD,
-        how_to_view="tensorboard_plugin.viewing:how_to_view",
+        how_to_view="tensorboard_plugin.export:how_to_view",
     ),
 )
 
@@ -199,11 +182,7 @@ def run_outputs() -> tuple[Format, ...]:
 
 
 def format_named(name: str) -> Format:
-    """Return the format that has a name.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the format that has a name."""
     for each in FORMATS:
         if each.name == name:
             return each
@@ -212,11 +191,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of(path: Path) -> Format:
-    """Return the format that a path's suffix names.
-
-    Raises:
-        UsageError: It names none.
-    """
+    """Return the format that a path's suffix names."""
     suffixes = [(suffix, each) for each in FORMATS for suffix in each.suffixes]
     for suffix, each in suffixes:
         if path.name.endswith(suffix) if suffix else not path.suffix:

@@ -1,4 +1,4 @@
-"""Owns how a session shows itself in a notebook: findings, ledger, lines, modules, kernels.
+"""How a session shows itself in a notebook: findings, ledger, lines, modules, kernels.
 
 A notebook puts the text into its own page, so every name is escaped, and styles are written
 on the elements: nothing leaks out, and light and dark themes keep their colours.
@@ -11,16 +11,9 @@ from html import escape
 from typing import Any
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.compile_texts import compile_text, compile_text_of_ranks
-from profiler_ext.exporters.display_text import (
-    PHASE_STYLES,
-    labels,
-    ledger_label,
-    percent_text,
-    short_phase,
-    time_text,
-)
-from profiler_ext.exporters.findings_texts import (
+from profiler_ext.exporters.table_kinds import BY, table_named
+from profiler_ext.exporters.views.compiles import compile_text, compile_text_of_ranks
+from profiler_ext.exporters.views.findings import (
     MAX_ON_PAGE,
     SHOWN,
     findings_heading,
@@ -29,19 +22,31 @@ from profiler_ext.exporters.findings_texts import (
     where_text,
     why_text,
 )
-from profiler_ext.exporters.headings import heading, heading_of_ranks
-from profiler_ext.exporters.idle_texts import cause_sums, top_causes, idle_texts
-from profiler_ext.exporters.module_rooflines import tree_rooflines
-from profiler_ext.exporters.module_tree import ModuleNode, module_tree, root_label
-from profiler_ext.exporters.note_texts import note_texts
-from profiler_ext.exporters.roofline_texts import roofline_text, utilisation_texts
-from profiler_ext.exporters.short_texts import kernel_text, middle
-from profiler_ext.exporters.skew_texts import skew_texts
-from profiler_ext.exporters.table_kinds import BY, table_named
-from profiler_ext.exporters.table_texts import coverage_lines, records
+from profiler_ext.exporters.views.formatting import (
+    PHASE_STYLES,
+    kernel_text,
+    labels,
+    ledger_label,
+    middle,
+    percent_text,
+    short_phase,
+    time_text,
+)
+from profiler_ext.exporters.views.idle import cause_sums, idle_texts, straggler_lines, top_causes
+from profiler_ext.exporters.views.modules import ModuleNode, module_tree, root_label, tree_rooflines
+from profiler_ext.exporters.views.rooflines import roofline_text, utilisation_texts
+from profiler_ext.exporters.views.summary import (
+    coverage_lines,
+    heading,
+    heading_of_ranks,
+    note_texts,
+    records,
+)
 from profiler_ext.findings import Finding, find, find_on_ranks
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, Phase, Settings
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import Phase
 
 _TOP = 10
 _SHOWN_IDLE = 3
@@ -55,9 +60,6 @@ Row = Mapping[str, Any]
 
 def session_html(analyses: Sequence[Analysis]) -> str:
     """Return a session as a small piece of HTML.
-
-    Args:
-        analyses: what attribution found, one for each rank.
 
     Returns:
         What to do first, the ledger, what compiling took, the lines that took most device time,
@@ -131,7 +133,7 @@ def _ledger(analyses: Sequence[Analysis]) -> str:
     for words, duration_ns in top_causes(cause_sums(analyses)):
         lines.append(_ledger_row(duration_ns, wall, spans, f"&emsp;{_text(words)}"))
     lines.append(_ledger_row(wall, wall, spans, "total"))
-    waits = skew_texts(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
+    waits = straggler_lines(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
     placed = (each.text for each in waits)
     sentences = (*coverage_lines(analyses), *utilisation_texts(analyses), *placed)
     below = "".join(f"<p>{_text(text)}</p>" for text in sentences)
@@ -148,7 +150,14 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
     if not rows:
         return ""
     phases = [phase for phase in Phase if any(row[phase] for row in rows)]
-    heads = ("line", "a step", "of device", "of wall time", *map(short_phase, phases), *_ROOFLINE_HEADS)
+    heads = (
+        "line",
+        "a step",
+        "of device",
+        "of wall time",
+        *map(short_phase, phases),
+        *_ROOFLINE_HEADS,
+    )
     styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *_ROOFLINE_HEADS)))
     total = sum(row["duration_ns"] for row in rows)
     lines = [_line(analyses, row, total, phases) for row in rows[:_TOP]]
@@ -186,7 +195,10 @@ def _modules(analyses: Sequence[Analysis]) -> str:
     spans, found = _spans(analyses), tree_rooflines(rows)
     root = root_label(analyses[0].recording.settings.models)
     lines = [
-        (*_module(node, root, depth, tree.inclusive_ns, spans), *_roofline_cells(analyses, found[node.path]))
+        (
+            *_module(node, root, depth, tree.inclusive_ns, spans),
+            *_roofline_cells(analyses, found[node.path]),
+        )
         for node, depth in _walk(tree, 0)
     ]
     heads = ("module", "a step", "of all modules", *_ROOFLINE_HEADS)

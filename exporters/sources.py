@@ -1,22 +1,30 @@
-"""Owns the text of source files: whole where the recorded lines still stand in it, else in parts.
+"""Source text for display: the program's files and Inductor's generated modules, read only under the reader's own roots.
 
 A session keeps only the lines of its stacks. A file of this machine is trusted to be the one
 that ran when every recorded line still reads the same there. A path in a trace comes from
 somebody else, and what is read may end in a report that is passed on: so only Python files are
 read, under the roots of the user who reads, and through no link that leaves them.
+
+A session keeps the modules of its graphs; of one that does not, they are read from Inductor's cache
+where that is on this machine, under the roots of the user who reads.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import tokenize
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_ext.files.paths import reading_roots
-from profiler_ext.files.regular import read_regular
-from profiler_ext.records import Analysis, Frame, Place, Settings, is_cell
+from profiler_ext.file_io import read_regular
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Recording, Settings, is_cell
+from profiler_ext.source_paths import reading_roots
 
 _LARGEST_BYTES = 8_000_000
 _NOT_HERE = "the file is not here, or under no --root"
@@ -42,11 +50,7 @@ def source_files(analysis: Analysis, texts: Mapping[str, str]) -> tuple[SourceFi
     """Return the files that have device time, and the user's files that lead there.
 
     Args:
-        analysis: what attribution found.
         texts: recorded path to the text of that file now; a path may be absent.
-
-    Returns:
-        The user's own files first, each group by path.
     """
     settings = analysis.recording.settings
     known = recorded_lines(analysis)
@@ -60,7 +64,6 @@ def sources_of_ranks(
     """Return the source files of all ranks, each once; see :func:`source_files`.
 
     Args:
-        analyses: one for each rank.
         texts: recorded path to the text of that file now; a path may be absent.
     """
     known: dict[str, SourceFile] = {}
@@ -84,12 +87,7 @@ def recorded_lines(analysis: Analysis) -> dict[str, dict[int, str]]:
 
 
 def is_user_file(path: str, settings: Settings) -> bool:
-    """Return whether a file is the user's: under a root of theirs, or relative to one.
-
-    Args:
-        path: the file.
-        settings: has the roots.
-    """
+    """Return whether a file is the user's: under a root of theirs, or relative to one."""
     if _is_under(path, settings.library_roots):
         return False
     return not Path(path).is_absolute() or _is_under(path, settings.user_roots)
@@ -103,7 +101,6 @@ def read_texts(
     Args:
         paths: recorded paths; a relative one, and one under a recorded root of the user who
             recorded, is looked for under each root.
-        settings: what was recorded.
         roots: folders that the user who reads has named; the working folder and the
             interpreter's library are roots as well.
 
@@ -117,10 +114,6 @@ def read_texts(
 
 def local_sources(analyses: Iterable[Analysis], roots: Iterable[str | Path] = ()) -> dict[str, str]:
     """Return the text of the recorded source files that may be read here, by path.
-
-    Args:
-        analyses: whose files.
-        roots: folders that the user who reads has named.
 
     Returns:
         Path to text; a notebook's cell has the text that the session has of it.
@@ -188,3 +181,52 @@ def _text(place: Path, roots: Sequence[Path]) -> str | None:
     except (OSError, RuntimeError, SyntaxError, LookupError, ValueError):
         return None  # not readable as Python: as good as absent
     return None if "\0" in text else text
+
+
+def recorded_modules(recording: Recording) -> dict[str, str]:
+    """Return the text of the generated modules that a session keeps, by their paths."""
+    with suppress(ImportError):
+        return {path: module.text for module in recording.generated for path in module.paths}
+    return {}
+
+
+def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[str, str]:
+    """Return the text of the generated modules of an analysis, by the path that a graph names.
+
+    Args:
+        roots: folders from which source may be shown, for what the session does not keep.
+
+    Returns:
+        Path to text, without what is neither kept nor here; nothing where the user asked that no
+        text of source be kept.
+    """
+    recording = analysis.recording
+    if any(gap.reason == GapReason.SOURCE_OFF for gap in recording.gaps):
+        return {}
+    kept = recorded_modules(recording)
+    named = dict.fromkeys(filter(None, (graph.output_module for graph in recording.graphs)))
+    elsewhere = [path for path in named if path not in kept]
+    return read_texts(elsewhere, recording.settings, roots) | kept
+
+
+def kernel_sources(module_text: str) -> dict[str, str]:
+    """Return kernel name to its source, as the generated module hands it to ``async_compile``."""
+    try:
+        tree = ast.parse(module_text)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    kernels = (_kernel(node) for node in ast.walk(tree) if isinstance(node, ast.Assign))
+    return dict(pair for pair in kernels if pair is not None)
+
+
+def _kernel(node: ast.Assign) -> tuple[str, str] | None:
+    """Read ``name = async_compile.triton('name', 'code', ...)`` and its like."""
+    match node:
+        case ast.Assign(
+            targets=[ast.Name(id=name)],
+            value=ast.Call(func=ast.Attribute(value=ast.Name(id="async_compile")), args=arguments),
+        ):
+            texts = [each.value for each in arguments if isinstance(each, ast.Constant)]
+            code = [text for text in texts if isinstance(text, str) and "\n" in text]
+            return (name, code[-1].strip("\n")) if code else None
+    return None

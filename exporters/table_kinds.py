@@ -1,13 +1,211 @@
-"""Owns the list of tables: one row for each, which is all that commands and exports know of it.
+"""The list of tables: one row says how each is named, made, drawn in a terminal and printed; all that commands know of it.
 
 A new table is a function that makes it, and a row here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.record_kinds import RECORDS
-from profiler_ext.exporters.table_kind import TableKind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from profiler_ext.records.analysis import Analysis
+
+
+def load_function(function: str) -> Callable[..., Any]:
+    """Load a function."""
+    module, _, name = function.partition(":")
+    loaded: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
+    return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class TableKind:
+    """A table of a session.
+
+    Attributes:
+        name: of its file in an export, and of its method of a session.
+        words: what it holds, for a person.
+        maker: the function that makes it of an analysis, as :mod:`.loading` names one.
+        keys: the columns that tell its rows apart; none where rows may be alike.
+        is_sum: it sums device time: of several ranks it is the sum.
+        is_written: it is a file in an export to a folder of tables.
+        by: what ``report --by`` calls it; ``None`` for those that it does not print.
+        title: what heads it on a page.
+        shown: of those the columns that name a row, and their headings.
+        unnamed: what a row is called that has no name, and no gap.
+        has_phases: it has a column for each phase.
+        is_longest_first: a report shows its longest rows, not its first.
+        drawer: the function that makes of it what a terminal shows, as :mod:`.loading` names one.
+    """
+
+    name: str
+    words: str
+    maker: str
+    keys: tuple[str, ...] = ()
+    is_sum: bool = False
+    is_written: bool = False
+    by: str | None = None
+    title: str = ""
+    shown: tuple[tuple[str, str], ...] = ()
+    unnamed: str = ""
+    has_phases: bool = True
+    is_longest_first: bool = False
+    drawer: str = "terminal.tables:top_table"
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """What heads the columns that name a row."""
+        return tuple(heading for _, heading in self.shown)
+
+    def in_order(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table's rows in the order in which a report shows them."""
+        if not self.is_longest_first:
+            return table
+        return table.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+
+    def arguments(self, depth: int | None) -> tuple[int, ...]:
+        """Return what it takes besides filters, of what a user may ask for.
+
+        Raises:
+            UsageError: It has no depth, or that is less than 0.
+        """
+        if depth is None:
+            return ()
+        if depth < 0 or self.by != "module":
+            allowed = "0 or more" if depth < 0 else "one of a report by module, which alone has it"
+            raise UsageError(f"the depth is {depth}; ask for {allowed}")
+        return (depth,)
+
+    def make(self, analysis: Analysis, *arguments: Any, **filters: Any) -> pd.DataFrame:
+        """Make it of an analysis.
+
+        Raises:
+            UsageError: There is no such step, rank or phase, or the table has none.
+        """
+        given = {name: value for name, value in filters.items() if value is not None}
+        own, rank = analysis.recording.settings.rank, given.get("rank")
+        if rank not in (None, own):
+            raise UsageError(f"there is no rank {rank}; the session is of rank {own} alone")
+        if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope", "kernel"})):
+            names = " and ".join(wrong)
+            raise UsageError(f"{self.name} is of no work and has no {names}; leave that out")
+        table: pd.DataFrame = load_function(self.maker)(analysis, *arguments, **given)
+        return table
+
+
+_DRAWER = "terminal.tables:record_table"
+RECORDS = (
+    TableKind(
+        name="launches",
+        words="one row for each launch",
+        maker="tables.rows:launches",
+        keys=("rank", "launch"),
+        is_written=True,
+        by="launches",
+        title="Launches",
+        shown=(
+            ("kernel", "kernel"),
+            ("launch", "launch"),
+            ("duration_ns", "time"),
+            ("step", "step"),
+            ("phase", "phase"),
+            ("kind", "kind"),
+            ("compile_id", "graph"),
+            ("call_site", "call site"),
+            ("grid", "grid"),
+        ),
+        unnamed="no kernel",
+        is_longest_first=True,
+        drawer=_DRAWER,
+    ),
+    TableKind(
+        name="attribution",
+        words="one row for each launch and FX node",
+        maker="tables.rows:attribution",
+        is_written=True,
+        by="attribution",
+        title="Attribution",
+        shown=(
+            ("aten_op", "ATen op"),
+            ("launch", "launch"),
+            ("duration_ns", "time"),
+            ("file", "line"),
+            ("module", "module"),
+            ("phase", "phase"),
+            ("node", "node"),
+            ("evidence", "evidence"),
+        ),
+        unnamed="no op",
+        is_longest_first=True,
+        drawer=_DRAWER,
+    ),
+    TableKind(
+        name="coverage",
+        words="the ledger",
+        maker="tables.overview:coverage",
+        keys=("scope", "level", "category"),
+        is_sum=True,
+        is_written=True,
+        by="coverage",
+        title="Ledger",
+        shown=(
+            ("category", "category"),
+            ("per_step_ns", "a step"),
+            ("fraction", "part"),
+            ("scope", "scope"),
+            ("level", "level"),
+            ("duration_ns", "time"),
+        ),
+        unnamed="no category",
+        drawer=_DRAWER,
+    ),
+    TableKind(
+        name="graphs",
+        words="the compiled graphs",
+        maker="tables.overview:graphs",
+        is_written=True,
+        by="graphs",
+        title="Graphs",
+        shown=(
+            ("compile_id", "graph"),
+            ("phase", "phase"),
+            ("fx_nodes", "FX nodes"),
+            ("call_sites", "call sites"),
+            ("cache_state", "cache"),
+            ("compile_ns", "compiling"),
+            ("key", "key"),
+        ),
+        unnamed="no compile id",
+        drawer=_DRAWER,
+    ),
+    TableKind(
+        name="utilisation",
+        words="the model FLOPs utilisation (MFU) of each step",
+        maker="tables.overview:utilisation",
+        keys=("rank", "step"),
+        by="utilisation",
+        title="Utilisation",
+        shown=(
+            ("step", "step"),
+            ("wall_ns", "wall time"),
+            ("mfu", "MFU"),
+            ("est_flops", "TFLOP"),
+            ("unit", "unit"),
+            ("known_fraction", "known"),
+            ("counted_fraction", "counted"),
+        ),
+        unnamed="no step",
+        drawer=_DRAWER,
+    ),
+)
+
 
 _LINE = ("file", "line", "function", "code", "gap")
 TABLES = (
@@ -33,7 +231,7 @@ TABLES = (
         title="Modules",
         shown=(("module", "module"), ("module_class", "class")),
         unnamed="no module",
-        drawer="module_table:module_table",
+        drawer="terminal.module_table:module_table",
     ),
     TableKind(
         name="by_op",
@@ -184,12 +382,12 @@ TABLES = (
         shown=(("function", "function"), ("recompile_reason", "why again")),
         unnamed="no function",
         has_phases=False,
-        drawer="compile_table:compile_table",
+        drawer="terminal.tables:compile_table",
     ),
     TableKind(
         name="findings",
         words="what to do first",
-        maker="tables.findings:findings",
+        maker="tables.overview:findings",
         is_written=True,
     ),
 )
@@ -199,11 +397,7 @@ BY = {kind.by: kind for kind in _SUMS_FIRST if kind.by is not None}
 
 
 def table_named(name: str) -> TableKind:
-    """Return the table that has a name.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the table that has a name."""
     for kind in TABLES:
         if kind.name == name:
             return kind
@@ -212,11 +406,48 @@ def table_named(name: str) -> TableKind:
 
 
 def table_by(by: str) -> TableKind:
-    """Return the table that ``report --by`` calls so.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the table that ``report --by`` calls so."""
     if by not in BY:
         raise UsageError(f"there is no report by {by!r}; ask for one of {', '.join(BY)}")
     return BY[by]
+
+
+@dataclass(frozen=True, slots=True)
+class PrintFormat:
+    """What a result can be printed as.
+
+    Attributes:
+        name: what ``--format`` calls it.
+        words: what it is, for a person.
+        writer: the function that makes it of a table, as :mod:`.loading` names one; ``None``
+            for what each command makes itself: a screen for a person, an answer for a program.
+        is_of_source: annotated source can be printed as it too.
+    """
+
+    name: str
+    words: str
+    writer: str | None = None
+    is_of_source: bool = False
+
+
+TEXT = PrintFormat("text", "for a person, in the terminal", is_of_source=True)
+JSON = PrintFormat("json", "one JSON object of answers.schema.json", is_of_source=True)
+PRINT_FORMATS = (
+    TEXT,
+    PrintFormat("csv", "comma-separated, with raw numbers", "tables.files:printed_csv"),
+    JSON,
+    PrintFormat("md", "a Markdown table", "tables.files:markdown_text"),
+)
+
+
+def printed(table: pd.DataFrame, format: str) -> str:
+    """Return a table as text for a program.
+
+    Raises:
+        UsageError: There is no such format.
+    """
+    for each in PRINT_FORMATS:
+        if each.name == format and each.writer is not None:
+            return str(load_function(each.writer)(table))
+    *first, last = (each.name for each in PRINT_FORMATS)
+    raise UsageError(f"there is no format {format!r}; ask for {', '.join(first)} or {last}")

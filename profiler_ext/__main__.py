@@ -1,4 +1,4 @@
-"""Owns ``python -m profiler_ext``."""
+"""``python -m profiler_ext``."""
 
 import sys
 

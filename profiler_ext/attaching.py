@@ -1,4 +1,4 @@
-"""Owns the joining of a trace that was recorded without us with what the store knows.
+"""The joining of a trace that was recorded without us with what the store knows.
 
 The marker of each call of a compiled graph carries the graph's cache key, by which the store
 finds its record. The lines are those of the run that stored the record: a process that came to
@@ -11,28 +11,21 @@ import dataclasses
 import os
 from pathlib import Path
 
-from profiler_ext.attribution.calls.enclosing import EnclosingRanges
-from profiler_ext.attribution.calls.graph_calls import find_calls
-from profiler_ext.attribution.trace.enqueued import find_launches
+from profiler_ext.attribution.enclosing import EnclosingRanges
+from profiler_ext.attribution.graph_calls import find_calls
+from profiler_ext.attribution.trace.launches import find_launches
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.errors import UsageError
-from profiler_ext.files.paths import library_roots
 from profiler_ext.kineto import names
 from profiler_ext.kineto.recording import with_valid_utf8
 from profiler_ext.recall.lines import from_record
-from profiler_ext.recall.records import find_kernels, find_records
-from profiler_ext.recall.truths import GraphLookup
-from profiler_ext.records import (
-    CacheState,
-    Events,
-    Gap,
-    GraphInstance,
-    LineEvidence,
-    Provenance,
-    Recording,
-    Settings,
-    Trace,
-)
+from profiler_ext.recall.provenance_lookup import GraphLookup, find_kernels, find_records
+from profiler_ext.records.events import Events, Trace
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.provenance import Gap, GraphInstance, Provenance
+from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.vocabulary import CacheState
+from profiler_ext.source_paths import library_roots
 from profiler_ext.store import Store
 
 _FROM = "its record was found in the store by the key in the trace"
@@ -59,12 +52,7 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     """Give a recording the graphs that it names and the store knows.
 
     Args:
-        recording: a trace; graphs that it has already stay as they are.
-        store: where the records are.
         source_root: the folder of the script that was profiled, and the working folder then.
-
-    Returns:
-        The recording with more graphs, and what is not known.
 
     Raises:
         UsageError: ``source_root`` is in a working folder that was removed.

@@ -1,4 +1,6 @@
-"""Owns ``PROFILER_EXT=1``: capture is switched on as soon as a process has imported torch.
+"""``PROFILER_EXT=1``: capture is enabled as soon as the process has imported torch.
+
+A process that never imports torch pays nothing, and one that does finds torch as ever.
 
 An installed copy is asked for it at the start of every Python process
 (``profiler_ext_autostart.pth``); a process that never imports torch pays nothing.
@@ -8,9 +10,101 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, TypeVar
 
-from profiler_ext import renaming, torch_import
+from profiler_ext import renaming
+
+T = TypeVar("T")
+
+
+def on_torch_import(callback: Callable[[], object]) -> None:
+    """Call a function now if torch is imported, else when it has been.
+
+    Args:
+        do: what is called, once; what it raises then is a warning, and no failed import.
+    """
+    if "torch" in sys.modules:
+        _attempt(callback)
+    else:
+        sys.meta_path.insert(0, _TorchFinder(callback))
+
+
+def is_pending() -> bool:
+    """Tell whether something is to be done when torch is imported."""
+    return any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)
+
+
+class _TorchFinder(MetaPathFinder):
+    """Finds torch as ever, and hears when it is there; to be asked where torch is, is no import."""
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback: Callable[[], object] | None = callback
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return _attempt(self._spec, path, target) if name == "torch" else None
+
+    def _spec(self, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        """Ask those that would be asked without this one."""
+        spec = None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = spec or finder.find_spec("torch", path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _CallbackLoader(spec.loader, self._torch_loaded)
+        return spec
+
+    def _torch_loaded(self) -> None:
+        callback, self._callback = self._callback, None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if callback is not None:
+            callback()
+
+
+class _CallbackLoader(Loader):
+    """Loads torch by its own loader, and then does what is to be done."""
+
+    def __init__(self, loader: Any, callback: Callable[[], object]) -> None:
+        self._loader = loader
+        self._callback = callback
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the loader of torch to whoever asks it anything else."""
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        _attempt(self._callback)
+
+
+def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:
+    """Do what ``import torch`` must not feel a failure of: a torch that does not fit, say.
+
+    This is no :class:`profiler_ext.isolation.guard.Guard`: every process of Python comes here,
+    and that one costs more to import.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        with suppress(Exception):  # where warnings are errors
+            warnings.warn(f"profiler_ext is off in this process: {error}", stacklevel=2)
+        return None
+
 
 VARIABLE = "PROFILER_EXT"
 
@@ -24,14 +118,14 @@ def is_requested() -> bool:
 def at_start() -> None:
     """Begin in a process that has imported nothing yet, and leave our name to the program."""
     start()
-    for name in (__name__, renaming.__name__, torch_import.__name__, renaming.NAME):
+    for name in (__name__, renaming.__name__, __name__, renaming.NAME):
         sys.modules.pop(name, None)
 
 
 def start() -> None:
     """Switch capture on now if torch is there, else when it has been imported."""
-    if "torch" in sys.modules or not torch_import.is_pending():
-        torch_import.on_torch_import(_enable)
+    if "torch" in sys.modules or not is_pending():
+        on_torch_import(_enable)
 
 
 def _enable() -> None:

@@ -1,4 +1,4 @@
-"""Owns the exceptions and warnings; each has a slug that names it for machines.
+"""The exceptions and warnings; each has a slug that names it for machines.
 
 A message says what was found, what was expected, and what to do.
 """
@@ -93,13 +93,7 @@ class UnclearNameError(UsageError):
     slug = "unclear_name"
 
     def __init__(self, message: str, *, candidates: tuple[str, ...], is_ambiguous: bool) -> None:
-        """Say what it could mean.
-
-        Args:
-            message: what was asked for, and what there is.
-            candidates: the names.
-            is_ambiguous: it means several.
-        """
+        """Say what it could mean."""
         super().__init__(message)
         self.candidates = candidates
         self.is_ambiguous = is_ambiguous
@@ -135,11 +129,6 @@ class LinesUnavailableError(ProfilerExtError):
     slug = "lines_unavailable"
 
     def __init__(self, message: str, *, is_old: bool = False) -> None:
-        """Say why.
-
-        Args:
-            message: why.
-            is_old: because this Python is too old.
-        """
+        """Say why."""
         super().__init__(message)
         self.is_old = is_old

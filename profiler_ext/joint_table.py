@@ -1,4 +1,4 @@
-"""Owns the table of a model's joint graph: each backward op beside the forward it differentiates.
+"""The table of a model's joint graph: each backward op beside the forward it differentiates.
 
 It is a view of the compiler's own numbers, for one model and nothing run: what attribution
 does with them in a profile can be checked against it row by row.
@@ -15,14 +15,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.attribution.places.modules import innermost_module
-from profiler_ext.attribution.places.phases import joint_phase
-from profiler_ext.attribution.places.places import annotation_text
+from profiler_ext.attribution.phases import joint_phase
+from profiler_ext.attribution.places import SourceRoots, annotation_text, innermost_module
 from profiler_ext.errors import UsageError
-from profiler_ext.files.cells import cell_number
-from profiler_ext.files.paths import expand, library_roots, user_roots
-from profiler_ext.records import Frame, FxNode, Settings, cell_named
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import FxNode
+from profiler_ext.records.recording import Settings, cell_named
+from profiler_ext.source_paths import cell_number, expand, library_roots, user_roots
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.tables import DataFrame, SequenceRow
@@ -61,12 +60,6 @@ def seq_table(model: Any, inputs: Any) -> DataFrame:
 def load_example(target: str) -> tuple[Any, Any]:
     """Call the function that a command line names, for a model and its inputs.
 
-    Args:
-        target: ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION``.
-
-    Returns:
-        What the function returns: the model, and its inputs.
-
     Raises:
         UsageError: There is no such function, or it does not return a model and its inputs.
     """
@@ -103,9 +96,9 @@ def _joint_nodes(
     model: Any, positional: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[FxNode, ...]:
     """Return the joint graph's ops; picking one of an op's results is none."""
+    from profiler_ext.capture.graphs.fx_nodes import describe_nodes
     from profiler_ext.capture.lineage.joint import describe_joint
     from profiler_ext.capture.lineage.stage import Compilation
-    from profiler_ext.capture.nodes.fx_nodes import describe_nodes
     from profiler_ext.capture.traces.creations import watched
     from profiler_ext.recall.dynamo_graph import DynamoGraph
     from profiler_ext.torch_compat.joint_trace import MODEL, trace_joint

@@ -1,4 +1,4 @@
-"""Owns how a name that somebody else chose may be shown: no character of it steers a terminal.
+"""How a name that somebody else chose may be shown: no character of it steers a terminal.
 
 Names come from traces, files and stored records. Control characters move the cursor, colour
 the screen or forge a line of output; format characters turn the reading direction.

@@ -1,4 +1,4 @@
-"""Owns that a program's own module called ``profiler_ext`` is what the program imports.
+"""That a program's own module called ``profiler_ext`` is what the program imports.
 
 Where the program would find another module by our name, this package is loaded under another
 one, and the name is left to the program. The source is the same; only the names in its import

@@ -1,4 +1,4 @@
-"""Owns the version of this package, and whether another one is newer."""
+"""The version of this package, and whether another one is newer."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Owns the tests; what is made by hand is in ``handmade`` and ``analyses``."""
+"""The tests; what is made by hand is in ``handmade`` and ``analyses``."""

@@ -1,18 +1,13 @@
-"""Owns small analyses made by hand: a training step on a GPU, and one on the CPU.
+"""Small analyses made by hand: a training step on a GPU, and one on the CPU.
 
 Every number is written out, so that a test can compare whole values.
 """
 
 from __future__ import annotations
 
-from profiler_ext.records import (
-    Analysis,
-    Device,
-    BreakdownRow,
-    Recording,
-    Settings,
-    Step,
-)
+from profiler_ext.records.analysis import Analysis, BreakdownRow, Step
+from profiler_ext.records.events import Device
+from profiler_ext.records.recording import Recording, Settings
 from tests.gpu_events import BACKWARD_KEY, FORWARD_KEY, GPU_MARKS, MAIN, host
 from tests.gpu_model import GPU_GRAPHS, GPU_PLACES
 from tests.handmade import Mark, Piece, Row, idle, launches, shares, trace

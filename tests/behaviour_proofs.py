@@ -1,4 +1,4 @@
-"""Owns what shows, by what this torch does, each thing that versions of it do otherwise."""
+"""What shows, by what this torch does, each thing that versions of it do otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the browser of the tests: Chromium, driven by Playwright, without network."""
+"""The browser of the tests: Chromium, driven by Playwright, without network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns that C++ is compiled once for all tests: Inductor's files are linked from cache to cache.
+"""That C++ is compiled once for all tests: Inductor's files are linked from cache to cache.
 
 The files are named by what was compiled and how, so a cache that begins with them differs from an
 empty one in time alone. What torch keeps of graphs, and what we keep, is never among them.

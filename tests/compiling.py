@@ -1,4 +1,4 @@
-"""Owns what tests that compile in this process share: a fresh start, and a cheap function."""
+"""What tests that compile in this process share: a fresh start, and a cheap function."""
 
 from __future__ import annotations
 

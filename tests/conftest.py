@@ -1,4 +1,4 @@
-"""Owns how the tests are run on any machine: the longest files first, and C++ compiled once.
+"""How the tests are run on any machine: the longest files first, and C++ compiled once.
 
 Files are handed to processes one by one (``--dist loadfile --no-loadscope-reorder``): one that
 takes minutes and comes last would run alone.

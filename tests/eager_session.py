@@ -1,4 +1,4 @@
-"""Owns a recorded session with the lines of eager work, of the program beside it.
+"""A recorded session with the lines of eager work, of the program beside it.
 
 Python 3.12 recorded it on a CPU; it is read with any Python. To renew it, with that Python:
 python -m tests.eager_session

@@ -1,11 +1,12 @@
-"""Owns how a test writes an FX node in one call: what it is, and where it comes from."""
+"""How a test writes an FX node in one call: what it is, and where it comes from."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 from typing import Any
 
-from profiler_ext.records import FxNode, Lineage
+from profiler_ext.records.lineage import Lineage
+from profiler_ext.records.provenance import FxNode
 
 _LINEAGE = {field.name for field in fields(Lineage)}
 

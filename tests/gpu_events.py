@@ -1,4 +1,4 @@
-"""Owns the events of a small training step on a GPU, made by hand.
+"""The events of a small training step on a GPU, made by hand.
 
 The step runs from 0 to 1,000,000 ns; its nine launches take 234,501 ns, of which 10,000 ns
 overlap on one stream.
@@ -6,7 +6,7 @@ overlap on one stream.
 
 from __future__ import annotations
 
-from profiler_ext.records import Thread
+from profiler_ext.records.events import Thread
 from tests.handmade import Mark
 
 MAIN = Thread(4242, 4242)

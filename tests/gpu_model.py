@@ -1,21 +1,13 @@
-"""Owns the model of the small training step: its places and its two compiled graphs."""
+"""The model of the small training step: its places and its two compiled graphs."""
 
 from __future__ import annotations
 
-from profiler_ext.records import (
-    CacheState,
-    CallSite,
-    Frame,
-    GraphInstance,
-    LineEvidence,
-    Mechanism,
-    ModuleFrame,
-    Phase,
-    Place,
-    Provenance,
-    SiteKind,
-)
-from profiler_ext.records import Level as Lv
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.evidence import LineEvidence, Mechanism
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.provenance import CallSite, GraphInstance, Provenance
+from profiler_ext.records.vocabulary import CacheState, Phase, SiteKind
+from profiler_ext.records.vocabulary import Level as Lv
 from tests.fx_nodes import changed, fx_node
 from tests.gpu_events import BACKWARD_KEY, FORWARD_KEY
 

@@ -1,4 +1,4 @@
-"""Owns how a test writes a trace and launches by hand: one line an event, one line a launch."""
+"""How a test writes a trace and launches by hand: one line an event, one line a launch."""
 
 from __future__ import annotations
 
@@ -11,22 +11,10 @@ import numpy as np
 
 from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
 from profiler_ext.kineto.names import Category
-from profiler_ext.records import (
-    Analysis,
-    Device,
-    Events,
-    IdlePieces,
-    Interned,
-    Ints,
-    Launches,
-    Level,
-    MaskedInts,
-    Mechanism,
-    Place,
-    Shares,
-    Thread,
-    Trace,
-)
+from profiler_ext.records.analysis import Analysis, IdlePieces, Launches, Place, Shares
+from profiler_ext.records.events import Device, Events, Interned, Ints, MaskedInts, Thread, Trace
+from profiler_ext.records.evidence import Mechanism
+from profiler_ext.records.vocabulary import Level
 
 BASE_NS = 1_790_857_026_000_000_000
 

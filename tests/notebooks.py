@@ -1,4 +1,4 @@
-"""Owns how a test runs cells: in IPython in this process, or in the kernel that Jupyter starts."""
+"""How a test runs cells: in IPython in this process, or in the kernel that Jupyter starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how long tests wait for what can only end badly: a process or a thread that hangs.
+"""How long tests wait for what can only end badly: a process or a thread that hangs.
 
 A limit in seconds is a fact about a machine. What a test says of speed it says as a ratio, to a
 piece of work that the same process measures; what merely must not hang may take many times as long

@@ -1,4 +1,4 @@
-"""Owns the search of our source for reads of torch's private names that go round the accessor.
+"""The search of our source for reads of torch's private names that go round the accessor.
 
 What comes from torch is followed through each function: parameters annotated ``Any``, what the
 accessor returns, and what is taken out of those. Reading an attribute of such a thing is a read

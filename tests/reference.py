@@ -6,40 +6,37 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from profiler_ext.comparison.words import Account, Match, Verdict
+from profiler_ext.comparison.gate import Outcome
+from profiler_ext.comparison.records import Account, Match, Verdict
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.answers.schema import json_schema
 from profiler_ext.exporters.formats import FORMATS, Format
-from profiler_ext.exporters.printed import PRINT_FORMATS
-from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import TABLES
+from profiler_ext.exporters.json_output.schema import json_schema
+from profiler_ext.exporters.table_kinds import PRINT_FORMATS, TABLES, TableKind
 from profiler_ext.exporters.tables.comparison import COMPARED
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.findings import MIN_FRACTION, RULES, Rule
-from profiler_ext.gate.words import Outcome
-from profiler_ext.records import (
-    NOTHING,
-    CacheAnswer,
-    CacheState,
-    CompileCache,
-    CompileKind,
-    CompilePhase,
+from profiler_ext.records.compiles import CacheAnswer, CompileCache, CompileKind, CompilePhase
+from profiler_ext.records.evidence import (
     EagerEvidence,
     ForwardEvidence,
-    GapReason,
-    IdleCause,
-    LaunchKind,
-    BreakdownCategory,
-    Level,
     LineEvidence,
     Mechanism,
+    SiteEvidence,
+)
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import (
+    NOTHING,
+    BreakdownCategory,
+    CacheState,
+    IdleCause,
+    LaunchKind,
+    Level,
     Phase,
     Scope,
-    SiteEvidence,
     SiteKind,
     Term,
 )
-from profiler_ext.rooflines.words import Bound, Unit, UnitEvidence
+from profiler_ext.rooflines.compute_units import Bound, Unit, UnitEvidence
 from profiler_ext.store import EntryState
 from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.behaviour import Difference, Version
@@ -126,9 +123,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         "evidence.md": lambda: _page(texts.EVIDENCE, *map(_vocabulary, evidence)),
         "words.md": lambda: _page(texts.WORDS, *map(_vocabulary, words)),
         "formats.md": lambda: _page(texts.FORMATS, *map(_format, FORMATS), _texts()),
-        "findings.md": lambda: _page(
-            texts.FINDINGS.format(least=MIN_FRACTION), *map(_rule, RULES)
-        ),
+        "findings.md": lambda: _page(texts.FINDINGS.format(least=MIN_FRACTION), *map(_rule, RULES)),
         "answers.schema.json": lambda: json.dumps(json_schema(made_tables()), indent=1) + "\n",
         "torch.md": lambda: _page(texts.TORCH, _flags(), _told_by_number(), _told_by_data()),
         "tables.md": lambda: _page(texts.TABLES, *map(_table, TABLES)),

@@ -1,4 +1,4 @@
-"""Owns the pages of what a shell sees: commands with their help, variables, statuses, errors."""
+"""The pages of what a shell sees: commands with their help, variables, statuses, errors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from unittest import mock
 
 from profiler_ext import cli, errors
-from profiler_ext.cli.choices import STATUSES
-from profiler_ext.cli.parsing import Parser
+from profiler_ext.cli.common import STATUSES, Parser
 from profiler_ext.errors import ProfilerExtError, ProfilerExtWarning
-from profiler_ext.kineto.limits import Limit
+from profiler_ext.kineto.source import Limit
 from tests.reference_environment import OTHERS, OURS
 
 COMMANDS = """# Commands

@@ -1,11 +1,10 @@
-"""Owns the page of the names by which communication is known, made from the table of them."""
+"""The page of the names by which communication is known, made from the table of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler_ext.kineto.communication import VARIABLE
-from profiler_ext.kineto.communication_names import KERNELS, OPS, CommunicationNames
+from profiler_ext.kineto.communication import KERNELS, OPS, VARIABLE, CommunicationNames
 
 COMMUNICATION = f"""# Communication by name
 

@@ -1,4 +1,4 @@
-"""Owns the list of variables of the environment that are read; a test holds it against the code."""
+"""The list of variables of the environment that are read; a test holds it against the code."""
 
 OURS = (
     (

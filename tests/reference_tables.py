@@ -1,4 +1,4 @@
-"""Owns the pages of the tables' columns: type, unit, meaning, an example, since when."""
+"""The pages of the tables' columns: type, unit, meaning, an example, since when."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 import profiler_ext
-from profiler_ext.exporters.table_kind import TableKind
+from profiler_ext.exporters.table_kinds import TableKind
 from profiler_ext.exporters.tables.schema import Column
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session

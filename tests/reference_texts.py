@@ -1,4 +1,4 @@
-"""Owns what a person wrote of the pages that ``tests.reference`` makes: how each begins."""
+"""What a person wrote of the pages that ``tests.reference`` makes: how each begins."""
 
 GAPS = """# Gaps
 

@@ -22,48 +22,50 @@ ROOT = Path(__file__).parents[1]
 ALLOWED = {
     "printable": "",
     "version": "",
+    "signals": "",
+    "source_paths": "",
     "records": "version",
     "renaming": "",
     "errors": "printable",
+    "file_io": "errors",
     "isolation": "errors",
-    "files": "errors",
-    "kineto": "errors files records version",
-    "attribution": "kineto records",
-    "store": "errors files records version",
-    "recall": "errors files records store",
+    "kineto": "errors file_io records version",
+    "attribution": "kineto records source_paths",
+    "store": "errors file_io records version",
+    "recall": "errors file_io records store",
     "torch_compat": "errors isolation",
-    "capture": "errors files isolation kineto recall records store torch_compat",
+    "capture": "errors file_io isolation kineto recall records source_paths store torch_compat",
     "rooflines": "kineto records",
-    "findings": "isolation kineto records rooflines",
+    "findings": "isolation kineto records rooflines source_paths",
     "comparison": "attribution errors findings kineto recall records",
-    "gate": "comparison errors records",
-    "exporters": "comparison errors files findings gate kineto printable records rooflines",
-    "sessions": "attribution comparison errors exporters files findings gate isolation kineto "
-    "records",
-    "cluster": "attribution errors exporters files findings kineto printable records sessions "
+    "exporters": "comparison errors file_io findings kineto printable records rooflines "
+    "source_paths",
+    "sessions": "attribution comparison errors exporters file_io findings isolation kineto "
+    "records source_paths",
+    "cluster": "attribution errors exporters file_io findings kineto printable records sessions "
     "version",
     "serving": "comparison errors exporters isolation records sessions version",
-    "python_lines": "errors files isolation records",
-    "profiling": "attribution capture errors exporters files findings isolation kineto "
-    "python_lines records sessions torch_compat",
-    "torch_import": "",
-    "run": "capture errors exporters files isolation profiling python_lines records sessions "
-    "torch_compat torch_import",
+    "python_lines": "errors file_io isolation records source_paths",
+    "profiling": "attribution capture errors exporters file_io findings isolation kineto "
+    "python_lines records sessions source_paths torch_compat",
+    "autostart": "profiling renaming",
+    "run": "autostart capture errors exporters file_io isolation profiling python_lines records "
+    "sessions signals source_paths torch_compat",
     "integrations": "errors exporters isolation profiling sessions",
-    "attaching": "attribution errors files kineto recall records store",
-    "doctor": "exporters torch_compat",
-    "joint_table": "attribution capture errors exporters files recall records torch_compat",
-    "autostart": "profiling renaming torch_import",
-    "cli": "attaching cluster comparison doctor errors exporters findings gate isolation "
-    "joint_table kineto printable records renaming run serving sessions store torch_compat version",
+    "attaching": "attribution errors file_io kineto recall records source_paths store",
+    "joint_table": "attribution capture errors exporters file_io recall records source_paths "
+    "torch_compat",
+    "cli": "attaching cluster comparison errors exporters file_io findings isolation joint_table "
+    "kineto printable records renaming run serving sessions signals source_paths store "
+    "torch_compat version",
     "__main__": "cli",
     "__init__": "autostart joint_table profiling sessions version",
 }
 # The rooms within a room: each may import those before it, and the files beside them.
 INNER = {
-    "attribution": ("trace", "positions", "calls", "alignment", "places", "verdicts", "idle"),
+    "attribution": ("trace", "alignment", "launches", "idle"),
     "findings": ("rules",),
-    "capture": ("traces", "lineage", "nodes", "sites", "graphs", "timing", "hooks"),
+    "capture": ("traces", "lineage", "graphs", "hooks"),
 }
 OWNERS = {
     "torch": {
@@ -72,10 +74,10 @@ OWNERS = {
         "profiling",
         "run",
         "integrations",
-        "doctor",
+        "cli",
     },
     "pandas": {"profiler_ext.exporters.tables", "profiler_ext.cluster.tables"},
-    "rich": {"profiler_ext.exporters.rich_parts"},
+    "rich": {"profiler_ext.exporters.terminal"},
     "dask": {"cluster"},
     "distributed": {"cluster"},
     "fsspec": {"cluster"},

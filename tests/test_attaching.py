@@ -13,7 +13,10 @@ import pytest
 from profiler_ext.attaching import attach
 from profiler_ext.attribution import attribute
 from profiler_ext.cli import main
-from profiler_ext.records import Device, Frame, Provenance, Recording
+from profiler_ext.records.events import Device
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import Provenance
+from profiler_ext.records.recording import Recording
 from profiler_ext.sessions.session import Session, load
 from profiler_ext.store import Store, to_bytes, with_digest, work_digest
 from tests.attribution.graphs import extern, graph, node, triton

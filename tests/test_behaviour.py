@@ -11,9 +11,10 @@ import pytest
 from packaging.requirements import Requirement
 
 import profiler_ext
-from profiler_ext import doctor
+from profiler_ext.cli import doctor
 from profiler_ext.errors import UntestedTorchWarning
-from profiler_ext.records import Gap, GapReason
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
 from profiler_ext.torch_compat import behaviour, compiled_autograd, fx
 from profiler_ext.torch_compat.behaviour import (
     Behaviour,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext import cli, doctor
+from profiler_ext import cli
+from profiler_ext.cli import doctor
 from profiler_ext.exporters.formats import FORMATS
 from profiler_ext.sessions.session import FILE_NAME, Session, load
 from profiler_ext.torch_compat import points

@@ -126,14 +126,14 @@ def test_a_session_that_cannot_be_written_is_kept_elsewhere_or_told_to_be_lost(
 ) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    kept = output._kept
+    kept = output._save_elsewhere
 
     def kept_on_another_disk(session: Session) -> str:
         Disk.left = 1000
         return kept(session)
 
     for keep, ending in (kept, "recorded is lost"), (kept_on_another_disk, " instead"):
-        monkeypatch.setattr(output, "_kept", keep)
+        monkeypatch.setattr(output, "_save_elsewhere", keep)
         Disk.left = 0
         with pytest.raises(OutputError, match=f"No space left on device; .*{ending}$"):
             output.write_outputs(session, tmp_path / "out")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiler_ext import cli
-from profiler_ext.cli.parsing import Parser
+from profiler_ext.cli.common import Parser
 
 COMMANDS = [*cli._COMMANDS]
 ROOT = Path(__file__).parents[1]

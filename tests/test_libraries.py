@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from profiler_ext.torch_compat import libraries
+from profiler_ext.torch_compat import accelerator
 
 
 def _installed() -> Path | None:
@@ -22,23 +22,23 @@ def _installed() -> Path | None:
 def test_the_version_of_cublas_is_that_of_the_library_which_is_loaded() -> None:
     library = ctypes.CDLL(str(_installed()))
     major = int(str(_installed()).rpartition(".")[2])
-    assert libraries.cublas_version() == library.cublasLtGetVersion()
+    assert accelerator.cublas_version() == library.cublasLtGetVersion()
     assert library.cublasLtGetVersion() // 10_000 == major
 
 
 def test_without_cublas_there_is_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.version.cuda", "none.0")
-    assert libraries.cublas_version() is None
+    assert accelerator.cublas_version() is None
 
 
 def test_only_what_libraries_heed_in_the_environment_names_their_choice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = libraries.choice_digest()
+    before = accelerator.choice_digest()
     monkeypatch.setenv("TORCH_LOGS", "output_code")
-    assert libraries.choice_digest() == before
+    assert accelerator.choice_digest() == before
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert libraries.choice_digest() != before
+    assert accelerator.choice_digest() != before
 
 
 def test_the_precision_of_products_is_of_their_choice() -> None:
@@ -46,5 +46,5 @@ def test_the_precision_of_products_is_of_their_choice() -> None:
     told = []
     for precision in ("highest", "high", before):
         torch.set_float32_matmul_precision(precision)
-        told.append(libraries.choice_digest())
+        told.append(accelerator.choice_digest())
     assert (told[0] != told[1], told[0] == told[2]) == (True, before == "highest")

@@ -18,15 +18,20 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds, tables
 from profiler_ext.exporters.extras import CLUSTER, EXTRAS, MCP, TRAINING
 from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, format_of
-from profiler_ext.exporters.loading import load_function
-from profiler_ext.exporters.printed import PRINT_FORMATS, PrintFormat
-from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import BY, TABLES, WRITTEN
+from profiler_ext.exporters.table_kinds import (
+    BY,
+    PRINT_FORMATS,
+    TABLES,
+    WRITTEN,
+    PrintFormat,
+    TableKind,
+    load_function,
+)
 from profiler_ext.exporters.tables.schema import COLUMNS
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 from profiler_ext.sessions import output
 from profiler_ext.sessions.session import Session
-from profiler_ext.sessions.tabled import SessionTables
+from profiler_ext.sessions.session_tables import SessionTables
 from tests.analyses import cpu_step, gpu_step
 from tests.test_merging import two_ranks
 
@@ -274,12 +279,3 @@ def test_the_extras_are_those_of_the_project() -> None:
         assert f"[{extra.name}]" in README
     used = {extra for each in FORMATS for extra in (each.writing, each.viewing) if extra}
     assert {*used, MCP, CLUSTER, *TRAINING} == set(EXTRAS)  # which are no formats
-
-
-def test_each_name_of_records_has_one_home_from_where_it_is_loaded() -> None:
-    assert sorted(records._HOME_OF) == sorted(records.__all__)
-    assert len(records._HOME_OF) == sum(len(names.split()) for names in records._HOMES.values())
-    for name, home in records._HOME_OF.items():
-        assert getattr(records, name) is getattr(sys.modules[f"{records.__name__}.{home}"], name)
-    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        records.Nothing  # noqa: B018

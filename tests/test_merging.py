@@ -8,14 +8,13 @@ import pytest
 from pandas import DataFrame
 
 from profiler_ext import cli, load, merge
-from profiler_ext.attribution.clocks import Clock
+from profiler_ext.attribution.clock_sync import Clock
 from profiler_ext.errors import CoverageError, TraceError, UsageError
 from profiler_ext.exporters.table_kinds import table_named
-from profiler_ext.exporters.tables.ranks import sum_over_ranks, add_means
-from profiler_ext.kineto.collectives import Collective, collective
-from profiler_ext.kineto.distributed import only_group
+from profiler_ext.exporters.tables.ranks import add_means, sum_over_ranks
+from profiler_ext.kineto.distributed import Collective, collective, only_group
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.records import Recording, Settings
+from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step

@@ -14,8 +14,9 @@ from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.sources import local_sources
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.recording import read_recording
-from profiler_ext.profiling.notebook_cells import with_cells
-from profiler_ext.records import MAX_CELL_LINE_LENGTH, Cell, Recording, without_source
+from profiler_ext.profiling.assembly import with_cells
+from profiler_ext.records.recording import MAX_CELL_LINE_LENGTH, Cell, Recording
+from profiler_ext.records.stored import without_source
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
 from tests.compiling import fresh_torch

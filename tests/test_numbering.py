@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_ext.records import first_rows, numbered, ranks, sorted_distinct
+from profiler_ext.records.events import first_rows, numbered, ranks, sorted_distinct
 
 _ROWS = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=12)
 _CLOSE_OR_FAR = st.lists(st.one_of(st.integers(-9, 9), st.integers(-(2**62), 2**62)), max_size=12)

@@ -15,9 +15,9 @@ from profiler_ext.attribution.one_step import of_step
 from profiler_ext.exporters.formats import FORMATS, format_named
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.tables import read_csv
-from profiler_ext.records import Analysis, Trace
-from profiler_ext.sessions.merging import merge
-from profiler_ext.sessions.narrowing import narrowed
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Trace
+from profiler_ext.sessions.merging import merge, narrowed
 from profiler_ext.sessions.session import Session, load
 from tests.eager_session import eager_session
 from tests.test_cli import printed, refused

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext import cli, doctor, joint_table
-from profiler_ext.cli import printing
-from profiler_ext.exporters import annotate
+from profiler_ext import cli, joint_table
+from profiler_ext.cli import common, doctor
 from profiler_ext.exporters.formats import FORMATS
-from profiler_ext.exporters.printed import PRINT_FORMATS
+from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 from profiler_ext.exporters.tables import SequenceRow, seq_table
+from profiler_ext.exporters.terminal import annotate
 from profiler_ext.store import Store
 from tests.store.records import keep
 from tests.test_merging import two_ranks
@@ -65,9 +65,9 @@ def test_a_stream_of_the_program_s_own_has_to_be_written_to_only(
     texts: list[str] = []
     monkeypatch.setattr(sys, "stdout", Written())
     monkeypatch.setattr(sys, "stderr", Written())
-    printing.print_line("one line")
-    printing.console().print("another")
-    printing.print_message("a third")
+    common.print_line("one line")
+    common.console().print("another")
+    common.print_message("a third")
     assert "".join(texts) == "one line\nanother\nprofiler-ext: a third\n"
 
 
@@ -145,10 +145,10 @@ def test_nobody_to_tell_is_no_failure(place: Path, monkeypatch: pytest.MonkeyPat
 def test_a_terminal_gets_a_path_without_controls_and_a_program_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    printing.print_line("a\x1b[31m")
+    common.print_line("a\x1b[31m")
     assert capsys.readouterr().out == "a\x1b[31m\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    printing.print_line("a\x1b[31m")
+    common.print_line("a\x1b[31m")
     assert capsys.readouterr().out == "a\N{REPLACEMENT CHARACTER}[31m\n"
 
 

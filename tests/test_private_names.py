@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import profiler_ext
-from profiler_ext import doctor
+from profiler_ext.cli import doctor
 from profiler_ext.errors import PrivateNameError, TorchCapabilityError
-from profiler_ext.records import Gap, GapReason
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
 from profiler_ext.torch_compat import behaviour, inductor, names, points, private, process
 from profiler_ext.torch_compat.behaviour import Build
 from profiler_ext.torch_compat.names import fx_names, kernel_names, running_names

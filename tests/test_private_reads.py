@@ -25,12 +25,11 @@ TOUCHING = (
     "doctor.py",
 )
 NOT_TORCHS = {
-    "capture/cpu_kernels.py": {"_profiler_ext_original"},  # our own mark
+    "capture/hooks/artifacts.py": {"_profiler_ext_original"},  # our own mark
     "capture/hooks/graphs.py": {"graph"},  # of a ``GraphModule``
-    "capture/hooks/regions.py": {"graph"},
-    "isolation/undisturbed.py": {"moment", "SIGXFSZ", "_filters_mutated"},  # a thread's, Python's
+    "isolation/user_state.py": {"moment", "SIGXFSZ", "_filters_mutated"},  # a thread's, Python's
     # What torch documents of a ``FunctionEvent``.
-    "profiling/own_events.py": {"name", "trace_name", "cpu_children", "cpu_parent"},
+    "profiling/torch_views.py": {"name", "trace_name", "cpu_children", "cpu_parent"},
     "run/program.py": {"_run_module_as_main"},  # of ``runpy``
     "torch_compat/arrivals.py": {"_initializing"},  # of Python's import
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import profiler_ext
-from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.places.phases import node_phase
+from profiler_ext.attribution.enclosing import CallContext
+from profiler_ext.attribution.phases import node_phase
 from profiler_ext.profiling import switch
-from profiler_ext.records import FxNode, Phase
+from profiler_ext.records.provenance import FxNode
+from profiler_ext.records.vocabulary import Phase
 from tests.compiling import fresh_torch, torch
 
 __all__ = ["fresh_torch"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import profiler_ext
-from profiler_ext.records import Mechanism
+from profiler_ext.records.evidence import Mechanism
 from tests.compiling import capture, fresh_torch, torch
 from tests.oracle.stubs import stubbed
 from tests.test_seq_nr_cases import given, links

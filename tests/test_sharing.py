@@ -11,7 +11,8 @@ import pytest
 import profiler_ext
 from profiler_ext import cli
 from profiler_ext.exporters.formats import FORMATS
-from profiler_ext.records import GapReason, Recording
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.recording import Recording
 
 RECORDED = Path(__file__).parent / "fixtures" / "h200" / "cases"
 SESSION = RECORDED / "user_triton.session.pt.trace.json.gz"

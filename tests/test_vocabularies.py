@@ -10,15 +10,10 @@ import pytest
 
 from profiler_ext.attribution import notes
 from profiler_ext.cli import cache
-from profiler_ext.exporters import display_text
-from profiler_ext.records import (
-    NOTHING,
-    GapReason,
-    LaunchKind,
-    LineEvidence,
-    SiteKind,
-    Term,
-)
+from profiler_ext.exporters.views import formatting
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import NOTHING, LaunchKind, SiteKind, Term
 from profiler_ext.sessions.session import Session, load
 from profiler_ext.store import EntryState
 from tests.reference import DOCS, VOCABULARIES, pages
@@ -88,10 +83,10 @@ def test_terms_of_a_vocabulary_are_told_apart_by_their_words(vocabulary: type[Te
 @pytest.mark.parametrize("reason", GapReason)
 def test_a_gap_has_a_remedy_and_the_reports_say_its_words(reason: GapReason) -> None:
     assert reason.remedy != NOTHING or reason is GapReason.WRAPPER_GLUE
-    assert display_text.gap_text(reason.value) == reason.words
+    assert formatting.gap_text(reason.value) == reason.words
     row = {"scope": "compiled", "level": "none", "category": reason.value}
-    assert display_text.ledger_label(row) == f"compiled: {reason.words}"
-    led = display_text.ledger_label(row | {"scope": "eager", "level": "op"})
+    assert formatting.ledger_label(row) == f"compiled: {reason.words}"
+    led = formatting.ledger_label(row | {"scope": "eager", "level": "op"})
     assert led == f"eager: ops only: {reason.words}"
 
 
@@ -101,7 +96,7 @@ def test_evidence_that_is_a_lack_has_a_remedy() -> None:
 
 
 def test_a_reason_of_an_older_or_newer_recording_is_its_own_word() -> None:
-    assert display_text.gap_text("hook_failed") == "hook_failed"
+    assert formatting.gap_text("hook_failed") == "hook_failed"
 
 
 def test_only_the_usual_gaps_may_have_no_note() -> None:

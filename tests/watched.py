@@ -1,11 +1,12 @@
-"""Owns the mark of tests that watch which lines run, and what others leave out of a session."""
+"""The mark of tests that watch which lines run, and what others leave out of a session."""
 
 import sys
 
 import pytest
 
-from profiler_ext.attribution.verdicts.eager_line import NO_LINES_REASONS
-from profiler_ext.records import Gap, GapReason
+from profiler_ext.attribution.launches.eager_lines import NO_LINES_REASONS
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
 from profiler_ext.sessions.session import Session
 
 needs_lines = pytest.mark.skipif(

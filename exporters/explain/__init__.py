@@ -1,1 +1,1 @@
-"""Owns the page about one thing: what a name means, and all that is known of it."""
+"""The page about one thing: what a name means, and all that is known of it."""

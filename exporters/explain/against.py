@@ -1,4 +1,4 @@
-"""Owns what changed of one thing since another run: its rows of the comparison, and its fusions."""
+"""What changed of one thing since another run: its rows of the comparison, and its fusions."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from dataclasses import dataclass
 
 from profiler_ext.comparison.comparison import Comparison, compare
 from profiler_ext.comparison.notes import notes
-from profiler_ext.comparison.records import Change, FusionChange, Row, Table
+from profiler_ext.comparison.records import Account, Change, FusionChange, Match, Row, Table
 from profiler_ext.comparison.records import Subject as ComparedSubject
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.comparison.words import Account, Match
-from profiler_ext.exporters.answers.explained import Against
-from profiler_ext.exporters.comparison_json import (
+from profiler_ext.exporters.diff.terminal import fusion_texts
+from profiler_ext.exporters.diff.texts import (
+    change_text,
+    details_text,
+    interval_text,
+    names_text,
+    row_texts,
+)
+from profiler_ext.exporters.explain.subjects import Kind, Subject
+from profiler_ext.exporters.json_output.comparison import (
     change_facts,
     fusion_facts,
     row_facts,
     side_facts,
 )
-from profiler_ext.exporters.comparison_names import names_text
-from profiler_ext.exporters.comparison_terminal import fusion_texts
-from profiler_ext.exporters.comparison_texts import (
-    change_text,
-    details_text,
-    interval_text,
-    row_texts,
-)
-from profiler_ext.exporters.explain.module_paths import is_below
-from profiler_ext.exporters.explain.subjects import Kind, Subject
-from profiler_ext.records import Analysis
+from profiler_ext.exporters.json_output.explained import Against
+from profiler_ext.exporters.views.modules import is_below
+from profiler_ext.records.analysis import Analysis
 
 _BY = {Kind.LINE: "line", Kind.MODULE: "module", Kind.KERNEL: "kernel"}
 _MAX_ROWS = 8
@@ -49,11 +48,6 @@ class Earlier:
 
 def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) -> Against:
     """Return what changed of a subject since another run.
-
-    Args:
-        analyses: one for each rank.
-        earlier: the other run.
-        subject: what is explained.
 
     Returns:
         The change of its device time, and the rows and fusions that are of it.
@@ -132,7 +126,9 @@ def _sentences(
     table = compared.table(_BY[subject.kind])
     yield f"{change_text(change)} (device time of a mean step)"
     moved = [row for row in rows if row.base and row.head and row.match is not Match.SAME]
-    yield from (f"it was {names_text(table.by, row)}: {row.match.words}" for row in moved[:_MAX_ROWS])
+    yield from (
+        f"it was {names_text(table.by, row)}: {row.match.words}" for row in moved[:_MAX_ROWS]
+    )
     yield from (_row_sentence(compared, table, row) for row in rows[:_MAX_ROWS] if len(rows) > 1)
     if len(rows) == 1:
         interval = f"95%: {interval_text(change)}"

@@ -1,4 +1,8 @@
-"""Owns what is known of a subject besides its time: its roofline, code, findings, gaps, waits."""
+"""What is known of a line, module or kernel besides its time: code, FX nodes, roofline, findings, gaps, why it has no time.
+
+What is told rests on the compiled graphs and the stacks of what ran; where neither names the line,
+nothing is guessed.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,76 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.answers.explained import Generated, IdleRow, Roofline
-from profiler_ext.exporters.answers.making import finding_entry
-from profiler_ext.exporters.answers.parts import FindingEntry, GapRow
-from profiler_ext.exporters.answers.whole import SessionLike, gap_row
 from profiler_ext.exporters.explain import sums
-from profiler_ext.exporters.explain.chosen import Chosen
-from profiler_ext.exporters.explain.module_paths import is_below
-from profiler_ext.exporters.explain.nodes import kernel_module, kernel_nodes
-from profiler_ext.exporters.explain.subjects import Kind, Subject
-from profiler_ext.exporters.generated_code import recorded_modules, kernel_sources
-from profiler_ext.exporters.table_texts import records
-from profiler_ext.records import GapReason
+from profiler_ext.exporters.explain.subjects import Kind, SelectedShares, Subject, subject_label
+from profiler_ext.exporters.json_output.answers import SessionLike, finding_entry, gap_row
+from profiler_ext.exporters.json_output.documents import FindingEntry, GapRow
+from profiler_ext.exporters.json_output.explained import Generated, IdleRow, NodeFacts, Roofline
+from profiler_ext.exporters.sources import kernel_sources, recorded_modules
+from profiler_ext.exporters.views.formatting import short_path, time_text
+from profiler_ext.exporters.views.modules import is_below
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Ints
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import FxNode, GraphInstance, TensorSpec
 from profiler_ext.rooflines.peaks import PEAKS
 from profiler_ext.rooflines.rooflines import rooflines
+
+
+def kernel_nodes(each: SelectedShares, kernel: str) -> tuple[list[NodeFacts], int]:
+    """Return the nodes of a subject in the first launch of a kernel, and how many are of others."""
+    first = _first_launch(each, kernel)
+    if first is None:
+        return [], 0
+    graph = _graph(each, first)
+    known = {} if graph is None else {node.name: node for node in graph.nodes}
+    own, others = (_names(each, rows, first) for rows in (each.own, each.others))
+    return [_node(name, known.get(name)) for name in own], len(others)
+
+
+def kernel_module(each: SelectedShares, kernel: str) -> str | None:
+    """Return the path of the generated module that the first launch of a kernel is of."""
+    first = _first_launch(each, kernel)
+    graph = None if first is None else _graph(each, first)
+    return None if graph is None else graph.output_module
+
+
+def _first_launch(each: SelectedShares, kernel: str) -> int | None:
+    of_kernel = each.analysis.launches.kernel.where(kernel)[each.launches]
+    rows = each.launches[of_kernel]
+    return int(rows[0]) if len(rows) else None
+
+
+def _graph(each: SelectedShares, launch: int) -> GraphInstance | None:
+    graph = each.analysis.launches.graph[launch]
+    return None if graph is np.ma.masked else each.analysis.recording.graphs[int(graph)]
+
+
+def _names(each: SelectedShares, rows: Ints, launch: int) -> list[str]:
+    places = each.place_of(rows[each.launch_of(rows) == launch]).tolist()
+    names = (each.analysis.places[place].node for place in places)
+    return [name for name in dict.fromkeys(names) if name is not None]
+
+
+def _node(name: str, known: FxNode | None) -> NodeFacts:
+    if known is None:
+        return NodeFacts(name=name, target="", outputs=[])
+    outputs = [_tensor(spec) for spec in known.outputs]
+    return NodeFacts(name=name, target=known.target, outputs=outputs)
+
+
+def _tensor(spec: TensorSpec) -> str:
+    sizes = ", ".join(map(str, spec.size))
+    return f"{spec.dtype.removeprefix('torch.')}[{sizes}]"
+
 
 _MAX_KERNELS = 3
 """The generated code of so many kernels is told."""
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ExplainContext:
     """What an explanation is made of.
 
     Attributes:
@@ -41,24 +94,22 @@ class About:
 
     asked: SessionLike
     subject: Subject
-    ranks: list[Chosen]
+    ranks: list[SelectedShares]
 
 
-def generated(about: About, kernels: Sequence[str]) -> list[Generated]:
-    """Return the code of the kernels of most time, of those whose module the session keeps.
-
-    Args:
-        about: whose.
-        kernels: its kernels, those of most time first.
-    """
+def generated(about: ExplainContext, kernels: Sequence[str]) -> list[Generated]:
+    """Return the code of the kernels of most time, of those whose module the session keeps."""
     named, collected = list(dict.fromkeys(kernels)), dict[str, Generated]()
     for each in about.ranks:
         missing = [kernel for kernel in named if kernel not in collected]
-        collected |= {code.kernel: code for code in islice(_codes(each, missing), _MAX_KERNELS - len(collected))}
+        collected |= {
+            code.kernel: code
+            for code in islice(_codes(each, missing), _MAX_KERNELS - len(collected))
+        }
     return [collected[kernel] for kernel in named if kernel in collected]
 
 
-def _codes(each: Chosen, kernels: Sequence[str]) -> Iterator[Generated]:
+def _codes(each: SelectedShares, kernels: Sequence[str]) -> Iterator[Generated]:
     """Yield the code of kernels, of those whose module is kept; a module is read when needed."""
     kept = recorded_modules(each.analysis.recording)
     read: dict[str, dict[str, str]] = {}
@@ -79,24 +130,19 @@ def _codes(each: Chosen, kernels: Sequence[str]) -> Iterator[Generated]:
             )
 
 
-def gaps(about: About, duration_ns: int) -> list[GapRow]:
-    """Return what of it was not led further, and why.
-
-    Args:
-        about: what is explained.
-        duration_ns: its time.
-    """
+def gaps(about: ExplainContext, duration_ns: int) -> list[GapRow]:
+    """Return what of it was not led further, and why."""
     reasons = sums.times_by_place(about.ranks, lambda place: place.gap)
     known = {gap: time for gap, time in reasons.items() if gap in tuple(GapReason)}
     return [gap_row(gap, time, duration_ns) for gap, time in known.items()]
 
 
-def findings(about: About) -> list[FindingEntry]:
+def findings(about: ExplainContext) -> list[FindingEntry]:
     """Return the findings that touch it."""
     return [finding_entry(f) for f in about.asked.found.found if _touches(f.where, about)]
 
 
-def _touches(where: Any, about: About) -> bool:
+def _touches(where: Any, about: ExplainContext) -> bool:
     """Tell whether a finding is about it, about what is below it, or about its kernel."""
     subject = about.subject
     if subject.kind is Kind.LINE:
@@ -106,7 +152,7 @@ def _touches(where: Any, about: About) -> bool:
     return bool(where.kernel == subject.name)
 
 
-def idle(about: About) -> list[IdleRow]:
+def idle(about: ExplainContext) -> list[IdleRow]:
     """Return why devices waited while the CPU was at a line, longest first."""
     if about.subject.kind is not Kind.LINE:
         return []
@@ -115,12 +161,12 @@ def idle(about: About) -> list[IdleRow]:
     return [IdleRow(**{name: row[name] for name in named}) for row in rows]
 
 
-def _is_there(row: dict[str, Any], about: About) -> bool:
+def _is_there(row: dict[str, Any], about: ExplainContext) -> bool:
     line = (about.subject.name, about.subject.line)
     return line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
 
 
-def roofline(ranks: Sequence[Chosen]) -> Roofline | None:
+def roofline(ranks: Sequence[SelectedShares]) -> Roofline | None:
     """Return how near it is to its roofline; of several ranks the sums, without rates."""
     collected = [_achieved(each) for each in ranks if len(each.own)]
     if not collected:
@@ -141,14 +187,83 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _achieved(each: Chosen) -> dict[str, Any]:
+def _achieved(each: SelectedShares) -> dict[str, Any]:
     nothing = np.zeros(len(each.own), np.int64)
     columns = tables.roofline_columns_by_key(each.analysis, PEAKS, each.own, nothing, 1)
     (row,) = records(tables.DataFrame(columns))
     return row
 
 
-def _known_ns(each: Chosen) -> int:
+def _known_ns(each: SelectedShares) -> int:
     found = rooflines(each.analysis, PEAKS)
     unknown = np.ma.getmaskarray(found.bytes) & np.ma.getmaskarray(found.flops)
     return int(each.durations(each.own[~unknown[each.launch_of(each.own)]]).sum())
+
+
+_MAX_TARGETS = 4
+
+
+def silence(
+    subject: Subject, analyses: Sequence[Analysis], called_ns: float, idle_ns: float
+) -> str:
+    """Return why a subject has no device time in the profiled steps.
+
+    Args:
+        idle_ns: time in which a device waited while the CPU was there, in a step.
+    """
+    if subject.kind is not Kind.LINE:
+        return f"the {subject.kind} has no launch in the profiled steps"
+    if called_ns:
+        spent = time_text(called_ns)
+        return f"it launches nothing itself: it calls lines that do, which took {spent} a step"
+    nodes = [pair for each in analyses for pair in _nodes(each, subject)]
+    if nodes:
+        return _nodes_text(nodes)
+    if idle_ns:
+        return (
+            "it launches nothing: while the CPU was there the device waited for "
+            f"{time_text(idle_ns)} a step"
+        )
+    return _nearest_lines_text(subject, analyses[0])
+
+
+def _nodes(analysis: Analysis, subject: Subject) -> Iterator[tuple[GraphInstance, FxNode]]:
+    for graph in analysis.recording.graphs:
+        for node in graph.nodes:
+            stack = node.lineage.stack
+            if any((frame.file, frame.line) == (subject.name, subject.line) for frame in stack):
+                yield graph, node
+
+
+def _nodes_text(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
+    """Tell nodes that no call site computes from those whose call site was not launched."""
+    computed = {name for graph, _ in nodes for site in graph.call_sites for name in site.nodes}
+    targets = dict.fromkeys(node.target for _, node in nodes)
+    listed = ", ".join(list(targets)[:_MAX_TARGETS]) + (
+        ", ..." if len(targets) > _MAX_TARGETS else ""
+    )
+    if any(node.name in computed for _, node in nodes):
+        return f"its ops ({listed}) are in compiled kernels that no profiled step launched"
+    return (
+        f"no kernel computes its ops ({listed}): they only change how memory is seen, or the "
+        "compiler took them away"
+    )
+
+
+def _nearest_lines_text(subject: Subject, analysis: Analysis) -> str:
+    lines = sorted(
+        {
+            place.line
+            for place in analysis.places
+            if place.file == subject.name and place.line is not None
+        },
+        key=lambda line: (abs(line - subject.line), line),
+    )
+    file = short_path(subject.name, analysis.recording.settings)
+    nearest = [
+        subject_label(Subject(Kind.LINE, subject.name, line), analysis) for line in lines[:3]
+    ]
+    return (
+        f"nothing that ran in the profiled steps names it: it launched nothing, or did not run; "
+        f"the nearest lines of {file} with time are {', '.join(nearest)}"
+    )

@@ -1,4 +1,4 @@
-"""Owns how the answer about one thing is made of a session."""
+"""How the answer about one thing is made of a session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from profiler_ext.errors import UnclearNameError, UsageError
-from profiler_ext.exporters.answers.explained import (
+from profiler_ext.exporters.explain import details, sums
+from profiler_ext.exporters.explain.against import Earlier, against
+from profiler_ext.exporters.explain.details import ExplainContext, silence
+from profiler_ext.exporters.explain.subjects import (
+    Kind,
+    calls,
+    is_of,
+    resolve_subject,
+    select_shares,
+    subject_label,
+)
+from profiler_ext.exporters.json_output.answers import (
+    SessionLike,
+    session_facts,
+    steps_truncation,
+    top_of,
+    whole,
+)
+from profiler_ext.exporters.json_output.documents import Cut
+from profiler_ext.exporters.json_output.explained import (
     Candidates,
     Explanation,
     IdleRow,
@@ -14,33 +33,15 @@ from profiler_ext.exporters.answers.explained import (
     SubjectFacts,
     TimeFacts,
 )
-from profiler_ext.exporters.answers.making import steps_truncation, top_of
-from profiler_ext.exporters.answers.parts import Cut
-from profiler_ext.exporters.answers.whole import SessionLike, session_facts, whole
-from profiler_ext.exporters.explain import details, sums
-from profiler_ext.exporters.explain.against import Earlier, against
-from profiler_ext.exporters.explain.chosen import calls, chosen, is_of
-from profiler_ext.exporters.explain.details import About
-from profiler_ext.exporters.explain.module_paths import depth_of, folded_modules
-from profiler_ext.exporters.explain.silence import silence
-from profiler_ext.exporters.explain.subjects import (
-    Kind,
-    subject_label,
-    resolve_subject,
-)
-from profiler_ext.records import Frame, Place
+from profiler_ext.exporters.views.modules import depth_of, folded_modules
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.lineage import Frame
 
 
 def explain(
     asked: SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
 ) -> Explanation:
     """Return all about one thing.
-
-    Args:
-        asked: a session, or several ranks.
-        name: ``FILE:LINE``, a module's path, or a kernel's name.
-        top: so many rows of each list at most; ``None`` for all.
-        earlier: another run: tells what changed since.
 
     Raises:
         UnclearNameError: The name means several things, or none.
@@ -49,7 +50,9 @@ def explain(
     if not any(each.steps for each in asked.analyses):
         raise UsageError("no step was profiled, so there is nothing to explain; record one step")
     subject = resolve_subject(name, asked.analyses)
-    about = About(asked, subject, [chosen(each, subject) for each in asked.analyses])
+    about = ExplainContext(
+        asked, subject, [select_shares(each, subject) for each in asked.analyses]
+    )
     time, idle = _time(about), details.idle(about)
     has_time = bool(time.launches)
     idle_ns = sum(row.duration_ns for row in idle)
@@ -79,13 +82,7 @@ def explain(
 
 
 def candidates(asked: SessionLike, name: str, error: UnclearNameError) -> Candidates:
-    """Return what a name could mean, for a program.
-
-    Args:
-        asked: a session, or several ranks.
-        name: what was asked for.
-        error: what became of it.
-    """
+    """Return what a name could mean, for a program."""
     return Candidates(
         cuts=steps_truncation(asked),
         session=session_facts(asked),
@@ -96,7 +93,9 @@ def candidates(asked: SessionLike, name: str, error: UnclearNameError) -> Candid
     )
 
 
-def _lists(about: About, idle: list[IdleRow], top: int | None) -> tuple[dict[str, Any], list[Cut]]:
+def _lists(
+    about: ExplainContext, idle: list[IdleRow], top: int | None
+) -> tuple[dict[str, Any], list[Cut]]:
     ranks, kind = about.ranks, about.subject.kind
     kernels = sums.kernel_rows(ranks)
     every: dict[str, Sequence[Any]] = {
@@ -118,7 +117,7 @@ def _lists(about: About, idle: list[IdleRow], top: int | None) -> tuple[dict[str
 _LINE = ("file", "line", "code", "gap")
 
 
-def _fused(about: About) -> list[PartRow]:
+def _fused(about: ExplainContext) -> list[PartRow]:
     """Return what else the launches compute: of a module by module too."""
     if about.subject.kind is Kind.LINE:
         return sums.part_rows(sums.by_place(about.ranks, _line, others=True), _LINE)
@@ -127,7 +126,7 @@ def _fused(about: About) -> list[PartRow]:
     return sums.part_rows(others, (*_LINE, "module", "modules"))
 
 
-def _modules(about: About) -> list[PartRow]:
+def _modules(about: ExplainContext) -> list[PartRow]:
     """Return the modules of a subject; of a module each by itself, else layers alike as one."""
     if about.subject.kind is Kind.MODULE:
         return sums.part_rows(sums.by_place(about.ranks, _module), ("module",))
@@ -148,7 +147,7 @@ def _op(place: Place) -> Hashable:
     return None if place.aten_op is None else (place.aten_op,)
 
 
-def _facts(about: About) -> SubjectFacts:
+def _facts(about: ExplainContext) -> SubjectFacts:
     subject, analyses = about.subject, about.asked.analyses
     name = subject_label(subject, analyses[0])
     if subject.kind is Kind.KERNEL:
@@ -169,7 +168,7 @@ def _facts(about: About) -> SubjectFacts:
     )
 
 
-def _frame(about: About) -> Frame:
+def _frame(about: ExplainContext) -> Frame:
     """Return what is known of a line: of what it launched, waited for, or called."""
     subject, nothing = about.subject, Frame(about.subject.name, about.subject.line, "")
     places = [p for a in about.asked.analyses for p in (*a.places, *a.idle.places)]
@@ -180,18 +179,18 @@ def _frame(about: About) -> Frame:
     return next((f for f in frames if (f.file, f.line) == (subject.name, subject.line)), nothing)
 
 
-def _class_of(about: About) -> str | None:
+def _class_of(about: ExplainContext) -> str | None:
     """Return a module's class as the compiled graphs have it, where it runs nothing itself."""
     graphs = (graph for each in about.asked.analyses for graph in each.recording.graphs)
     frames = (f for graph in graphs for node in graph.nodes for f in node.lineage.modules)
     return next((f.class_name for f in frames if f.path == about.subject.name), None)
 
 
-def _time(about: About) -> TimeFacts:
+def _time(about: ExplainContext) -> TimeFacts:
     own = sums.total(about.ranks)
     steps = sum(len(each.analysis.steps) for each in about.ranks)
     analyses = about.asked.analyses
-    every = sums.total([chosen(each, None) for each in analyses]).duration_ns
+    every = sums.total([select_shares(each, None) for each in analyses]).duration_ns
     inclusive = (int(r.analysis.launches.duration_ns[r.launches].sum()) for r in about.ranks)
     return TimeFacts(
         duration_ns=own.duration_ns,
@@ -206,19 +205,19 @@ def _time(about: About) -> TimeFacts:
     )
 
 
-def _below(about: About) -> int:
+def _below(about: ExplainContext) -> int:
     by_module = sums.by_place(about.ranks, lambda place: place.module)
     own = depth_of(about.subject.name)
     return sum(each.duration_ns for path, each in by_module.items() if depth_of(str(path)) > own)
 
 
-def _called(about: About) -> int:
-    every = [chosen(each, None) for each in about.asked.analyses]
+def _called(about: ExplainContext) -> int:
+    every = [select_shares(each, None) for each in about.asked.analyses]
     called = sums.by_place(every, lambda place: calls(place, about.subject) or None)
     return sum(each.duration_ns for each in called.values())
 
 
-def _callers(about: About) -> list[PartRow]:
+def _callers(about: ExplainContext) -> list[PartRow]:
     """Return the lines from which a line was called, by the stacks of what it launched."""
     return sums.part_rows(sums.by_place(about.ranks, _caller), _CALLER)
 

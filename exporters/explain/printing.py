@@ -1,4 +1,4 @@
-"""Owns how the page about one thing looks: in the terminal, and as Markdown."""
+"""How the page about one thing looks: in the terminal, and as Markdown."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.answers.bounds import answer_text
-from profiler_ext.exporters.answers.whole import SessionLike
-from profiler_ext.exporters.console import print_line, print_wrapped, text_console
-from profiler_ext.exporters.display_text import PHASE_STYLES, short_phase
 from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
 from profiler_ext.exporters.explain.sections import Page, Section, page
-from profiler_ext.exporters.rich_parts import Console, Table, Text
-from profiler_ext.exporters.short_texts import middle, start
+from profiler_ext.exporters.json_output.answers import SessionLike
+from profiler_ext.exporters.json_output.bounds import answer_text
+from profiler_ext.exporters.terminal.console import (
+    Console,
+    Table,
+    Text,
+    print_line,
+    print_wrapped,
+    text_console,
+)
+from profiler_ext.exporters.views.formatting import PHASE_STYLES, middle, short_phase, start
 from profiler_ext.printable import printable, printable_lines
 
 FORMATS = ("text", "json", "md")
@@ -38,16 +43,7 @@ def explained(
     """Return all about one thing as text.
 
     Args:
-        asked: a session, or several ranks.
-        name: ``FILE:LINE``, a module's path, or a kernel's name.
-        format: ``text``, ``json`` or ``md``.
-        width: of lines of text, in characters.
-        top: so many rows of each table at most; ``None`` for all.
         budget: of ``json`` about so many bytes at most; ``None`` for no bound.
-        earlier: another run: tells what changed since.
-
-    Returns:
-        The text.
 
     Raises:
         UnclearNameError: The name means several things, or none.
@@ -63,12 +59,7 @@ def explained(
 
 
 def print_page(about: Page, console: Console) -> None:
-    """Print the page.
-
-    Args:
-        about: what it says.
-        console: where to; names are cut to its width, texts are wrapped.
-    """
+    """Print the page."""
     console.print(Text(printable(about.title), style="bold"))
     if about.code:
         print_line(console, "    " + printable(about.code.strip()), "cyan")
@@ -80,23 +71,14 @@ def print_page(about: Page, console: Console) -> None:
 
 
 def page_text(about: Page, width: int) -> str:
-    """Return the page as plain text.
-
-    Args:
-        about: what it says.
-        width: columns of the text.
-    """
+    """Return the page as plain text."""
     file = io.StringIO()
     print_page(about, text_console(file, width))
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
 def page_markdown(about: Page) -> str:
-    """Return the page in GitHub's Markdown; names cannot break out of their place.
-
-    Args:
-        about: what it says.
-    """
+    """Return the page in GitHub's Markdown; names cannot break out of their place."""
     lines = [f"# {_escape_markdown(about.title)}", ""]
     if about.code:
         lines += [*_fenced(about.code.strip(), "python"), ""]

@@ -1,4 +1,4 @@
-"""Owns what a name means in a session: a source line, a module or a kernel.
+"""What a name means (a line, module or kernel), and which parts of which launches belong to it.
 
 A name is taken as it is first; then as the end of a path, or a part of a kernel's name.
 """
@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.errors import UnclearNameError
-from profiler_ext.exporters.display_text import short_path
-from profiler_ext.exporters.explain.module_paths import is_below, parents
+from profiler_ext.exporters.views.formatting import short_path
+from profiler_ext.exporters.views.modules import is_below, parents
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, Place
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Ints
 
 THE_MODEL = "(model)"
 """What the model itself is called, whose path is empty."""
@@ -55,14 +56,7 @@ Times = Mapping[Subject, int]
 
 
 def times_by_subject(analyses: Sequence[Analysis]) -> dict[Subject, int]:
-    """Return all that has a name in a session, with its device time in the profiled steps.
-
-    Args:
-        analyses: one for each rank.
-
-    Returns:
-        Lines, modules with what is below them, and kernels.
-    """
+    """Return all that has a name in a session, with its device time in the profiled steps."""
     times: dict[Subject, int] = {}
     for analysis in analyses:
         for subject, time in _named(analysis):
@@ -76,7 +70,6 @@ def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
     Args:
         asked: ``FILE:LINE``, a module's path, or a kernel's name; ``line:``, ``module:`` or
             ``kernel:`` before it says which.
-        analyses: one for each rank.
 
     Returns:
         The thing; a line of a known file may have no time.
@@ -100,12 +93,7 @@ def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
 
 
 def subject_label(subject: Subject, analysis: Analysis) -> str:
-    """Return what finds a subject again, as short as it can be.
-
-    Args:
-        subject: the subject.
-        analysis: has the roots that shorten paths.
-    """
+    """Return what finds a subject again, as short as it can be."""
     if subject.kind is Kind.LINE:
         return f"{short_path(subject.name, analysis.recording.settings)}:{subject.line}"
     return subject.name or THE_MODEL
@@ -244,3 +232,76 @@ def _close(name: str, names: Sequence[str]) -> tuple[str, ...]:
     by_lower: dict[str, str] = {each.lower(): each for each in names}
     key: Callable[[str], str] = by_lower.__getitem__
     return tuple(map(key, difflib.get_close_matches(name.lower(), list(by_lower), n=5, cutoff=0.5)))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedShares:
+    """The shares of the profiled steps that are of a subject, and the rest of their launches.
+
+    Attributes:
+        analysis: whose they are.
+        own: rows of the shares that are its own.
+        others: rows of the other shares of the same launches.
+        launches: rows of those launches, each once.
+    """
+
+    analysis: Analysis
+    own: Ints
+    others: Ints
+    launches: Ints
+
+    def durations(self, shares: Ints) -> Ints:
+        """Return how long these shares are."""
+        return self.analysis.shares.duration_ns[shares]
+
+    def launch_of(self, shares: Ints) -> Ints:
+        """Return the launch of each of these shares."""
+        return self.analysis.shares.launch[shares]
+
+    def place_of(self, shares: Ints) -> Ints:
+        """Return the place of each of these shares."""
+        return self.analysis.shares.place[shares].astype(np.int64)
+
+
+def select_shares(analysis: Analysis, subject: Subject | None) -> SelectedShares:
+    """Return what of an analysis belongs to a subject.
+
+    Args:
+        subject: a line, a module with those below it, or a kernel; ``None`` for all.
+    """
+    shares = analysis.shares
+    within = ~np.ma.getmaskarray(analysis.launches.step)[shares.launch]
+    own = within if subject is None else within & _of_subject(analysis, subject)
+    launches = np.unique(shares.launch[own])
+    others = within & ~own & np.isin(shares.launch, launches)
+    return SelectedShares(analysis, np.flatnonzero(own), np.flatnonzero(others), launches)
+
+
+def is_of(place: Place, subject: Subject) -> bool:
+    """Tell whether a place is a line's, or a module's or one's below it."""
+    if subject.kind is Kind.LINE:
+        return (place.file, place.line) == (subject.name, subject.line)
+    return place.module is not None and is_below(place.module, subject.name)
+
+
+def calls(place: Place, subject: Subject) -> bool:
+    """Tell whether a line called what a place is of, and is not the place's own."""
+    line = (subject.name, subject.line)
+    if (place.file, place.line) == line:
+        return False
+    known = {(frame.file, frame.line) for frame in place.stack}
+    known |= {(place.user_file or "", place.user_line or 0)}
+    known |= {(place.caller_file or "", place.caller_line or 0)}
+    return line in known
+
+
+def _of_subject(analysis: Analysis, subject: Subject) -> Flags:
+    if subject.kind is Kind.KERNEL:
+        return _of_kernel(analysis, subject.name)[analysis.shares.launch]
+    places = np.array([is_of(each, subject) for each in analysis.places], np.bool_)
+    return places[analysis.shares.place]
+
+
+def _of_kernel(analysis: Analysis, name: str) -> Flags:
+    flags: Flags = analysis.launches.kernel.where(name) | analysis.launches.name.where(name)
+    return flags

@@ -1,4 +1,4 @@
-"""Owns the sums of what was chosen: by line, module and op, by kernel, by step, by rule.
+"""The sums of what was chosen: by line, module and op, by kernel, by step, by rule.
 
 Launches are many and places are few, so launches are summed as columns.
 """
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profiler_ext.exporters.answers.explained import KernelRow, PartRow, StepTime
-from profiler_ext.exporters.explain.chosen import Chosen
-from profiler_ext.records import Ints, Place
+from profiler_ext.exporters.explain.subjects import SelectedShares
+from profiler_ext.exporters.json_output.explained import KernelRow, PartRow, StepTime
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
 
 
 @dataclass(slots=True)
@@ -28,15 +29,9 @@ Sums = dict[Hashable, Sum]
 
 
 def by_place(
-    ranks: Sequence[Chosen], key: Callable[[Place], Hashable], *, others: bool = False
+    ranks: Sequence[SelectedShares], key: Callable[[Place], Hashable], *, others: bool = False
 ) -> Sums:
-    """Return shares summed by what their places are, largest first.
-
-    Args:
-        ranks: what was chosen on each rank.
-        key: what to sum by; ``None`` leaves a place out.
-        others: sum the other shares of the same launches.
-    """
+    """Return shares summed by what their places are, largest first."""
     sums: Sums = {}
     for each in ranks:
         rows = each.others if others else each.own
@@ -49,12 +44,12 @@ def by_place(
 
 
 def by_launch(
-    ranks: Sequence[Chosen], key: Callable[[Chosen], tuple[Ints, Sequence[Hashable]]]
+    ranks: Sequence[SelectedShares],
+    key: Callable[[SelectedShares], tuple[Ints, Sequence[Hashable]]],
 ) -> Sums:
     """Return own shares summed by what their launches are, largest first.
 
     Args:
-        ranks: what was chosen on each rank.
         key: a number for each launch of a rank, and what each number stands for.
     """
     sums: Sums = {}
@@ -65,49 +60,43 @@ def by_launch(
 
 
 def part_rows(sums: Mapping[Hashable, Sum], names: Sequence[str]) -> list[PartRow]:
-    """Return sums as rows.
-
-    Args:
-        sums: sums by tuples.
-        names: what these tuples hold.
-    """
+    """Return sums as rows."""
     return [_part(dict(zip(names, _as_tuple(key), strict=True)), sums[key]) for key in sums]
 
 
-def total(ranks: Sequence[Chosen]) -> Sum:
+def total(ranks: Sequence[SelectedShares]) -> Sum:
     """Return the sum of all own shares."""
     return by_place(ranks, lambda _: "own").get("own", Sum())
 
 
-def times_by_place(ranks: Sequence[Chosen], rule: Callable[[Place], str | None]) -> dict[str, int]:
-    """Return own time by what a place names, most first; what names nothing is left out.
-
-    Args:
-        ranks: what was chosen on each rank.
-        rule: what it names.
-    """
+def times_by_place(
+    ranks: Sequence[SelectedShares], rule: Callable[[Place], str | None]
+) -> dict[str, int]:
+    """Return own time by what a place names, most first; what names nothing is left out."""
     return {str(name): each.duration_ns for name, each in by_place(ranks, rule).items()}
 
 
-def times_by_site_evidence(ranks: Sequence[Chosen]) -> dict[str, int]:
+def times_by_site_evidence(ranks: Sequence[SelectedShares]) -> dict[str, int]:
     """Return own time by the rule that tied each launch, most first."""
     sums = by_launch(ranks, _evidence)
     return {str(name): each.duration_ns for name, each in sums.items() if name}
 
 
-def step_times(ranks: Sequence[Chosen]) -> list[StepTime]:
+def step_times(ranks: Sequence[SelectedShares]) -> list[StepTime]:
     """Return own time by rank and step; a step without any has zero."""
     return [time for each in ranks for time in _steps(each)]
 
 
-def kernel_rows(ranks: Sequence[Chosen]) -> list[KernelRow]:
+def kernel_rows(ranks: Sequence[SelectedShares]) -> list[KernelRow]:
     """Return the kernels of the launches, those with most own time first."""
     own, whole = by_launch(ranks, _kernels), _whole_launches(ranks)
     rules = by_launch(ranks, _kernels_and_evidence)
     return [_kernel(name, own[name], whole[name], rules) for name in own]
 
 
-def _add(sums: Sums, each: Chosen, rows: Ints, codes: Ints, names: Sequence[Hashable]) -> None:
+def _add(
+    sums: Sums, each: SelectedShares, rows: Ints, codes: Ints, names: Sequence[Hashable]
+) -> None:
     """Add the time of shares to the sums that their codes name."""
     places, launches = max(len(each.analysis.places), 1), max(len(each.analysis.launches), 1)
     pairs, of_pair = np.unique(codes * places + each.place_of(rows), return_inverse=True)
@@ -137,12 +126,12 @@ def _part(named: dict[str, Hashable], of: Sum) -> PartRow:
     return PartRow(**named, **times)  # type: ignore[arg-type]
 
 
-def _evidence(each: Chosen) -> tuple[Ints, Sequence[Hashable]]:
+def _evidence(each: SelectedShares) -> tuple[Ints, Sequence[Hashable]]:
     evidence = each.analysis.launches.evidence
     return evidence.codes.astype(np.int64), evidence.strings
 
 
-def _kernels(each: Chosen) -> tuple[Ints, Sequence[Hashable]]:
+def _kernels(each: SelectedShares) -> tuple[Ints, Sequence[Hashable]]:
     """Number the launches by kernel (or the event, where Inductor launched none), name and kind."""
     launches = each.analysis.launches
     columns = (launches.kernel, launches.name, launches.kind)
@@ -155,7 +144,7 @@ def _kernels(each: Chosen) -> tuple[Ints, Sequence[Hashable]]:
     return of_launch.reshape(-1).astype(np.int64), names
 
 
-def _kernels_and_evidence(each: Chosen) -> tuple[Ints, Sequence[Hashable]]:
+def _kernels_and_evidence(each: SelectedShares) -> tuple[Ints, Sequence[Hashable]]:
     codes, kernels = _kernels(each)
     rules = each.analysis.launches.evidence
     every = max(len(rules.strings), 1)
@@ -163,7 +152,7 @@ def _kernels_and_evidence(each: Chosen) -> tuple[Ints, Sequence[Hashable]]:
     return codes * every + rules.codes, names
 
 
-def _whole_launches(ranks: Sequence[Chosen]) -> dict[Hashable, list[int]]:
+def _whole_launches(ranks: Sequence[SelectedShares]) -> dict[Hashable, list[int]]:
     whole: dict[Hashable, list[int]] = {}
     for each in ranks:
         codes, names = _kernels(each)
@@ -176,7 +165,9 @@ def _whole_launches(ranks: Sequence[Chosen]) -> dict[Hashable, list[int]]:
 
 def _kernel(name: Hashable, own: Sum, whole: Sequence[int], rules: Sums) -> KernelRow:
     kernel, event, kind = _as_tuple(name)
-    of_rule = {_as_tuple(key)[1]: rules[key].duration_ns for key in rules if _as_tuple(key)[0] == name}
+    of_rule = {
+        _as_tuple(key)[1]: rules[key].duration_ns for key in rules if _as_tuple(key)[0] == name
+    }
     return KernelRow(
         kernel=str(kernel),
         name=str(event),
@@ -192,7 +183,7 @@ def _kernel(name: Hashable, own: Sum, whole: Sequence[int], rules: Sums) -> Kern
     )
 
 
-def _steps(each: Chosen) -> list[StepTime]:
+def _steps(each: SelectedShares) -> list[StepTime]:
     numbers = [step.number for step in each.analysis.steps]
     step_of = np.searchsorted(np.array(numbers), np.ma.getdata(each.analysis.launches.step))
     sums = by_launch([each], lambda _: (step_of.astype(np.int64), numbers))

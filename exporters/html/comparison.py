@@ -1,4 +1,4 @@
-"""Owns the page of a comparison: what changed overall, each table, and fusions that changed.
+"""The page of a comparison: what changed overall, each table, and fusions that changed.
 
 It has no script: tables fold as the browser folds them, and its own search finds everything.
 """
@@ -10,12 +10,13 @@ from html import escape
 from pathlib import Path
 
 from profiler_ext.comparison.comparison import BY, Comparison
-from profiler_ext.comparison.kinds import TABLES
+from profiler_ext.comparison.gate import Evaluation, Gate, Result
 from profiler_ext.comparison.notes import notes
-from profiler_ext.comparison.records import Row, Table
-from profiler_ext.comparison.words import Verdict
-from profiler_ext.exporters.comparison_terminal import fusion_texts
-from profiler_ext.exporters.comparison_texts import (
+from profiler_ext.comparison.records import Row, Table, Verdict
+from profiler_ext.comparison.tables import TABLES
+from profiler_ext.exporters.diff.gate import gate_text, judged_text, line_text, shown_of
+from profiler_ext.exporters.diff.terminal import fusion_texts
+from profiler_ext.exporters.diff.texts import (
     change_text,
     count_text,
     details_text,
@@ -27,10 +28,8 @@ from profiler_ext.exporters.comparison_texts import (
     signed,
     total_texts,
 )
-from profiler_ext.exporters.gate_texts import gate_text, judged_text, line_text, shown_of
 from profiler_ext.exporters.html.page import render_page, resource
-from profiler_ext.files.writing import replacing
-from profiler_ext.gate.records import Gate, Evaluation, Result
+from profiler_ext.file_io import replacing
 from profiler_ext.printable import printable
 
 _MAX_ROWS = 500
@@ -41,14 +40,6 @@ _OPEN = ("ledger", "line")
 def export_comparison(comparison: Comparison, path: Path, gate: Gate | None = None) -> Path:
     """Write a comparison as one self-contained page.
 
-    Args:
-        comparison: two sides.
-        path: the file; replaced when it is there.
-        gate: what came of conditions.
-
-    Returns:
-        The file.
-
     Raises:
         OutputError: The file cannot be written.
     """
@@ -58,12 +49,7 @@ def export_comparison(comparison: Comparison, path: Path, gate: Gate | None = No
 
 
 def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
-    """Return a comparison as a page; every name in it is text.
-
-    Args:
-        comparison: two sides.
-        gate: what came of conditions.
-    """
+    """Return a comparison as a page; every name in it is text."""
     names = [run.name for side in comparison.matched.sides for run in side.runs[:1]]
     return render_page(
         "comparison.html",

@@ -1,32 +1,214 @@
-"""Owns the data that report.html carries: names once, everything else by number.
+"""The data that report.html carries for its scripts: names once, everything else by number.
 
 The page's ``model.js`` reads what is written here; each list's fields are named there too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from profiler_ext.exporters.display_text import gap_text
-from profiler_ext.exporters.html.choices import step_without_communication_ns, rank_number
-from profiler_ext.exporters.html.files import file_row, files_shown
+from profiler_ext.exporters import tables
 from profiler_ext.exporters.html.graphs import Codes, graph_numbers, graph_rows
-from profiler_ext.exporters.html.layers import Layers
-from profiler_ext.exporters.html.near import near
-from profiler_ext.exporters.html.places import place_row
-from profiler_ext.exporters.html.pools import Pools
 from profiler_ext.exporters.html.single_launches import single_launches
-from profiler_ext.exporters.html.sites import Sites, sites_of
-from profiler_ext.exporters.html.slices import Choices, Slice, Sums, choices
+from profiler_ext.exporters.html.sites import ABSENT, Pool, Pools, Site, Sites, sites_of
+from profiler_ext.exporters.html.slices import (
+    Choices,
+    Slice,
+    Sums,
+    choices,
+    rank_number,
+    step_without_communication_ns,
+)
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
-from profiler_ext.exporters.module_tree import root_label
-from profiler_ext.exporters.short_texts import short_kernel
+from profiler_ext.exporters.sources import (
+    SourceFile,
+    is_user_file,
+    recorded_lines,
+    sources_of_ranks,
+)
+from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.exporters.tables.sums import kernel_keys, with_rooflines
+from profiler_ext.exporters.views.formatting import gap_text, short_kernel, short_path
+from profiler_ext.exporters.views.modules import (
+    ANY,
+    folded_paths,
+    inclusive_times,
+    outliers,
+    root_label,
+    tree_rooflines,
+)
+from profiler_ext.exporters.views.rooflines import roofline_text, work_text
+from profiler_ext.exporters.views.summary import records
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, Phase
-from profiler_ext.records import Codes as PlaceCodes
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Codes as PlaceCodes
+from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import Phase
+from profiler_ext.rooflines.peaks import PEAKS
+
+MAX_SOURCE_CHARS = 4_000_000  # letters
+_NO_ROOM = f"the page carries {MAX_SOURCE_CHARS // 1_000_000} MB of source, the user's own first"
+
+
+def files_shown(
+    analyses: Sequence[Analysis], texts: Mapping[str, str], most: int = MAX_SOURCE_CHARS
+) -> list[SourceFile]:
+    """Return the source files, the user's own first; beyond a bound only their recorded lines."""
+    every = sources_of_ranks(analyses, texts)
+    recorded: dict[str, dict[int, str]] = {}
+    for analysis in analyses:
+        for path, lines in recorded_lines(analysis).items():
+            recorded.setdefault(path, {}).update(lines)
+    return list(_bounded(every, recorded, most))
+
+
+def _bounded(
+    every: Sequence[SourceFile], recorded: Mapping[str, Mapping[int, str]], room: int
+) -> Iterator[SourceFile]:
+    for file in every:
+        size = sum(map(len, file.lines.values()))
+        if file.missing or size <= room:
+            room -= size
+            yield file
+        else:
+            lines = dict(sorted(recorded[file.path].items()))
+            yield replace(file, lines=lines, missing=_NO_ROOM)
+
+
+def file_row(file: SourceFile, settings: Settings) -> dict[str, Any]:
+    """Return a source file as the page carries it.
+
+    Args:
+        settings: has the roots, which shorten its name and tell whether it is the user's own.
+    """
+    return {
+        "path": printable(file.path),
+        "name": printable(short_path(file.path, settings)),
+        "own": is_user_file(file.path, settings),
+        "missing": file.missing,
+        "numbers": list(file.lines) if file.missing else [],
+        "lines": [printable(line.expandtabs()) for line in file.lines.values()],
+    }
+
+
+def place_row(place: Place, pools: Pools, paths: Mapping[str, int]) -> tuple[int | str, ...]:
+    """Return a place as numbers: line, module, op, phase, gap, stack; and its node."""
+    module = None if place.module is None else (place.module, place.module_class or "")
+    callers = tuple(_callers(place, pools.lines, paths))
+    return (
+        _line_code(place.file, place.line, pools.lines, paths),
+        pools.modules.code(module),
+        pools.ops.code(place.aten_op),
+        list(Phase).index(place.phase),
+        pools.gaps.code(place.gap),
+        pools.stacks.code(callers),
+        printable(place.node or ""),
+    )
+
+
+def _callers(place: Place, lines: Pool, paths: Mapping[str, int]) -> list[int]:
+    def is_own(frame: Frame) -> bool:
+        return (frame.file, frame.line) == (place.file, place.line)
+
+    outer = (_line_code(f.file, f.line, lines, paths) for f in place.stack if not is_own(f))
+    return [number for number in dict.fromkeys(outer) if number != ABSENT]
+
+
+def _line_code(file: str | None, line: int | None, lines: Pool, paths: Mapping[str, int]) -> int:
+    known = file is not None and line is not None and file in paths
+    return lines.code((paths[file], line)) if known and file is not None else ABSENT
+
+
+_MODULE = 1  # where a place's row has its module
+
+
+class Layers:
+    """Folds numbered modules, and judges them by the sums of a slice."""
+
+    def __init__(self, pools: Pools, sites: Sequence[Site]) -> None:
+        """Find what folds, and the module of each part."""
+        self._paths = [path for path, _ in pools.modules.values()]
+        classes = dict(pools.modules.values())
+        self._folds = folded_paths(inclusive_times(dict.fromkeys(self._paths, 0)), classes)
+        modules = [row[_MODULE] for row in pools.places.values()]
+        self._module = [np.array([modules[p] for p in site.places], np.int64) for site in sites]
+
+    def folded(self) -> list[str]:
+        """Return the layers that are one with their like."""
+        outliers_found = (
+            path for path, fold in self._folds.items() if fold.rpartition(".")[2] == ANY
+        )
+        return [printable(path) for path in outliers_found]
+
+    def outliers(self, sums: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+        """Return the layers that stand out, each with its time and the median of its like."""
+        outliers_found = outliers(inclusive_times(self._own(sums)), self._folds)
+        return [
+            (printable(p), each.inclusive_ns, each.median_ns) for p, each in outliers_found.items()
+        ]
+
+    def _own(self, sums: Mapping[str, Any]) -> dict[str, int]:
+        chosen = [self._module[site] for site in sums["sites"]]
+        modules: Ints = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+        times = np.zeros(len(self._paths) + 1, np.int64)
+        np.add.at(times, modules, np.array(sums["times"], np.int64))  # ABSENT is the last
+        own: dict[str, int] = {}
+        for path, time in zip(self._paths, times[:ABSENT].tolist(), strict=True):
+            own[path] = own.get(path, 0) + time
+        return own
+
+
+CodeByKey = Mapping[Any, int]
+
+
+def roofline_rows(analysis: Analysis, lines: CodeByKey, kernels: CodeByKey) -> dict[str, Any]:
+    """Return how near each is to its roofline, and what it could save.
+
+    Args:
+        kernels: the number of each kernel, by name, the device's own name, and kind.
+
+    Returns:
+        For lines and kernels the number of each, how near in words, nanoseconds that it could
+        save, what it moves and computes, GB/s. For rows of the tree of modules, as it is folded
+        and as it is not, the path, how near, and what it could save with all that is below it.
+    """
+    by_kernel = with_rooflines(analysis, kernel_keys(analysis), Selection(), PEAKS)
+    return {
+        "lines": _roofline_rows(tables.by_line(analysis), ("file", "line"), lines),
+        "modules": _module_rooflines(records(tables.by_module(analysis))),
+        "kernels": _roofline_rows(by_kernel, ("kernel", "name", "kind"), kernels),
+    }
+
+
+def _module_rooflines(every: list[dict[str, Any]]) -> list[list[Any]]:
+    rows = [row for row in every if row["module"] is not None]
+    found = tree_rooflines(rows, fold=False) | tree_rooflines(rows)
+    texts = ((path, roofline_text(row), row["could_save_ns"]) for path, row in found.items())
+    return [[printable(path), text, saved] for path, text, saved in texts if text or saved]
+
+
+def _roofline_rows(
+    table: tables.DataFrame, keys: tuple[str, ...], codes: CodeByKey
+) -> list[list[Any]]:
+    return list(_rows_with_code(records(table), keys, codes))
+
+
+def _rows_with_code(
+    rows: Iterable[Mapping[str, Any]], keys: tuple[str, ...], codes: CodeByKey
+) -> Iterable[list[Any]]:
+    for row in rows:
+        code = codes.get(tuple(row[key] for key in keys))
+        how_near, work = roofline_text(row), work_text(row)
+        if code is not None and (how_near or work):
+            rate = row["est_gb_per_s"]
+            rounded = None if rate is None else round(rate)
+            yield [code, how_near, row["could_save_ns"] or 0, work, rounded]
 
 
 def report_data(
@@ -34,16 +216,15 @@ def report_data(
 ) -> tuple[dict[str, Any], Choices]:
     """Return what the page shows, as what JSON can hold, and what it can be narrowed to.
 
-    Args:
-        analyses: what attribution found, one for each rank.
-        texts: recorded path to the text of that file.
-
     Returns:
         ``places`` are rows of numbers into the pools beside them, ``sites`` are what launches
         share, ``slices`` their sums by rank and step, ``files`` the sources, ``graphs`` the
         compiled graphs with their kernels' code.
     """
-    settings, slowest = analyses[0].recording.settings, max(analyses, key=step_without_communication_ns)
+    settings, slowest = (
+        analyses[0].recording.settings,
+        max(analyses, key=step_without_communication_ns),
+    )
     files, pools = files_shown(analyses, texts), Pools()
     paths = {file.path: number for number, file in enumerate(files)}
     sites = _sites(analyses, pools, paths)
@@ -51,7 +232,7 @@ def report_data(
     codes = Codes(_kernel_times(analyses))
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     data = {
-        "near": near(slowest, of_lines, pools.kernels.codes()),
+        "near": roofline_rows(slowest, of_lines, pools.kernels.codes()),
         "near_steps": len(slowest.steps),
         "near_rank": rank_number(slowest) if len(analyses) > 1 else None,
         "phases": [phase.value for phase in Phase],

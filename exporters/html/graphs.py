@@ -1,4 +1,4 @@
-"""Owns what report.html knows of compiled graphs, and the generated code of their kernels."""
+"""What report.html knows of compiled graphs, and the generated code of their kernels."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.generated_code import kernel_sources
-from profiler_ext.exporters.html.pools import Pool
-from profiler_ext.exporters.table_texts import records
+from profiler_ext.exporters.html.sites import Pool
+from profiler_ext.exporters.sources import kernel_sources
+from profiler_ext.exporters.views.summary import records
 from profiler_ext.printable import printable, printable_lines
-from profiler_ext.records import Analysis, GraphInstance, Ints
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Ints
+from profiler_ext.records.provenance import GraphInstance
 
 MAX_CODE_CHARS = 2_000_000  # letters
 _Identity = tuple[str | None, bool, int, int, int]
 
 
 def graph_numbers(analyses: Sequence[Analysis]) -> list[Ints]:
-    """Return the page's number of each graph of each rank; those alike on all ranks are one.
-
-    Args:
-        analyses: one for each rank.
-    """
+    """Return the page's number of each graph of each rank; those alike on all ranks are one."""
     known = {each: at for at, each in enumerate(_distinct(analyses))}
     return [
         np.array([known[each] for each in _identities(analysis)], np.int64) for analysis in analyses
@@ -34,16 +32,7 @@ def graph_numbers(analyses: Sequence[Analysis]) -> list[Ints]:
 def graph_rows(
     analyses: Sequence[Analysis], texts: Mapping[str, str], codes: Codes
 ) -> list[dict[str, Any]]:
-    """Return a row for each graph of the page, as of its first rank.
-
-    Args:
-        analyses: one for each rank.
-        texts: path of an output module to its text.
-        codes: where the code of kernels is written.
-
-    Returns:
-        The rows; ``kernels`` are names and numbers of their code.
-    """
+    """Return a row for each graph of the page, as of its first rank."""
     return [_row(*each, texts, codes) for each in _distinct(analyses).values()]
 
 
@@ -51,29 +40,16 @@ class Codes:
     """The generated code of kernels, each text once, and no more than there is room for."""
 
     def __init__(self, times: Mapping[str, int]) -> None:
-        """Start with no code.
-
-        Args:
-            times: kernel to its time; those with most are kept.
-        """
+        """Start with no code."""
         self._times, self._pool = times, Pool()
         self._most: dict[int, int] = {}
 
     def is_wanted(self, kernel: str) -> bool:
-        """Tell whether a kernel was launched: the others are not on the page.
-
-        Args:
-            kernel: its name.
-        """
+        """Tell whether a kernel was launched: the others are not on the page."""
         return kernel in self._times
 
     def number(self, kernel: str, text: str) -> int:
-        """Return the number of a kernel's code.
-
-        Args:
-            kernel: its name.
-            text: the code.
-        """
+        """Return the number of a kernel's code."""
         at = self._pool.code(printable_lines(text))
         self._most[at] = max(self._most.get(at, 0), self._times.get(kernel, 0))
         return at

@@ -1,4 +1,4 @@
-"""Owns the page of report.html: its policy, its scripts, and how names get into it.
+"""The page of report.html: its policy, its scripts, and how names get into it.
 
 Every name comes from a trace. In the page's own text it is escaped; in the data it can end no
 script, and the scripts write it as text only. The policy lets no other script run and nothing
@@ -17,20 +17,23 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from profiler_ext.exporters.colors import style_sheet
-from profiler_ext.exporters.generated_code import module_texts
-from profiler_ext.exporters.headings import heading, heading_of_ranks
-from profiler_ext.exporters.html.communication import communication
-from profiler_ext.exporters.html.compiles import compiles
-from profiler_ext.exporters.html.controls import controls
 from profiler_ext.exporters.html.data import report_data
-from profiler_ext.exporters.html.findings import findings
-from profiler_ext.exporters.html.summary import ledger, notes, steps
-from profiler_ext.exporters.html.words import words
-from profiler_ext.exporters.sources import local_sources
-from profiler_ext.files.writing import replacing
+from profiler_ext.exporters.html.links import words
+from profiler_ext.exporters.html.sections import (
+    communication,
+    compiles,
+    findings,
+    ledger,
+    notes,
+    steps,
+)
+from profiler_ext.exporters.html.slices import controls
+from profiler_ext.exporters.sources import local_sources, module_texts
+from profiler_ext.exporters.views.formatting import style_sheet
+from profiler_ext.exporters.views.summary import heading, heading_of_ranks
+from profiler_ext.file_io import replacing
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 
 _SCRIPTS = (
     "model.js",
@@ -74,14 +77,6 @@ def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()
     Source files are read from this machine, under the user's roots, and generated code where
     the session does not keep it.
 
-    Args:
-        analysis: what attribution found.
-        path: the file; replaced when it is there.
-        roots: further folders from which source may be shown.
-
-    Returns:
-        The file.
-
     Raises:
         OutputError: The file cannot be written.
     """
@@ -92,11 +87,6 @@ def export_ranks(
     analyses: Sequence[Analysis], path: Path, roots: Iterable[str | Path] = ()
 ) -> Path:
     """Write the report of several ranks as one page; see :func:`export_html`.
-
-    Args:
-        analyses: one for each rank.
-        path: the file; replaced when it is there.
-        roots: further folders from which source may be shown.
 
     Raises:
         OutputError: The file cannot be written.
@@ -114,11 +104,7 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
     """Return the page.
 
     Args:
-        analyses: what attribution found, one for each rank.
         texts: recorded path to the text of that file: sources, and Inductor's output modules.
-
-    Returns:
-        The whole page.
     """
     scripts = tuple(map(resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
@@ -164,12 +150,7 @@ def _policy(scripts: Iterable[str]) -> str:
 
 
 def render_page(name: str, **values: str) -> str:
-    """Return a page with the head that all pages have.
-
-    Args:
-        name: the file of its body.
-        **values: what stands for each ``$word`` of both.
-    """
+    """Return a page with the head that all pages have."""
     return Template(resource("head.html") + resource(name)).substitute(values)
 
 

@@ -1,4 +1,4 @@
-"""Owns single launches on the page: how those of a kernel or site spread, and the slowest.
+"""Single launches on the page: how those of a kernel or site spread, and the slowest.
 
 Of each kernel the slowest few stand for all, with a histogram, so that the page stays small.
 """
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.exporters.html.choices import rank_number
-from profiler_ext.exporters.html.pools import Pool
-from profiler_ext.exporters.html.sites import Sites
+from profiler_ext.exporters.html.sites import Pool, Sites
+from profiler_ext.exporters.html.slices import rank_number
 from profiler_ext.kineto.launch_shapes import LaunchShapes, launch_shapes
-from profiler_ext.records import Analysis, Ints
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Ints
 from profiler_ext.rooflines.rooflines import MaskedFloats, rooflines
 
 MAX_DETAILED_KERNELS = 300
@@ -62,10 +62,6 @@ class _Groups:
 
 def single_launches(analyses: Sequence[Analysis], sites: Sites) -> dict[str, Any]:
     """Return how launches spread, over all steps and ranks, and the slowest of each kernel.
-
-    Args:
-        analyses: one for each rank.
-        sites: their sites.
 
     Returns:
         ``kernels``: number, least, median and largest time, counts of a histogram; ``sites``: the

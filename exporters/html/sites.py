@@ -1,4 +1,4 @@
-"""Owns launches that are the same but for when they ran, taken together as one row.
+"""Launches that differ only in when they ran, as one row; every name once, by number.
 
 A report of many steps and ranks holds each call site once, so its size follows the model and not
 the number of launches.
@@ -6,22 +6,61 @@ the number of launches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from profiler_ext.exporters.html.pools import Pool
-from profiler_ext.records import (
-    Analysis,
-    Codes,
-    Interned,
-    Ints,
-    MaskedInts,
-    Scope,
-    first_rows,
-    numbered,
-)
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, first_rows, numbered
+from profiler_ext.records.vocabulary import Scope
+
+ABSENT = -1
+
+
+class Pool:
+    """Numbers distinct values in the order in which they are first seen."""
+
+    def __init__(self) -> None:
+        """Start with no value."""
+        self._codes: dict[Hashable, int] = {}
+
+    def code(self, value: Hashable) -> int:
+        """Return the number of a value; of ``None``, ``ABSENT``."""
+        return ABSENT if value is None else self._codes.setdefault(value, len(self._codes))
+
+    def codes(self) -> Mapping[Any, int]:
+        """Return the number of each value."""
+        return self._codes
+
+    def values(self) -> list[Any]:
+        """Return the values by their number."""
+        return list(self._codes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The pools of a page, which its rows point into.
+
+    Attributes:
+        lines: file number and line.
+        modules: path and class.
+        ops: ATen ops.
+        gaps: reasons.
+        kernels: name, the device's own name, and kind.
+        stacks: numbers of the lines that called.
+        places: rows of the numbers above, with the phase and the node.
+    """
+
+    lines: Pool = field(default_factory=Pool)
+    modules: Pool = field(default_factory=Pool)
+    ops: Pool = field(default_factory=Pool)
+    gaps: Pool = field(default_factory=Pool)
+    kernels: Pool = field(default_factory=Pool)
+    stacks: Pool = field(default_factory=Pool)
+    places: Pool = field(default_factory=Pool)
+
 
 MAX_KERNELS = 2_000
 _Name = tuple[str, str, str]
@@ -68,10 +107,7 @@ def sites_of(
     """Return the launches of the profiled steps by what they are.
 
     Args:
-        analyses: one for each rank.
         kernels: numbers kernels; those that are among too many have one name together.
-        graphs: for each rank the page's number of each graph.
-        places: for each rank the page's number of each place.
     """
     named, pool, columns = _kernel_names(analyses), Pool(), []
     for analysis, names, of_graph, of_place in zip(analyses, named, graphs, places, strict=True):

@@ -1,17 +1,79 @@
-"""Owns the sums that report.html can be narrowed to: by rank and step, of each site's parts."""
+"""What report.html can be narrowed to: ranks and steps, the sums of each, and their choosers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from profiler_ext.exporters.html.choices import rank_number, selectable_ranks, selectable_steps
 from profiler_ext.exporters.html.sites import Sites, share_offsets
 from profiler_ext.exporters.tables.selection import Rows
-from profiler_ext.records import Analysis, Ints
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Ints
+
+MAX_RANKS = 8
+MAX_STEPS = 32
+_MIN_STEPS = 4
+_MAX_NUMBERS = 200_000
+
+
+def rank_number(analysis: Analysis) -> int:
+    """Return the rank of an analysis."""
+    return analysis.recording.settings.rank
+
+
+def step_without_communication_ns(analysis: Analysis) -> float:
+    """Return a step's mean wall time without exposed communication: what the rank itself takes.
+
+    Ranks that communicate take as long as the slowest, so wall time does not tell them apart.
+    """
+    wall = sum(step.wall_ns for step in analysis.steps)
+    in_steps = ~np.ma.getmaskarray(analysis.launches.step)[analysis.communication.launch]
+    exposed = int(analysis.communication.exposed_ns[in_steps].sum())
+    return (wall - exposed) / max(len(analysis.steps), 1)
+
+
+def selectable_ranks(analyses: Sequence[Analysis]) -> dict[int, str]:
+    """Return the ranks that can be chosen, each with what tells it apart.
+
+    Returns:
+        Rank to ``slowest``, ``median``, ``fastest`` or nothing, by the time that it takes itself.
+    """
+    times = {
+        rank_number(analysis): step_without_communication_ns(analysis) for analysis in analyses
+    }
+    return _select_notable(times, MAX_RANKS)
+
+
+def selectable_steps(analyses: Sequence[Analysis], numbers: int) -> dict[int, str]:
+    """Return the steps that can be chosen, each with what tells it apart.
+
+    Args:
+        numbers: how many numbers the page carries for one step of all ranks; it bounds the steps.
+    """
+    walls: dict[int, int] = {}
+    for step in (step for analysis in analyses for step in analysis.steps):
+        walls[step.number] = max(walls.get(step.number, 0), step.wall_ns)
+    room = _MAX_NUMBERS // max(numbers, 1)
+    return _select_notable(walls, min(MAX_STEPS, max(room, _MIN_STEPS)))
+
+
+def _select_notable(times: Mapping[int, float], most: int) -> dict[int, str]:
+    """Choose of too many the slowest half, and the median and the fastest."""
+    ordered = sorted(times, key=lambda key: (-times[key], key))
+    names = _extremes(ordered)
+    chosen = ordered if len(ordered) <= most else [*ordered[: most - 2], *names]
+    return {key: names.get(key, "") for key in sorted(set(chosen))}
+
+
+def _extremes(ordered: Sequence[int]) -> dict[int, str]:
+    """Name the first, the middle and the last; of one or two nothing is said of the middle."""
+    if len(ordered) < 2:
+        return {}
+    middle = {ordered[len(ordered) // 2]: "median"} if len(ordered) > 2 else {}
+    return {**middle, ordered[0]: "slowest", ordered[-1]: "fastest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +127,7 @@ class Choices:
 
 
 def choices(analyses: Sequence[Analysis], sites: Sites) -> Choices:
-    """Return what the page can be narrowed to.
-
-    Args:
-        analyses: one for each rank.
-        sites: their sites.
-    """
+    """Return what the page can be narrowed to."""
     ranks = selectable_ranks(analyses)
     parts = sum(2 + len(site.places) for site in sites.sites)
     steps = selectable_steps(analyses, parts * (len(ranks) + (len(ranks) > 1)))
@@ -97,16 +154,13 @@ class Sums:
     """Sums launches and the times of their parts, of any slice."""
 
     def __init__(self, analyses: Sequence[Analysis], sites: Sites) -> None:
-        """Find the part of which site each share is.
-
-        Args:
-            analyses: one for each rank.
-            sites: their sites.
-        """
+        """Find the part of which site each share is."""
         counts = [len(site.places) for site in sites.sites]
         self._offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         pairs = zip(analyses, sites.of_launch, strict=True)
-        self._of = {rank_number(a): (of_launch, self._parts(a, of_launch)) for a, of_launch in pairs}
+        self._of = {
+            rank_number(a): (of_launch, self._parts(a, of_launch)) for a, of_launch in pairs
+        }
 
     def _parts(self, analysis: Analysis, of_launch: Ints) -> Ints:
         """Return of each share the number of its part, over all sites."""
@@ -116,11 +170,7 @@ class Sums:
         return parts
 
     def of(self, chosen: Slice) -> dict[str, Any]:
-        """Return the sites that ran in a slice, how often, and the time of each of their parts.
-
-        Args:
-            chosen: the slice.
-        """
+        """Return the sites that ran in a slice, how often, and the time of each of their parts."""
         launches = np.zeros(len(self._offsets) - 1, np.int64)
         times = np.zeros(int(self._offsets[-1]), np.int64)
         for analysis in chosen.analyses:
@@ -145,3 +195,44 @@ def _ran(analysis: Analysis, step: int | None) -> Rows:
     steps = analysis.launches.step
     within = ~np.ma.getmaskarray(steps)
     return within if step is None else within & (np.ma.getdata(steps) == step)
+
+
+def controls(chosen: Choices) -> str:
+    """Return the choosers, and what there was no room for."""
+    parts = (
+        _chooser("rank", chosen.ranks, chosen.all_ranks),
+        _chooser("step", chosen.steps, chosen.all_steps),
+        _unit(chosen.slices[0].spans),
+        *_left_out("ranks", len(chosen.ranks), chosen.all_ranks),
+        *_left_out("steps", len(chosen.steps), chosen.all_steps),
+    )
+    return "".join(parts)
+
+
+def _chooser(name: str, there: Mapping[int, str], every: int) -> str:
+    if every < 2:
+        return ""
+    options = "".join(
+        f'<option value="{number}">{number}{f" ({word})" if word else ""}</option>'
+        for number, word in there.items()
+    )
+    first = f'<option value="">all {every:,}</option>'
+    return f'<label>{name} <select id="{name}">{first}{options}</select></label> '
+
+
+def _unit(spans: int) -> str:
+    if spans < 2:
+        return ""
+    of_all = f'<option value="sum">sum of {spans:,} steps</option>'
+    return (
+        '<label>times <select id="unit"><option value="mean">mean of a step</option>'
+        f"{of_all}</select></label> "
+    )
+
+
+def _left_out(name: str, shown: int, every: int) -> Iterable[str]:
+    if shown < every:
+        yield (
+            f'<span class="quiet">{shown} of {every:,} {name} can be chosen: the slowest, the '
+            "median, the fastest</span> "
+        )

@@ -1,24 +1,39 @@
-"""Owns the native Perfetto trace: CPU threads, streams, what each launch computed, and steps."""
+"""The native Perfetto trace: of a session, of several ranks, of both sides of a comparison.
+
+The first recorded steps of all runs begin at one moment, that of the run which was recorded longest
+before its first one. Processes of different runs can have one number, so each run's threads are in
+a group that says whose they are.
+
+A trace cannot say which groups are open (https://github.com/google/perfetto/issues/1342); the
+viewer's address can, by its commands for automation.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
+from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.errors import TraceError
 from profiler_ext.exporters.perfetto.compiles import draw_compiles
 from profiler_ext.exporters.perfetto.device import draw_devices
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.host import draw_host
 from profiler_ext.exporters.perfetto.packets import PacketWriter
-from profiler_ext.exporters.perfetto.places import draw_places
-from profiler_ext.exporters.perfetto.queries import queries
+from profiler_ext.exporters.perfetto.queries import (
+    RooflineTotals,
+    draw_places,
+    draw_rooflines,
+    queries,
+)
 from profiler_ext.exporters.perfetto.rates import Rates
-from profiler_ext.exporters.perfetto.step_rooflines import RooflineTotals, draw_rooflines
 from profiler_ext.exporters.perfetto.tracks import Tracks
-from profiler_ext.files.writing import replacing
-from profiler_ext.records import Analysis, Events
+from profiler_ext.file_io import replacing
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Events
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 __all__ = ["Drawn", "export_perfetto", "export_ranks", "queries", "write_trace"]
@@ -28,12 +43,8 @@ def export_perfetto(analysis: Analysis, path: Path, peaks: Mapping[str, Peak] = 
     """Write an analysis as a Perfetto trace (``.pftrace``) for ui.perfetto.dev.
 
     Args:
-        analysis: what to write.
         path: where; an existing file is replaced when the new one is whole.
         peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        The file.
 
     Raises:
         OutputError: The file cannot be written.
@@ -50,12 +61,8 @@ def export_ranks(
     Files of single ranks can be joined by hand too: their bytes one after the other.
 
     Args:
-        analyses: one for each rank.
         path: where; an existing file is replaced when the new one is whole.
         peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        The file.
 
     Raises:
         OutputError: The file cannot be written.
@@ -92,13 +99,8 @@ def write_trace(
     """Write what was found as one Perfetto trace.
 
     Args:
-        every: what to draw.
         path: where; an existing file is replaced when the new one is whole.
-        zero_ns: the moment from which times are counted, in nanoseconds since 1970.
         peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        The file.
 
     Raises:
         OutputError: The file cannot be written.
@@ -138,3 +140,60 @@ def _start_ns(events: Events) -> int:
             "record it again"
         )
     return start_ns
+
+
+Sides = tuple[Sequence[RunOfRanks], Sequence[RunOfRanks]]
+
+
+def export_sides(sides: Sides, path: Path, peaks: Mapping[str, Peak] = PEAKS) -> Path:
+    """Write the runs of both sides as one Perfetto trace; each track's name begins with its side.
+
+    Args:
+        path: where; an existing file is replaced when the new one is whole.
+        peaks: what devices can do at best, by the words of their names.
+
+    Raises:
+        OutputError: The file cannot be written.
+        TraceError: An event starts before its trace's time zero.
+    """
+    named = [
+        (run, name if len(runs) == 1 else f"{name} {number}")
+        for name, runs in zip(("base", "head"), sides, strict=True)
+        for number, run in enumerate(runs, 1)
+    ]
+    firsts_ns = [_first_step_ns(run) for run, _ in named]
+    begin_ns = max(firsts_ns)
+    shifted = [
+        (analysis, begin_ns - first_ns + _shift_ns(run, place), name)
+        for (run, name), first_ns in zip(named, firsts_ns, strict=True)
+        for place, analysis in enumerate(run.analyses)
+    ]
+    drawn = [RankTrace(a, number, shift, name) for number, (a, shift, name) in enumerate(shifted)]
+    first, shift_ns, _ = shifted[0]
+    return write_trace(drawn, path, first.recording.trace.base_ns - shift_ns, peaks)
+
+
+def _shift_ns(run: RunOfRanks, place: int) -> int:
+    """Return what to add to a rank's times, so that all ranks of its run count from one moment."""
+    bases_ns = [analysis.recording.trace.base_ns for analysis in run.analyses]
+    return bases_ns[place] - min(bases_ns)
+
+
+def _first_step_ns(run: RunOfRanks) -> int:
+    return min(
+        step.start_ns + _shift_ns(run, place)
+        for place, analysis in enumerate(run.analyses)
+        for step in analysis.steps
+    )
+
+
+_GROUPS = "^((rank [0-9]+|base|head): )*(GPU|CPU compute)"
+_UNFOLD = json.dumps(
+    [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [_GROUPS]}], separators=(",", ":")
+)
+VIEWER = f"https://ui.perfetto.dev/#!/?startupCommands={quote(_UNFOLD, safe='')}"
+
+
+def how_to_view(trace: Path) -> tuple[str, ...]:
+    """Return where a trace can be opened."""
+    return (f"open {trace.name} at {VIEWER} which unfolds the GPU; it stays on this machine",)

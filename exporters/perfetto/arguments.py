@@ -1,39 +1,205 @@
-"""Owns what is said of a launch: its arguments, most of them the same each time it runs."""
+"""The arguments of a launch's slice: what attribution knows, and what the profiler recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from profiler_ext.exporters.launch_parts import PartColumns
-from profiler_ext.exporters.launch_places import (
+from profiler_ext.exporters.launch_parts import (
+    PartColumns,
     distinct,
     line_text,
     module_text,
     node_text,
 )
-from profiler_ext.exporters.perfetto.communication import communication_times
-from profiler_ext.exporters.perfetto.device_events import reported
-from profiler_ext.exporters.perfetto.optional import optional
-from profiler_ext.exporters.perfetto.own_arguments import NumberArgument, ColumnArgument, DictArgument, IntArgument
+from profiler_ext.exporters.perfetto.annotations import (
+    Argument,
+    ColumnArgument,
+    DictArgument,
+    IntArgument,
+    NumberArgument,
+    Texts,
+    present,
+)
+from profiler_ext.exporters.perfetto.encoding import Shared
 from profiler_ext.exporters.perfetto.rates import Rates
-from profiler_ext.exporters.perfetto.shared import Shared
-from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
-from profiler_ext.records import Analysis, Interned, Place
+from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
+from profiler_ext.kineto.raw_events import event_arguments
+from profiler_ext.kineto.recording import as_written
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Interned, Ints, MaskedInts
+
+
+def optional(column: MaskedInts, row: int) -> int | None:
+    """Return a value of a column, ``None`` where it is masked."""
+    value = column[row]
+    return None if value is np.ma.masked else int(value)
+
+
+class _Args(msgspec.Struct, gc=False):
+    args: dict[str, Any] = {}
+
+
+_DECODE = msgspec.json.Decoder(_Args).decode
+
+
+def raw_arguments(raw: bytes) -> dict[str, Any]:
+    """Return the arguments of one raw event.
+
+    Nearly every event is strict JSON; only one that is not takes the slower way of ``kineto``.
+    """
+    try:
+        return _DECODE(raw).args
+    except msgspec.DecodeError:
+        return event_arguments(raw)
+
+
+def reader(
+    texts: Mapping[str, str], numbers: Sequence[str] = (), no_others: bool = False
+) -> Callable[[bytes], Any]:
+    """Return what reads some arguments of raw events, many times quicker than all.
+
+    Args:
+        texts: the arguments that are read, and what the attribute of each is called. It has the
+            JSON of the argument, ``b""`` where the event lacks it.
+        numbers: arguments that are passed over, as long as they are integers or null.
+
+    Returns:
+        A function from an event's JSON to what has its arguments as ``args``; it raises
+        ``msgspec.DecodeError``.
+    """
+    read: list[Any] = [
+        (attribute, msgspec.Raw, msgspec.field(default=msgspec.Raw(b""), name=name))
+        for name, attribute in texts.items()
+    ]
+    passed: list[Any] = [
+        (f"_{at}", int | None, msgspec.field(default=None, name=name))
+        for at, name in enumerate(numbers)
+    ]
+    args = msgspec.defstruct(
+        "_Args", [*read, *passed], frozen=True, gc=False, forbid_unknown_fields=no_others
+    )
+    event = msgspec.defstruct("_Event", [("args", args, args())], gc=False)
+    return msgspec.json.Decoder(event).decode
+
+
+CollectiveNames = dict[str, str | None]
+
+
+def collective_names(analysis: Analysis) -> dict[int, CollectiveNames]:
+    """Return what collectives are called and whose they are, by the rows of their launches."""
+    collectives = analysis.communication
+    return {
+        launch: {
+            "collective": collectives.collective[row] or None,
+            "process_group": collectives.process_group[row] or None,
+        }
+        for row, launch in enumerate(collectives.launch.tolist())
+    }
+
+
+def communication_times(analysis: Analysis) -> list[IntArgument]:
+    """Return the times of collectives, of all launches; those that do not communicate have none."""
+    collectives, launches = analysis.communication, analysis.launches
+    if not len(collectives.launch):
+        return []
+    columns = {
+        "exposed_ns": collectives.exposed_ns,
+        "overlapped_ns": launches.duration_ns[collectives.launch] - collectives.exposed_ns,
+        "waiting_ns": collectives.waiting_ns,
+        "late_ns": collectives.late_ns,
+    }
+    return [
+        IntArgument(name, _scatter(column, collectives.launch, len(launches)))
+        for name, column in columns.items()
+    ]
+
+
+def _scatter(column: Ints | MaskedInts, launch: Ints, launches: int) -> MaskedInts:
+    values, absent = np.zeros(launches, np.int64), np.ones(launches, np.bool_)
+    values[launch], absent[launch] = np.ma.getdata(column), np.ma.getmaskarray(column)
+    return np.ma.MaskedArray(values, absent)
+
+
+_REPORTED = {
+    "grid": "grid",
+    "block": "block",
+    "registers per thread": "registers_per_thread",
+    "shared memory": "shared_memory_bytes",
+    "est. achieved occupancy %": "est_occupancy_percent",
+    "bytes": "bytes",
+    "memory bandwidth (GB/s)": "memory_bandwidth_gb_per_s",
+    "Collective name": "collective",
+    "Group size": "group_size",
+    "In msg nelems": "elements_in",
+    "Out msg nelems": "elements_out",
+    "dtype": "dtype",
+}
+_READ = reader(_REPORTED)
+# The columns of events have how a kernel was launched; what else is said of it is little.
+_READ_WITHOUT_SHAPE = reader(
+    {key: name for key, name in _REPORTED.items() if key not in LAUNCH_SHAPE}
+)
+_NOTHING_MORE = _READ_WITHOUT_SHAPE(b"{}").args
+
+
+def reported(analysis: Analysis, texts: Texts) -> Shared:
+    """Return what is said of launches by the profiler, and of communication; few say the same."""
+    trace = analysis.recording.trace
+    positions = trace.events.position[analysis.launches.event]
+    communicating = collective_names(analysis)
+
+    def encode(row: int) -> bytes:
+        arguments = _arguments(trace.raw[int(positions[row])])
+        return texts.annotated(present({**arguments, **communicating.get(row, {})}))
+
+    return Shared(_keys(analysis, communicating), encode)
+
+
+def _keys(analysis: Analysis, communicating: Mapping[int, CollectiveNames]) -> Iterator[Hashable]:
+    trace, rows = analysis.recording.trace, analysis.launches.event
+    written = as_written(trace.raw).at(trace.events.position[rows])
+    shapes = trace.events.launch_shape
+    has_shape = [*map(bool, shapes.strings)]
+    for row, (raw, shape) in enumerate(zip(written, shapes.codes[rows].tolist(), strict=True)):
+        key = _key_without_shape(raw, shape) if has_shape[shape] else _key(raw)
+        yield (key, *communicating[row].values()) if row in communicating else key
+
+
+def _key_without_shape(raw: bytes, shape: int) -> Hashable:
+    """Return what is the same for events that say the same, whose shapes have a number."""
+    try:
+        args = _READ_WITHOUT_SHAPE(raw).args
+    except msgspec.DecodeError:
+        return raw
+    return shape if args == _NOTHING_MORE else (shape, *map(bytes, msgspec.structs.astuple(args)))
+
+
+def _key(raw: bytes) -> Hashable:
+    """Return what is the same for events that say the same."""
+    try:
+        return tuple(map(bytes, msgspec.structs.astuple(_READ(raw).args)))
+    except msgspec.DecodeError:
+        return raw
+
+
+def _arguments(raw: bytes) -> dict[str, Argument | None]:
+    arguments = raw_arguments(raw)
+    return {name: _argument(arguments[key]) for key, name in _REPORTED.items() if key in arguments}
+
+
+def _argument(value: Any) -> Argument:
+    return value if isinstance(value, int | float | str) else str(value)
 
 
 class LaunchArgumentColumns:
     """Answers what the slice of a launch shall say."""
 
     def __init__(self, analysis: Analysis, rates: Rates, texts: Texts) -> None:
-        """Take what is known of launches.
-
-        Args:
-            analysis: what attribution found.
-            rates: what launches achieved.
-            texts: encodes what profilers told of them.
-        """
+        """Take what is known of launches."""
         self._analysis = analysis
         self._launches = analysis.launches
         self._graphs = analysis.recording.graphs

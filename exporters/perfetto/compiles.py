@@ -1,28 +1,24 @@
-"""Owns the lane of compilations: the spans of those that lie within the trace, by phase."""
+"""The lane of compilations: the spans of those that lie within the trace, by phase."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from profiler_ext.exporters.compile_texts import name_text
 from profiler_ext.exporters.compiled import lookups_text
+from profiler_ext.exporters.perfetto.annotations import Argument
 from profiler_ext.exporters.perfetto.packets import PacketWriter, listed
-from profiler_ext.exporters.perfetto.texts import Argument
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
-from profiler_ext.records import Analysis, Compilation, CompileSpan, Events
+from profiler_ext.exporters.views.compiles import name_text
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.compiles import Compilation, CompileSpan
+from profiler_ext.records.events import Events
 
 COMPILE = "compile"
 _TRACK, _RANK = "compiling", 1
 
 
 def draw_compiles(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> None:
-    """Draw what torch was at in each compilation of the recorded time; none where it did not.
-
-    Args:
-        writer: encodes the slices.
-        tracks: describes the track.
-        analysis: the compilations and the events that they lie among.
-    """
+    """Draw what torch was at in each compilation of the recorded time; none where it did not."""
     start_ns, end_ns = _window(analysis.recording.trace.events)
     spans = [
         span

@@ -1,4 +1,4 @@
-"""Owns the devices' side: a group for each GPU (or for the CPU's compute) and its tracks."""
+"""The device side: a group for each GPU with its launches, idle time, lanes and counters."""
 
 from __future__ import annotations
 
@@ -8,18 +8,97 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.arguments import LaunchArgumentColumns
-from profiler_ext.exporters.perfetto.counters import Counters
+from profiler_ext.exporters.launch_parts import line_text, position_text
+from profiler_ext.exporters.perfetto.annotations import Argument, IntArgument
+from profiler_ext.exporters.perfetto.arguments import LaunchArgumentColumns, path_text
+from profiler_ext.exporters.perfetto.encoding import Shared, concatenated
 from profiler_ext.exporters.perfetto.flows import Flows
-from profiler_ext.exporters.perfetto.idle import IdleSlices
 from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, split_overlapping
-from profiler_ext.exporters.perfetto.launch_slices import LaunchSlices
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices, listed
-from profiler_ext.exporters.perfetto.rates import Rates
-from profiler_ext.exporters.perfetto.shared import Shared
-from profiler_ext.exporters.perfetto.step_rooflines import RooflineTotals
+from profiler_ext.exporters.perfetto.queries import RooflineTotals
+from profiler_ext.exporters.perfetto.rates import Counters, Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
-from profiler_ext.records import Analysis, Ints
+from profiler_ext.exporters.views.formatting import PYTHON, ActivityNames, cause_text
+from profiler_ext.records.analysis import Analysis, Launches
+from profiler_ext.records.events import Ints
+
+
+class LaunchSlices:
+    """Makes the slices of launches; the constant part of a call site is encoded once."""
+
+    def __init__(
+        self,
+        writer: PacketWriter,
+        launches: Launches,
+        arguments: LaunchArgumentColumns,
+        flows: Flows,
+    ) -> None:
+        """Take what is drawn."""
+        self._writer, self._launches, self._arguments = writer, launches, arguments
+        self._flows = (flows.from_launch, flows.to_launch)
+        shared = Shared(arguments.keys(), self._constant)
+        self._own = arguments.own()
+        self._constants, self._codes = concatenated([shared, *arguments.few()])
+
+    def of(self, rows: Ints) -> Slices:
+        """Return the slices of launches."""
+        start_ns = self._launches.start_ns[rows]
+        end_ns = start_ns + self._launches.duration_ns[rows]
+        return Slices(
+            start_ns, end_ns, self._constants, self._codes[rows], rows, self._own, self._flows
+        )
+
+    def _constant(self, row: int) -> bytes:
+        columns = self._launches
+        return self._writer.constant(
+            columns.name[row], columns.kind[row], self._arguments.constant(row)
+        )
+
+
+class IdleSlices:
+    """Makes the slices in which the devices ran nothing, one for each piece of idle time."""
+
+    def __init__(self, writer: PacketWriter, analysis: Analysis) -> None:
+        """Take the idle time."""
+        self._writer, self._idle = writer, analysis.idle
+        self._named = ActivityNames(analysis.recording.graphs)
+        idle = analysis.idle
+        codes = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
+        keys = zip(*(column.tolist() for column in codes), strict=True)
+        self._shared = Shared(keys, lambda row: self._constant(*(int(each[row]) for each in codes)))
+
+    def of(self, device: int) -> Slices:
+        """Return the slices of a device."""
+        idle, rows = self._idle, np.flatnonzero(self._idle.device == device)
+        start_ns = idle.start_ns[rows]
+        return Slices(
+            start_ns,
+            start_ns + idle.duration_ns[rows],
+            self._shared.constants,
+            self._shared.of_row[rows],
+            rows,
+            (IntArgument("step", idle.step), IntArgument("idle_ns", idle.duration_ns)),
+        )
+
+    def _constant(self, cause: int, place: int, activity: int) -> bytes:
+        name, arguments = self._name_and_arguments(cause, place, activity)
+        return self._writer.constant(name, "idle", arguments)
+
+    def _name_and_arguments(
+        self, cause: int, place: int, activity: int
+    ) -> tuple[str, dict[str, Argument]]:
+        """Return the name and the arguments of slices of one cause, place and activity."""
+        idle = self._idle
+        cpu_activity = idle.cpu_activity.strings[activity] or None
+        why, at = idle.cause.strings[cause], idle.places[place]
+        name = f"idle: {cause_text(why)}"
+        arguments: dict[str, Argument] = {"cause": why, "cpu_activity": cpu_activity or PYTHON}
+        if (position := position_text(at)) is not None:
+            name = f"{name} at {position}"
+            arguments["source_lines"] = [line_text(at) or position]
+            arguments["source_paths"] = [path_text(at) or position]
+        return name, arguments
+
 
 CPU_COMPUTE = "CPU compute"
 _GROUPS_RANK = 1
@@ -40,16 +119,7 @@ def draw_devices(
     rates: Rates,
     of_steps: RooflineTotals,
 ) -> None:
-    """Draw steps, every launch once, lanes of what launches computed, idle time and counters.
-
-    Args:
-        writer: encodes the slices.
-        tracks: describes the tracks.
-        analysis: the launches, places and idle time.
-        flows: arrows, and the events of the devices.
-        rates: estimated rates of the launches.
-        of_steps: the rooflines of lines and modules.
-    """
+    """Draw steps, every launch once, lanes of what launches computed, idle time and counters."""
     drawing = _Drawing(writer, tracks, analysis, flows, rates, of_steps)
     groups = _groups(analysis)
     if not groups:
@@ -89,7 +159,11 @@ class _Drawing:
     def steps(self, uuid: int | None) -> None:
         rank = self._analysis.recording.settings.rank
         slices = listed(
-            (step.start_ns, step.end_ns, self._writer.constant(f"step {step.number}", "step", step_arguments))
+            (
+                step.start_ns,
+                step.end_ns,
+                self._writer.constant(f"step {step.number}", "step", step_arguments),
+            )
             for step in self._analysis.steps
             for step_arguments in [{"step": step.number, "wall_ns": step.wall_ns, "rank": rank}]
         )

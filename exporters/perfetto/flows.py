@@ -1,12 +1,141 @@
-"""Owns the arrows: from a CPU call to its launches, and from a forward to a backward launch."""
+"""The flow arrows: from a CPU call to its launches, from forward to backward."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+
 import numpy as np
 
-from profiler_ext.exporters.perfetto.flow_ids import FROM, TO, FlowIds
-from profiler_ext.exporters.perfetto.pairs import forward_launches
-from profiler_ext.records import Analysis, Events, Ints, Launches
+from profiler_ext.exporters.launch_parts import PartColumns
+from profiler_ext.exporters.perfetto.packets import FROM, TO, FlowIds
+from profiler_ext.records.analysis import Analysis, Launches, Place
+from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.provenance import FxNode
+from profiler_ext.records.vocabulary import Phase
+
+# A node of a joint graph, on one module: layers may share a graph, but not their module.
+_Node = tuple[str, str, str | None]
+
+
+def forward_launches(analysis: Analysis) -> dict[int, int]:
+    """Return for the backward launches of the first step the forward launch of each.
+
+    A backward launch belongs to the forward launch which computed the forward node of its
+    largest part. Where that ran several times in the step, autograd's order decides: the last
+    forward that this kernel of this call site has not differentiated yet. Of eager work
+    autograd's numbers tell the op, and it is that op's longest launch.
+
+    Returns:
+        Rows of ``Launches``: backward to forward. What cannot be told is left out.
+    """
+    return _Pairing(analysis).pairs() if analysis.steps else {}
+
+
+class _Pairing:
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._parts = PartColumns(analysis)
+        launches = analysis.launches
+        self._graph: list[int | None] = launches.graph.tolist()
+        self._site: list[int | None] = launches.call_site.tolist()
+        self._op: list[int | None] = launches.op_event.tolist()
+        self._eager: list[int | None] = launches.forward.tolist()
+        of, places = _Places(analysis), analysis.places
+        self._differentiated = cache(lambda number: of.differentiated(places[number]))
+        self._computed = cache(lambda number: tuple(of.computed(places[number])))
+        self._ran: dict[_Node, list[int]] = defaultdict(list)
+        self._taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
+        self._of_op: dict[tuple[object, ...], int] = {}
+
+    def pairs(self) -> dict[int, int]:
+        pairs: dict[int, int] = {}
+        for row in self._rows_of_first_step():
+            eager = self._eager[row]
+            forward = self._forward_of(row) if eager is None else eager
+            if forward is not None:
+                pairs[row] = forward
+            for place in self._parts.of(row):
+                for node in self._computed(place):
+                    if not self._continues(row, self._ran[node]):
+                        self._ran[node].append(row)
+        return pairs
+
+    def _continues(self, row: int, ran: list[int]) -> bool:
+        """Tell whether a launch goes on with what a call site before it in its call began.
+
+        A pass may make several nodes of one: a product and the sum with its bias.
+        """
+        if not ran:
+            return False
+        before = ran[-1]
+        if self._graph[row] != self._graph[before]:
+            return False
+        here, there = self._site[row], self._site[before]
+        return here is not None and there is not None and here > there
+
+    def _rows_of_first_step(self) -> list[int]:
+        launches, first = self._analysis.launches, self._analysis.steps[0].number
+        rows = np.flatnonzero((launches.step == first).filled(False))
+        order = launches.start_ns[rows].argsort(kind="stable")
+        ordered: list[int] = rows[order].tolist()
+        return ordered
+
+    def _forward_of(self, row: int) -> int | None:
+        places = self._parts.of(row)
+        forward_node = self._differentiated(places[0]) if places else None
+        if forward_node is None:
+            return None
+        name = self._analysis.launches.name[row]
+        site, op = (self._graph[row], self._site[row], name, forward_node), self._op[row]
+        if op is not None and (op, site) in self._of_op:  # one library call runs a kernel twice
+            return self._of_op[op, site]
+        free = (one for one in reversed(self._ran[forward_node]) if one not in self._taken[site])
+        forward = next(free, None)
+        if forward is not None:
+            self._taken[site].add(forward)
+            self._of_op[op, site] = forward
+        return forward
+
+
+class _Places:
+    """Tells of a place which nodes of joint graphs its launches compute, or differentiate."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._graphs = analysis.recording.graphs
+        self._nodes = _nodes(analysis)
+
+    def differentiated(self, place: Place) -> _Node | None:
+        joint = self._joint(place)
+        if place.phase != Phase.BACKWARD or joint is None or place.forward_node is None:
+            return None
+        return joint, place.forward_node, place.module
+
+    def computed(self, place: Place) -> Iterator[_Node]:
+        joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
+        if place.phase == Phase.FORWARD and joint is not None and node is not None:
+            for name in _names_in_joint(node):
+                yield joint, name, place.module
+
+    def _joint(self, place: Place) -> str | None:
+        """Return a node's joint graph: its graph's, or the one compiled autograd had it from."""
+        node = self._nodes.get((place.graph, place.node))
+        if node is not None and node.lineage.joint is not None:
+            return node.lineage.joint
+        graph = None if place.graph is None else self._graphs[place.graph]
+        return None if graph is None else graph.joint
+
+
+def _names_in_joint(node: FxNode) -> tuple[str, ...]:
+    """Return the nodes of the joint graph that a node computes: itself, or what it replaced."""
+    name = node.lineage.joint_name
+    return node.replaced if name is None else (name,)
+
+
+def _nodes(analysis: Analysis) -> dict[tuple[int | None, str | None], FxNode]:
+    graphs = enumerate(analysis.recording.graphs)
+    return {(number, node.name): node for number, graph in graphs for node in graph.nodes}
 
 
 class Flows:

@@ -1,19 +1,174 @@
-"""Owns the CPU's side: a process with its threads, and every event that is not a device's."""
+"""The CPU side: processes, threads, and every event that is not a device's."""
 
 from __future__ import annotations
 
-from functools import partial
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from profiler_ext.exporters.perfetto.flow_ids import FlowIds
-from profiler_ext.exporters.perfetto.host_arguments import HostArguments
-from profiler_ext.exporters.perfetto.metadata import Names
-from profiler_ext.exporters.perfetto.own_arguments import IntArgument
-from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
-from profiler_ext.exporters.perfetto.shared import Shared
+from profiler_ext.exporters.perfetto.annotations import Argument, IntArgument
+from profiler_ext.exporters.perfetto.arguments import raw_arguments, reader
+from profiler_ext.exporters.perfetto.encoding import Shared
+from profiler_ext.exporters.perfetto.packets import FlowIds, PacketWriter, Slices
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
-from profiler_ext.records import Events, Ints, MaskedInts, Recording, Settings, Thread
+from profiler_ext.kineto.raw_events import strict
+from profiler_ext.kineto.recording import as_written
+from profiler_ext.records.events import Events, Ints, MaskedInts, Thread, Trace
+from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.stored import known
+
+# Kineto writes "thread 4300 (pt_autograd_0)"; the viewer shows the number itself.
+_NUMBERED = re.compile(r"thread -?\d+ \((.+)\)")
+
+
+class _Args(msgspec.Struct):
+    name: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    ph: str = ""
+    name: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    args: _Args = msgspec.field(default_factory=_Args)
+
+
+class Names:
+    """Answers what processes and threads are called."""
+
+    def __init__(self, trace: Trace) -> None:
+        # Most of the others are flows; only metadata events are worth decoding.
+        texts = as_written(trace.raw).at(_other_positions(trace))
+        others = [_decoded(raw) for raw in texts if b"_name" in raw]
+        named = [each for each in others if each is not None and each.args.name]
+        self._processes = {m.pid: m.args.name for m in named if m.name == "process_name"}
+        self._threads: dict[tuple[int | str, int | str], list[str]] = {}
+        for each in named:
+            if each.name == "thread_name":
+                self._threads.setdefault((each.pid, each.tid), []).append(
+                    _without_number(each.args.name)
+                )
+
+    def process(self, pid: int | str) -> str:
+        """Return a process' name; ``python`` where the trace has none."""
+        return self._processes.get(pid, "python")
+
+    def thread(self, thread: Thread) -> str:
+        """Return a thread's name; where the trace has none, ``main`` or ``thread``."""
+        names = self._threads.get((thread.pid, thread.tid), [])
+        # Kineto may name a thread twice: once as its process, once as what it is.
+        own = [name for name in names if name != self.process(thread.pid)]
+        return next(iter(own + names), "main" if thread.tid == thread.pid else "thread")
+
+
+def _without_number(name: str) -> str:
+    numbered = _NUMBERED.fullmatch(name.strip())
+    return numbered[1] if numbered else name.strip()
+
+
+def _other_positions(trace: Trace) -> Ints:
+    others = np.ones(len(trace.raw), np.bool_)
+    others[trace.events.position] = False
+    return np.flatnonzero(others)
+
+
+def _decoded(raw: bytes) -> _Metadata | None:
+    try:
+        return msgspec.json.decode(strict(raw), type=known(_Metadata))
+    except msgspec.ValidationError:
+        return None  # a name that is no text names nothing
+
+
+_MAX_CHARS = 300
+# Columns have the ids already; the others number things within the profiler.
+_IDS = ("External id", "correlation", "Sequence number", "Fwd thread id", "bytes")
+_NUMBERS = ("Record function id", "Ev Idx", "cbid", "Python id", "Python parent id")
+_LEFT_OUT = frozenset((*_IDS, *_NUMBERS, "Python module id", "stack", "Input Strides"))
+_OWN_PREFIX = "compile."
+_NOT_A_WORD = re.compile(r"\W+")
+
+
+class _Event(msgspec.Struct, gc=False):
+    args: dict[str, msgspec.Raw] = {}
+
+
+_DECODE = msgspec.json.Decoder(_Event).decode
+# Most events say no more than this.
+_INPUTS = {"Input Dims": "dims", "Input type": "types", "Concrete Inputs": "concrete"}
+_READ_USUAL = reader({**_INPUTS, "Input Strides": "strides"}, (*_IDS, *_NUMBERS), no_others=True)
+
+
+class HostArguments:
+    """Answers what the profiler recorded with CPU events, beside their ids."""
+
+    def __init__(self, trace: Trace) -> None:
+        """Take the events."""
+        self._trace = trace
+        self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def of(self, row: int) -> dict[str, Argument]:
+        """Return an event's further arguments; a long text is cut."""
+        decoded = raw_arguments(self._trace.raw[int(self._trace.events.position[row])])
+        return {
+            _argument_name(key): _argument(decoded[key])
+            for key in self._kept_of(decoded)
+            if _is_nonempty(decoded[key])
+        }
+
+    def keys(self, rows: Ints) -> Iterator[Hashable]:
+        """Return for events what only those share that have the same further arguments."""
+        for raw in as_written(self._trace.raw).at(self._trace.events.position[rows]):
+            try:
+                usual = _READ_USUAL(raw).args
+            except msgspec.DecodeError:
+                yield self._key_of_unusual(raw)
+                continue
+            # It stays text, most of which is known.
+            says = usual.dims or usual.types or usual.concrete
+            yield (bytes(usual.dims), bytes(usual.types), bytes(usual.concrete)) if says else None
+
+    def _key_of_unusual(self, raw: bytes) -> Hashable:
+        try:
+            decoded = _DECODE(raw).args
+        except msgspec.DecodeError:
+            return raw
+        kept = self._kept_of(decoded)
+        return (kept, *[bytes(decoded[key]) for key in kept]) if kept else None
+
+    def _kept_of(self, decoded: Mapping[str, object]) -> tuple[str, ...]:
+        """Return which of an event's arguments may be said; few events have others than most."""
+        names = tuple(decoded)
+        kept = self._kept.get(names)
+        if kept is None:
+            some = (name for name in names if name not in _LEFT_OUT)
+            kept = tuple(name for name in some if not name.startswith(_OWN_PREFIX))
+            self._kept[names] = kept
+        return kept
+
+
+@cache
+def _argument_name(key: str) -> str:
+    return _NOT_A_WORD.sub("_", key.lower()).strip("_")
+
+
+def _is_nonempty(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_is_nonempty, value))
+    return value is not None and value not in ("", {})
+
+
+def _argument(value: Any) -> Argument:
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
+        return value
+    if isinstance(value, float):
+        return value
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _MAX_CHARS else f"{text[: _MAX_CHARS - 1]}…"
+
 
 _PROFILER = "profiler"
 _PIDS = 2**31
@@ -23,15 +178,7 @@ _RANK = 1000
 def draw_host(
     writer: PacketWriter, tracks: Tracks, recording: Recording, rows: Ints, flows: FlowIds
 ) -> None:
-    """Draw the CPU's events, nested as they were called.
-
-    Args:
-        writer: encodes the slices.
-        tracks: describes the tracks.
-        recording: the events, and what names the process.
-        rows: which events to draw.
-        flows: the flows that start at a row of ``Events``.
-    """
+    """Draw the CPU's events, nested as they were called."""
     events, names = recording.trace.events, Names(recording.trace)
     slices = host_slices(writer, recording, rows, flows)
     parents = _Parents(tracks, names, recording.settings)
@@ -48,14 +195,7 @@ def draw_host(
 
 
 def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: FlowIds) -> Slices:
-    """Return the slices of events of the CPU.
-
-    Args:
-        writer: encodes what many of them share.
-        recording: the events.
-        rows: which events.
-        flows: the flows that start at a row of ``Events``.
-    """
+    """Return the slices of events of the CPU."""
     events, further = recording.trace.events, HostArguments(recording.trace)
     codes = (events.name.codes[rows], events.category.codes[rows])
     made = partial(_constant, writer, events, further)

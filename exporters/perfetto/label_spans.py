@@ -1,4 +1,4 @@
-"""Owns the lanes beneath the launches: launches in a row of one phase, module or source line.
+"""The lanes beneath the launches: launches in a row of one phase, module or source line.
 
 A launch stands in a lane by its phase, and by the module and line of its largest part. Modules nest
 as the module tree does.
@@ -12,15 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
+from profiler_ext.exporters.launch_parts import THE_MODEL, module_text, position_text
+from profiler_ext.exporters.perfetto.annotations import Argument, IntArgument, present
 from profiler_ext.exporters.perfetto.arguments import path_text
-from profiler_ext.exporters.perfetto.byte_columns import ByteDictionary
-from profiler_ext.exporters.perfetto.lanes import FreeLanes
-from profiler_ext.exporters.perfetto.own_arguments import IntArgument
+from profiler_ext.exporters.perfetto.encoding import ByteDictionary
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
-from profiler_ext.exporters.perfetto.step_rooflines import ROOFLINE, RooflineTotals
-from profiler_ext.exporters.perfetto.texts import Argument, present
-from profiler_ext.records import Analysis, Ints, Launches, Phase
+from profiler_ext.exporters.perfetto.queries import ROOFLINE, RooflineTotals
+from profiler_ext.exporters.perfetto.tracks import FreeLanes
+from profiler_ext.records.analysis import Analysis, Launches
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase
 
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
 LANES = (PHASE, MODULE, SOURCE_LINE)
@@ -39,14 +40,7 @@ class LabelSpans:
         largest: Ints,
         of_steps: RooflineTotals,
     ) -> None:
-        """Take what is labelled.
-
-        Args:
-            writer: encodes the constant parts.
-            analysis: the launches and their places.
-            largest: the place of each launch's largest part.
-            of_steps: the rooflines of lines and modules.
-        """
+        """Take what is labelled."""
         self._writer, self._launches, self._places = writer, analysis.launches, analysis.places
         self._largest = largest
         self._constants: list[bytes] = []
@@ -70,7 +64,6 @@ class LabelSpans:
         """Return the slices of a lane.
 
         Args:
-            lane: one of ``LANES``.
             rows: rows of ``Launches`` in order of start, of which no two overlap.
 
         Returns:
@@ -119,7 +112,9 @@ class LabelSpans:
         start_ns, end_ns, busy_ns, counts, firsts, depths = (column[order] for column in columns)
         codes = self._codes(lane, rows[firsts], depths)
         own = (IntArgument("launches", counts), IntArgument("launch_time_ns", busy_ns))
-        return Slices(start_ns, end_ns, ByteDictionary(self._constants), codes, np.arange(len(codes)), own)
+        return Slices(
+            start_ns, end_ns, ByteDictionary(self._constants), codes, np.arange(len(codes)), own
+        )
 
     def _codes(self, lane: str, rows: Ints, depths: Ints) -> Ints:
         """Return which constant each slice has; most are those of one before."""
@@ -145,7 +140,9 @@ class LabelSpans:
             self._known[lane, at, depth] = known
         return known
 
-    def _name_and_arguments(self, lane: str, row: int, depth: int) -> tuple[str, dict[str, Argument]]:
+    def _name_and_arguments(
+        self, lane: str, row: int, depth: int
+    ) -> tuple[str, dict[str, Argument]]:
         if lane == PHASE:
             return self._launches.phase[row], {}
         place = self._places[self._largest[row]]
@@ -194,12 +191,7 @@ def split_overlapping(launches: Launches, rows: Ints, most: int) -> list[Ints]:
     """Give each launch the first list in which it overlaps no other.
 
     Args:
-        launches: the launches.
-        rows: rows in order of start.
         most: so many lists at most; a launch that would need a further one is in none.
-
-    Returns:
-        The lists, each in order of start; one, unless launches overlap.
     """
     lists: list[list[int]] = []
     free = FreeLanes()

@@ -1,4 +1,4 @@
-"""Owns the packets of a Perfetto trace, put together many at a time.
+"""The packets of a Perfetto trace, written many at a time.
 
 The messages are those of the ``perfetto`` package, which has the numbers of all fields. A trace
 has millions of packets of few fields: those are put together from columns of bytes here; the
@@ -15,20 +15,53 @@ import numpy as np
 import numpy.typing as npt
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.byte_columns import (
+from profiler_ext.exporters.perfetto.annotations import (
+    CATEGORIES,
+    NAMES,
+    Argument,
+    ColumnArgument,
+    Texts,
+)
+from profiler_ext.exporters.perfetto.encoding import (
     ByteDictionary,
+    Cells,
     Matrix,
-    hstack,
-    row_bytes,
     doubles,
     encode_rows,
+    fixed_integers,
+    hstack,
+    key_of,
+    offsets_of,
+    row_bytes,
+    sized,
+    varint,
     varints,
 )
-from profiler_ext.exporters.perfetto.fields import key_of, sized, varint
-from profiler_ext.exporters.perfetto.flow_ids import FlowIds
-from profiler_ext.exporters.perfetto.own_arguments import ColumnArgument
-from profiler_ext.exporters.perfetto.texts import CATEGORIES, NAMES, Argument, Texts
-from profiler_ext.records import Codes, Ints
+from profiler_ext.records.events import Codes, Ints
+
+FROM = key_of(pb.TrackEvent, "flow_ids")
+TO = key_of(pb.TrackEvent, "terminating_flow_ids")
+
+
+class FlowIds:
+    """The arrows of one direction."""
+
+    def __init__(self, direction: bytes, rows: Ints, ids: Ints) -> None:
+        """Take the arrows."""
+        self._direction, self._ids = direction, ids[np.argsort(rows, kind="stable")]
+        self._bounds = offsets_of(np.bincount(rows))
+
+    def cells(self, first_id: int, rows: Ints) -> Cells | None:
+        """Return the arrows of rows, encoded; ``None`` where none has any."""
+        last = len(self._bounds) - 1
+        firsts = self._bounds[np.minimum(rows, last)]
+        bounds = offsets_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
+        if not bounds[-1]:
+            return None
+        at = np.repeat(firsts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+        ids = fixed_integers(self._ids[at] + first_id)
+        return Cells(hstack(len(at), self._direction, ids), bounds)
+
 
 _ROWS_AT_ONCE = 16_000
 # Each rank has sequences and ids of its own, so that the files of ranks can be joined.
@@ -79,11 +112,7 @@ class Slices:
     flows: Sequence[FlowIds] = ()
 
     def some(self, at: Ints) -> Slices:
-        """Return some of the slices.
-
-        Args:
-            at: which.
-        """
+        """Return some of the slices."""
         return replace(
             self,
             start_ns=self.start_ns[at],
@@ -94,15 +123,13 @@ class Slices:
 
 
 def listed(encoded_parts: Iterable[tuple[int, int, bytes]]) -> Slices:
-    """Return slices of which there are few, each with what it shares with no other.
-
-    Args:
-        told: start, end, and what each says, encoded.
-    """
+    """Return slices of which there are few, each with what it shares with no other."""
     rows = list(encoded_parts)
     times = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
     numbers = np.arange(len(rows))
-    return Slices(times[:, 0], times[:, 1], ByteDictionary([row[2] for row in rows]), numbers, numbers)
+    return Slices(
+        times[:, 0], times[:, 1], ByteDictionary([row[2] for row in rows]), numbers, numbers
+    )
 
 
 class PacketWriter:
@@ -117,8 +144,6 @@ class PacketWriter:
         """Write to a file.
 
         Args:
-            file: where to.
-            rank: whose trace it is.
             shift_ns: what to add to its times, so that all ranks count from one moment.
         """
         self._file = file
@@ -136,7 +161,6 @@ class PacketWriter:
 
         Args:
             boot_ns: a time on the trace's clock, which is that of all ranks.
-            wall_ns: the same moment in nanoseconds since 1970.
         """
         packet = self._new_packet(self._events)
         packet.sequence_flags = _STATE_CLEARED
@@ -149,28 +173,13 @@ class PacketWriter:
         return self._new_packet(self._descriptors).track_descriptor
 
     def constant(self, name: str, category: str, arguments: Mapping[str, Argument]) -> bytes:
-        """Encode what many slices share.
-
-        Args:
-            name: name of the slice.
-            category: its category.
-            arguments: its constant arguments.
-
-        Returns:
-            The encoded part, for ``Slices``.
-        """
+        """Encode what many slices share."""
         of_category = _CATEGORY + varint(self.texts.number(CATEGORIES, category))
         named = _NAME + varint(self.texts.number(NAMES, name))
         return of_category + _BEGIN + named + self.texts.annotated(arguments)
 
     def slices(self, track: int, slices: Slices, rows: Ints) -> None:
-        """Write the slices of a track, each with its end behind it.
-
-        Args:
-            track: the track's uuid.
-            slices: slices, of which the track has some.
-            rows: which, in order of start, outer before inner.
-        """
+        """Write the slices of a track, each with its end behind it."""
         self._switch_track(track)
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             self._write(self._encoded_slices(slices, rows[first : first + _ROWS_AT_ONCE]))
@@ -189,18 +198,14 @@ class PacketWriter:
         return b"".join(whole)
 
     def counts(self, track: int, times_ns: Ints, values: npt.NDArray[np.float64]) -> None:
-        """Write the values of a counter.
-
-        Args:
-            track: id of the counter's track.
-            times_ns: from when on each holds, in nanoseconds of the trace's clock.
-            values: the values, in the track's unit.
-        """
+        """Write the values of a counter."""
         self._switch_track(track)
         for first in range(0, len(times_ns), _ROWS_AT_ONCE):
             some = slice(first, first + _ROWS_AT_ONCE)
             encoded_parts = hstack(len(values[some]), _COUNTER + _VALUE, doubles(values[some]))
-            heads = self._packets(times_ns[some], np.full(len(encoded_parts), encoded_parts.shape[1]))
+            heads = self._packets(
+                times_ns[some], np.full(len(encoded_parts), encoded_parts.shape[1])
+            )
             self._write(hstack(len(encoded_parts), heads, encoded_parts).tobytes())
 
     def flush(self) -> None:

@@ -1,8 +1,33 @@
-"""Owns the offer of ready-made SQL for traces that ``export_perfetto`` wrote."""
+"""The SQL for traces, and what it joins: places and rooflines, each once on a track of its own.
+
+A launch names its places by number, and a place is said once, so that the queries are exact
+and the trace stays small.
+
+Slices of the lanes say them in words, which are sent once; the queries find the figures on a track
+of their own, once each, so that the trace stays small.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib.resources import files
+from typing import Any, TypeVar
+
+import numpy as np
+
+from profiler_ext.exporters.launch_parts import module_text, node_text
+from profiler_ext.exporters.perfetto.annotations import Argument, present
+from profiler_ext.exporters.perfetto.packets import PacketWriter, listed
+from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
+from profiler_ext.exporters.views.formatting import time_text
+from profiler_ext.exporters.views.rooflines import work_text
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Codes, Ints, first_rows, numbered
+from profiler_ext.rooflines.compute_units import Bound
+from profiler_ext.rooflines.peaks import Peak
+from profiler_ext.rooflines.rooflines import rooflines
+from profiler_ext.rooflines.sums import PartSums, RooflineSums, part_sums
 
 
 def queries() -> str:
@@ -13,3 +38,179 @@ def queries() -> str:
     ``time_by_phase``, ``time_by_kernel``, ``idle_by_cause`` and ``roofline``.
     """
     return files(__name__.rpartition(".")[0]).joinpath("queries.sql").read_text(encoding="utf-8")
+
+
+PLACE = "place"
+_PLACES_TRACK = "places (for the queries)"
+
+
+def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_ns: int) -> None:
+    """Put every place on a track of its own, without a duration."""
+    settings = analysis.recording.settings
+    rank = settings.rank if settings.world_size > 1 else None
+    rows = (
+        present({"place": number, "rank": rank, **_place_arguments(place)})
+        for number, place in enumerate(analysis.places)
+    )
+    slices = listed(
+        (start_ns, start_ns, writer.constant(node_text(place), PLACE, arguments))
+        for place, arguments in zip(analysis.places, rows, strict=True)
+    )
+    tracks.draw(_PLACES_TRACK, profiler_group(tracks, settings), 0, slices)
+
+
+def _place_arguments(place: Place) -> dict[str, Argument | None]:
+    return {
+        "node": place.node,
+        "aten_op": place.aten_op,
+        "phase": place.phase,
+        "forward_node": place.forward_node,
+        "file": place.file,
+        "line": place.line,
+        "function": place.function,
+        "code": place.code,
+        "user_file": place.user_file,
+        "user_line": place.user_line,
+        "caller_file": place.caller_file,
+        "caller_line": place.caller_line,
+        "module": module_text(place),
+        "module_class": place.module_class,
+        "mechanism": place.mechanism,
+        "gap": place.gap,
+    }
+
+
+ROOFLINE = "roofline"
+_ROOFLINES_TRACK, _ROOFLINES_RANK = "rooflines (for the queries)", 2
+Row = Mapping[str, Any]
+Label = TypeVar("Label", bound=Hashable)
+
+
+class RooflineTotals:
+    """Sums the rooflines of parts of launches over the profiled steps."""
+
+    def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
+        """Take what is summed.
+
+        Args:
+            peaks: what devices can do at best, by the words of their names.
+        """
+        self._analysis = analysis
+        self._found = rooflines(analysis, peaks)
+        in_step = ~np.ma.getmaskarray(analysis.launches.step)
+        self._shares = np.flatnonzero(in_step[analysis.shares.launch])
+
+    @cached_property
+    def of_lines(self) -> dict[tuple[str, int | None], Row]:
+        """A row for each file and line that has work or a roofline, with the tables' columns."""
+        places = self._analysis.places
+        return self.of_places(
+            [None if each.file is None else (each.file, each.line) for each in places]
+        )
+
+    @cached_property
+    def of_kernels(self) -> dict[tuple[str, str, str], Row]:
+        """The same for each kernel, its name on the device and its kind."""
+        launches = self._analysis.launches
+        columns = (launches.kernel, launches.name, launches.kind)
+        codes = numbered([column.codes for column in columns])
+        told = (tuple(column[row] for column in columns) for row in first_rows(codes).tolist())
+        names = [(kernel or name, name, kind) for kernel, name, kind in told]
+        return self._rows(names, self._sums(codes[self._analysis.shares.launch], len(names)))
+
+    def of_places(self, labels: Sequence[Label | None]) -> dict[Label, Row]:
+        """Return the same for other labels of places."""
+        return self._rows(labels, self._of_places)
+
+    def words(self, rows: Mapping[Label, Row]) -> dict[Label, str]:
+        """Return what rows say, in words; a row that says nothing is left out."""
+        told = {label: _roofline_label(row, self._steps) for label, row in rows.items()}
+        return {label: words for label, words in told.items() if words}
+
+    @cached_property
+    def _steps(self) -> str:
+        steps = len(self._analysis.steps)
+        return "the profiled step" if steps == 1 else f"the {steps} profiled steps"
+
+    @cached_property
+    def _of_places(self) -> PartSums:
+        """The sums of each place, of which there are few: launches are gone through once."""
+        return self._sums(self._analysis.shares.place, len(self._analysis.places))
+
+    def _sums(self, code_of_share: Ints | Codes, codes: int) -> PartSums:
+        key = code_of_share[self._shares].astype(np.int64, copy=False)
+        return part_sums(self._analysis, self._found, self._shares, key, codes)
+
+    def _rows(self, labels: Sequence[Label | None], sums: PartSums) -> dict[Label, Row]:
+        numbers: dict[Label, int] = {}
+        codes = [-1 if each is None else numbers.setdefault(each, len(numbers)) for each in labels]
+        told = sums.by(np.array(codes, np.int64), len(numbers)).told()
+        rows = zip(numbers, _rows_of(told), strict=True)
+        return {label: row for label, row in rows if present(row)}
+
+
+def _rows_of(sums: RooflineSums) -> Iterator[Row]:
+    """Yield the sums of each key by the names of the tables' columns; absent is ``None``.
+
+    A table itself would need pandas, which a trace is written without.
+    """
+    columns: dict[str, Sequence[Any]] = {
+        "est_bytes": sums.bytes.tolist(),
+        "est_flops": sums.flops.tolist(),
+        "est_gb_per_s": sums.gb_per_s.tolist(),
+        "est_tflop_per_s": sums.tflop_per_s.tolist(),
+        "est_attainable_tflop_per_s": sums.attainable_tflop_per_s.tolist(),
+        "est_peak_fraction": sums.peak_fraction.tolist(),
+        "unit": [sums.unit[row] or None for row in range(len(sums.unit.codes))],
+        "bound": [sums.bound[row] or None for row in range(len(sums.bound.codes))],
+        "roofline_ns": sums.roofline_ns.tolist(),
+        "could_save_ns": sums.could_save_ns.tolist(),
+    }
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _roofline_label(row: Row, steps: str) -> str:
+    saved = row["could_save_ns"]
+    could = f"could save {time_text(saved)}" if saved else ""
+    parts = [each for each in (_bound_label(row), could, work_text(row)) if each]
+    return f"over {steps}: {'; '.join(parts)}" if parts else ""
+
+
+def _bound_label(row: Row) -> str:
+    if row["bound"] is None:
+        return ""
+    bound, fraction = Bound(row["bound"]), row["est_peak_fraction"]
+    has_fraction = bound in (Bound.MEMORY, Bound.COMPUTE) and fraction is not None
+    return f"bound by {bound.words}" + (
+        f", {100 * fraction:.0f}% of its roofline" if has_fraction else ""
+    )
+
+
+def draw_rooflines(
+    writer: PacketWriter,
+    tracks: Tracks,
+    analysis: Analysis,
+    found: RooflineTotals,
+    start_ns: int,
+) -> None:
+    """Put the roofline of every line, module and kernel on a track, without a duration."""
+    settings = analysis.recording.settings
+    rank = settings.rank if settings.world_size > 1 else None
+    slices = listed(
+        (start_ns, start_ns, writer.constant(name, ROOFLINE, present({"rank": rank, **told})))
+        for name, told in _roofline_arguments(analysis, found)
+    )
+    tracks.draw(_ROOFLINES_TRACK, profiler_group(tracks, settings), _ROOFLINES_RANK, slices)
+
+
+_NamedArguments = tuple[str, dict[str, Argument | None]]
+
+
+def _roofline_arguments(analysis: Analysis, found: RooflineTotals) -> Iterator[_NamedArguments]:
+    for (file, line), row in found.of_lines.items():
+        yield f"{file}:{line}", {"of": "line", "file": file, "line": line, **row}
+    for module, row in found.of_places([*map(module_text, analysis.places)]).items():
+        yield module, {"of": "module", "module": module, **row}
+    for (kernel, name, kind), row in found.of_kernels.items():
+        yield kernel, {"of": "kernel", "kernel": kernel, "name": name, "kind": kind, **row}

@@ -1,12 +1,158 @@
-"""Owns the tracks: their numbers, names, parents and order, and how slices are drawn on them."""
+"""The tracks: names, parents and order, and which slices fit on one.
+
+Perfetto closes the innermost open slice of a track, so slices that cross each other need
+tracks of their own, and equal times are taken in the order of the file.
+"""
 
 from __future__ import annotations
 
+import math
+from heapq import heappop, heappush
+
+import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.lanes import assign_lanes
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
-from profiler_ext.records import Settings
+from profiler_ext.records.events import Ints
+from profiler_ext.records.recording import Settings
+
+
+class FreeLanes:
+    """Which lanes are free: tells the first one that is when a span, in order of start, begins."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._closing: list[tuple[int, int]] = []
+        self._lanes = 0
+
+    def take(self, start_ns: int, end_ns: int) -> int:
+        """Open a span in the first lane in which none is open."""
+        while self._closing and self._closing[0][0] <= start_ns:
+            heappush(self._free, heappop(self._closing)[1])
+        lane = heappop(self._free) if self._free else self._lanes
+        self._lanes = max(self._lanes, lane + 1)
+        heappush(self._closing, (end_ns, lane))
+        return lane
+
+
+class NestingLanes:
+    """What is open in each lane: tells the first in which a span, in order of start, fits.
+
+    A span may lie within another of its lane.
+    A tree has the latest end that fits a lane, or any lane below it, so that many lanes cost
+    little: at ``_lanes + n`` that of lane ``n``, at ``n`` the greatest of ``2n`` and ``2n + 1``.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[list[int]] = []
+        self._closing: list[tuple[int, int]] = []
+        self._lanes = 1
+        self._latest: list[float] = [math.inf, math.inf]
+
+    def take(self, start_ns: int, end_ns: int) -> int:
+        """Open a span in the first lane in which it crosses no other."""
+        while self._closing and self._closing[0][0] <= start_ns:
+            self._close(heappop(self._closing)[1])
+        lane = self._first(end_ns)
+        self._open[lane].append(end_ns)
+        heappush(self._closing, (end_ns, lane))
+        self._set(lane, end_ns)
+        return lane
+
+    def _first(self, end_ns: int) -> int:
+        """Find the first lane that takes an end; there is always one that was never used."""
+        at = 1
+        while at < self._lanes:
+            at = 2 * at if self._latest[2 * at] >= end_ns else 2 * at + 1
+        lane = at - self._lanes
+        if lane == len(self._open):
+            self._open.append([])
+        if lane + 1 == self._lanes:
+            self._grow()
+        return lane
+
+    def _close(self, lane: int) -> None:
+        ends = self._open[lane]
+        ends.pop()
+        self._set(lane, ends[-1] if ends else math.inf)
+
+    def _set(self, lane: int, latest_ns: float) -> None:
+        at = self._lanes + lane
+        self._latest[at] = latest_ns
+        while at > 1:
+            at, above = at // 2, max(self._latest[at], self._latest[at ^ 1])
+            if self._latest[at] == above:
+                return
+            self._latest[at] = above
+
+    def _grow(self) -> None:
+        leaves = self._latest[self._lanes :] + [math.inf] * self._lanes
+        self._lanes *= 2
+        self._latest = [math.inf] * self._lanes + leaves
+        for at in range(self._lanes - 1, 0, -1):
+            self._latest[at] = max(self._latest[2 * at], self._latest[2 * at + 1])
+
+
+def assign_lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Ints]:
+    """Give each slice the first lane in which it crosses no other.
+
+    Returns:
+        The slices of each lane, in order of start, outer before inner: as they must stand in the
+        file, where an end at the moment of a begin comes before it.
+    """
+    order = np.lexsort((-end_ns, start_ns))
+    lanes = _lanes(start_ns[order], end_ns[order], nesting)
+    return [order[lanes == number] for number in range(lanes.max(initial=-1) + 1)]
+
+
+def _ended(start_ns: Ints, end_ns: Ints) -> Ints:
+    """Return how many slices have ended before each begins."""
+    until = np.searchsorted(np.sort(end_ns), start_ns, "right")
+    return until - _without_length_from(start_ns, end_ns)
+
+
+def _without_length_from(start_ns: Ints, end_ns: Ints) -> Ints:
+    """Return how many slices without length begin with each slice, itself or after it."""
+    before = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
+    return before[np.searchsorted(start_ns, start_ns, "right")] - before[:-1]
+
+
+def _lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> Ints:
+    """Return the lane of each slice, in order of start, outer before inner.
+
+    Where all slices have ended, what follows does not depend on what was before. So only the
+    stretches between such moments that need a second lane are gone through one by one.
+    """
+    lanes = np.zeros(len(start_ns), np.int64)
+    latest_ns = np.maximum.accumulate(end_ns)
+    stretch = np.concatenate(([0], np.cumsum(start_ns[1:] >= latest_ns[:-1])))[: len(start_ns)]
+    crossing = _crossing(start_ns, end_ns) if nesting else np.bincount(stretch)[stretch] > 1
+    several = np.flatnonzero(np.isin(stretch, np.unique(stretch[crossing])))
+    taken = NestingLanes() if nesting else FreeLanes()
+    times_ns = zip(start_ns[several].tolist(), end_ns[several].tolist(), strict=True)
+    lanes[several] = [taken.take(*each) for each in times_ns]
+    return lanes
+
+
+def _crossing(start_ns: Ints, end_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Say of slices whether in a stack, as the viewer has it, another one would end in their place.
+
+    At each depth of a stack begins and ends take turns: where slices lie within each other, the
+    n-th that begins at a depth is the n-th that ends there.
+    """
+    ended = _ended(start_ns, end_ns)
+    numbers = np.arange(len(start_ns))
+    # Of those that end together the inner ends first; one without length begins after the others.
+    without_length = start_ns == end_ns
+    inner_first = np.where(without_length, numbers, -numbers)
+    ending = np.lexsort((inner_first, without_length, end_ns))
+    depth_of_end = np.searchsorted(ended, numbers, "right") - numbers - 1
+    begun = np.argsort(numbers - ended, kind="stable")
+    gone = ending[np.argsort(depth_of_end, kind="stable")]
+    crossing = np.zeros(len(start_ns), np.bool_)
+    crossing[begun[begun != gone]] = True
+    return crossing
+
 
 _PROFILER_RANK = 1_000_000
 
@@ -19,12 +165,7 @@ class Tracks:
     """
 
     def __init__(self, writer: PacketWriter, side: str = "") -> None:
-        """Describe the tracks of one rank of a run.
-
-        Args:
-            writer: encodes them.
-            side: the run's, where several are compared.
-        """
+        """Describe the tracks of one rank of a run."""
         self._writer = writer
         self._side = side
         self._processes: dict[int, int] = {}
@@ -32,44 +173,18 @@ class Tracks:
         self._groups: dict[str, int] = {}
 
     def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
-        """Describe a track, or a group when others name it as their parent.
-
-        Args:
-            name: what the viewer shows.
-            parent: uuid of its group.
-            rank: its place among its siblings, smallest first.
-
-        Returns:
-            Its uuid.
-        """
+        """Describe a track, or a group when others name it as their parent."""
         self._placed(name, parent, rank)
         return self._uuid
 
     def group(self, name: str, rank: int) -> int:
-        """Describe a group when it is first asked for.
-
-        Args:
-            name: what the viewer shows; two groups of one name are one.
-            rank: its place among the groups, smallest first.
-
-        Returns:
-            Its uuid.
-        """
+        """Describe a group when it is first asked for."""
         if name not in self._groups:
             self._groups[name] = self.track(name, rank=rank)
         return self._groups[name]
 
     def process(self, pid: int, name: str, rank: int) -> int:
-        """Describe a process.
-
-        Args:
-            pid: its id.
-            name: what the viewer shows.
-            rank: its place among the processes, smallest first.
-
-        Returns:
-            Its uuid.
-        """
+        """Describe a process."""
         if self._side:
             self._processes[pid] = self.track(name, rank=rank)
             return self._processes[pid]
@@ -80,16 +195,7 @@ class Tracks:
         return self._uuid
 
     def thread(self, pid: int, tid: int, name: str) -> int:
-        """Describe a thread of a process.
-
-        Args:
-            pid: the process.
-            tid: the thread.
-            name: what the viewer shows.
-
-        Returns:
-            Its uuid.
-        """
+        """Describe a thread of a process."""
         if self._side:
             return self.track(name, self._processes[pid])
         descriptor = self._described()
@@ -99,17 +205,7 @@ class Tracks:
         return self._uuid
 
     def counter(self, name: str, unit: str, parent: int, rank: int) -> int:
-        """Describe a counter.
-
-        Args:
-            name: what the viewer shows.
-            unit: the unit of its values.
-            parent: uuid of its group.
-            rank: its place in the group.
-
-        Returns:
-            Its uuid.
-        """
+        """Describe a counter."""
         descriptor = self._placed(name, parent, rank)
         descriptor.counter.unit_name = unit
         return self._uuid
@@ -126,22 +222,12 @@ class Tracks:
 
         Args:
             name: the track's name; the viewer shows siblings of one name as one row.
-            parent: uuid of the group, ``None`` for a track of its own.
-            rank: the track's place in the group.
-            slices: what to draw.
-            nesting: whether a slice may lie within another.
         """
         for lane in assign_lanes(slices.start_ns, slices.end_ns, nesting):
             self._writer.slices(self.track(name, parent, rank), slices, lane)
 
     def draw_calls(self, thread: int, name: str, slices: Slices) -> None:
-        """Draw slices that lie within each other, as the calls of a thread do.
-
-        Args:
-            thread: uuid of the thread.
-            name: its name, for the further tracks of calls which cross others.
-            slices: what to draw.
-        """
+        """Draw slices that lie within each other, as the calls of a thread do."""
         for number, lane in enumerate(assign_lanes(slices.start_ns, slices.end_ns, nesting=True)):
             track = self.track(f"{name} (crossing)", thread) if number else thread
             self._writer.slices(track, slices, lane)
@@ -164,20 +250,10 @@ class Tracks:
 
 
 def profiler_group(tracks: Tracks, settings: Settings) -> int:
-    """Return the last group: of what belongs to the profiler, not to the program.
-
-    Args:
-        tracks: makes tracks.
-        settings: has the rank.
-    """
+    """Return the last group: of what belongs to the profiler, not to the program."""
     return tracks.group(with_rank("profiler", settings), _PROFILER_RANK)
 
 
 def with_rank(name: str, settings: Settings) -> str:
-    """Return a group's name, which tells the ranks apart where there are several.
-
-    Args:
-        name: the group's name.
-        settings: has the rank, and how many there are.
-    """
+    """Return a group's name, which tells the ranks apart where there are several."""
     return name if settings.world_size == 1 else f"rank {settings.rank}: {name}"

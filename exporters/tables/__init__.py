@@ -1,17 +1,7 @@
-"""Owns the tables: pandas frames with nullable dtypes, and their files. Only here is pandas."""
+"""The tables: pandas frames with nullable dtypes, and their files. Only here is pandas."""
 
 from pandas import DataFrame
 
-from profiler_ext.exporters.tables.accounts import (
-    coverage,
-    fraction_at,
-    fraction_linked_to_forward,
-    fraction_of,
-    gap_times_ns,
-    graph_phase,
-    graphs,
-)
-from profiler_ext.exporters.tables.achieved import roofline_columns_by_key
 from profiler_ext.exporters.tables.communication import communication, skew
 from profiler_ext.exporters.tables.compiles import compiles
 from profiler_ext.exporters.tables.files import (
@@ -23,11 +13,21 @@ from profiler_ext.exporters.tables.files import (
     write_csv,
     write_parquet,
 )
-from profiler_ext.exporters.tables.findings import findings
 from profiler_ext.exporters.tables.idle import idle_by_cause, idle_by_line
 from profiler_ext.exporters.tables.kernels import by_kernel, by_site
+from profiler_ext.exporters.tables.overview import (
+    coverage,
+    findings,
+    fraction_at,
+    fraction_linked_to_forward,
+    fraction_of,
+    gap_times_ns,
+    graph_phase,
+    graphs,
+    utilisation,
+)
 from profiler_ext.exporters.tables.ranks import of_ranks
-from profiler_ext.exporters.tables.rows import attribution, launches
+from profiler_ext.exporters.tables.rows import attribution, launches, roofline_columns_by_key
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.tables.sequence import SequenceRow, seq_table, seq_text
 from profiler_ext.exporters.tables.sums import (
@@ -38,13 +38,11 @@ from profiler_ext.exporters.tables.sums import (
     by_op,
     by_phase,
 )
-from profiler_ext.exporters.tables.utilisation import utilisation
 
 __all__ = [
     "DataFrame",
     "Filters",
     "SequenceRow",
-    "roofline_columns_by_key",
     "attribution",
     "by_kernel",
     "by_line",
@@ -73,6 +71,7 @@ __all__ = [
     "printed_csv",
     "read_csv",
     "read_parquet",
+    "roofline_columns_by_key",
     "seq_table",
     "seq_text",
     "skew",

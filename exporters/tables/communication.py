@@ -1,4 +1,4 @@
-"""Owns the tables of communication: exposed, overlapped and waiting, and which rank came last."""
+"""The tables of communication: exposed, overlapped and waiting, and which rank came last."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.arrays import TEXT, INT, frame, gather, ratio, repeated, whole
-from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.exporters.tables.rows import largest_places
+from profiler_ext.exporters.tables.schema import (
+    COLUMNS,
+    INT,
+    TEXT,
+    frame,
+    gather,
+    ratio,
+    repeated,
+    whole,
+)
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.sites import largest_places
-from profiler_ext.records import Analysis, Codes, Interned, Ints, Place
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Codes, Interned, Ints
 
 _LINE = ("file", "line", "function", "code", "gap")
 _CALLED = ("collective", "process_group")
@@ -21,10 +30,6 @@ _CALLED = ("collective", "process_group")
 
 def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return device time of collectives, by collective, process group and line, largest first.
-
-    Args:
-        analysis: what attribution found.
-        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``exposed_ns`` (the device ran nothing else meanwhile) and ``overlapped_ns``, which add up
@@ -65,7 +70,6 @@ def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     Args:
         analysis: what attribution found of one of several ranks that are merged; of a rank alone
             the table is empty.
-        **filters: the step, rank, phase or scope of the collectives.
 
     Returns:
         The rank that came last, the collective, ``cause`` (why its device ran nothing; absent where

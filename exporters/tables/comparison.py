@@ -1,4 +1,4 @@
-"""Owns the tables of a comparison as frames: one row for each subject, with both its sides."""
+"""The tables of a comparison as frames: one row for each subject, with both its sides."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pandas as pd
 
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.records import Change, Row, Subject
-from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, INT, frame, gather
-from profiler_ext.exporters.tables.schema import Column
-from profiler_ext.records import Phase
+from profiler_ext.exporters.tables.schema import FLOAT, INT, TEXT, Column, frame, gather
+from profiler_ext.records.vocabulary import Phase
 
 _OF_BOTH: Mapping[str, tuple[str, ...]] = {
     "line": ("file", "line", "function", "code"),
@@ -84,11 +83,6 @@ _NUMBERS = tuple(column.name for column in _OF_ANY if column.dtype != TEXT)
 
 def compared(comparison: Comparison, by: str) -> pd.DataFrame:
     """Return a table of a comparison, the largest difference first.
-
-    Args:
-        comparison: the comparison.
-        by: ``ledger``, ``phase``, ``line``, ``module``, ``layer``, ``op``, ``kernel`` or
-            ``compile``.
 
     Returns:
         The names of each row on both sides, what matched them, the verdict, and the times, which

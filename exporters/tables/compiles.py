@@ -1,4 +1,4 @@
-"""Owns the table of compilations: what each took, by phase, why, and what it then costs a step."""
+"""The table of compilations: what each took, by phase, why, and what it then costs a step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.exporters.compiled import Compiled, lookups_text, profiled_ns, rows
-from profiler_ext.exporters.tables.arrays import frame, gather, ratio, real, whole
-from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.exporters.tables.schema import COLUMNS, frame, gather, ratio, real, whole
 from profiler_ext.exporters.tables.selection import Selection
-from profiler_ext.records import (
-    Analysis,
-    CompileKind,
-    CompilePhase,
-    Ints,
-)
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.compiles import CompileKind, CompilePhase
+from profiler_ext.records.events import Ints
 from profiler_ext.rooflines.rooflines import MaskedFloats
 
 
@@ -28,11 +24,6 @@ def compiles(
     What is done at the first calls of a graph, and beside a compile, is one row for each compile
     id. A row of the kind ``worker`` ran while another compilation waited for it: to add up what
     the process waited, leave it out.
-
-    Args:
-        analysis: what attribution found.
-        step: only what was at it in this step.
-        rank: only this rank.
 
     Returns:
         The function, the time with its phases, which add up to it, how much of it lies in

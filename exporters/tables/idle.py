@@ -1,4 +1,4 @@
-"""Owns the tables of idle time: why devices ran nothing, and where the CPU was then."""
+"""The tables of idle time: why devices ran nothing, and where the CPU was then."""
 
 from __future__ import annotations
 
@@ -8,25 +8,10 @@ from operator import attrgetter
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.arrays import (
-    INT,
-    frame,
-    gather,
-    ratio,
-    repeated,
-    whole,
-)
-from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.exporters.tables.schema import COLUMNS, INT, frame, gather, ratio, repeated, whole
 from profiler_ext.exporters.tables.selection import Selection
-from profiler_ext.records import (
-    Analysis,
-    Codes,
-    Interned,
-    Ints,
-    first_rows,
-    numbered,
-    sorted_distinct,
-)
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered, sorted_distinct
 
 _OF_LINE = ("file", "line", "function", "code", "user_file", "user_line", "module", "module_class")
 _BY_LINE = ("file", "line", "user_file", "user_line", "module", "gap")
@@ -40,11 +25,6 @@ def idle_by_line(
 
     The line is that of the thread that makes the steps, and where a compiled graph waits that of
     what waits in it. Idle time is of no phase, so there is no filter by phase.
-
-    Args:
-        analysis: what attribution found.
-        step: only this step.
-        rank: only this rank.
 
     Returns:
         ``device``, the line and module, ``cause`` (why the device ran nothing), ``cpu_activity``
@@ -68,11 +48,6 @@ def idle_by_cause(
 
     Where the device waits for the CPU the line is where the CPU was; after a synchronisation it is
     that of the call that waited. The causes are explained in ``docs/idle.md``.
-
-    Args:
-        analysis: what attribution found.
-        step: only this step.
-        rank: only this rank.
 
     Returns:
         ``device``, ``cause``, the line, ``gap`` (why there is no line), ``spans`` and the time. It

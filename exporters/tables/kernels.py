@@ -1,4 +1,4 @@
-"""Owns the tables of kernels: by kernel, and by the place that launches one."""
+"""The tables of kernels: by kernel, and by the place that launches one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.arrays import TEXT, INT, gather, whole
-from profiler_ext.exporters.tables.keys import (
+from profiler_ext.exporters.tables.rows import (
+    common_launch_shapes,
+    input_shapes,
+    largest_places,
+    launch_shapes_of,
+    shape_columns,
+    site_paths,
+)
+from profiler_ext.exporters.tables.schema import INT, TEXT, gather, whole
+from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.sums import (
     Keys,
     kernel_columns,
     kernel_keys,
     launch_keys,
+    launches_of_keys,
     texts_at,
+    with_rooflines,
 )
-from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.shapes import common_launch_shapes, shape_columns, launch_shapes_of
-from profiler_ext.exporters.tables.sites import input_shapes, largest_places, site_paths
-from profiler_ext.exporters.tables.sums import launches_of_keys, with_rooflines
-from profiler_ext.records import Analysis, Codes, Ints
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Codes, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 _SITE = ("graph", "call_site", "file", "line", "module", "input_shapes", "grid", "block")
@@ -33,8 +41,6 @@ def by_kernel(
     """Return device time by kernel, largest first.
 
     Args:
-        analysis: what attribution found.
-        **filters: the step, rank, phase or scope to sum over.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:
@@ -61,8 +67,6 @@ def by_site(
     grids or blocks are rows of their own.
 
     Args:
-        analysis: what attribution found.
-        **filters: the step, rank, phase or scope to sum over.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Owns the tables of several ranks together: rows one after the other, or summed."""
+"""The tables of several ranks together: rows one after the other, or summed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import table_named
-from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, INT, ratio, repeated
+from profiler_ext.exporters.table_kinds import TableKind, table_named
 from profiler_ext.exporters.tables.compiles import longest_first
+from profiler_ext.exporters.tables.rows import LAUNCH_SHAPE_COLUMNS
+from profiler_ext.exporters.tables.schema import FLOAT, INT, TEXT, ratio, repeated
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.shapes import LAUNCH_SHAPE_COLUMNS
-from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level, Scope
+from profiler_ext.records.analysis import SCHEMA_VERSION, Analysis
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Level, Scope
 
 _DERIVED = ("fraction", "steps", "per_step_ns")
 _EXTREMES = {"min_ns": "min", "max_ns": "max"}
@@ -40,11 +41,7 @@ def of_ranks(
     """Return a table of several ranks: rows one after the other, or summed over the ranks.
 
     Args:
-        analyses: one for each rank.
         base_ns: the moment at which the clock of ``launches`` and ``compiles`` is zero.
-        name: the table's name: ``launches``, ``by_line``, ...
-        *arguments: what that function takes besides filters.
-        **filters: the step, rank, phase or scope.
 
     Returns:
         The columns of the table of one rank. ``graphs`` has ``rank`` too; a summing table has
@@ -77,7 +74,6 @@ def sum_over_ranks(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFr
     they stand in one order.
 
     Args:
-        kind: which table.
         tables: those of some ranks, in order of rank, or sums of them.
     """
     return _summed(pd.concat(tables, ignore_index=True), list(kind.keys))
@@ -86,13 +82,7 @@ def sum_over_ranks(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFr
 def add_means(
     kind: TableKind, sums: pd.DataFrame, profiled: Sequence[Sequence[int]]
 ) -> pd.DataFrame:
-    """Return sums over ranks as the table of several ranks: with parts and means, in order.
-
-    Args:
-        kind: which table.
-        sums: the sum over all ranks, of :func:`sum_over_ranks`.
-        profiled: the numbers of the steps of each rank.
-    """
+    """Return sums over ranks as the table of several ranks: with parts and means, in order."""
     time: Ints = sums["duration_ns"].to_numpy(np.int64)
     of_ranks, steps = sum(map(len, profiled)), len({each for own in profiled for each in own})
     derived = {

@@ -1,4 +1,4 @@
-"""Owns the two long tables: one row for each launch, and one for each part of a launch."""
+"""Tables with one row for each launch or part of one: call site, launch configuration, roofline."""
 
 from __future__ import annotations
 
@@ -9,23 +9,173 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.achieved import roofline_columns_by_launch
-from profiler_ext.exporters.tables.arrays import (
-    TEXT,
+from profiler_ext.exporters.tables.schema import (
+    COLUMNS,
     INT,
+    TEXT,
     frame,
     gather,
     ratio,
+    real,
     repeated,
     text,
     whole,
 )
-from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.shapes import shape_columns
-from profiler_ext.exporters.tables.sites import site_paths
-from profiler_ext.records import Analysis, Codes
+from profiler_ext.kineto.launch_shapes import LaunchShapes, launch_shapes
+from profiler_ext.kineto.op_inputs import OpInput, inputs_of
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Codes, Interned, Ints
+from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.rooflines.peaks import PEAKS, Peak
+from profiler_ext.rooflines.rooflines import rooflines
+from profiler_ext.rooflines.sums import part_sums
+
+
+def largest_places(analysis: Analysis) -> Ints:
+    """Return the place of the largest share of each launch."""
+    shares = analysis.shares
+    order = np.lexsort((-shares.duration_ns, shares.launch))
+    firsts = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches)))
+    return shares.place[order][firsts].astype(np.int64)
+
+
+def site_paths(analysis: Analysis) -> ExtensionArray:
+    """Return the call site of each launch in its graph's wrapper, as a path; absent outside."""
+    graph, site = analysis.launches.graph, analysis.launches.call_site
+    known = ~(np.ma.getmaskarray(graph) | np.ma.getmaskarray(site))
+    pairs = np.column_stack((np.ma.getdata(graph)[known], np.ma.getdata(site)[known]))
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    codes = np.full(len(known), -1, np.int64)
+    codes[known] = inverse.ravel()
+    graphs = analysis.recording.graphs
+    return gather([_site_path(graphs[g], int(s)) for g, s in distinct], codes, TEXT)
+
+
+def input_shapes(analysis: Analysis) -> Interned:
+    """Return the tensors that the op of each launch was given: ``bf16[8, 768] f32[768]``.
+
+    ``""`` where no op launched it, or shapes were not recorded.
+    """
+    trace, ops = analysis.recording.trace, analysis.launches.op_event
+    known = ~np.ma.getmaskarray(ops)
+    rows, inverse = np.unique(ops.data[known], return_inverse=True)
+    inputs = inputs_of(trace.raw, trace.events.position[rows])
+    texts = list(map(_inputs, inputs.distinct))
+    pool = {text: at for at, text in enumerate(dict.fromkeys(("", *texts)))}
+    codes = np.zeros(len(ops), np.int32)
+    of_distinct = np.array([pool[text] for text in texts], np.int32)
+    codes[known] = of_distinct[inputs.codes][inverse.ravel()]
+    return Interned(codes, tuple(pool))
+
+
+def _site_path(graph: GraphInstance, ordinal: int) -> str:
+    return next((site.path for site in graph.call_sites if site.ordinal == ordinal), str(ordinal))
+
+
+def _inputs(inputs: tuple[OpInput, ...] | None) -> str:
+    tensors = (each for each in inputs or () if each.dtype is not None)
+    return " ".join(map(_tensor, tensors))
+
+
+def _tensor(tensor: OpInput) -> str:
+    return f"{tensor.dtype}[{', '.join(map(str, tensor.sizes))}]"
+
+
+LAUNCH_SHAPE_COLUMNS = (
+    "grid",
+    "block",
+    "registers_per_thread",
+    "shared_memory_bytes",
+    "est_occupancy",
+)
+
+
+def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, ExtensionArray]:
+    """Return how some launches were launched, as the trace tells; absent where it does not."""
+    return _columns(launch_shapes_of(analysis).at(launch))
+
+
+def launch_shapes_of(analysis: Analysis) -> LaunchShapes:
+    """Return how all launches were launched, which is read of the trace once."""
+    trace, rows = analysis.recording.trace, analysis.launches.event
+    return analysis.derived.once("launch_shapes", lambda: launch_shapes(trace, rows))
+
+
+def _columns(shapes: LaunchShapes) -> dict[str, ExtensionArray]:
+    columns = (
+        gather([size or None for size in shapes.grid.strings], shapes.grid.codes, TEXT),
+        gather([size or None for size in shapes.block.strings], shapes.block.codes, TEXT),
+        whole(shapes.registers_per_thread),
+        whole(shapes.shared_memory_bytes),
+        real(np.ma.divide(shapes.occupancy_percent, 100)),
+    )
+    return dict(zip(LAUNCH_SHAPE_COLUMNS, columns, strict=True))
+
+
+def common_launch_shapes(
+    analysis: Analysis, key: Ints, launch: Ints, rows: int
+) -> dict[str, ExtensionArray]:
+    """Return for each key how its launches were launched; absent where they were not alike."""
+    shapes = _columns(launch_shapes_of(analysis).at(launch))
+    return {name: _common(column, key, rows) for name, column in shapes.items()}
+
+
+def _common(column: ExtensionArray, key: Ints, rows: int) -> ExtensionArray:
+    codes, distinct = column.factorize(use_na_sentinel=False)
+    least, most = np.full(rows, len(distinct)), np.full(rows, -1)
+    np.minimum.at(least, key, codes)
+    np.maximum.at(most, key, codes)
+    common: ExtensionArray = distinct.take(np.where(least == most, most, -1), allow_fill=True)
+    return common
+
+
+def roofline_columns_by_launch(
+    analysis: Analysis, peaks: Mapping[str, Peak]
+) -> dict[str, ExtensionArray]:
+    """Return the columns of rooflines, one row for each launch.
+
+    Args:
+        peaks: what devices can do at best, by the words of their names.
+    """
+    sums = rooflines(analysis, peaks)
+    return {
+        "est_bytes": whole(sums.bytes),
+        "est_flops": whole(sums.flops),
+        "est_gb_per_s": real(sums.gb_per_s),
+        "est_tflop_per_s": real(sums.tflop_per_s),
+        "est_attainable_tflop_per_s": real(sums.attainable_tflop_per_s),
+        "est_peak_fraction": real(sums.peak_fraction),
+        "unit": text(sums.unit, absent=""),
+        "unit_evidence": text(sums.unit_evidence, absent=""),
+        "bound": text(sums.bound, absent=""),
+        "roofline_ns": whole(sums.roofline_ns),
+        "could_save_ns": whole(sums.could_save_ns),
+    }
+
+
+def roofline_columns_by_key(
+    analysis: Analysis, peaks: Mapping[str, Peak], share: Ints, key: Ints, rows: int
+) -> dict[str, ExtensionArray]:
+    """Return the columns of rooflines, summed over parts of launches.
+
+    Returns:
+        The columns; a rate is over the time of those parts that have an estimate.
+    """
+    sums = part_sums(analysis, rooflines(analysis, peaks), share, key, rows).told()
+    return {
+        "est_bytes": whole(sums.bytes),
+        "est_flops": whole(sums.flops),
+        "est_gb_per_s": real(sums.gb_per_s),
+        "est_tflop_per_s": real(sums.tflop_per_s),
+        "est_attainable_tflop_per_s": real(sums.attainable_tflop_per_s),
+        "est_peak_fraction": real(sums.peak_fraction),
+        "unit": text(sums.unit, absent=""),
+        "bound": text(sums.bound, absent=""),
+        "roofline_ns": whole(sums.roofline_ns),
+        "could_save_ns": whole(sums.could_save_ns),
+    }
+
 
 _PLACE_COLUMNS = (
     "node",
@@ -63,7 +213,6 @@ def launches(
     estimate of more than twice a peak is wrong and left out.
 
     Args:
-        analysis: what attribution found.
         **filters: the step, rank, phase or scope; a launch's phase is the one with the largest
             share of its time.
         peaks: what devices can do at best, by the words of their names.
@@ -85,7 +234,6 @@ def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each part of a launch: its FX node, its ATen op, or its gap.
 
     Args:
-        analysis: what attribution found.
         **filters: the step and rank of the launches, and the phase of the parts.
 
     Returns:

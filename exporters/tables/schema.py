@@ -1,11 +1,68 @@
-"""Owns the list of columns: one row for each name, which means the same in every table."""
+"""Columns of tables: dtypes and pandas arrays, and what each name means in every table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
-from profiler_ext.exporters.tables.arrays import FLOAT, TEXT, BOOL, INT, Dtype
-from profiler_ext.records import CompilePhase, Phase
+import numpy as np
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+
+from profiler_ext.records.analysis import SCHEMA_VERSION
+from profiler_ext.records.compiles import CompilePhase
+from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts
+from profiler_ext.records.vocabulary import Phase
+from profiler_ext.rooflines.rooflines import MaskedFloats
+
+Dtype = Literal["string", "Int64", "Float64", "boolean"]
+TEXT: Final = "string"
+INT: Final = "Int64"
+FLOAT: Final = "Float64"
+BOOL: Final = "boolean"
+
+
+def whole(values: Ints | MaskedInts) -> ExtensionArray:
+    """Return integers as ``Int64``; a masked value is absent."""
+    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.int64)
+    return pd.arrays.IntegerArray(data, np.ma.getmaskarray(values).copy())
+
+
+def real(values: MaskedFloats) -> ExtensionArray:
+    """Return numbers as ``Float64``; a masked value is absent."""
+    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.float64)
+    return pd.arrays.FloatingArray(data, np.ma.getmaskarray(values).copy())
+
+
+def text(column: Interned, absent: str | None = None) -> ExtensionArray:
+    """Return an interned column as ``string``."""
+    return gather([None if s == absent else s for s in column.strings], column.codes, TEXT)
+
+
+def gather(values: Sequence[Any], codes: Codes | Ints | MaskedInts, dtype: Dtype) -> ExtensionArray:
+    """Return ``values[code]`` for each row; a masked code, or -1, is absent."""
+    distinct: ExtensionArray = pd.array(list(values), dtype=dtype)
+    return distinct.take(np.ma.filled(codes, -1), allow_fill=True)
+
+
+def repeated(value: Any, rows: int, dtype: Dtype) -> ExtensionArray:
+    """Return a column that holds one value in each of its rows."""
+    return gather([value], np.zeros(rows, np.int32), dtype)
+
+
+def ratio(part: Ints, total: Ints | int) -> ExtensionArray:
+    """Return ``part / total`` as ``Float64``; absent where ``total`` is zero."""
+    totals = np.broadcast_to(np.asarray(total, np.int64), part.shape)
+    nothing = totals == 0
+    return pd.arrays.FloatingArray(part / np.where(nothing, 1, totals), nothing)
+
+
+def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
+    """Return a table of these columns, in this order, that carries the schema version."""
+    table = pd.DataFrame(columns)
+    table.attrs["schema_version"] = SCHEMA_VERSION
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +115,7 @@ gradient_accumulation optimizer other
 """
 _PHASES = (Column(each.value, INT, f"device time of the phase {each.words}") for each in Phase)
 _COMPILE_PHASES = (
-    Column(f"{each}_ns", INT, f"how much of the compile was {each.words}")
-    for each in CompilePhase
+    Column(f"{each}_ns", INT, f"how much of the compile was {each.words}") for each in CompilePhase
 )
 _EVERY = (
     Column("rank", INT, "the process's number among those that train together"),

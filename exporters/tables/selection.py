@@ -1,4 +1,4 @@
-"""Owns the filters of the tables: which launches and shares a step, rank and phase choose."""
+"""The filters of the tables: which launches and shares a step, rank and phase choose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, Phase, Scope
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Phase, Scope
 
 Rows = npt.NDArray[np.bool_]
 PHASES = tuple(each.value for each in Phase)
@@ -95,15 +96,7 @@ class Selection:
         return self.launches(analysis) & ~np.ma.getmaskarray(analysis.launches.step)
 
     def shares(self, analysis: Analysis, launches: Rows) -> Rows:
-        """Return which shares are of the given launches and of the phase.
-
-        Args:
-            analysis: an analysis.
-            launches: which launches, one boolean each.
-
-        Returns:
-            One boolean for each share.
-        """
+        """Return which shares are of the given launches and of the phase."""
         of_launch = launches[analysis.shares.launch]
         if self.phase is None:
             return of_launch

@@ -1,4 +1,4 @@
-"""Owns the table of one joint graph: which forward op each backward op differentiates."""
+"""The table of one joint graph: which forward op each backward op differentiates."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.arrays import TEXT, frame, gather
-from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.exporters.tables.schema import COLUMNS, TEXT, frame, gather
 from profiler_ext.printable import printable
 
 # What torch's own tests call otherwise than the other tables do.

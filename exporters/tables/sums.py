@@ -1,11 +1,12 @@
-"""Owns the sums over the profiled steps: by line, module, op, phase, link and mechanism.
+"""Tables that sum device time over the profiled steps: by line, module, op, phase, link, mechanism.
 
 A gap is a row as well, so every table's total is the measured device time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Unpack
 
@@ -13,18 +14,180 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.achieved import roofline_columns_by_key
-from profiler_ext.exporters.tables.arrays import INT, frame, ratio, repeated, whole
-from profiler_ext.exporters.tables.keys import (
-    Keys,
-    line_keys,
-    module_keys,
-    phase_keys,
-    text_keys,
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tables.rows import roofline_columns_by_key
+from profiler_ext.exporters.tables.schema import (
+    COLUMNS,
+    INT,
+    TEXT,
+    frame,
+    gather,
+    ratio,
+    repeated,
+    whole,
 )
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Rows, Selection
-from profiler_ext.records import Analysis, Ints
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
+from profiler_ext.records.lineage import Frame
 from profiler_ext.rooflines.peaks import PEAKS, Peak
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The rows of a summing table.
+
+    Attributes:
+        table: what each row is called; one row a key.
+        of_share: row of ``table`` that each share belongs to.
+    """
+
+    table: pd.DataFrame
+    of_share: Ints
+
+
+def line_keys(analysis: Analysis, view: str) -> Keys:
+    """Return source lines: the model's, or the user's own.
+
+    Raises:
+        UsageError: There is no such view.
+    """
+    if view not in ("model", "user"):
+        raise UsageError(f"there is no view {view!r} of lines; ask for 'model' or 'user'")
+    line_of = _model_line if view == "model" else _user_line
+    values = map(line_of, analysis.places)
+    return _keys_with_gaps(analysis, ("file", "line"), ("function", "code"), values)
+
+
+def module_keys(analysis: Analysis, depth: int | None) -> Keys:
+    """Return module paths, cut to ``depth`` parts.
+
+    Raises:
+        UsageError: The depth is negative.
+    """
+    if depth is not None and depth < 0:
+        raise UsageError(f"the depth of modules is {depth}; ask for 0 or more")
+    classes = _module_classes(analysis)
+    paths = [_cut(place.module, depth) for place in analysis.places]
+    values = ((path, None if path is None else classes.get(path)) for path in paths)
+    return _keys_with_gaps(analysis, ("module",), ("module_class",), values)
+
+
+def text_keys(analysis: Analysis, column: str) -> Keys:
+    """Return what the places say in one column: ATen ops, mechanisms, links to the forward."""
+    values = ((getattr(place, column),) for place in analysis.places)
+    return _keys_with_gaps(analysis, (column,), (), values)
+
+
+def phase_keys(analysis: Analysis) -> Keys:
+    """Return phases."""
+    phases = _frame_of(("phase",), [(place.phase,) for place in analysis.places])
+    return _keys_of_places(analysis, phases, ["phase"])
+
+
+def kernel_keys(analysis: Analysis) -> Keys:
+    """Return kernels: Inductor's name, or the event's where Inductor launched nothing; its own."""
+    columns = kernel_columns(analysis)
+    codes = [column.codes for column in columns.values()]
+    return launch_keys(analysis, codes, lambda rows: texts_at(columns, rows), list(columns))
+
+
+def kernel_columns(analysis: Analysis) -> dict[str, Interned]:
+    """Return what tells the kernels of launches apart, one row for each launch."""
+    launches = analysis.launches
+    return {"kernel": _kernel_or_name(analysis), "name": launches.name, "kind": launches.kind}
+
+
+def texts_at(columns: Mapping[str, Interned], rows: Ints) -> dict[str, ExtensionArray]:
+    """Return some rows of columns; an empty text is absent."""
+    return {
+        name: gather([each or None for each in column.strings], column.codes[rows], TEXT)
+        for name, column in columns.items()
+    }
+
+
+def launch_keys(
+    analysis: Analysis,
+    codes: Sequence[Ints | Codes],
+    columns_at: Callable[[Ints], dict[str, ExtensionArray]],
+    identity: list[str],
+) -> Keys:
+    """Return keys of whole launches.
+
+    Args:
+        codes: columns of numbers; launches that are alike in all of them have one key.
+    """
+    of_launch = numbered(codes)
+    merged, of_row = _merged(frame(columns_at(first_rows(of_launch))), identity)
+    return Keys(merged, of_row[of_launch][analysis.shares.launch])
+
+
+def _model_line(place: Place) -> tuple[object, ...]:
+    return place.file, place.line, place.function, place.code
+
+
+def _user_line(place: Place) -> tuple[object, ...]:
+    position = (place.user_file, place.user_line)
+    unknown_frame = Frame("", 0, "")
+    frames = (each for each in reversed(place.stack) if (each.file, each.line) == position)
+    frame_there = next(frames, unknown_frame)
+    return *position, frame_there.function or None, frame_there.code
+
+
+def _cut(path: str | None, depth: int | None) -> str | None:
+    if path is None or depth is None:
+        return path
+    return ".".join(path.split(".")[:depth])
+
+
+def _module_classes(analysis: Analysis) -> dict[str, str]:
+    nodes = (node for graph in analysis.recording.graphs for node in graph.nodes)
+    classes = {each.path: each.class_name for node in nodes for each in node.lineage.modules}
+    placed = ((place.module, place.module_class) for place in analysis.places)
+    return classes | {path: name for path, name in placed if path is not None and name is not None}
+
+
+def _kernel_or_name(analysis: Analysis) -> Interned:
+    kernel, name = analysis.launches.kernel, analysis.launches.name
+    codes = np.where(kernel.where(""), name.codes + len(kernel.strings), kernel.codes)
+    return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))
+
+
+def _keys_with_gaps(
+    analysis: Analysis,
+    identity: tuple[str, ...],
+    details: tuple[str, ...],
+    values: Iterable[tuple[object, ...]],
+) -> Keys:
+    pairs = zip(values, analysis.places, strict=True)
+    rows = [(*value, place.gap if value[0] is None else None) for value, place in pairs]
+    names = _frame_of((*identity, *details, "gap"), rows)
+    return _keys_of_places(analysis, names, [*identity, "gap"])
+
+
+def _keys_of_places(analysis: Analysis, names: pd.DataFrame, identity: list[str]) -> Keys:
+    merged, of_place = _merged(names, identity)
+    return Keys(merged, of_place[analysis.shares.place])
+
+
+def _frame_of(names: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> pd.DataFrame:
+    every = np.arange(len(rows))
+    return frame(
+        {
+            name: gather([row[at] for row in rows], every, COLUMNS[name].dtype)
+            for at, name in enumerate(names)
+        }
+    )
+
+
+def _merged(names: pd.DataFrame, identity: list[str]) -> tuple[pd.DataFrame, Ints]:
+    groups = names.groupby(identity, dropna=False, sort=False)
+    number = groups.ngroup().to_numpy().astype(np.int64)
+    if len(identity) == len(names.columns):
+        return names.drop_duplicates(identity, ignore_index=True), number
+    # What does not tell rows apart (a line's function and text) is the first that is known.
+    return groups.first().reset_index()[list(names.columns)], number
+
 
 NO_COLUMNS: Mapping[str, ExtensionArray] = MappingProxyType({})
 
@@ -39,10 +202,8 @@ def by_line(
     """Return device time by source line, largest first.
 
     Args:
-        analysis: what attribution found.
         view: ``model`` for the innermost line of the model, a modelling library's included;
             ``user`` for the innermost line under the user's own roots.
-        **filters: the step, rank, phase or scope to sum over.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:
@@ -65,10 +226,8 @@ def by_module(
     """Return device time by module, largest first; a module's time excludes its children's.
 
     Args:
-        analysis: what attribution found.
         depth: cut each path to so many parts, so that a module's time includes the modules
             below it: at 2, ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
-        **filters: the step, rank, phase or scope to sum over.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:
@@ -84,10 +243,6 @@ def by_module(
 def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return device time by ATen op, largest first.
 
-    Args:
-        analysis: what attribution found.
-        **filters: the step, rank, phase or scope to sum over.
-
     Returns:
         ``aten_op``, ``gap`` and the sums; ``gap`` says why a row has no op.
 
@@ -100,13 +255,6 @@ def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return device time by phase, largest first.
 
-    Args:
-        analysis: what attribution found.
-        **filters: the step, rank, phase or scope to sum over.
-
-    Returns:
-        ``phase`` and the sums.
-
     Raises:
         UsageError: There is no such step or phase.
     """
@@ -115,10 +263,6 @@ def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
 def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return device time by the rule that tied backward work to its forward, largest first.
-
-    Args:
-        analysis: what attribution found.
-        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``forward_evidence``, ``gap`` and the sums. ``seq_nr`` and the like are rules that found
@@ -134,10 +278,6 @@ def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
 def by_mechanism(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return device time by the way by which its source lines were found, largest first.
-
-    Args:
-        analysis: what attribution found.
-        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``mechanism``, ``gap`` and the sums; absent is eager work, and what has no line.
@@ -159,13 +299,6 @@ def with_rooflines(
 
     ``est_bytes``, ``est_flops``, ``roofline_ns`` and ``could_save_ns`` add up those parts of
     launches of which they are known; a rate is over the time of these parts.
-
-    Args:
-        analysis: what attribution found.
-        keys: the rows, and that of each share.
-        selection: what to sum over.
-        peaks: what devices can do at best.
-        more: further columns, one row for each key.
     """
     chosen = selection.shares(analysis, selection.profiled(analysis))
     key, rows = keys.of_share[chosen], len(keys.table)
@@ -210,13 +343,7 @@ def _phase_sums(analysis: Analysis, key: Ints, chosen: Rows, rows: int) -> Ints:
 
 
 def launches_of_keys(analysis: Analysis, key: Ints, launch: Ints) -> tuple[Ints, Ints]:
-    """Return each pair of a key and a launch that has a part in it once, in order of the keys.
-
-    Args:
-        analysis: what attribution found.
-        key: the key of each part.
-        launch: its launch.
-    """
+    """Return each pair of a key and a launch that has a part in it once, in order of the keys."""
     every = max(len(analysis.launches), 1)
     # The parts are in order of their launches, so a stable sort by key sorts the pairs; keys are
     # few, and of 16 bits numpy sorts them in linear time.

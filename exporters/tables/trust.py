@@ -1,4 +1,4 @@
-"""Owns how far the rows of a summing table can be trusted: their time by rule and by gap."""
+"""How far the rows of a summing table can be trusted: their time by rule and by gap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.exporters.tables.kernels import site_keys
-from profiler_ext.exporters.tables.keys import (
+from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.sums import (
     Keys,
     kernel_keys,
     line_keys,
@@ -18,8 +19,8 @@ from profiler_ext.exporters.tables.keys import (
     phase_keys,
     text_keys,
 )
-from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.records import Analysis, Ints
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Ints
 
 Identity = tuple[Any, ...]
 _KEYS: Mapping[str, Callable[..., Keys]] = {
@@ -58,13 +59,6 @@ def evidence_of_rows(
     **filters: Unpack[Filters],
 ) -> dict[Identity, RowEvidence] | None:
     """Return what the rows of a summing table rest on, of several ranks together.
-
-    Args:
-        analyses: one for each rank.
-        name: the table's name.
-        identity: the columns that tell its rows apart.
-        *arguments: what the table takes besides filters.
-        **filters: the step, rank, phase or scope.
 
     Returns:
         Identity of a row to its trust; ``None`` for a table that sums no shares of launches.

@@ -1,4 +1,4 @@
-"""Owns the file that the view reads: small, whole, and readable without pandas or the trace.
+"""The file that the view reads: small, whole, and readable without pandas or the trace.
 
 Rows are what the summing tables say; parts say what launches are made of, so that the page
 leads from any row to the launches it is fused into. Times are nanoseconds over all steps.
@@ -15,7 +15,7 @@ import msgspec
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto import source
 from profiler_ext.kineto.checking import TOO_DEEP, OverLimitError, check_object_count
-from profiler_ext.records.known_types import known
+from profiler_ext.records.stored import known
 
 SUFFIX = ".attribution.json.gz"
 FORMAT: Final = "profiler_ext.attribution"
@@ -190,12 +190,6 @@ def encoded(document: Document) -> bytes:
 
 def read_checked(path: Path) -> bytes:
     """Return the JSON of a file that was found in a log folder.
-
-    Args:
-        path: the file, which anyone may have written.
-
-    Returns:
-        The JSON, known to be a whole :class:`Document`.
 
     Raises:
         TraceError: It cannot be read, is cut short, or is something else.

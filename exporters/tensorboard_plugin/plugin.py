@@ -1,11 +1,14 @@
-"""Owns the routes of the view inside TensorBoard; only TensorBoard imports it.
+"""The plugin that TensorBoard loads: its routes, and the runs that a log folder holds.
+
+A run is called after its folder, as TensorBoard calls runs, and the process: ``big/rank0``.
 
 A request never names a file: it names a run, which is looked up among those that were found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,30 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from profiler_ext.errors import TraceError
-from profiler_ext.exporters.tensorboard_plugin.document import read_checked
-from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_by_name
+from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, read_checked
+
+
+def has_runs(log_dir: Path) -> bool:
+    """Say whether there is anything to show; looks no further than the first file."""
+    return next(_files(log_dir), None) is not None
+
+
+def runs_by_name(log_dir: Path) -> dict[str, Path]:
+    """Return the files of a log folder by the names of their runs, in order of name."""
+    return dict(sorted((_name(log_dir, path), path) for path in _files(log_dir)))
+
+
+def _files(log_dir: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(log_dir):
+        for path in (Path(folder) / name for name in names):
+            # Whoever reads what is no file, as a pipe, may wait for ever.
+            if path.name.endswith(SUFFIX) and not path.name.startswith(".") and path.is_file():
+                yield path
+
+
+def _name(log_dir: Path, path: Path) -> str:
+    return path.relative_to(log_dir).as_posix().removesuffix(SUFFIX)
+
 
 Application = Callable[..., Any]
 _STATIC = {

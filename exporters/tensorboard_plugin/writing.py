@@ -1,22 +1,23 @@
-"""Owns how an analysis becomes the file that the view reads."""
+"""How an analysis becomes the file that the TensorBoard view reads.
+
+The name of a kernel does not tell: ``extern_kernels.mm`` runs for many lines, each time for one.
+Modules do not tell contents apart, so that the repeated layers of a model count together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import labels, ledger_label, short_path
-from profiler_ext.exporters.headings import heading
-from profiler_ext.exporters.idle_texts import causes_text, idle_texts
-from profiler_ext.exporters.roofline_texts import roofline_text
-from profiler_ext.exporters.sources import SourceFile, source_files, local_sources
+from profiler_ext.exporters.sources import SourceFile, local_sources, source_files
 from profiler_ext.exporters.table_kinds import BY
-from profiler_ext.exporters.table_texts import coverage_lines, records
-from profiler_ext.exporters.tables.keys import (
+from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.exporters.tables.sums import (
     Keys,
     kernel_keys,
     line_keys,
@@ -24,26 +25,113 @@ from profiler_ext.exporters.tables.keys import (
     phase_keys,
     text_keys,
 )
-from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.exporters.tensorboard_plugin.document import (
     FORMAT,
     SUFFIX,
     VERSION,
     Account,
     Document,
+    FindingText,
     Fusion,
     Part,
     Row,
     Source,
     Tables,
+    TopFindings,
     encoded,
 )
-from profiler_ext.exporters.tensorboard_plugin.first import top_findings
-from profiler_ext.exporters.tensorboard_plugin.parts import fusions_and_parts
-from profiler_ext.files.writing import replacing
-from profiler_ext.findings import find
+from profiler_ext.exporters.views.findings import (
+    SHOWN,
+    findings_heading,
+    more_text,
+    time_at_stake_texts,
+    what_text,
+    where_text,
+    why_text,
+)
+from profiler_ext.exporters.views.formatting import labels, ledger_label, short_path
+from profiler_ext.exporters.views.idle import causes_text, idle_texts
+from profiler_ext.exporters.views.rooflines import roofline_text
+from profiler_ext.exporters.views.summary import coverage_lines, heading, records
+from profiler_ext.file_io import replacing
+from profiler_ext.findings import Finding, Findings, find
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, Ints, Phase, Settings
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Ints, first_rows, numbered
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import Phase
+
+
+def top_findings(result: Findings, settings: Settings) -> TopFindings:
+    """Return what to do first."""
+    return TopFindings(
+        title=findings_heading(result),
+        found=tuple(_finding_text(each, settings) for each in result.found[:SHOWN]),
+        more=more_text(result, "profiler-ext report --findings") or "",
+    )
+
+
+def _finding_text(finding: Finding, settings: Settings) -> FindingText:
+    return FindingText(
+        at_stake=" ".join(filter(None, time_at_stake_texts(finding))),
+        what=what_text(finding),
+        where=where_text(finding.where, settings),
+        why=why_text(finding),
+        remedy=printable(finding.remedy),
+    )
+
+
+_CONTENT = ("line", "op", "phase")
+_COLUMNS = ("line", "module", "op", "phase")
+
+
+def fusions_and_parts(
+    launch: Ints, duration_ns: Ints, numbers: Mapping[str, Ints]
+) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
+    """Sum shares that are alike in everything which the view tells apart."""
+    fusion = _fusion_of(launch, numbers)
+    rows, sums = _summed([fusion], launch, duration_ns)
+    kernel = dict(zip(fusion.tolist(), numbers["kernel"].tolist(), strict=True))
+    fusions = tuple(Fusion(kernel[at], *sums[at]) for (at,) in rows)
+    columns = [fusion, *(numbers[name] for name in _COLUMNS)]
+    rows, sums = _summed(columns, launch, duration_ns)
+    return fusions, tuple(Part(*(*row, *sums[at])) for at, row in enumerate(rows))
+
+
+def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
+    """Return the number of each share's content, in the order in which launches have new ones."""
+    content = numbered([numbers[name] for name in _CONTENT])
+    launches, shares = np.unique(launch, return_index=True)
+    of_launch, contents = _pairs(launch, content)
+    bounds = np.searchsorted(of_launch, np.append(launches, launches[-1] + 1))
+    content_bytes, size = contents.tobytes(), contents.itemsize
+    texts = [content_bytes[begin:end] for begin, end in pairwise((bounds * size).tolist())]
+    kernels = numbers["kernel"][shares].tolist()
+    known: dict[tuple[int, bytes], int] = {}
+    fusion_of_launch = np.empty(len(launches), np.int64)
+    for at in np.argsort(shares).tolist():
+        fusion_of_launch[at] = known.setdefault((kernels[at], texts[at]), len(known))
+    return fusion_of_launch[np.searchsorted(launches, launch)]
+
+
+def _summed(
+    columns: Sequence[Ints], launch: Ints, duration_ns: Ints
+) -> tuple[list[list[int]], list[tuple[int, int]]]:
+    """Return the distinct rows, in order, and for each the number of launches and the time."""
+    of_share = numbered(columns)
+    firsts = first_rows(of_share)
+    rows = np.column_stack([column[firsts] for column in columns])
+    duration = np.zeros(len(rows), np.int64)
+    np.add.at(duration, of_share, duration_ns)
+    launches = np.bincount(_pairs(of_share, launch)[0], minlength=len(rows))
+    return rows.tolist(), list(zip(launches.tolist(), duration.tolist(), strict=True))
+
+
+def _pairs(first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct pairs, in order; neither column has a number below zero."""
+    of_second = int(second.max()) + 1
+    return np.divmod(np.unique(first * of_second + second), of_second)
+
 
 _TAB = 8
 _PHASES = tuple(phase.value for phase in Phase)
@@ -56,15 +144,6 @@ def write_attribution(
 ) -> Path:
     """Write what the view shows of an analysis.
 
-    Args:
-        analysis: what to write.
-        log_dir: the folder to give to ``tensorboard --logdir``, or one below it.
-        worker: what to call the process, such as ``rank0``.
-        roots: further folders from which source may be shown.
-
-    Returns:
-        The file that was written.
-
     Raises:
         OutputError: The file cannot be written.
     """
@@ -75,12 +154,7 @@ def write_attribution(
 
 
 def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
-    """Return what the view shows of an analysis; ``roots`` are for source files.
-
-    Args:
-        analysis: an analysis.
-        roots: folders from which source may be shown.
-    """
+    """Return what the view shows of an analysis; ``roots`` are for source files."""
     tables = {by: _Table.of(analysis, by) for by in _SHOWN}
     files = _timed_files(analysis, tables["line"], roots)
     number_of = {file.path: number for number, file in enumerate(files)}

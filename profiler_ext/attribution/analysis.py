@@ -1,51 +1,37 @@
-"""Owns the way from a recording to its analysis: each stage is a pure function of the last."""
+"""The way from a recording to its analysis: each stage is a pure function of the last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from profiler_ext.attribution.alignment.aligner import Aligner
-from profiler_ext.attribution.alignment.invocations import Invocation, identify
-from profiler_ext.attribution.alignment.learning import confirmed_kernels
-from profiler_ext.attribution.alignment.replays import drop_unconfirmed
+from profiler_ext.attribution.alignment.invocations import Aligner, Invocation, identify
+from profiler_ext.attribution.alignment.observed_kernels import confirmed_kernels
+from profiler_ext.attribution.alignment.replay_checks import drop_unconfirmed
 from profiler_ext.attribution.alignment.verification import StreamOrder
-from profiler_ext.attribution.calls.enclosing import EnclosingRanges
-from profiler_ext.attribution.calls.graph_calls import find_calls
-from profiler_ext.attribution.communication import find_communication
+from profiler_ext.attribution.collectives import find_communication
 from profiler_ext.attribution.cpu_places import CpuPlaces
-from profiler_ext.attribution.idle.idle_time import find_idle
-from profiler_ext.attribution.idle.wait_lines import find_wait_places
-from profiler_ext.attribution.ledger import busy_spans, break_down_steps
+from profiler_ext.attribution.enclosing import EnclosingRanges
+from profiler_ext.attribution.graph_calls import find_calls
+from profiler_ext.attribution.idle.idle_time import find_idle, find_wait_places
+from profiler_ext.attribution.launches.call_origins import with_call_lines, with_callers
+from profiler_ext.attribution.launches.compiled import CompiledAttributor
+from profiler_ext.attribution.launches.eager import EagerAttributor, forward_launches
+from profiler_ext.attribution.launches.launch_table import LaunchTable, main_phases, main_places
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.attribution.places.modules import modules_of_joint_graphs
-from profiler_ext.attribution.places.nested_calls import with_callers
-from profiler_ext.attribution.places.places import PlaceTable
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, find_launches
+from profiler_ext.attribution.places import PlaceTable, modules_of_joint_graphs
+from profiler_ext.attribution.step_breakdown import break_down_steps, busy_spans
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches, find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
-from profiler_ext.attribution.verdicts.called_at import with_call_lines
-from profiler_ext.attribution.verdicts.compiled import CompiledAttributor
-from profiler_ext.attribution.verdicts.eager import EagerAttributor
-from profiler_ext.attribution.verdicts.forward_launches import forward_launches
-from profiler_ext.attribution.verdicts.verdicts import LaunchTable, main_phases, main_places
 from profiler_ext.kineto import classify
-from profiler_ext.records import (
-    Analysis,
-    Interned,
-    Ints,
-    Launches,
-    LibraryKernels,
-    ModuleFrame,
-    PartModules,
-    Place,
-    Recording,
-    Scope,
-    Settings,
-    Shares,
-    Step,
-)
+from profiler_ext.records.analysis import Analysis, Launches, Place, Shares, Step
+from profiler_ext.records.events import Interned, Ints
+from profiler_ext.records.lineage import ModuleFrame, PartModules
+from profiler_ext.records.provenance import LibraryKernels
+from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.vocabulary import Scope
 
 _KernelsOfGraphs = tuple[tuple[int, LibraryKernels], ...]
 _SCOPES = (Scope.EAGER, Scope.COMPILED)
@@ -53,9 +39,6 @@ _SCOPES = (Scope.EAGER, Scope.COMPILED)
 
 def attribute(recording: Recording) -> Analysis:
     """Lead every launch of a recording back to the model, and say what could not be.
-
-    Args:
-        recording: the trace, the compiled graphs and the settings.
 
     Returns:
         The analysis. Every device event of the trace is a launch, the shares of a launch
@@ -69,7 +52,9 @@ def attribute(recording: Recording) -> Analysis:
     launches = attributed.launches
     busy = busy_spans(launches)
     cpu_places = CpuPlaces(recording, nesting, enqueued)
-    wait_lines = find_wait_places(events, nesting, enqueued, attributed.main_place, attributed.places)
+    wait_lines = find_wait_places(
+        events, nesting, enqueued, attributed.main_place, attributed.places
+    )
     return Analysis(
         recording=recording,
         steps=steps,
@@ -147,7 +132,9 @@ def _attribute_all(
 ) -> tuple[LaunchTable, Ints]:
     """Give every launch its verdict, in graph calls first; and eager backward its forward."""
     table = LaunchTable(len(enqueued))
-    compiled = CompiledAttributor(enclosing.events, enqueued, order, recording.graphs, places, table)
+    compiled = CompiledAttributor(
+        enclosing.events, enqueued, order, recording.graphs, places, table
+    )
     eager = EagerAttributor(enclosing, enqueued, places, table, recording)
     for invocation in with_call_lines(invocations, places, eager.lines):
         compiled.attribute_launches(invocation)

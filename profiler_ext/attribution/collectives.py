@@ -1,4 +1,4 @@
-"""Owns the collectives of a rank that are left together, and what is the same of each on all ranks.
+"""The collectives of a rank: how much of each was exposed, and those that synchronize all ranks.
 
 It is its process group, its number there and its name; where its torch gave it no number, its place
 among those of the group in the step, if both ranks have the same ones there.
@@ -14,10 +14,67 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from profiler_ext.attribution.ledger import busy_spans
-from profiler_ext.attribution.trace.lookups import intern
-from profiler_ext.kineto.collectives import Collective, collective_of
-from profiler_ext.records import Analysis, Codes, Ints, LaunchKind, RankCollectives
+from profiler_ext.attribution.step_breakdown import BusySpans, busy_spans
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, intern, take
+from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.kineto.communication import collective_name, op_collective
+from profiler_ext.kineto.distributed import Collective, collective_of, only_group
+from profiler_ext.records.analysis import (
+    NO_COMMUNICATION,
+    Analysis,
+    Communication,
+    Launches,
+    RankCollectives,
+)
+from profiler_ext.records.events import Codes, Events, Ints, MaskedInts, Trace
+from profiler_ext.records.vocabulary import LaunchKind
+
+
+def find_communication(
+    trace: Trace,
+    launches: Launches,
+    busy: Sequence[BusySpans],
+    nesting: Nesting,
+    enqueued: EnqueuedLaunches,
+) -> Communication:
+    """Return the launches that communicate, and how much of each was exposed."""
+    rows = np.flatnonzero(launches.kind.where(LaunchKind.COMMUNICATION))
+    if not len(rows):
+        return NO_COMMUNICATION
+    exposed = np.zeros(len(launches), dtype=np.int64)
+    for own in busy:
+        np.add.at(exposed, own.launch, own.end_ns - own.start_ns)
+    only = only_group(trace) or ""
+    known = [collective_of(trace, launches, row) for row in rows.tolist()]
+    named = _names(trace.events, launches, rows, nesting, enqueued)
+    return Communication(
+        launch=rows,
+        collective=intern(
+            [each.name if each else name for each, name in zip(known, named, strict=True)]
+        ),
+        process_group=intern([each.group if each else only for each in known]),
+        exposed_ns=exposed[rows],
+        waiting_ns=_unknown(len(rows)),
+        late_ns=_unknown(len(rows)),
+    )
+
+
+def _names(
+    events: Events, launches: Launches, rows: Ints, nesting: Nesting, enqueued: EnqueuedLaunches
+) -> list[str]:
+    """Return what each does, as the range around its call or else its kernel's name says."""
+    ranges_of_op = nesting.nearest(flag_rows(events.name, lambda name: op_collective(name) != ""))
+    ranges = take(ranges_of_op, enqueued.cpu[rows], NO_ROW).tolist()
+    return [
+        collective_name(launches.name[row], "" if at == NO_ROW else events.name[at])
+        for row, at in zip(rows.tolist(), ranges, strict=True)
+    ]
+
+
+def _unknown(count: int) -> MaskedInts:
+    return np.ma.MaskedArray(np.zeros(count, dtype=np.int64), mask=np.ones(count, dtype=np.bool_))
+
 
 _NUMBERED, _UNKNOWN = -1, -1
 _Key = tuple[str, str, int, int]
@@ -33,16 +90,23 @@ class _SyncCollective:
 
 
 def collectives_of(analysis: Analysis) -> RankCollectives:
-    """Return the collectives of a rank that no rank can leave before every rank has come.
-
-    Args:
-        analysis: what attribution found on that rank.
-    """
+    """Return the collectives of a rank that no rank can leave before every rank has come."""
     collectives_by_key = _synchronizing(analysis)
-    group, what, number, step = zip(*collectives_by_key, strict=True) if collectives_by_key else ((), (), (), ())
+    group, what, number, step = (
+        zip(*collectives_by_key, strict=True) if collectives_by_key else ((), (), (), ())
+    )
     launches, base_ns = analysis.launches, analysis.recording.trace.base_ns
-    rows = np.array([row for collective_launches in collectives_by_key.values() for row in collective_launches.launches], dtype=np.int64)
-    counts = [len(collective_launches.launches) for collective_launches in collectives_by_key.values()]
+    rows = np.array(
+        [
+            row
+            for collective_launches in collectives_by_key.values()
+            for row in collective_launches.launches
+        ],
+        dtype=np.int64,
+    )
+    counts = [
+        len(collective_launches.launches) for collective_launches in collectives_by_key.values()
+    ]
     exposed_launch, exposed_start_ns, exposed_end_ns = _exposed(analysis, rows)
     return RankCollectives(
         rank=analysis.recording.settings.rank,
@@ -50,7 +114,10 @@ def collectives_of(analysis: Analysis) -> RankCollectives:
         what=intern(what),
         number=np.array(number, dtype=np.int64),
         step=np.array(step, dtype=np.int32),
-        ranks=np.array([collective_launches.ranks for collective_launches in collectives_by_key.values()], dtype=np.int32),
+        ranks=np.array(
+            [collective_launches.ranks for collective_launches in collectives_by_key.values()],
+            dtype=np.int32,
+        ),
         launch=rows,
         launch_collective=np.repeat(np.arange(len(collectives_by_key), dtype=np.int32), counts),
         launch_device=launches.device[rows].astype(np.int32),
@@ -64,12 +131,7 @@ def collectives_of(analysis: Analysis) -> RankCollectives:
 
 
 def shifted(collectives: RankCollectives, shift_ns: int) -> RankCollectives:
-    """Return the collectives of a rank whose clock is moved.
-
-    Args:
-        collectives: as its own clock has them.
-        shift_ns: what is added to that.
-    """
+    """Return the collectives of a rank whose clock is moved."""
     begin_ns = collectives.begin_ns
     return replace(
         collectives,
@@ -82,9 +144,6 @@ def shifted(collectives: RankCollectives, shift_ns: int) -> RankCollectives:
 
 def shared_ids(ranks: Sequence[RankCollectives]) -> list[Ints]:
     """Return for each rank a number for each of its collectives, the same on all ranks.
-
-    Args:
-        ranks: the collectives of each.
 
     Returns:
         The numbers, from 0 on in the order in which they are met.
@@ -142,7 +201,9 @@ def _synchronizing(analysis: Analysis) -> dict[_Key, _SyncCollective]:
             continue
         if collective.sequence is not None:
             key = (_group(collective), collective.name, collective.sequence, _NUMBERED)
-            collectives_by_key.setdefault(key, _SyncCollective(_ranks(collective), [])).launches.append(launch)
+            collectives_by_key.setdefault(
+                key, _SyncCollective(_ranks(collective), [])
+            ).launches.append(launch)
         elif (step := launches.step[launch]) is not np.ma.masked:
             unnumbered[_group(collective), int(step)].append((collective, launch))
     return collectives_by_key | _by_order(unnumbered)

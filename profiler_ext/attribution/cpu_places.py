@@ -1,4 +1,4 @@
-"""Owns where the CPU was in time: the line and module of the thread that makes the steps."""
+"""Where the CPU was in time: the line and module of the thread that makes the steps."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.attribution.positions.clock import watch_clock
-from profiler_ext.attribution.positions.stacks import Stacks
-from profiler_ext.attribution.positions.threads import changes_of
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
+from profiler_ext.attribution.launches.eager_lines import missing_lines_reason
+from profiler_ext.attribution.places import SourceRoots
+from profiler_ext.attribution.positions import Stacks, changes_of, watch_clock
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.attribution.verdicts.eager_line import missing_lines_reason
 from profiler_ext.kineto import classify
-from profiler_ext.records import (
-    EagerEvidence,
-    GapReason,
-    Ints,
-    Level,
-    Place,
-    PythonLines,
-    Recording,
-)
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
+from profiler_ext.records.evidence import EagerEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.recording import PythonLines, Recording
+from profiler_ext.records.vocabulary import Level
 
 
 class CpuPlaces:
@@ -34,13 +29,7 @@ class CpuPlaces:
     """
 
     def __init__(self, recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> None:
-        """Lay the recorded lines over the trace.
-
-        Args:
-            recording: the recording.
-            nesting: which of its events stands in which.
-            enqueued: its launches.
-        """
+        """Lay the recorded lines over the trace."""
         self._roots = SourceRoots(recording.settings)
         self._numbers: dict[Place, int] = {}
         self._times_ns = np.empty(0, dtype=np.int64)

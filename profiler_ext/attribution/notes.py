@@ -1,13 +1,54 @@
-"""Owns the sentences that tell a person what is missing from an analysis, and the remedy."""
+"""Notes for the user on what is missing from an analysis, and the remedy."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from profiler_ext.attribution.places.phases import differentiates, is_leaked
-from profiler_ext.attribution.reading_notes import reading_notes
+from profiler_ext.attribution.phases import differentiates, is_leaked
 from profiler_ext.attribution.trace.lookups import flag_rows
-from profiler_ext.records import CacheState, GapReason, Launches, Recording, Settings
+from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.reader import SCHEMA_KEY
+from profiler_ext.records.analysis import Launches
+from profiler_ext.records.events import Trace
+from profiler_ext.records.evidence import SiteEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.vocabulary import CacheState
+
+
+def reading_notes(recording: Recording, launches: Launches) -> Iterator[str]:
+    """Say what of a trace was not as torch.profiler writes it today."""
+    trace = recording.trace
+    if trace.header and SCHEMA_KEY not in dict(trace.header):
+        yield f"the trace has no {SCHEMA_KEY}, which torch.profiler writes: a tool changed it."
+    if launches.evidence.where(SiteEvidence.ENCLOSING_OP).any():
+        yield (
+            "the external ids of this trace are correlation ids and name no op: each launch has "
+            "the op around its launching call, on the thread of that call."
+        )
+    if len(launches) and np.ma.getmaskarray(launches.stream).all():
+        yield from _cpu_notes(trace)
+
+
+def _cpu_notes(trace: Trace) -> Iterator[str]:
+    """Say that times are the CPU's where the trace speaks of other devices."""
+    events = trace.events
+    calls = flag_rows(events.category, classify.is_runtime_call)
+    count = int((calls & flag_rows(events.name, names.is_launch_call)).sum())
+    ranges = int(flag_rows(events.category, classify.is_profiler_range).sum())
+    listed = ", ".join(dict.fromkeys(filter(None, (device.name for device in trace.devices))))
+    if not (count or ranges or listed):
+        return
+    parts = [f"lists {listed}"] if listed else []
+    parts += [f"has {count} calls that launch work"] if count else []
+    parts += [f"has {ranges} profiler ranges, whose times are not measured"] if ranges else []
+    yield (
+        f"the trace {', '.join(parts)}, and has no event of a device: all times are the CPU's. If "
+        "the program used a device, record it with that device's ProfilerActivity."
+    )
+
 
 # Usual in a step that is led back as far as can be: a word only where they are much of it.
 _USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
@@ -31,15 +72,12 @@ _REMAINING_REMEDIES = {
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
-    """Say what is missing from an analysis and what to do about it.
-
-    Args:
-        recording: what was recorded.
-        launches: what it was led to.
-    """
+    """Say what is missing from an analysis and what to do about it."""
     settings = recording.settings
     notes = [_note(launches, reason, settings) for reason in GapReason]
-    failures = [f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _REPORTED_ELSEWHERE]
+    failures = [
+        f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _REPORTED_ELSEWHERE
+    ]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
     notes += [_clamped_note(recording), *reading_notes(recording, launches)]
@@ -73,7 +111,11 @@ def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | No
     in_steps = ~np.ma.getmaskarray(launches.step)
     rows &= in_steps | ~in_steps.any()
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
-    remedies = [text for (of, asked), text in _REMAINING_REMEDIES.items() if of is reason and asked in settings.asked]
+    remedies = [
+        text
+        for (of, asked), text in _REMAINING_REMEDIES.items()
+        if of is reason and asked in settings.asked
+    ]
     if reason in _USUAL and time_ns < _NOTE_THRESHOLD * int(launches.duration_ns.sum()):
         return None
     message = f"{reason.meaning}; {remedies[0] if remedies else reason.remedy}"
@@ -118,7 +160,9 @@ def _unreadable_note(recording: Recording) -> str | None:
     details = _details(recording, GapReason.RECORD_UNREADABLE)
     if not details:
         return None
-    message = f"{len(details)} stored records cannot be read ({_first(details)}); `profiler-ext cache "
+    message = (
+        f"{len(details)} stored records cannot be read ({_first(details)}); `profiler-ext cache "
+    )
     if "recompile" in recording.settings.asked:
         return f"{message}list` tells their state."
     return (

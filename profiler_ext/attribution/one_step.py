@@ -1,4 +1,4 @@
-"""Owns an analysis of one step alone: what that step launched, its idle time, and its ledger.
+"""An analysis of one step alone: what that step launched, its idle time, and its ledger.
 
 The trace is cut too: what the CPU did in the step, and what the device ran for it. So an export
 of it is read back as a session with this step. What an earlier step left running is not in it; and
@@ -15,20 +15,17 @@ import numpy as np
 from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
 from profiler_ext.kineto import classify, names
-from profiler_ext.kineto.cutting import cut
-from profiler_ext.records import (
+from profiler_ext.kineto.flow_events import cut
+from profiler_ext.records.analysis import (
     Analysis,
     Communication,
     IdlePieces,
-    Interned,
-    Ints,
-    RankDelay,
     Launches,
-    MaskedInts,
+    RankDelay,
     Shares,
     Step,
-    Trace,
 )
+from profiler_ext.records.events import Interned, Ints, MaskedInts, Trace
 
 Columns = TypeVar("Columns", Launches, Shares, IdlePieces, Communication, RankDelay)
 LaunchColumns = TypeVar("LaunchColumns", Shares, Communication, RankDelay)
@@ -36,10 +33,6 @@ LaunchColumns = TypeVar("LaunchColumns", Shares, Communication, RankDelay)
 
 def of_step(analysis: Analysis, number: int) -> Analysis:
     """Return what was found in one step.
-
-    Args:
-        analysis: what was found in all of them.
-        number: number of the step, which was profiled.
 
     Returns:
         The analysis: launches, shares, idle time and ledger are those that tables narrowed to the
@@ -76,7 +69,9 @@ def _events_of(analysis: Analysis, step: Step, chosen: Flags) -> Flags:
     begins_ns = np.where(on_device, start, step.cpu_start_ns)
     ends_ns = np.where(on_device, end, step.cpu_end_ns)
     is_kept: Flags = (events.start_ns < ends_ns) & (events.end_ns > begins_ns)
-    is_kept &= ~flag_rows(events.name, lambda name: names.step_number(name) not in (None, step.number))
+    is_kept &= ~flag_rows(
+        events.name, lambda name: names.step_number(name) not in (None, step.number)
+    )
     is_kept[launches.event] = chosen
     return is_kept | flag_rows(events.name, names.is_clock_mark)
 

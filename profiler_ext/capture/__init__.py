@@ -1,1 +1,1 @@
-"""Owns compile-time capture: hooks in torch.compile, and what they see turned into provenance."""
+"""Compile-time capture: hooks in torch.compile, and what they see turned into provenance."""

@@ -1,4 +1,14 @@
-"""Owns which graph each call of a compiled graph runs and what on, noted only while recording.
+"""Marks of each call of a compiled graph while recording: which graph, on which modules.
+
+Equal parts may share one artifact, whose record names the modules of the part that it was compiled
+for. A module that holds a parameter which a call is passed stands where the module stood that held
+the recorded one; so do the modules around both, and what these hold. What two parameters contradict
+each other on, or what is of another class there, is not known.
+
+A function may be called on one model now and on another then: its variables tell.
+
+That of a part of a graph is on the modules that hold the parameters which it is passed; that of a
+function on those that its variables hold.
 
 Equal graphs have one cache key and may have one region id: DDP has a model compiled bucket by
 bucket within one frame. Which graph runs is known by the artifact that is called.
@@ -18,22 +28,223 @@ Which ones is known when it runs, by autograd's numbers, and the trace has those
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Protocol
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from profiler_ext.capture.called_parts import PartCalls
-from profiler_ext.capture.graphs.kept import CallTarget
+from profiler_ext.capture.graphs.registered_graph import CallTarget
 from profiler_ext.capture.held_modules import HeldModules
-from profiler_ext.isolation.asking import Ends, Ranges
+from profiler_ext.capture.traces import module_paths
+from profiler_ext.capture.traces.module_paths import (
+    join_path,
+    user_class,
+    variable,
+    without_wrappers,
+)
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.hook_protocols import Ends, Ranges
 from profiler_ext.kineto.names import call_mark
-from profiler_ext.records import GraphInstance, ModuleFrame, PartModules
+from profiler_ext.records.lineage import ModuleFrame, PartModules
+from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.torch_compat import compiled_autograd, points, process
-from profiler_ext.torch_compat.calling import KnownCalls, caller, module_of, is_compiled_autograd_wrapper
+from profiler_ext.torch_compat.calling import (
+    Caller,
+    KnownCalls,
+    caller,
+    compiled_frame,
+    is_compiled_autograd_wrapper,
+    module_of,
+    value_of,
+)
 from profiler_ext.torch_compat.patches import Patch
+from profiler_ext.torch_compat.process import is_module
+
+_ModulesByPath = dict[str, torch.nn.Module]
+
+
+def part_modules(
+    recorded: Iterable[ModuleFrame], passed: Mapping[str, torch.Tensor], held: HeldModules
+) -> PartModules:
+    """Return for each module that the record of a part names the one that a call is on.
+
+    Args:
+        passed: by the recorded path of each input that a module held, what the call is passed.
+    """
+    by_path = _modules_by_path(passed, held)
+    frames = sorted(set(recorded), key=lambda frame: frame.path)
+    of_call = [_module(frame, by_path) for frame in frames]
+    named = zip(frames, of_call, held.frames_of(of_call), strict=True)
+    return PartModules(
+        tuple(
+            (f.path, call_frame if _has_class_of(f, module) else None)
+            for f, module, call_frame in named
+        )
+    )
+
+
+def model_modules(
+    recorded: Iterable[ModuleFrame],
+    models: Mapping[str, ModuleFrame | None],
+    own: ModuleFrame | None = None,
+) -> PartModules:
+    """Return for each module that the record of a function names the one that a call is on.
+
+    Args:
+        models: the modules that the function's variables hold, by where the record has them.
+    """
+    frames = sorted(set(recorded), key=lambda frame: frame.path)
+    return PartModules(tuple((f.path, _in_model(f, models)) for f in frames), own)
+
+
+def _in_model(frame: ModuleFrame, models: Mapping[str, ModuleFrame | None]) -> ModuleFrame | None:
+    name, _, rest = frame.path.partition(".") if frame.is_of_variable else ("", "", frame.path)
+    model = models.get(name)
+    return None if model is None else ModuleFrame(join_path(model.path, rest), frame.class_name)
+
+
+def recorded_modules(graph: GraphInstance, graphs: Iterable[GraphInstance]) -> set[ModuleFrame]:
+    """Return the modules that the records of a graph and of its other half name."""
+    halves = [g for g in graphs if g is graph or (g.joint == graph.joint is not None)]
+    return {frame for half in halves for node in half.nodes for frame in node.lineage.modules}
+
+
+def _modules_by_path(passed: Mapping[str, torch.Tensor], held: HeldModules) -> _ModulesByPath:
+    """Return the modules that are known by what the call is passed, by the recorded paths."""
+    candidates: dict[str, list[torch.nn.Module]] = defaultdict(list)
+    for path, tensor in passed.items():
+        *around, name = path.split(".")
+        holders = [module for module, attribute in held.holders_of(tensor) if attribute == name]
+        if len(holders) == 1:
+            for inner, module in _ancestors(around, holders[0], held):
+                if all(module is not other for other in candidates[inner]):
+                    candidates[inner].append(module)
+    return {path: matches[0] for path, matches in candidates.items() if len(matches) == 1}
+
+
+def _ancestors(
+    names: list[str], module: torch.nn.Module, held: HeldModules
+) -> Iterable[tuple[str, torch.nn.Module]]:
+    """Yield a module and those around it, each with the recorded path of what it stands for."""
+    yield ".".join(names), module
+    while names and (holder := held.holder_of(module)) is not None:
+        names, module = names[:-1], holder
+        yield ".".join(names), module
+
+
+def _module(frame: ModuleFrame, by_path: _ModulesByPath) -> torch.nn.Module | None:
+    """Return what stands for a recorded module: known by itself, or held by what is.
+
+    Of several that one holds, or one of a list, a parameter must tell: an equal part may be on
+    another of them.
+    """
+    if frame.path in by_path:
+        return by_path[frame.path]
+    around, _, name = frame.path.rpartition(".")
+    holder = by_path.get(around) if frame.path else None
+    held = [] if holder is None else list(module_paths.held_modules(without_wrappers(holder)))
+    same_class = [(n, module) for n, module in held if user_class(module) == frame.class_name]
+    return same_class[0][1] if [n for n, _ in same_class] == [name] else None
+
+
+def _has_class_of(recorded: ModuleFrame, module: torch.nn.Module | None) -> bool:
+    return module is not None and user_class(module) == recorded.class_name
+
+
+class _PartCall(NamedTuple):
+    """What calls of a graph were on, and their number.
+
+    Attributes:
+        graph: the graph's index.
+        on: what tells it.
+        given: the parameters by their positions, or the modules by the places of their variables.
+        number: the number in the mark.
+    """
+
+    graph: int
+    on: CallTarget
+    given: tuple[tuple[int, weakref.ref[Any]], ...]
+    number: int
+
+    def alive(self) -> dict[int, Any]:
+        """Return what is there yet of what was given."""
+        given = ((at, refers()) for at, refers in self.given)
+        return {at: value for at, value in given if value is not None}
+
+
+class PartCalls:
+    """A number for each graph and what it is called on."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        """Start with no call."""
+        self._numbers = numbers
+        self._called: dict[tuple[int, ...], _PartCall] = {}
+
+    def number(
+        self, graph: int, on: CallTarget, inputs: Sequence[Any], caller: Caller | None
+    ) -> int | None:
+        """Return the number of what a call is on; calls of one graph on the same have one.
+
+        It is ``None`` where the frame does not tell what its variables hold.
+        """
+        given = _modules_of_variables(on, caller) if on.variables else _parameters(inputs)
+        if on.variables and not given:
+            return None
+        key = (graph, *(id(value) for _, value in given))
+        known = self._called.get(key)
+        if known is None or len(known.alive()) < len(known.given):
+            refers = tuple((at, weakref.ref(value)) for at, value in given)
+            known = self._called[key] = _PartCall(graph, on, refers, next(self._numbers))
+        return known.number
+
+    def modules(
+        self, graphs: Callable[[], Sequence[GraphInstance]], held: HeldModules
+    ) -> Iterator[tuple[int, PartModules]]:
+        """Yield the modules of the calls by their numbers."""
+        instances = graphs() if self._called else ()
+        for called in tuple(self._called.values()):
+            yield called.number, _modules(called, instances, held)
+
+
+def _modules(
+    called: _PartCall, instances: Sequence[GraphInstance], held: HeldModules
+) -> PartModules:
+    graph, alive = instances[called.graph], called.alive()
+    recorded = recorded_modules(graph, instances)
+    if not called.on.variables:
+        paths = {at: path for at, _, path in graph.record.held_inputs or ()}
+        passed = {paths[at]: tensor for at, tensor in alive.items() if at in paths}
+        return part_modules(recorded, passed, held)
+    names = [called.on.path(at) for at in alive]
+    models = dict(zip(names, held.frames_of([*alive.values()]), strict=True))
+    return model_modules(recorded, models, models.get("") if called.on.is_own else None)
+
+
+def _modules_of_variables(on: CallTarget, caller: Caller | None) -> list[tuple[int, Any]]:
+    frame = None if caller is None else compiled_frame(caller)
+    if frame is None:
+        return []
+    values = enumerate(_value(frame, *variable(each)) for each in on.variables)
+    return [(at, value) for at, value in values if is_module(value)]
+
+
+def _value(frame: FrameType, scope: str, name: str) -> Any:
+    return frame.f_globals.get(name) if scope == "G" else value_of(frame, name)
+
+
+def _parameters(inputs: Sequence[Any]) -> list[tuple[int, Any]]:
+    return [(at, each) for at, each in enumerate(inputs) if _is_parameter(each)]
+
+
+def _is_parameter(value: Any) -> bool:
+    """Tell whether a module may hold a value as its parameter: asked at each call, so in brief."""
+    return type(value) is torch.nn.Parameter or (
+        issubclass(type(value), torch.Tensor) and isinstance(value, torch.nn.Parameter)
+    )
+
 
 Called = ModuleFrame | PartModules
 """What a number in a mark stands for."""
@@ -72,13 +283,7 @@ class CalledModules:
     """
 
     def __init__(self, graphs: Graphs, guard: Guard, recorder: Recorder) -> None:
-        """Note nothing yet.
-
-        Args:
-            graphs: knows the graphs of this process.
-            guard: what keeps failures from the calls.
-            recorder: tells whether marks are wanted: no other profiler shall see them.
-        """
+        """Note nothing yet."""
         self._graphs = graphs
         numbers = count()
         self._numbers, self._parts = ModuleNumbers(numbers), PartCalls(numbers)
@@ -108,11 +313,7 @@ class CalledModules:
         self._known.forget()
 
     def paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:
-        """Return by its number each marked module by its path, and the modules of each part.
-
-        Args:
-            held: knows the paths.
-        """
+        """Return by its number each marked module by its path, and the modules of each part."""
         marked = self._numbers.modules()
         frames = held.frames_of([module for _, module in marked])
         modules = [(n, f) for (n, _), f in zip(marked, frames, strict=True) if f is not None]
@@ -159,11 +360,7 @@ class ModuleNumbers:
     """A number for each module, found by its identity: how modules compare is the user's."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
-        """Start with no module.
-
-        Args:
-            numbers: yields a number that nothing has yet.
-        """
+        """Start with no module."""
         self._numbered: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._numbers = numbers
 

@@ -1,17 +1,106 @@
-"""Owns the path of a module from the outermost one that holds it, as modules hold one another."""
+"""The path of each module from the outermost one that holds it, under the names of the program's models.
+
+A model is an outermost module. Its name is its class, and of several of one class the variable of
+the script that holds it, or else its number. While a recording is put together a path begins at the
+number of its model; then it begins at the name, or where all are of one model at the model itself.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import re
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
 import torch
+import torch.fx
 
-from profiler_ext.capture.models import Models
-from profiler_ext.capture.traces.module_paths import held_under, user_class
-from profiler_ext.records import ModuleFrame, PythonLines, Settings
-from profiler_ext.torch_compat.modules import held_modules, held_parameters
+from profiler_ext.capture.traces.module_paths import (
+    held_modules,
+    held_parameters,
+    held_under,
+    join_path,
+    user_class,
+    without_wrappers,
+)
+from profiler_ext.records.lineage import ModuleFrame, PartModules
+from profiler_ext.records.recording import PythonLines, Settings
+from profiler_ext.torch_compat import process
+
+_NUMBERED = re.compile(r"model (\d+)(?:\.|$)")
+
+
+class Models:
+    """The models of a recording, each with a number, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._models: list[torch.nn.Module] = []
+
+    def begin(self, path: str, model: torch.nn.Module) -> str:
+        """Return a path that begins at the number of its model."""
+        known = [at for at, each in enumerate(self._models) if each is model]
+        if not known:
+            self._models.append(model)
+        return join_path(f"model {known[0] if known else len(self._models) - 1}", path)
+
+    def named(
+        self, settings: Settings, lines: PythonLines | None
+    ) -> tuple[Settings, PythonLines | None]:
+        """Return what was recorded, with paths that begin at the names of their models."""
+        names = _names(self._models)
+
+        def named(frame: ModuleFrame | None) -> ModuleFrame | None:
+            if frame is None:
+                return None
+            return dataclasses.replace(frame, path=_named(frame.path, names))
+
+        def of_part(part: PartModules) -> PartModules:
+            modules = tuple((path, named(frame)) for path, frame in part.modules)
+            return PartModules(modules, named(part.own))
+
+        called = ((number, named(frame)) for number, frame in settings.called_modules)
+        settings = dataclasses.replace(
+            settings,
+            called_modules=tuple((n, frame) for n, frame in called if frame is not None),
+            models=tuple(filter(None, names)),
+            called_parts=tuple((n, of_part(part)) for n, part in settings.called_parts),
+        )
+        if lines is not None:
+            lines = dataclasses.replace(lines, modules=tuple(map(named, lines.modules)))
+        return settings, lines
+
+
+def _named(path: str, names: list[str]) -> str:
+    match = _NUMBERED.match(path)
+    return path if match is None else join_path(names[int(match[1])], path[match.end() :])
+
+
+def _names(models: list[torch.nn.Module]) -> list[str]:
+    # A graph that a backend runs eagerly is a module of torch's, and no model beside the program's.
+    inner = map(without_wrappers, models)
+    programs = [each for each in inner if not isinstance(each, torch.fx.GraphModule)]
+    if len(programs) < 2:
+        return [""] * len(models)
+    classes = [user_class(model) for model in models]
+    repeated = {each for each, times in Counter(classes).items() if times > 1}
+    variables = _variables(models)
+    labels = [
+        f"{each} {variable or at + 1}" if each in repeated else each
+        for at, (each, variable) in enumerate(zip(classes, variables, strict=True))
+    ]
+    return [each.replace(".", "_") for each in labels]
+
+
+def _variables(models: list[torch.nn.Module]) -> list[str | None]:
+    """Return the first variable of the script that holds each model, or what wraps it."""
+    script = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
+    held = [(n, without_wrappers(v)) for n, v in list(script.items()) if process.is_module(v)]
+    inner = map(without_wrappers, models)
+    return [next((name for name, value in held if value is each), None) for each in inner]
 
 
 class HeldModules:
@@ -37,11 +126,7 @@ class HeldModules:
     def frames_of(
         self, modules: Sequence[torch.nn.Module | None]
     ) -> tuple[ModuleFrame | None, ...]:
-        """Return the path of each module from the outermost that holds it; none of ``None``.
-
-        Args:
-            modules: whose paths are asked for.
-        """
+        """Return the path of each module from the outermost that holds it; none of ``None``."""
         return tuple(None if module is None else self._frame(module) for module in modules)
 
     def _frame(self, module: torch.nn.Module) -> ModuleFrame:
@@ -53,21 +138,14 @@ class HeldModules:
     def named(
         self, settings: Settings, lines: PythonLines | None
     ) -> tuple[Settings, PythonLines | None]:
-        """Return what was recorded, with the names of the models whose paths were asked for.
-
-        Args:
-            settings: the settings of a recording.
-            lines: the lines that ran in it.
-        """
+        """Return what was recorded, with the names of the models whose paths were asked for."""
         return (settings, lines) if self._models is None else self._models.named(settings, lines)
 
     def models_of(self, modules: Sequence[torch.nn.Module | None]) -> tuple[int | None, ...]:
-        """Return the identity of the outermost module that holds each, or which it is itself.
-
-        Args:
-            modules: whose models are asked for.
-        """
-        return tuple(None if each is None else id(self._path_from_root(each)[0]) for each in modules)
+        """Return the identity of the outermost module that holds each, or which it is itself."""
+        return tuple(
+            None if each is None else id(self._path_from_root(each)[0]) for each in modules
+        )
 
     def holder_of(self, module: torch.nn.Module) -> torch.nn.Module | None:
         """Return the module of the user's that holds one, ``None`` of an outermost."""

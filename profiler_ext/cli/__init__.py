@@ -1,4 +1,4 @@
-"""Owns the command line ``profiler-ext``; each command is a module of its own here.
+"""The command line ``profiler-ext``; each command is a module of its own here.
 
 A command's module is imported when it is asked for, and imports what it works with when it works.
 """
@@ -12,12 +12,10 @@ from contextlib import nullcontext
 from importlib import import_module
 from types import ModuleType
 
-from profiler_ext.cli.choices import FAILED, STDOUT_CLOSED
-from profiler_ext.cli.ending import cleaned_up_on_signal
-from profiler_ext.cli.parsing import Parser, help_group
-from profiler_ext.cli.printing import print_message
+from profiler_ext.cli.common import FAILED, STDOUT_CLOSED, Parser, help_group, print_message
 from profiler_ext.errors import ProfilerExtError, StdoutClosedError
 from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.signals import cleaned_up_on_signal
 from profiler_ext.version import VERSION
 
 _GROUPS = {
@@ -30,14 +28,7 @@ _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Args:
-        arguments: the command line without the program; by default the process's own.
-
-    Returns:
-        The exit code, which ``choices.STATUSES`` explains, or the script's own.
-    """
+    """Run a command."""
     try:
         options = _parsed(sys.argv[1:] if arguments is None else arguments)
         if (name := options.own_alias(options)) is not None:
@@ -56,10 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_message(f"cannot go on: {error}")
         return FAILED
     except UnicodeDecodeError as error:
-        print_message(f"cannot go on: text is read as {error.encoding} here ({error}); set PYTHONUTF8=1")
+        print_message(
+            f"cannot go on: text is read as {error.encoding} here ({error}); set PYTHONUTF8=1"
+        )
         return FAILED
     except Exception as error:
-        print_message(f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it")
+        print_message(
+            f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it"
+        )
         return FAILED
     return code
 

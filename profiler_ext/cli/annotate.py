@@ -1,12 +1,19 @@
-"""Owns ``profiler-ext annotate``: its options, and what it does with them."""
+"""``profiler-ext annotate``: its options, and what it does with them."""
 
 from __future__ import annotations
 
 import argparse
 
-from profiler_ext.cli.choices import add_format, add_rank, add_roots, add_session, add_step
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, write
+from profiler_ext.cli.common import (
+    Parser,
+    add_format,
+    add_rank,
+    add_roots,
+    add_session,
+    add_step,
+    console,
+    write,
+)
 
 HELP = "print source with time in the margin"
 
@@ -15,7 +22,7 @@ _FILE_WIDTH = 240
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINT_FORMATS
+    from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
     forms = [each.name for each in PRINT_FORMATS if each.is_of_source]
     add_session(parser)
@@ -35,10 +42,9 @@ def add_options(parser: Parser) -> None:
 
 
 def _annotate(options: argparse.Namespace) -> int:
-    from profiler_ext.exporters.annotate import annotate, print_annotated
     from profiler_ext.exporters.sources import local_sources
-    from profiler_ext.sessions.merging import load
-    from profiler_ext.sessions.narrowing import narrowed
+    from profiler_ext.exporters.terminal.annotate import annotate, print_annotated
+    from profiler_ext.sessions.merging import load, narrowed
 
     session = load(options.session, options.roots, jobs=options.jobs)
     analyses = narrowed(session, options.rank, options.step)

@@ -1,13 +1,11 @@
-"""Owns ``profiler-ext attach``: its options, and what it does with them."""
+"""``profiler-ext attach``: its options, and what it does with them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import add_folder, add_format, print_answer
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import print_message
+from profiler_ext.cli.common import Parser, add_folder, add_format, print_answer, print_message
 
 HELP = "lead a trace that was recorded without us to lines"
 
@@ -40,7 +38,7 @@ def _attach(options: argparse.Namespace) -> int:
     from profiler_ext.attaching import attach
     from profiler_ext.cli.cache import open_store
     from profiler_ext.cli.run import print_session
-    from profiler_ext.exporters.answers.making import report_answer
+    from profiler_ext.exporters.json_output.answers import report_answer
     from profiler_ext.kineto.recording import read_recording
     from profiler_ext.sessions.folder import check_folder
     from profiler_ext.sessions.output import write_outputs

@@ -1,4 +1,4 @@
-"""Owns ``profiler-ext cache``: what the store holds, and how it is made smaller."""
+"""``profiler-ext cache``: what the store holds, and how it is made smaller."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import add_format, print_answer
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, print_line
+from profiler_ext.cli.common import Parser, add_format, console, print_answer, print_line
 from profiler_ext.errors import UsageError
 from profiler_ext.printable import printable
 
 if TYPE_CHECKING:
-    from profiler_ext.exporters.answers.documents import CacheList, Pruned
-    from profiler_ext.exporters.rich_parts import Text
+    from profiler_ext.exporters.json_output.documents import CacheList, Pruned
+    from profiler_ext.exporters.terminal.console import Text
     from profiler_ext.store import Store, StoredFile
     from profiler_ext.store.listing import Listed
 
@@ -86,8 +84,7 @@ def _prune(options: argparse.Namespace) -> int:
 
 
 def _listed(store: Store, listed: list[Listed]) -> CacheList:
-    from profiler_ext.exporters.answers.documents import CacheList
-    from profiler_ext.exporters.answers.parts import StoredRecord
+    from profiler_ext.exporters.json_output.documents import CacheList, StoredRecord
 
     names = StoredRecord.__struct_fields__
     rows = [{name: getattr(each, name) for name in names} for each in listed]
@@ -100,7 +97,7 @@ def _listed(store: Store, listed: list[Listed]) -> CacheList:
 
 
 def _pruned(store: Store, removed: tuple[StoredFile, ...], left: tuple[StoredFile, ...]) -> Pruned:
-    from profiler_ext.exporters.answers.documents import Pruned
+    from profiler_ext.exporters.json_output.documents import Pruned
 
     return Pruned(
         folder=str(store.folder),
@@ -140,7 +137,7 @@ def _amount(files: tuple[StoredFile, ...]) -> str:
 
 
 def _print(store: Store, listed: list[Listed]) -> None:
-    from profiler_ext.exporters.rich_parts import Table
+    from profiler_ext.exporters.terminal.console import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("key", "graph", "first line", "kernels", "used"):
@@ -156,7 +153,7 @@ def _print(store: Store, listed: list[Listed]) -> None:
 
 
 def _cells(each: Listed) -> tuple[Text, ...]:
-    from profiler_ext.exporters.rich_parts import Text
+    from profiler_ext.exporters.terminal.console import Text
 
     graph = "" if each.graph is None else f"{each.graph}, {each.nodes} nodes"
     kernels = "" if each.call_sites is None else f"{len(each.kernels)} in {each.call_sites} calls"

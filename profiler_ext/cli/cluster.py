@@ -1,4 +1,4 @@
-"""Owns ``profiler-ext cluster``: its options, and what it does with them."""
+"""``profiler-ext cluster``: its options, and what it does with them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import positive_int, add_format, print_answer
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, print_message, write
+from profiler_ext.cli.common import (
+    Parser,
+    add_format,
+    console,
+    positive_int,
+    print_answer,
+    print_message,
+    write,
+)
 
 if TYPE_CHECKING:
     from profiler_ext.cluster import Job
@@ -25,7 +31,7 @@ _BY = ("straggler", "line", "group", "host", "rank", "clock", "gap")
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINT_FORMATS
+    from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
     parser.add_argument(
         "place",
@@ -100,7 +106,10 @@ def _cluster(options: argparse.Namespace) -> int:
         )
     memory_bytes = None if options.memory is None else options.memory << 20
     show_progress = _ProgressLine()
-    with _without_last_resort_log(), connected(options.scheduler, options.workers, memory_bytes) as client:
+    with (
+        _without_last_resort_log(),
+        connected(options.scheduler, options.workers, memory_bytes) as client,
+    ):
         job = read_job(options.place, client=client, progress=show_progress)
         if options.parquet:
             write_by_rank(job, options.parquet, client, show_progress)
@@ -112,10 +121,9 @@ def _cluster(options: argparse.Namespace) -> int:
 
 
 def _print(job: Job, options: argparse.Namespace) -> None:
-    from profiler_ext.cluster.answer import job_answer
-    from profiler_ext.cluster.screen import print_job
+    from profiler_ext.cluster.report import job_answer, print_job
     from profiler_ext.cluster.views import view_by
-    from profiler_ext.exporters.table_texts import table_text
+    from profiler_ext.exporters.views.summary import table_text
 
     if options.format == "json":
         print_answer(job_answer(job, options.place, options.by, options.top), options)

@@ -1,18 +1,121 @@
-"""Owns ``profiler-ext doctor``: its options, and what it does with them."""
+"""``profiler-ext doctor``: which torch and which capabilities this machine has."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import FAILED, add_format, print_answer
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import print_line
+from profiler_ext.cli.common import FAILED, Parser, add_format, print_answer, print_line
+from profiler_ext.exporters.extras import EXTRAS
 
 if TYPE_CHECKING:
-    from profiler_ext.doctor import Check
-    from profiler_ext.exporters.answers.documents import Doctor
+    from profiler_ext.exporters.json_output.documents import Doctor
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: what was looked at.
+        state: ``ok``, ``off`` or ``missing``.
+        detail: what was found, and what to do.
+        is_fatal: nothing can be captured like this.
+    """
+
+    subject: str
+    state: str
+    detail: str
+    is_fatal: bool = False
+
+    def line(self) -> str:
+        """Return it as a line of text."""
+        return f"{self.state:8} {self.subject:28} {self.detail}"
+
+
+def examine() -> tuple[Check, ...]:
+    """Look at this machine; imports torch."""
+    return tuple(_findings())
+
+
+def _findings() -> Iterator[Check]:
+    yield Check("python", "ok", platform.python_version())
+    try:
+        import torch
+    except ImportError as error:
+        yield Check("torch", "missing", f"{error}; pip install torch", is_fatal=True)
+        return
+    from profiler_ext.torch_compat.behaviour import untested_version
+
+    problem_text = untested_version()
+    yield Check(
+        "torch", "missing" if problem_text else "ok", problem_text or str(torch.__version__)
+    )
+    yield _device()
+    yield from _capabilities()
+    yield from _settings()
+    yield from _extras()
+
+
+def _device() -> Check:
+    import torch
+
+    if torch.cuda.is_available():
+        return Check("device", "ok", torch.cuda.get_device_name())
+    if torch.accelerator.is_available():
+        name = torch.accelerator.current_accelerator()
+        return Check("device", "ok", f"{name}: read as far as its trace allows")
+    return Check("device", "ok", "CPU: C++ kernels and ATen ops are the launches")
+
+
+def _capabilities() -> Iterator[Check]:
+    from profiler_ext.torch_compat import behaviour, names, points
+
+    for point in points.ALL:
+        problem = point.problem()
+        detail = point.purpose if problem is None else f"{problem}: lost is {point.purpose}"
+        yield Check(point.path, "ok" if problem is None else "missing", detail, problem is not None)
+    unavailable = [name for name in names.ALL if not name.is_available()]
+    for name in unavailable:
+        detail = f"{name.missing_reason()}: lost is {name.purpose}"
+        yield Check(name.path, "missing", detail, name.is_vital)
+    available = len(names.ALL) - len(unavailable)
+    yield Check(
+        "private names", "missing" if unavailable else "ok", f"{available} of {len(names.ALL)}"
+    )
+    for each in behaviour.ALL:
+        differs = each.contradiction()
+        state = "missing" if differs else "ok" if each else "off"
+        detail = f"torch {each.does if each else each.otherwise}"
+        yield Check(each.name, state, differs or detail)
+    for flag in behaviour.VERSION_FLAGS:
+        detail = f"torch {flag.does if flag else flag.otherwise}"
+        yield Check(flag.name, "ok" if flag else "off", detail)
+
+
+def _settings() -> Iterator[Check]:
+    from profiler_ext.torch_compat import inductor
+
+    on = inductor.caches_enabled()
+    yield Check("FX graph cache", "ok" if on else "off", inductor.cache_dir())
+    rides = os.environ.get("PROFILER_EXT_RIDE", "1") != "0"
+    text = "provenance rides the cached artifacts" if rides else "PROFILER_EXT_RIDE=0"
+    yield Check("provenance in the cache", "ok" if rides else "off", text)
+
+
+def _extras() -> Iterator[Check]:
+    remedies = {package: extra.install for extra in EXTRAS for package in extra.packages}
+    for package, remedy in remedies.items():
+        try:
+            yield Check(package, "ok", importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            yield Check(package, "off", f"optional; {remedy}")
+
 
 HELP = "say what fits here, and what does not"
 
@@ -24,7 +127,6 @@ def add_options(parser: Parser) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from profiler_ext.doctor import examine
 
     findings = examine()
     if options.format == "json":
@@ -36,8 +138,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _answer(findings: Sequence[Check]) -> Doctor:
-    from profiler_ext.exporters.answers.documents import Doctor
-    from profiler_ext.exporters.answers.parts import DoctorCheck
+    from profiler_ext.exporters.json_output.documents import Doctor, DoctorCheck
 
     looked_at = [
         DoctorCheck(subject=f.subject, state=f.state, detail=f.detail, is_fatal=f.is_fatal)

@@ -1,4 +1,4 @@
-"""Owns ``profiler-ext explain``: its options, and what it does with them."""
+"""``profiler-ext explain``: its options, and what it does with them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import DEFAULT, FAILED, add_format, add_jobs, print_answer
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, print_message, write
+from profiler_ext.cli.common import (
+    DEFAULT,
+    FAILED,
+    Parser,
+    add_format,
+    add_jobs,
+    console,
+    print_answer,
+    print_message,
+    write,
+)
 from profiler_ext.errors import UnclearNameError, UsageError
 
 if TYPE_CHECKING:

@@ -1,11 +1,12 @@
-"""Owns ``profiler-ext export``: its options, and what it does with them."""
+"""``profiler-ext export``: its options, and what it does with them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import (
+from profiler_ext.cli.common import (
+    Parser,
     add_format,
     add_rank,
     add_roots,
@@ -13,7 +14,6 @@ from profiler_ext.cli.choices import (
     add_step,
     print_written,
 )
-from profiler_ext.cli.parsing import Parser
 
 HELP = "write a session in another format"
 
@@ -52,8 +52,7 @@ def add_options(parser: Parser) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.formats import format_named
-    from profiler_ext.sessions.merging import load
-    from profiler_ext.sessions.narrowing import narrowed
+    from profiler_ext.sessions.merging import load, narrowed
 
     session = load(options.session, options.roots, jobs=options.jobs)
     format = format_named(options.to)

@@ -1,12 +1,11 @@
-"""Owns ``profiler-ext merge``: its options, and what it does with them."""
+"""``profiler-ext merge``: its options, and what it does with them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import add_format, print_written
-from profiler_ext.cli.parsing import Parser
+from profiler_ext.cli.common import Parser, add_format, print_written
 
 HELP = "put the sessions of ranks into one"
 
@@ -33,7 +32,7 @@ def add_options(parser: Parser) -> None:
 def _merge(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.formats import SESSION, run_outputs
     from profiler_ext.sessions.merging import merge
-    from profiler_ext.sessions.rank_files import load_ranks, rank_files
+    from profiler_ext.sessions.session import load_ranks, rank_files
 
     places = [rank for each in options.sessions for rank in rank_files(each) or [each]]
     merged = merge(load_ranks(places))

@@ -1,23 +1,24 @@
-"""Owns ``profiler-ext report``: its options, and what it does with them."""
+"""``profiler-ext report``: its options, and what it does with them."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import (
+from profiler_ext.cli.common import (
     ABOVE_LIMIT,
+    Parser,
     add_format,
     add_rank,
     add_session,
     add_step,
+    console,
     print_answer,
+    write,
 )
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, write
 
 if TYPE_CHECKING:
-    from profiler_ext.exporters.answers.documents import Answer
+    from profiler_ext.exporters.json_output.documents import Answer
     from profiler_ext.exporters.tables.selection import Filters
     from profiler_ext.sessions.merging import MergedSession
     from profiler_ext.sessions.session import Session
@@ -29,8 +30,7 @@ _BY, _TOP = "line", 15
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINT_FORMATS
-    from profiler_ext.exporters.table_kinds import BY
+    from profiler_ext.exporters.table_kinds import BY, PRINT_FORMATS
 
     add_session(parser)
     parser.add_argument(
@@ -105,17 +105,17 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _answer(session: Session | MergedSession, options: argparse.Namespace) -> Answer:
-    from profiler_ext.exporters.answers import making
+    from profiler_ext.exporters.json_output import answers
     from profiler_ext.exporters.table_kinds import table_by
 
     filters = _filters(options)
     if options.findings:
-        return making.findings_answer(session, options.top)
+        return answers.findings_answer(session, options.top)
     top = _TOP if options.top is None else options.top
     if options.by is None and {options.depth, *filters.values()} == {None}:
-        return making.report_answer(session, top)
+        return answers.report_answer(session, top)
     kind = table_by(options.by or _BY)
-    return making.table_answer(session, kind, top, options.depth, **filters)
+    return answers.table_answer(session, kind, top, options.depth, **filters)
 
 
 def _filters(options: argparse.Namespace) -> Filters:
@@ -130,9 +130,8 @@ def _filters(options: argparse.Namespace) -> Filters:
 
 def _print_table(session: Session | MergedSession, options: argparse.Namespace) -> None:
     from profiler_ext.exporters.table_kinds import table_by
-    from profiler_ext.exporters.table_texts import table_text
-    from profiler_ext.exporters.terminal import print_report, report
-    from profiler_ext.exporters.terminal_ranks import print_ranks_report
+    from profiler_ext.exporters.terminal.report import print_ranks_report, print_report, report
+    from profiler_ext.exporters.views.summary import table_text
     from profiler_ext.sessions.merging import MergedSession
 
     filters, by, depth = _filters(options), options.by or _BY, options.depth
@@ -151,8 +150,8 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:
-    from profiler_ext.exporters.table_texts import table_text
-    from profiler_ext.exporters.terminal_findings import print_all
+    from profiler_ext.exporters.terminal.report import print_all
+    from profiler_ext.exporters.views.summary import table_text
     from profiler_ext.sessions.session import Session
 
     if options.format == "text":

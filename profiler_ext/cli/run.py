@@ -1,4 +1,4 @@
-"""Owns ``profiler-ext run``: its options, and what it does with them."""
+"""``profiler-ext run``: its options, and what it does with them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext import renaming
-from profiler_ext.cli.choices import DEFAULT, add_folder
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, print_line, print_message, write
+from profiler_ext.cli.common import (
+    DEFAULT,
+    Parser,
+    add_folder,
+    console,
+    print_line,
+    print_message,
+    write,
+)
 from profiler_ext.errors import OutputError, StdoutClosedError, UsageError
 from profiler_ext.run.program import Program
 from profiler_ext.run.request import SKIP, STEPS, Amount, Repeats, Request, StepOn
 
 if TYPE_CHECKING:
-    from profiler_ext.run.outcome import SavedSessions, Outcome
-    from profiler_ext.run.series import Series
+    from profiler_ext.run.outcome import Outcome, SavedSessions, Series
     from profiler_ext.sessions.session import Session
 
 HELP = "profile the steps of an untouched script"
@@ -217,10 +222,6 @@ def _printed(session: Session | None, kept: SavedSessions) -> tuple[str, ...]:
 def print_session(session: Session, folder: Path) -> None:
     """Print where the time went, and the files that tell more.
 
-    Args:
-        session: what was recorded.
-        folder: where it was written.
-
     Raises:
         OutputError: Standard output cannot be written.
         StdoutClosedError: Nobody reads it any more.
@@ -246,7 +247,7 @@ def _print_series(session: Session, series: Series) -> None:
 
 def _print_report(session: Session) -> bool:
     """Print where the time went; other ranks than the first print nothing."""
-    from profiler_ext.exporters.terminal import print_report
+    from profiler_ext.exporters.terminal.report import print_report
 
     if session.recording.settings.rank != 0:
         return False

@@ -1,19 +1,17 @@
-"""Owns ``profiler-ext seq-table``: its options, and what it does with them."""
+"""``profiler-ext seq-table``: its options, and what it does with them."""
 
 from __future__ import annotations
 
 import argparse
 
-from profiler_ext.cli.choices import add_format, print_answer
-from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import write
+from profiler_ext.cli.common import Parser, add_format, print_answer, write
 
 HELP = "print which forward a backward op has"
 
 
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINT_FORMATS
+    from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
     parser.add_argument(
         "example",
@@ -26,14 +24,14 @@ def add_options(parser: Parser) -> None:
 
 
 def _seq_table(options: argparse.Namespace) -> int:
-    from profiler_ext.exporters.printed import printed
+    from profiler_ext.exporters.table_kinds import printed
     from profiler_ext.exporters.tables import seq_text
     from profiler_ext.joint_table import load_example, seq_table
 
     model, inputs = load_example(options.example)
     table = seq_table(model, inputs)
     if options.format == "json":
-        from profiler_ext.exporters.answers.making import sequence_answer
+        from profiler_ext.exporters.json_output.answers import sequence_answer
 
         print_answer(sequence_answer(table), options)
     else:

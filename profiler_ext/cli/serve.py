@@ -1,11 +1,11 @@
-"""Owns ``profiler-ext serve``: its options, and what it does with them."""
+"""``profiler-ext serve``: its options, and what it does with them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.parsing import Parser
+from profiler_ext.cli.common import Parser
 
 HELP = "answer an agent's questions about sessions (MCP)"
 

@@ -1,4 +1,4 @@
-"""Owns many ranks on Dask: each is read where a worker is, and only aggregates travel."""
+"""Many ranks on Dask: each is read where a worker is, and only aggregates travel."""
 
 from profiler_ext.cluster.by_rank import dask_table, write_by_rank
 from profiler_ext.cluster.engine import connected

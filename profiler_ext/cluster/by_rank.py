@@ -1,4 +1,4 @@
-"""Owns each rank's own tables for who goes on elsewhere: Dask frames, and Parquet files by rank.
+"""Each rank's own tables for who goes on elsewhere: Dask frames, and Parquet files by rank.
 
 Both are made where the workers are, of the files there; times are on the job's clock.
 """
@@ -14,10 +14,10 @@ import numpy as np
 
 from profiler_ext.cluster.engine import Work
 from profiler_ext.cluster.job import Job
-from profiler_ext.cluster.locations import is_remote, open_file, error_line
+from profiler_ext.cluster.listing import error_line, is_remote, open_file
 from profiler_ext.cluster.reading import session_of
 from profiler_ext.cluster.records import RankFacts, RankFile
-from profiler_ext.cluster.tables.of_rank import with_rank
+from profiler_ext.cluster.tables import with_rank
 from profiler_ext.errors import MissingExtraError, OutputError
 from profiler_ext.exporters.extras import CLUSTER
 from profiler_ext.exporters.table_kinds import WRITTEN, table_named
@@ -58,10 +58,6 @@ def sources(job: Job) -> list[RankSource]:
 def rank_table(source: RankSource, name: str) -> DataFrame:
     """Return a rank's own table, with its rank and host.
 
-    Args:
-        source: the rank.
-        name: the table's name.
-
     Raises:
         UsageError: There is no such table.
         TraceError: The file cannot be read any more.
@@ -72,10 +68,6 @@ def rank_table(source: RankSource, name: str) -> DataFrame:
 
 def dask_table(job: Job, name: str) -> Any:
     """Return each rank's own table as one Dask frame, a part a rank; nothing is read yet but one.
-
-    Args:
-        job: the job.
-        name: a session's table: ``launches``, ``by_line``, ...
 
     Raises:
         MissingExtraError: Dask is not installed.
@@ -99,10 +91,7 @@ def write_by_rank(
     """Write the tables of each rank as Parquet, ``TABLE/rank_N.parquet``; returns the folders.
 
     Args:
-        job: the job.
         place: a folder, or a URL that fsspec takes, which every worker can write.
-        client: of the workers.
-        progress: is told how far it is.
 
     Raises:
         TraceError: A file cannot be read any more.

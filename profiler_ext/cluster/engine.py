@@ -1,4 +1,6 @@
-"""Owns Dask: a cluster of this machine, or a scheduler by its address, and the work for it.
+"""The Dask cluster: local or by a scheduler's address, its versions checked, and the tasks submitted to it.
+
+What they send each other is pickled: functions and records by name, tables as pandas has them.
 
 Dask's processes send each other pickled messages. Nothing that is read of a file is unpickled. The
 local cluster listens on the loopback address alone, encrypted, with a certificate that is made for
@@ -8,17 +10,62 @@ it, so that no other user of the machine can send it work.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext.cluster.versions import check_versions
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import CLUSTER
 from profiler_ext.version import VERSION
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+
+_VERSION_PARTS = {"python": 2, "dask": 3, "distributed": 3, "numpy": 1, "pandas": 1}
+"""So many parts of the version of each."""
+
+
+def check_versions(reported: Mapping[str, Any]) -> None:
+    """Refuse a scheduler or workers with other versions than this process.
+
+    Raises:
+        UsageError: One has others; the first is told, with how many there are.
+    """
+    own = reported["client"]
+    others = {"Dask scheduler": reported["scheduler"]} | {
+        f"Dask worker {address}": each for address, each in reported["workers"].items()
+    }
+    result = {
+        name: lines for name, each in others.items() if (lines := list(_mismatches(own, each)))
+    }
+    if not result:
+        return
+    name, differences = next(iter(result.items()))
+    more = f" (and {len(result) - 1:,} more of its processes)" if len(result) > 1 else ""
+    packages = [f"{package}=={here}" for package, _, here in differences if package != "python"]
+    remedy = f"pip install {' '.join(packages)}" if packages else "the same Python"
+    raise UsageError(
+        f"the {name}{more} has "
+        + ", ".join(f"{package} {theirs}, expected {here}" for package, theirs, here in differences)
+        + f"; use {remedy} there, or its versions here"
+    )
+
+
+def _mismatches(own: Mapping[str, Any], each: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield each package whose version is another, with that, and with this process's."""
+    here, theirs = _versions(own), _versions(each)
+    for package, parts in _VERSION_PARTS.items():
+        mine, its = here.get(package), theirs.get(package)
+        if mine and its and mine.split(".")[:parts] != its.split(".")[:parts]:
+            yield package, its, mine
+
+
+def _versions(reported: Mapping[str, Any]) -> dict[str, str]:
+    """Return the version of each package; Dask tells Python's as ``3.11.7.final.0``."""
+    result = {name: str(version) for name, version in reported["packages"].items() if version}
+    return result | {"python": ".".join(result.get("python", "").split(".")[:3])}
+
 
 _LOOPBACK = "127.0.0.1"
 _WAIT_S = 30
@@ -34,7 +81,6 @@ def connected(
     """Yield a client of a scheduler, or of a cluster of this machine that ends with it.
 
     Args:
-        scheduler: the address, ``tcp://host:8786``; by default a cluster of this machine.
         workers: how many processes that has; by default as many as there are cores.
         memory_bytes: what each of them may take before it writes to the disk and is restarted.
 
@@ -67,25 +113,12 @@ class Work:
         return len(self._client.nthreads())
 
     def held(self, function: Callable[[Any], object], over: Sequence[object]) -> list[Future[Any]]:
-        """Call a function with each of some records; what comes of it stays on the workers.
-
-        Args:
-            function: what is called.
-            over: the records.
-
-        Returns:
-            What stands for the results.
-        """
+        """Call a function with each of some records; what comes of it stays on the workers."""
         futures: list[Future[Any]] = self._client.map(function, list(over), pure=False)
         return futures
 
     def submit(self, function: Callable[..., object], *arguments: object) -> Future[Any]:
-        """Call a function with what is held; returns what stands for the result.
-
-        Args:
-            function: what is called.
-            *arguments: records, or what stands for them.
-        """
+        """Call a function with what is held; returns what stands for the result."""
         return self._client.submit(function, *arguments, pure=False, priority=_HIGH_PRIORITY)
 
     def results(self, futures: Sequence[Future[Any]]) -> Iterator[tuple[int, object]]:
@@ -103,9 +136,6 @@ class Work:
 
     def result(self, future: Future[Any]) -> Any:
         """Return a result.
-
-        Args:
-            future: what stands for it.
 
         Raises:
             UsageError: Worker after worker ended at it.

@@ -1,4 +1,8 @@
-"""Owns the reading of a job: each rank where a worker is, and what of it is brought together.
+"""The reading of a job: its files on workers, which ranks belong together, and what is gathered of them.
+
+Dask takes some milliseconds for a task, which is more than a small file takes. So several files are
+read in one, as long as each worker has several portions to read. A portion at which worker after
+worker ended is read once more, each file by itself: one file costs none of the others.
 
 A rank is read once; what is large of it stays on its worker: its own tables, which are summed in a
 tree, and what its devices did, of which it is asked. Where a worker ends, what it held is read
@@ -7,29 +11,235 @@ again by another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext.attribution.clocks import align_clocks
+from profiler_ext.attribution.clock_sync import align_clocks
 from profiler_ext.attribution.collectives import shifted
-from profiler_ext.attribution.doing import TimeQuery
-from profiler_ext.attribution.lateness import TimeReply, Queries, rank_delays
-from profiler_ext.attribution.meetings import MatchedCollectives
+from profiler_ext.attribution.matched_collectives import MatchedCollectives
+from profiler_ext.attribution.straggler_causes import Queries, TimeQuery, TimeReply, rank_delays
 from profiler_ext.cluster.engine import Work, connected, is_killed_worker, lost
 from profiler_ext.cluster.job import Gathered, Job, lines_of, rank_stats_of, wait_for
 from profiler_ext.cluster.listing import rank_files
-from profiler_ext.cluster.portions import WorkerHandle, Progress, read_files
-from profiler_ext.cluster.reading import answer_queries, sum_of, sums_of
-from profiler_ext.cluster.records import RankFile, RankGap, RankSummary
-from profiler_ext.cluster.standing import standing
+from profiler_ext.cluster.reading import (
+    answer_queries,
+    held_of,
+    parts_of,
+    read_ranks,
+    sum_of,
+    sums_of,
+)
+from profiler_ext.cluster.records import FileGap, RankFacts, RankFile, RankGap, RankSummary
 from profiler_ext.cluster.stragglers import stragglers
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.records import RankDelay
+from profiler_ext.records.analysis import RankDelay
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+
+_MAX_FILES, _MAX_BYTES = 16, 32 << 20
+_MIN_PORTIONS_PER_WORKER = 8
+"""So many portions each worker has to read at least, so that all are done at about one time."""
+Progress = Callable[[str, int, int], None]
+"""Is told what is done, how much of it, and of how much."""
+Portion = Sequence[int]
+"""The places of some files among all."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHandle:
+    """What stays on a worker of a rank.
+
+    Attributes:
+        portion: stands for what stays of the portion in which it was read.
+        at: its place in that.
+    """
+
+    portion: Future[Any]
+    at: int
+
+
+@dataclass(slots=True)
+class ReadResults:
+    """What came of files, by their places among all.
+
+    Attributes:
+        told: what travelled of each: its part, or why there is none.
+        held: what stays of those that are ranks.
+    """
+
+    outcomes: dict[int, RankSummary | RankGap] = field(default_factory=dict)
+    held: dict[int, WorkerHandle] = field(default_factory=dict)
+
+
+def read_files(work: Work, files: Sequence[RankFile], progress: Progress) -> ReadResults:
+    """Have each file read where a worker is.
+
+    Returns:
+        What travelled of each file, and what stays of those that are ranks.
+    """
+    reads = ReadResults()
+    lost = _read(work, files, portions(files, work.workers), reads, progress)
+    _read(work, files, [(at,) for portion in lost for at in portion], reads, progress)
+    return reads
+
+
+def portions(files: Sequence[RankFile], workers: int) -> list[Portion]:
+    """Return which files are read in one task."""
+    most = min(_MAX_FILES, max(1, len(files) // (_MIN_PORTIONS_PER_WORKER * max(workers, 1))))
+    result: list[list[int]] = []
+    left_bytes = 0
+    for at, file in enumerate(files):
+        if not result or len(result[-1]) == most or file.size_bytes > left_bytes:
+            result.append([])
+            left_bytes = _MAX_BYTES
+        result[-1].append(at)
+        left_bytes -= file.size_bytes
+    return list(result)
+
+
+def _read(
+    work: Work,
+    files: Sequence[RankFile],
+    every: Sequence[Portion],
+    reads: ReadResults,
+    progress: Progress,
+) -> list[Portion]:
+    """Read portions; returns those of several files that were lost.
+
+    What is read as a whole is let go of as soon as it is in its two parts.
+    """
+    results = work.held(read_ranks, [[files[at] for at in portion] for portion in every])
+    parts = [work.submit(parts_of, each) for each in results]
+    held = [work.submit(held_of, each) for each in results]
+    del results
+    lost: list[Portion] = []
+    for number, outcomes in work.results(parts):
+        portion = every[number]
+        if isinstance(outcomes, BaseException):
+            if len(portion) > 1 and is_killed_worker(outcomes):
+                lost.append(portion)
+                continue
+            outcomes = [_lost_rank(files[portion[0]], outcomes)]
+        _take(reads, portion, outcomes, held[number])
+        progress("ranks read", len(reads.outcomes), len(files))
+    return lost
+
+
+def _take(reads: ReadResults, portion: Portion, outcomes: Any, held: Future[Any]) -> None:
+    for at, (place, own) in enumerate(zip(portion, outcomes, strict=True)):
+        reads.outcomes[place] = own
+        if isinstance(own, RankSummary):
+            reads.held[place] = WorkerHandle(held, at)
+
+
+def _lost_rank(file: RankFile, error: BaseException) -> RankGap:
+    """Return the gap of a file at which workers ended, one after the other."""
+    if not is_killed_worker(error):
+        raise error
+    result = f"every worker that read it ended ({file.size_bytes:,} bytes); give them more memory"
+    return RankGap(FileGap.WORKER_LOST, file.rank, "", file.url, result)
+
+
+_MAX_MISSING_RANKS = 100_000
+
+
+def standing(
+    read: Sequence[RankSummary], gaps: Iterable[RankGap]
+) -> tuple[list[RankSummary], list[RankGap]]:
+    """Return the ranks that belong together, in order of rank, and what does not."""
+    result = list(gaps)
+    value_of = _with_known_rank(read, result)
+    parts = _majority(
+        value_of, lambda facts: facts.torch_version, FileGap.OTHER_TORCH, "torch {}", result
+    )
+    parts = _majority(parts, lambda facts: facts.world_size, FileGap.OTHER_JOB, "{} ranks", result)
+    parts = _deduplicated(parts, result)
+    known = {part.facts.rank for part in parts} | {gap.rank for gap in result}
+    sizes = [part.facts.world_size for part in parts]
+    wanted = range(min(max(sizes, default=0), _MAX_MISSING_RANKS))
+    result += [
+        RankGap(FileGap.MISSING, rank, "", "", f"the other ranks tell of {len(wanted)}")
+        for rank in wanted
+        if rank not in known
+    ]
+    return parts, sorted(result, key=_in_order)
+
+
+def _with_known_rank(read: Sequence[RankSummary], result: list[RankGap]) -> list[RankSummary]:
+    """Keep those that tell their rank, where there are several."""
+    if len(read) < 2:
+        return list(read)
+    reason = "no rank in its distributedInfo, and it is in no folder rank_N"
+    result += [
+        RankGap(FileGap.NO_RANK, None, part.facts.host, part.facts.url, reason)
+        for part in read
+        if not part.facts.is_rank_known
+    ]
+    return [part for part in read if part.facts.is_rank_known]
+
+
+def _majority(
+    parts: Sequence[RankSummary],
+    value_of: Callable[[RankFacts], Hashable],
+    reason: FileGap,
+    words: str,
+    result: list[RankGap],
+) -> list[RankSummary]:
+    """Keep those that tell what most tell; of as many, what the lowest rank tells."""
+    lowest = sorted(parts, key=lambda part: part.facts.rank)
+    counts = Counter(value_of(part.facts) for part in lowest)
+    if len(counts) < 2:
+        return list(parts)
+    (usual, count), *_ = counts.most_common(1)
+    others = [part for part in parts if value_of(part.facts) != usual]
+    result += [
+        _gap(
+            part.facts,
+            reason,
+            f"{words.format(value_of(part.facts) or 'not told')}, where {count} of {len(parts)} files "
+            f"have {words.format(usual or 'not told')}",
+        )
+        for part in others
+    ]
+    return [part for part in parts if value_of(part.facts) == usual]
+
+
+def _deduplicated(parts: Sequence[RankSummary], result: list[RankGap]) -> list[RankSummary]:
+    """Keep one of each rank: of equal files the first, of others none, as nobody can choose."""
+    by_rank: dict[int, list[RankSummary]] = {}
+    for part in parts:
+        by_rank.setdefault(part.facts.rank, []).append(part)
+    kept = []
+    for rank in sorted(by_rank):
+        first, *others = sorted(by_rank[rank], key=lambda part: part.facts.url)
+        are_equal = all(each.facts.digest == first.facts.digest for each in others)
+        if are_equal:
+            kept.append(first)
+        reason_text = (
+            f"the same content as {first.facts.url}, which stands"
+            if are_equal
+            else f"{1 + len(others)} files of it that differ, none of which stands"
+        )
+        result += [
+            _gap(each.facts, FileGap.TWICE, reason_text)
+            for each in (others if are_equal else (first, *others))
+        ]
+    return kept
+
+
+def _gap(facts: RankFacts, reason: FileGap, result: str) -> RankGap:
+    return RankGap(reason, facts.rank, facts.host, facts.url, result)
+
+
+def _in_order(gap: RankGap) -> tuple[float, str]:
+    return (float("inf") if gap.rank is None else gap.rank), gap.url
+
 
 _MAX_MERGED = 32
 """So many sums make one, so that no process holds those of all ranks."""
@@ -51,11 +261,6 @@ def read_job(
         scheduler: the address of a Dask scheduler; by default a cluster of this machine.
         workers: how many processes that has; by default as many as there are cores.
         memory_bytes: what each of them may take before it writes to the disk and is restarted.
-        client: a client of a scheduler, instead of these.
-        progress: is told how far it is.
-
-    Returns:
-        The job.
 
     Raises:
         MissingExtraError: Dask is not installed.

@@ -1,4 +1,4 @@
-"""Owns a job: its ranks laid beside each other, and the tables of all of them.
+"""A job: its ranks laid beside each other, and the tables of all of them.
 
 What is here came from workers as aggregates; the files were read where the workers are.
 """
@@ -11,9 +11,16 @@ from functools import cached_property
 
 import numpy as np
 
-from profiler_ext.attribution.clocks import Clock
-from profiler_ext.attribution.lateness import Wait
-from profiler_ext.attribution.meetings import MatchedCollectives, Waited
+from profiler_ext.attribution.clock_sync import Clock
+from profiler_ext.attribution.matched_collectives import MatchedCollectives, Waited
+from profiler_ext.attribution.straggler_causes import Wait
+from profiler_ext.cluster import rank_differences, tables
+from profiler_ext.cluster.rank_differences import (
+    CollectiveKey,
+    WaitBounds,
+    matching_gaps,
+    wait_bounds,
+)
 from profiler_ext.cluster.records import LineKey, RankFile, RankGap, RankSummary
 from profiler_ext.cluster.stragglers import (
     RankStats,
@@ -23,11 +30,9 @@ from profiler_ext.cluster.stragglers import (
     slowdowns,
     stragglers,
 )
-from profiler_ext.cluster.tables import differing, summing
-from profiler_ext.cluster.tables.waiting import CollectiveKey, WaitBounds, wait_bounds, matching_gaps
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.records import RankDelay
+from profiler_ext.records.analysis import RankDelay
 
 TABLES = ("lines", "ranks", "hosts", "groups", "stragglers", "clocks", "gaps")
 """Those that tell how ranks differ."""
@@ -65,11 +70,7 @@ class Job:
     """
 
     def __init__(self, gathered: Gathered) -> None:
-        """Take what workers sent.
-
-        Args:
-            gathered: what they sent.
-        """
+        """Take what workers sent."""
         self._gathered = gathered
         self.ranks = tuple(part.facts for part in gathered.parts)
         self.clocks = tuple(gathered.clocks)
@@ -87,17 +88,19 @@ class Job:
             UsageError: There is no such table.
         """
         if name in self._gathered.sums:
-            return summing.of_sums(name, self._gathered.sums[name], self.ranks)
+            return tables.of_sums(name, self._gathered.sums[name], self.ranks)
         made: dict[str, Callable[[], DataFrame]] = {
-            "lines": lambda: differing.lines(self.lines, self.rank_stats.work_ns, self.ranks),
+            "lines": lambda: rank_differences.lines(
+                self.lines, self.rank_stats.work_ns, self.ranks
+            ),
             "ranks": self._ranks,
-            "hosts": lambda: differing.hosts(self.ranks, self.rank_stats, self._times),
+            "hosts": lambda: rank_differences.hosts(self.ranks, self.rank_stats, self._times),
             "groups": self._groups,
             "stragglers": self._stragglers,
             "clocks": self._clocks,
-            "gaps": lambda: differing.gaps(self.gaps),
+            "gaps": lambda: rank_differences.gaps(self.gaps),
             "communication": self._communication,
-            "skew": lambda: summing.skew(self._gathered.parts, self._gathered.rank_delay),
+            "skew": lambda: tables.skew(self._gathered.parts, self._gathered.rank_delay),
         }
         if name not in made:
             listed = ", ".join((*made, *self._gathered.sums))
@@ -142,9 +145,6 @@ class Job:
     def indices(self, ranks: Sequence[int]) -> list[int]:
         """Return where some ranks are in :attr:`ranks`.
 
-        Args:
-            ranks: the ranks.
-
         Raises:
             UsageError: One is not there.
         """
@@ -159,11 +159,7 @@ class Job:
         return [known[rank] for rank in ranks]
 
     def file_of(self, index: int) -> RankFile:
-        """Return the file of a rank.
-
-        Args:
-            index: where it is in :attr:`ranks`.
-        """
+        """Return the file of a rank."""
         return RankFile(self.ranks[index].url, 0, self.ranks[index].rank)
 
     @property
@@ -172,10 +168,12 @@ class Job:
 
     def _ranks(self) -> DataFrame:
         parts = self._gathered.parts
-        return differing.ranks_table(parts, self.rank_stats, self._times, self.waited, self.clocks)
+        return rank_differences.ranks_table(
+            parts, self.rank_stats, self._times, self.waited, self.clocks
+        )
 
     def _communication(self) -> DataFrame:
-        return summing.communication(self._gathered.parts, self.waited)
+        return tables.communication(self._gathered.parts, self.waited)
 
     def _groups(self) -> DataFrame:
         lasts = []
@@ -185,24 +183,20 @@ class Job:
             if (at := int(part.calls.row[launch])) >= 0:
                 name, group, *_ = part.calls.keys[at]
                 lasts.append((group or "", name or "", part.facts))
-        return differing.groups_table(self._communication(), lasts, self._least)
+        return rank_differences.groups_table(self._communication(), lasts, self._least)
 
     def _stragglers(self) -> DataFrame:
         nothing: tuple[str | None, LineKey] = (None, (None,) * 5)
         causes = [nothing if own is None else _cause(own) for own in self._gathered.causes]
-        return differing.stragglers_table(self.stragglers, self.lines, self.ranks, causes)
+        return rank_differences.stragglers_table(self.stragglers, self.lines, self.ranks, causes)
 
     def _clocks(self) -> DataFrame:
         residuals = map(self._gathered.matched_collectives.residuals_ns, range(len(self.ranks)))
-        return differing.clocks_table(self.clocks, self.ranks, list(residuals))
+        return rank_differences.clocks_table(self.clocks, self.ranks, list(residuals))
 
 
 def lines_of(parts: Sequence[RankSummary]) -> tuple[LineKey, ...]:
-    """Return the lines of all ranks, each once: of what tells none apart the first is shown.
-
-    Args:
-        parts: of each rank.
-    """
+    """Return the lines of all ranks, each once: of what tells none apart the first is shown."""
     result: dict[tuple[object, ...], LineKey] = {}
     for part in parts:
         for key in part.lines.keys:
@@ -210,14 +204,10 @@ def lines_of(parts: Sequence[RankSummary]) -> tuple[LineKey, ...]:
     return tuple(result.values())
 
 
-def rank_stats_of(parts: Sequence[RankSummary], names: Sequence[LineKey], matched_collectives: MatchedCollectives) -> RankStats:
-    """Return what ranks are judged by.
-
-    Args:
-        parts: of each rank.
-        names: the lines.
-        meetings: their collectives beside each other.
-    """
+def rank_stats_of(
+    parts: Sequence[RankSummary], names: Sequence[LineKey], matched_collectives: MatchedCollectives
+) -> RankStats:
+    """Return what ranks are judged by."""
     row = {_identity(key): at for at, key in enumerate(names)}
     work_ns = np.zeros((len(names), len(parts)))
     steps = np.array([max(len(part.facts.steps), 1) for part in parts])
@@ -227,7 +217,9 @@ def rank_stats_of(parts: Sequence[RankSummary], names: Sequence[LineKey], matche
     walls = [part.facts.step_ns for part in parts]
     return RankStats(
         work_ns=work_ns,
-        behind_ns=np.where(matched_collectives.have_matches(), matched_collectives.behind_ns() / steps, np.nan),
+        behind_ns=np.where(
+            matched_collectives.have_matches(), matched_collectives.behind_ns() / steps, np.nan
+        ),
         step_ns=float(np.median(walls)) if walls else 0.0,
         hosts=[part.facts.host for part in parts],
     )
@@ -238,14 +230,10 @@ def _identity(key: LineKey) -> tuple[object, ...]:
     return file, line, gap
 
 
-def wait_for(straggler: Straggler, matched_collectives: MatchedCollectives, rank_stats: RankStats) -> Wait | None:
-    """Return the wait that tells why a straggler comes late: of the median rank, where it is most.
-
-    Args:
-        straggler: who is behind.
-        meetings: the collectives of all ranks.
-        paces: what ranks are judged by.
-    """
+def wait_for(
+    straggler: Straggler, matched_collectives: MatchedCollectives, rank_stats: RankStats
+) -> Wait | None:
+    """Return the wait that tells why a straggler comes late: of the median rank, where it is most."""
     if straggler.kind is not StragglerKind.COMES_LATE:
         return None
     latest = max(straggler.ranks, key=lambda rank: rank_stats.behind_ns[rank])

@@ -1,17 +1,106 @@
-"""Owns which files of a folder or URL are sessions of a job's ranks."""
+"""The files of a job's ranks, found and opened by fsspec in a folder or at a URL."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import Any
+from typing import IO, Any
 
-from profiler_ext.cluster.locations import open_filesystem, url_of, error_line
 from profiler_ext.cluster.records import FileGap, RankFile, RankGap
-from profiler_ext.errors import UsageError
+from profiler_ext.errors import MissingExtraError, ProfilerExtError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME
+from profiler_ext.kineto.source import shown
+
+_HADOOP = (
+    "hdfs:// is read by pyarrow and Hadoop's own libhdfs: set JAVA_HOME and HADOOP_HOME, and "
+    "CLASSPATH to what `hadoop classpath --glob` prints, also for each worker; or give a "
+    "webhdfs://host:9870/ URL, which needs neither"
+)
+_HAVE_FOLDERS = ("hdfs", "webhdfs", "sftp", "ssh", "smb")
+_MAX_ERROR_CHARS = 300
+"""Of what a file system says so many characters at most are shown."""
+
+
+def is_remote(place: str) -> bool:
+    """Tell whether fsspec has to open a place."""
+    return "://" in place or "::" in place
+
+
+def open_filesystem(place: str) -> tuple[Any, str]:
+    """Return the file system of a place, and its path there.
+
+    Raises:
+        MissingExtraError: A package for such URLs is not installed.
+        UsageError: There is no such file system.
+    """
+    import fsspec
+
+    try:
+        system, root = fsspec.core.url_to_fs(place)
+    except ImportError as error:
+        raise missing_package_error(place, error) from error
+    except Exception as error:  # each file system has errors of its own
+        what_to_do = _HADOOP if _scheme(place) == "hdfs" else "give a path, or a URL of fsspec"
+        raise UsageError(f"cannot open {place}: {error_line(error)}; {what_to_do}") from error
+    return system, str(root)
+
+
+@contextmanager
+def open_file(url: str, mode: str) -> Iterator[IO[bytes]]:
+    """Yield a file of a remote place; where folders are made, one that is written to is made.
+
+    Raises:
+        MissingExtraError: A package for such URLs is not installed where this runs.
+    """
+    import fsspec
+
+    try:
+        file = fsspec.open(url, mode)
+    except ImportError as error:
+        raise missing_package_error(url, error) from error
+    if mode == "wb" and _scheme(url) in _HAVE_FOLDERS:
+        file.fs.makedirs(file.path.rpartition("/")[0], exist_ok=True)
+    with file as stream:
+        yield stream
+
+
+def url_of(system: Any, place: str, root: str, path: str) -> str:
+    """Return the URL of a file, with the host and the chain of the place it was found by.
+
+    What a file system itself makes of a path has neither.
+    """
+    if not is_remote(place) or place.startswith(("file://", "local://")):
+        return path
+    before, result, rest = place.rstrip("/").rpartition(root.rstrip("/"))
+    return before + path if result and not rest else str(system.unstrip_protocol(path))
+
+
+def error_line(error: BaseException) -> str:
+    """Return what a file system says of an error, as one short line."""
+    lines = str(error).strip().splitlines() or [""]
+    text = shown(lines[0].strip(), _MAX_ERROR_CHARS)
+    return text if isinstance(error, ProfilerExtError) else f"{type(error).__name__}: {text}"
+
+
+def missing_package_error(url: str, error: ImportError) -> MissingExtraError:
+    """Return that a package is not installed, with the command that installs it."""
+    cause = error.__cause__
+    module = (cause.name if isinstance(cause, ImportError) else None) or error.name
+    if module is None:
+        return MissingExtraError(f"cannot open {url}: {error_line(error)}")
+    package = module.partition(".")[0]
+    return MissingExtraError(
+        f"{_scheme(url)}:// needs {package}, which is not installed; run: pip install {package} "
+        "(on each worker too)"
+    )
+
+
+def _scheme(url: str) -> str:
+    return url.rpartition("::")[2].partition("://")[0]
+
 
 _TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
 _JSON = re.compile(r".+\.json(\.gz)?")
@@ -28,9 +117,6 @@ def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
 
     Args:
         place: a folder, a file or a pattern; a path, or a URL that fsspec takes.
-
-    Returns:
-        The files; and folders of ranks that hold no session.
 
     Raises:
         MissingExtraError: A package for such URLs is not installed.
@@ -91,15 +177,12 @@ def _resolve_links(system: Any, entries: _Listing, into_ranks: bool = True) -> _
 
     Only a file system of this machine has links. What they lead to that was found anyway is not
     found twice; a rank's that leads nowhere, or to a folder around it, is one without a session.
-
-    Args:
-        system: the file system.
-        found: what was found in a folder.
-        into_ranks: whether links of ranks' folders are followed.
     """
     links = {path for path, info in entries.items() if info.get("islink")}
     real_paths = {os.path.realpath(path) for path in entries.keys() - links} if links else set()
-    around = real_paths | {str(parent) for path in real_paths for parent in PurePosixPath(path).parents}
+    around = real_paths | {
+        str(parent) for path in real_paths for parent in PurePosixPath(path).parents
+    }
     resolved = dict(entries)
     for path in links:
         is_rank = _RANK_FOLDER.fullmatch(PurePosixPath(path).name) is not None
@@ -108,7 +191,9 @@ def _resolve_links(system: Any, entries: _Listing, into_ranks: bool = True) -> _
             resolved[path] = target
             is_new = os.path.realpath(path) not in around
             inside = _resolve_links(system, _walk(system, path), into_ranks=False) if is_new else {}
-            resolved |= {each: i for each, i in inside.items() if os.path.realpath(each) not in real_paths}
+            resolved |= {
+                each: i for each, i in inside.items() if os.path.realpath(each) not in real_paths
+            }
         elif target["type"] == "file" and os.path.realpath(path) not in real_paths:
             resolved[path] = target
     return resolved

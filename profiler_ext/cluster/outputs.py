@@ -1,31 +1,136 @@
-"""Owns what a job is written as: its page, and for Perfetto the ranks that one picks."""
+"""The files that a job is written as: its HTML page, and a Perfetto trace of chosen ranks.
+
+It has no script and fetches nothing: tables fold as the browser folds them. Each host is a row of
+cells, a rank each, the darker the more it is behind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from profiler_ext.cluster.job import Job
-from profiler_ext.cluster.page import export_page
 from profiler_ext.cluster.reading import session_of
+from profiler_ext.cluster.stragglers import ranks_by_host
+from profiler_ext.cluster.views import VIEWS, View, heading, sentences, settings_of
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import format_named
+from profiler_ext.exporters.html.page import render_page, resource
+from profiler_ext.exporters.views.formatting import time_text
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.file_io import replacing
+from profiler_ext.printable import printable
+from profiler_ext.records.recording import Settings
 from profiler_ext.sessions.merging import MergedSession
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.formats import Roots
+
+
+_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
+_MAX_ROWS = 2_000
+_OPEN = ("straggler", "line", "group")
+_WIDE_ONLY = 4
+"""The order from which on a column is there in a wide window alone."""
+
+
+def export_page(job: Job, path: Path) -> Path:
+    """Write a job as one self-contained page; returns the file.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    with replacing(path) as file:
+        file.write(job_page(job).encode("utf-8", "backslashreplace"))
+    return path
+
+
+def job_page(job: Job) -> str:
+    """Return a job as a page; every name in it is text."""
+    settings = settings_of(job)
+    return render_page(
+        "job.html",
+        policy=escape(_POLICY),
+        title=_text(f"profiler-ext: {len(job.ranks):,} ranks"),
+        style=resource("report.css") + resource("job.css"),
+        heading=_text(heading(job)),
+        links="".join(f'<a href="#{view.by}">{_text(view.table)}</a>' for view in VIEWS),
+        notes="".join(f"<p>{_text(note)}</p>" for note in sentences(job)),
+        cells=_cells(job),
+        tables="".join(_section(job, view, settings) for view in VIEWS),
+    )
+
+
+def _section(job: Job, view: View, settings: Settings) -> str:
+    rows = records(job.table(view.table))
+    body = _table(view, rows, settings) if rows else f"<p>{_text(view.empty)}</p>"
+    opened = " open" if view.by in _OPEN or (view.by == "gap" and rows) else ""
+    return (
+        f'<section id="{view.by}"><details{opened}><summary><h2>{_text(view.title)}</h2> '
+        f'<span class="quiet">{len(rows):,}</span></summary>{body}</details></section>'
+    )
+
+
+def _table(view: View, rows: Sequence[Any], settings: Settings) -> str:
+    head = "".join(f"<th{_kind(column.order)}>{_text(column.name)}</th>" for column in view.columns)
+    lines = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{_kind(column.order)}>{_text(column.cell(row, settings))}</td>"
+            for column in view.columns
+        )
+        + "</tr>"
+        for row in rows[:_MAX_ROWS]
+    )
+    left = len(rows) - _MAX_ROWS
+    more = f"<p class='quiet'>and {left:,} more</p>" if left > 0 else ""
+    return (
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
+        f"</div>{more}"
+    )
+
+
+def _kind(order: int | None) -> str:
+    if order is None:
+        return ' class="what"'
+    return f' class="number{" wide-only" if order >= _WIDE_ONLY else ""}"'
+
+
+def _cells(job: Job) -> str:
+    """Return a row of cells for each host, a rank each."""
+    behind = np.nan_to_num(job.rank_stats.behind_ns)
+    most = max(float(behind.max(initial=0)), 0.01 * job.rank_stats.step_ns, 1.0)
+    rows = []
+    for host, ranks in ranks_by_host(job.rank_stats.hosts).items():
+        cells = "".join(
+            f'<i style="--behind:{np.clip(behind[rank] / most, 0, 1):.3f}" '
+            f'title="{_text(_title(job, rank))}"></i>'
+            for rank in ranks
+        )
+        rows.append(f'<div class="host"><span>{_text(host or "(not told)")}</span>{cells}</div>')
+    return "".join(rows)
+
+
+def _title(job: Job, rank: int) -> str:
+    behind_ns = max(float(job.rank_stats.behind_ns[rank]), 0)
+    if np.isnan(job.rank_stats.behind_ns[rank]):
+        return f"rank {job.ranks[rank].rank}: not known how far behind"
+    return f"rank {job.ranks[rank].rank}: {time_text(behind_ns)} behind in a step"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
 
 PAGE, TRACE = "report.html", "trace.pftrace"
 
 
 def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:
     """Return some ranks of a job as merged sessions, on the job's clock; they are read here.
-
-    Args:
-        job: the job.
-        ranks: which.
-        roots: folders from which source may be shown.
 
     Raises:
         UsageError: One is not there, or none is asked for.
@@ -40,11 +145,6 @@ def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:
 
 def write_job(job: Job, folder: Path, ranks: Sequence[int] = ()) -> list[Path]:
     """Write a job's page, and of some ranks a trace for Perfetto; returns the files.
-
-    Args:
-        job: the job.
-        folder: where to; it is made where it is not there.
-        ranks: the ranks of the trace; none for no trace.
 
     Raises:
         UsageError: A rank is not there.

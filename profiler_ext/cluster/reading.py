@@ -1,4 +1,4 @@
-"""Owns the reading of one rank, on the machine of a worker; only aggregates leave it.
+"""The reading of one rank on a worker; only aggregates leave it.
 
 Nothing in here needs Dask: a function is called with a file and returns records.
 """
@@ -11,30 +11,132 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
 from profiler_ext.attribution.collectives import collectives_of
-from profiler_ext.attribution.doing import TimeQuery, compact, device_timeline
-from profiler_ext.attribution.lateness import TimeReply, time_reply
-from profiler_ext.cluster.identity import device_of, host_of, read_as_rank
-from profiler_ext.cluster.locations import is_remote, open_file, error_line
-from profiler_ext.cluster.rank_times import call_times, line_times, median_step_ns
+from profiler_ext.attribution.straggler_causes import (
+    TimeQuery,
+    TimeReply,
+    compact,
+    device_timeline,
+    time_reply,
+)
+from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.cluster.listing import error_line, is_remote, open_file
 from profiler_ext.cluster.records import (
+    CallKey,
+    CallTimes,
     FileGap,
+    LineKey,
+    LineTimes,
     RankFacts,
     RankFile,
     RankGap,
     RankOnWorker,
-    RankSummary,
     RankResult,
+    RankSummary,
 )
-from profiler_ext.cluster.tables.summing import summed
+from profiler_ext.cluster.tables import summed
 from profiler_ext.errors import ProfilerExtError, TraceError
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.files.passing import temporary_folder
-from profiler_ext.kineto.distributed import is_rank_known
-from profiler_ext.kineto.limits import Limit
-from profiler_ext.records import Analysis, Place
+from profiler_ext.exporters.tables.rows import largest_places
+from profiler_ext.file_io import temporary_folder
+from profiler_ext.kineto.distributed import host_name, is_rank_known, with_rank
+from profiler_ext.kineto.recording import read_recording
+from profiler_ext.kineto.source import Limit
+from profiler_ext.records.analysis import Analysis, Place, RankCollectives
+from profiler_ext.records.events import Ints
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.vocabulary import LaunchKind
 from profiler_ext.sessions.session import Session
+
+
+def read_as_rank(path: Path, file: RankFile) -> Recording:
+    """Return a recording with its rank, which its folder tells where it does not itself.
+
+    Raises:
+        TraceError: It cannot be read.
+    """
+    return with_rank(read_recording(path), otherwise=file.rank)
+
+
+def host_of(recording: Recording) -> str:
+    """Return the host that a session ran on; ``""`` where nothing tells it.
+
+    The name of a file tells none: ``tensorboard_trace_handler`` begins it with whatever name the
+    worker was given.
+    """
+    return recording.settings.host or host_name(recording.trace)
+
+
+def device_of(recording: Recording) -> str:
+    """Return the name of the device that a session ran on; ``""`` where nothing tells it."""
+    return next((each.name for each in recording.trace.devices), "")
+
+
+def line_times(analysis: Analysis) -> LineTimes:
+    """Return device time by line as ``by_line`` has it, of all launches but collectives."""
+    launches, shares = analysis.launches, analysis.shares
+    chosen = ~np.ma.getmaskarray(launches.step) & ~launches.kind.where(LaunchKind.COMMUNICATION)
+    known: dict[tuple[object, ...], int] = {}
+    names: list[LineKey] = []
+    row = np.array([_row(place, known, names) for place in analysis.places], dtype=np.int64)
+    of_shares = np.flatnonzero(chosen[shares.launch])
+    duration_ns = np.zeros(len(names), dtype=np.int64)
+    np.add.at(duration_ns, row[shares.place[of_shares]], shares.duration_ns[of_shares])
+    spent = np.flatnonzero(duration_ns)
+    return LineTimes(tuple(names[at] for at in spent.tolist()), duration_ns[spent])
+
+
+def _row(place: Place, known: dict[tuple[object, ...], int], names: list[LineKey]) -> int:
+    """Return the row of a place's line; of what tells no rows apart the first is shown."""
+    gap = None if place.file is not None else place.gap
+    at = known.setdefault((place.file, place.line, gap), len(names))
+    if at == len(names):
+        names.append((place.file, place.line, place.function, place.code, gap))
+    return at
+
+
+def call_times(analysis: Analysis, collectives: RankCollectives) -> CallTimes:
+    """Return device time by collective, process group and line, as ``communication`` has it."""
+    communication, launches = analysis.communication, analysis.launches
+    profiled = np.flatnonzero(~np.ma.getmaskarray(launches.step)[communication.launch])
+    places = largest_places(analysis)[communication.launch]
+    known: dict[CallKey, int] = {}
+    rows = [
+        known.setdefault(_key(analysis, at, int(places[at])), len(known))
+        for at in profiled.tolist()
+    ]
+    row = np.array(rows, dtype=np.int64)
+    of_launch = np.full(len(launches), NO_ROW, dtype=np.int32)
+    of_launch[communication.launch[profiled]] = row
+    duration_ns = launches.duration_ns[communication.launch[profiled]]
+    return CallTimes(
+        keys=tuple(known),
+        launches=np.bincount(row, minlength=len(known)).astype(np.int64),
+        duration_ns=_sums(row, duration_ns, len(known)),
+        exposed_ns=_sums(row, communication.exposed_ns[profiled], len(known)),
+        row=of_launch[collectives.launch],
+    )
+
+
+def _key(analysis: Analysis, at: int, place: int) -> CallKey:
+    communication, of = analysis.communication, analysis.places[place]
+    line = (of.file, of.line, of.function, of.code, of.gap if of.line is None else None)
+    return (communication.collective[at] or None, communication.process_group[at] or None, *line)
+
+
+def _sums(row: Ints, values: Ints, count: int) -> Ints:
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, row, values)
+    return sums
+
+
+def median_step_ns(walls_ns: Sequence[int]) -> int:
+    """Return the lower median of some times; 0 where there is none."""
+    return sorted(walls_ns)[(len(walls_ns) - 1) // 2] if walls_ns else 0
+
 
 SUMMED = ("by_line", "by_module", "by_op", "by_kernel", "by_phase", "coverage", "idle_by_cause")
 """The tables that are summed over ranks where they are read."""
@@ -44,11 +146,7 @@ _NOWHERE = Place()
 
 
 def read_rank(file: RankFile) -> RankResult | RankGap:
-    """Return what a rank's file comes to, or why it cannot be read.
-
-    Args:
-        file: the file.
-    """
+    """Return what a rank's file comes to, or why it cannot be read."""
     try:
         with local_copy(file) as path:
             return _read(file, path)
@@ -59,11 +157,7 @@ def read_rank(file: RankFile) -> RankResult | RankGap:
 
 
 def read_ranks(files: Sequence[RankFile]) -> list[RankResult | RankGap]:
-    """Return what some ranks' files come to, each by itself.
-
-    Args:
-        files: the files.
-    """
+    """Return what some ranks' files come to, each by itself."""
     return [read_rank(file) for file in files]
 
 
@@ -78,32 +172,17 @@ def held_of(reads: Sequence[RankResult | RankGap]) -> list[RankOnWorker | None]:
 
 
 def sums_of(held: Sequence[RankOnWorker], which: Sequence[int]) -> Mapping[str, DataFrame]:
-    """Return the sums of some ranks' tables by the tables' names.
-
-    Args:
-        held: what stays of ranks that were read together.
-        which: the places of those that count, in order of rank.
-    """
+    """Return the sums of some ranks' tables by the tables' names."""
     return sum_of([held[at].sums for at in which])
 
 
 def sum_of(several: Sequence[Mapping[str, DataFrame]]) -> Mapping[str, DataFrame]:
-    """Return the sums of tables by their names.
-
-    Args:
-        several: those of ranks, or sums of them, in order of rank.
-    """
+    """Return the sums of tables by their names."""
     return {name: summed(name, [each[name] for each in several]) for name in SUMMED}
 
 
 def answer_queries(held: Sequence[RankOnWorker], at: int, queries: list[TimeQuery]) -> TimeReply:
-    """Return what a rank answers to what it is asked: with the places alone that it points at.
-
-    Args:
-        held: what stays of ranks that were read together.
-        at: the place of the rank among them.
-        asked: what is asked of it.
-    """
+    """Return what a rank answers to what it is asked: with the places alone that it points at."""
     device_activity = held[at].device_activity
     told = time_reply(device_activity, queries)
     used = {place for spent in told.spent for _, place, _ in spent.activities}
@@ -113,10 +192,6 @@ def answer_queries(held: Sequence[RankOnWorker], at: int, queries: list[TimeQuer
 
 def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
     """Return a rank's session, in this process.
-
-    Args:
-        file: the file.
-        roots: folders from which source may be shown.
 
     Raises:
         TraceError: It cannot be read.
@@ -135,9 +210,6 @@ def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
 @contextmanager
 def local_copy(file: RankFile) -> Iterator[Path]:
     """Yield a file as one of this machine, which is there for so long.
-
-    Args:
-        file: the file.
 
     Raises:
         TraceError: It is too large, or cannot be read.

@@ -1,4 +1,4 @@
-"""Owns what is known of a job: its files, what each rank tells of itself, and what is missing."""
+"""What is known of a job: its files, what each rank tells of itself, and what is missing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from profiler_ext.records import Codes, Ints, RankCollectives
+from profiler_ext.records.analysis import RankCollectives
+from profiler_ext.records.events import Codes, Ints
 
 if TYPE_CHECKING:
-    from profiler_ext.attribution.doing import DeviceTimeline
+    from profiler_ext.attribution.straggler_causes import DeviceTimeline
     from profiler_ext.exporters.tables import DataFrame
 
 LineKey = tuple[str | None, int | None, str | None, str | None, str | None]

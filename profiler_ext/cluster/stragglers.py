@@ -1,4 +1,4 @@
-"""Owns which ranks and hosts are slower than the others, and at which line.
+"""Which ranks and hosts are slower than the others, and at which line.
 
 A time is judged against the median of all ranks: it stands out where it is beyond a part of that
 median, beyond six times the median deviation, and takes a hundredth of a step. What explains much
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.findings import MIN_FRACTION
-from profiler_ext.findings.siblings import MIN_SAMPLES, outlier_indices
+from profiler_ext.findings.outliers import MIN_SAMPLES, outlier_indices
 
 Reals = npt.NDArray[np.float64]
 _SLOWER_MARGIN, _LINE_MARGIN, _LATE_MARGIN = 0.05, 0.2, 0.0
@@ -91,11 +91,7 @@ class RankStats:
 
 
 def stragglers(rank_stats: RankStats) -> list[Straggler]:
-    """Return who is behind, what costs a step most first.
-
-    Args:
-        paces: what ranks are judged by.
-    """
+    """Return who is behind, what costs a step most first."""
     if not rank_stats.is_judged or not rank_stats.step_ns:
         return []
     times = slowdowns(rank_stats.work_ns)
@@ -116,9 +112,6 @@ def slowdowns(work_ns: Reals) -> Reals:
     """Return how many times as long as the median rank each takes, over all lines.
 
     It is the median of its lines, each weighed by its time, so that no single line makes it.
-
-    Args:
-        work_ns: time of each line (row) on each rank (column).
     """
     usual = np.median(work_ns, axis=1) if work_ns.size else np.zeros(len(work_ns))
     lines = np.flatnonzero(usual > 0)
@@ -145,7 +138,9 @@ def _slower_devices(rank_stats: RankStats, times: Reals) -> list[Straggler]:
     return _merged_by_host(
         rank_stats,
         [
-            Straggler(kind, rank_stats.hosts[rank], (rank,), False, excess[rank], float(times[rank]))
+            Straggler(
+                kind, rank_stats.hosts[rank], (rank,), False, excess[rank], float(times[rank])
+            )
             for rank in slow_ranks
         ],
     )
@@ -172,7 +167,11 @@ def _late_ranks(rank_stats: RankStats) -> list[Straggler]:
     """Return who comes late by more than what its device runs longer."""
     device_time_ns = rank_stats.work_ns.sum(axis=0)
     behind_ns = np.nan_to_num(rank_stats.behind_ns)
-    longer = np.maximum(device_time_ns - np.median(device_time_ns), 0) if rank_stats.work_ns.size else 0 * behind_ns
+    longer = (
+        np.maximum(device_time_ns - np.median(device_time_ns), 0)
+        if rank_stats.work_ns.size
+        else 0 * behind_ns
+    )
     own = behind_ns - longer
     usual = float(np.median(own))
     return _merged_by_host(

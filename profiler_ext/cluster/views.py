@@ -1,4 +1,4 @@
-"""Owns how a job's tables read for a person: what heads a column, and what a cell says."""
+"""How a job's tables read for a person: what heads a column, and what a cell says."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from profiler_ext.cluster.job import Job
 from profiler_ext.cluster.records import FileGap
 from profiler_ext.cluster.stragglers import StragglerKind
-from profiler_ext.exporters.display_text import cause_text, gap_text, short_path, time_text
-from profiler_ext.records import IdleCause, Settings
+from profiler_ext.exporters.views.formatting import cause_text, gap_text, short_path, time_text
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import IdleCause
 
 Row = Mapping[str, Any]
 Cell = Callable[[Row, Settings], str]
@@ -284,7 +285,9 @@ def sentences(job: Job) -> list[str]:
     if unset:
         listed_ranks = ", ".join(str(each.rank) for each in unset[:8])
         more = f" and {len(unset) - 8} more" if unset[8:] else ""
-        result.append(f"the wall clocks of ranks {listed_ranks}{more} stand: they share no known collective")
+        result.append(
+            f"the wall clocks of ranks {listed_ranks}{more} stand: they share no known collective"
+        )
     if any(gap.reason is FileGap.GROUP_NOT_WHOLE for gap in job.gaps):
         result.append(
             "≥ is at least, ≤ at most: a rank that is missing may have come last; who came last is "

@@ -1,4 +1,4 @@
-"""Owns which fusions changed: launches that compute other sets of ops than before.
+"""Which fusions changed: launches that compute other sets of ops than before.
 
 What a launch computes is the set of its ops, each with its line and phase. A set that both sides
 launch did not change. Each of the others belongs to the one on the other side with which it shares
@@ -14,14 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.comparison.judging import change_of_all
 from profiler_ext.comparison.matched import NO_WORK, Matched
 from profiler_ext.comparison.parts import NO_LAUNCH, Parts
-from profiler_ext.comparison.records import FusedKernel, FusionChange, Subject
+from profiler_ext.comparison.records import Account, FusedKernel, FusionChange, Subject
 from profiler_ext.comparison.sides import Side
-from profiler_ext.comparison.uncertainty import Sample
-from profiler_ext.comparison.words import Account
-from profiler_ext.records import Ints
+from profiler_ext.comparison.significance import Sample, change_of_all
+from profiler_ext.records.events import Ints
 
 Work = frozenset[int]
 
@@ -40,11 +38,7 @@ class _LaunchGroup:
 
 
 def fusion_changes(matched: Matched) -> tuple[FusionChange, ...]:
-    """Return what is cut into launches otherwise, the largest difference first.
-
-    Args:
-        matched: the sides.
-    """
+    """Return what is cut into launches otherwise, the largest difference first."""
     launched = [
         _by_work(side.parts, work) for side, work in zip(matched.sides, matched.work, strict=True)
     ]
@@ -137,7 +131,8 @@ def _change(matched: Matched, base: list[_LaunchGroup], head: list[_LaunchGroup]
     kernels = [
         tuple(
             sorted(
-                (_fused_kernel(side.parts, each) for each in own), key=lambda f: (-f.duration_ns, str(f))
+                (_fused_kernel(side.parts, each) for each in own),
+                key=lambda f: (-f.duration_ns, str(f)),
             )
         )
         for side, own in zip(matched.sides, (base, head), strict=True)

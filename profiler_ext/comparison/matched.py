@@ -1,4 +1,4 @@
-"""Owns two sides with everything of theirs matched, and numbered so that what matches is equal."""
+"""Two sides with everything of theirs matched, and numbered so that what matches is equal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from functools import cached_property
 
 import numpy as np
 
-from profiler_ext.comparison.matching.kernels import Kernel, match_kernels
-from profiler_ext.comparison.matching.names import match_layers, match_modules, match_ops, op_name
-from profiler_ext.comparison.matching.pairs import Pairs
-from profiler_ext.comparison.matching.source import (
+from profiler_ext.comparison.matching import (
+    Kernel,
+    Pairs,
+    match_kernels,
+    match_layers,
+    match_modules,
+    match_ops,
+    op_name,
+)
+from profiler_ext.comparison.records import Account, Subject
+from profiler_ext.comparison.sides import Side
+from profiler_ext.comparison.source_matching import (
     Cells,
     Function,
     Line,
@@ -20,11 +28,9 @@ from profiler_ext.comparison.matching.source import (
     match_functions,
     match_lines,
 )
-from profiler_ext.comparison.records import Subject
-from profiler_ext.comparison.sides import Side
-from profiler_ext.comparison.words import Account
-from profiler_ext.recall.views import is_view_op
-from profiler_ext.records import Frame, Ints
+from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import is_view_op
 
 NO_WORK = -1
 

@@ -1,4 +1,4 @@
-"""Owns what a person must know of two sides before believing their difference, in sentences."""
+"""What a person must know of two sides before believing their difference, in sentences."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from statistics import median
 import numpy as np
 
 from profiler_ext.comparison.comparison import Comparison
-from profiler_ext.comparison.records import Subject, Table
+from profiler_ext.comparison.records import Account, Subject, Table, Verdict
 from profiler_ext.comparison.sides import Side
-from profiler_ext.comparison.uncertainty import (
+from profiler_ext.comparison.significance import (
     CPU_BETWEEN_RUNS,
     DEVICE_BETWEEN_RUNS,
     MIN_STEPS,
     has_enough_samples,
 )
-from profiler_ext.comparison.words import Account, Verdict
-from profiler_ext.records import LaunchKind
+from profiler_ext.records.vocabulary import LaunchKind
 
 _OF_COMPILES = (
     "what compiling takes is known once a run: several runs of each side tell a change from noise"
@@ -27,14 +26,15 @@ _OUTLIER_PART = 0.1
 
 
 def notes(comparison: Comparison, by: str | None = None) -> tuple[str, ...]:
-    """Return what is to be known of a comparison.
-
-    Args:
-        comparison: two sides.
-        by: the table that is shown, if one is.
-    """
+    """Return what is to be known of a comparison."""
     own = (_OF_COMPILES,) if by == "compile" and _has_too_few(comparison.table(by)) else ()
-    result = (_environment_notes, _version_notes, _uncertainty_notes, _outlier_step_notes, _missing_line_notes)
+    result = (
+        _environment_notes,
+        _version_notes,
+        _uncertainty_notes,
+        _outlier_step_notes,
+        _missing_line_notes,
+    )
     return (*own, *(sentence for each in result for sentence in each(comparison)))
 
 

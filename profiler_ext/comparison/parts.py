@@ -1,4 +1,4 @@
-"""Owns the parts of a recording's steps: what each nanosecond of the ledger is of.
+"""The parts of a recording's steps: what each nanosecond of the ledger is of.
 
 The device time of launches is that of the tables of a session: whole, and of the step that
 enqueued it. The ledger counts wall time of the steps. Three accounts lie between the two: what
@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.ledger import busy_spans
-from profiler_ext.comparison.records import Subject
-from profiler_ext.comparison.words import Account
-from profiler_ext.records import Analysis, CompileKind, Interned, Ints, Place, Scope
+from profiler_ext.attribution.step_breakdown import busy_spans
+from profiler_ext.comparison.records import Account, Subject
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.compiles import CompileKind
+from profiler_ext.records.events import Interned, Ints
+from profiler_ext.records.vocabulary import Scope
 
 NO_LAUNCH = -1
 _RECONCILING = (Account.OVERLAPPED, Account.DISPLACED, Account.STEPS_OVERLAP)
@@ -71,12 +73,7 @@ def join(every: Sequence[tuple[Parts, Ints]]) -> Parts:
 
 
 def parts_of_steps(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
-    """Return what the wall time of each step is of; they add up to the ledger.
-
-    Args:
-        analysis: what attribution found.
-        called: what each file is called.
-    """
+    """Return what the wall time of each step is of; they add up to the ledger."""
     every = np.arange(len(analysis.steps))
     made = (
         _of_launches(analysis, display_names),
@@ -87,12 +84,7 @@ def parts_of_steps(analysis: Analysis, display_names: Mapping[str, str]) -> Part
 
 
 def parts_of_ledger(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
-    """Return the ledger of each step, its idle time by cause.
-
-    Args:
-        analysis: what attribution found.
-        called: what each file is called.
-    """
+    """Return the ledger of each step, its idle time by cause."""
     rows, every = _rows_of_steps(analysis), np.arange(len(analysis.steps))
     busy = _from_rows(
         (
@@ -112,12 +104,7 @@ def parts_of_ledger(analysis: Analysis, display_names: Mapping[str, str]) -> Par
 
 
 def parts_of_compiles(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
-    """Return how long the process waited for compiling, by function and phase, as one step.
-
-    Args:
-        analysis: what attribution found.
-        called: what each file is called.
-    """
+    """Return how long the process waited for compiling, by function and phase, as one step."""
     waited_for = (
         each for each in analysis.recording.compiles if each.kind is not CompileKind.WORKER
     )
@@ -181,7 +168,9 @@ def _of_idle(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
     return Parts(subjects, _rows(analysis, idle.step), subject.ravel(), idle.duration_ns, none)
 
 
-def _overlap_and_displaced(analysis: Analysis, wanted: Iterable[Account] = tuple(_RECONCILING)) -> Parts:
+def _overlap_and_displaced(
+    analysis: Analysis, wanted: Iterable[Account] = tuple(_RECONCILING)
+) -> Parts:
     """Return what lies between the launches' own time and the ledger's, for each step."""
     launches = analysis.launches
     busy_ns, idle_ns = _of_ledger(analysis)
@@ -197,7 +186,9 @@ def _overlap_and_displaced(analysis: Analysis, wanted: Iterable[Account] = tuple
     return _from_rows(
         (row, Subject(account=account), amount)
         for account, amounts in zip(
-            _RECONCILING, (exclusive_ns - summed_ns, busy_ns - exclusive_ns, idle_ns - idle_recorded_ns), strict=True
+            _RECONCILING,
+            (exclusive_ns - summed_ns, busy_ns - exclusive_ns, idle_ns - idle_recorded_ns),
+            strict=True,
         )
         if account in wanted
         for row, amount in enumerate(amounts.tolist())

@@ -1,27 +1,96 @@
-"""Owns a side of a comparison: the runs that it consists of, with the parts of all their steps."""
+"""A side of a comparison: its runs, with the parts of all their steps, file names and launch shapes.
+
+So a file is the same in two checkouts, on two machines and in two environments, and a torch that is
+run from its sources is called as an installed one. Where two files of a run would be called the
+same, each keeps its whole path.
+
+Inductor tries a few sizes when it compiles a kernel, and keeps what was fastest. So one program can
+have one kernel launched otherwise wherever it was compiled anew, and its time differs by that.
+"""
 
 from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 import numpy as np
 
-from profiler_ext.comparison.file_names import file_names
-from profiler_ext.comparison.matching.kernels import Kernel
+from profiler_ext.comparison.matching import Kernel
 from profiler_ext.comparison.parts import (
     Parts,
     join,
+    kernel_or_name,
     parts_of_compiles,
     parts_of_ledger,
     parts_of_steps,
 )
 from profiler_ext.comparison.records import Run
-from profiler_ext.comparison.shapes import Shape, shapes_of
-from profiler_ext.comparison.uncertainty import Sample
+from profiler_ext.comparison.significance import Sample
 from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, Cell, Frame, Ints
+from profiler_ext.kineto.launch_shapes import launch_shapes
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Ints
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Cell, Settings
+
+_PACKAGES = ("torch", "triton")
+
+
+def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
+    """Return what each path is called."""
+    roots = (*settings.user_roots, *map(_above_package, settings.library_roots))
+    longest_first = sorted({root.rstrip("/") + "/" for root in roots}, key=len, reverse=True)
+    short = {path: _below(path, longest_first) for path in dict.fromkeys(paths)}
+    name_counts: dict[str, int] = {}
+    for name in short.values():
+        name_counts[name] = name_counts.get(name, 0) + 1
+    return {path: name if name_counts[name] == 1 else path for path, name in short.items()}
+
+
+def _above_package(root: str) -> str:
+    """Return a root, of a package that is one by itself the folder above it."""
+    path = PurePath(root)
+    return str(path.parent) if path.name in _PACKAGES else root
+
+
+def _below(path: str, roots: list[str]) -> str:
+    root = next((root for root in roots if path.startswith(root)), "")
+    return path[len(root) :]
+
+
+Shape = tuple[str, str]
+"""Grid and block, ``1024`` or ``64x4`` each."""
+
+
+def shapes_of(analyses: Iterable[Analysis]) -> Mapping[Kernel, Shape]:
+    """Return how each kernel was launched whose launches are alike."""
+    every: dict[Kernel, set[Shape]] = {}
+    for analysis in analyses:
+        for kernel, shape in _distinct(analysis):
+            every.setdefault(kernel, set()).add(shape)
+    alike = ((kernel, own) for kernel, own in every.items() if len(own) == 1)
+    return {kernel: shape for kernel, (shape,) in alike if all(shape)}
+
+
+def _distinct(analysis: Analysis) -> Iterable[tuple[Kernel, Shape]]:
+    launches, kernel = analysis.launches, kernel_or_name(analysis)
+    shapes = launch_shapes(analysis.recording.trace, launches.event)
+    columns = np.column_stack(
+        (kernel.codes, launches.kind.codes, shapes.grid.codes, shapes.block.codes)
+    )
+    for name, kind, grid, block in np.unique(columns, axis=0).tolist():
+        named = kernel.strings[name] or None, launches.kind.strings[kind]
+        sizes = shapes.grid.strings[grid], shapes.block.strings[block]
+        yield named, (_short(sizes[0]), _short(sizes[1]))
+
+
+def _short(size: str) -> str:
+    """Return a size without the dimensions at its end that are 1."""
+    while size.endswith("x1"):
+        size = size.removesuffix("x1")
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +153,6 @@ class Side:
 
 def side(runs: Sequence[RunOfRanks]) -> Side:
     """Return a side.
-
-    Args:
-        runs: its runs.
 
     Raises:
         UsageError: There is no run, or one has no step.
@@ -200,7 +266,11 @@ class _AlignedRun:
 
     @property
     def paths(self) -> dict[str, str]:
-        return {name: path for display_names in self._display_names for path, name in display_names.items()}
+        return {
+            name: path
+            for display_names in self._display_names
+            for path, name in display_names.items()
+        }
 
     def _rows(self, analysis: Analysis) -> Ints:
         numbers = [step.number for step in analysis.steps]

@@ -1,4 +1,9 @@
-"""Owns what rules ask of collectives: how quick one can be, and what runs beside one.
+"""What rules read of collectives: how fast one can be, what overlaps it, in which pass of a step it runs.
+
+A step that accumulates gradients has several. A pass begins with a forward; what runs after its
+backward, the optimizer's step too, is of it until the next forward begins. Work that the phases
+call forward and that takes next to no time beside the forward (gradients that are scaled after the
+backward) begins no pass.
 
 A rank alone does not tell a transfer from the wait for another rank. Of collectives that are alike
 the quickest waited least, so that the transfer takes no longer than it; of few it may have waited
@@ -7,16 +12,78 @@ for long.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
+from profiler_ext.findings.critical_path import NO_ROW, is_within
 from profiler_ext.findings.facts import Facts, Rows
 from profiler_ext.findings.finding import Figure, FigureUnit, Location
-from profiler_ext.findings.pace import NO_ROW, is_within
 from profiler_ext.kineto import names
-from profiler_ext.kineto.events import event_arguments
-from profiler_ext.records import Ints, MaskedInts
+from profiler_ext.kineto.raw_events import event_arguments
+from profiler_ext.records.events import Ints, MaskedInts
+from profiler_ext.records.vocabulary import Phase
+
+_MIN_FORWARD = 0.05
+_FORWARD, _BACKWARD = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """One row for each launch.
+
+    Attributes:
+        number: of the pass within its step, from 0.
+        count: how many passes its step has.
+        in_forward: it was enqueued while the forward of its pass was; a gradient that is reduced
+            when the backward is over was not.
+    """
+
+    number: Ints
+    count: Ints
+    in_forward: Rows
+
+
+def passes_of(facts: Facts) -> Passes:
+    """Tell of each launch which pass of its step it is of."""
+    count = len(facts.launches)
+    result = Passes(np.zeros(count, np.int64), np.ones(count, np.int64), np.zeros(count, np.bool_))
+    steps = facts.launches.step.filled(-1)
+    order = np.lexsort((facts.pace.enqueued_ns, steps))
+    order = order[steps[order] >= 0]
+    for rows in np.split(order, np.flatnonzero(np.diff(steps[order])) + 1) if len(order) else ():
+        kind = _kinds(facts, rows)
+        begins = (kind == _FORWARD) & (np.append(0, kind[:-1]) != _FORWARD)
+        result.number[rows] = np.maximum(np.cumsum(begins) - 1, 0)
+        result.count[rows] = max(int(begins.sum()), 1)
+        result.in_forward[rows] = kind == _FORWARD
+    return result
+
+
+def _kinds(facts: Facts, rows: Ints) -> Ints:
+    """Tell of launches in their order whether they are in a forward, or in what follows it."""
+    phase, duration_ns = facts.launches.phase, facts.launches.duration_ns[rows].copy()
+    kind = np.where(phase.where(Phase.FORWARD)[rows], _FORWARD, 0)
+    kind[phase.where(Phase.BACKWARD)[rows]] = _BACKWARD
+    is_collective = np.isin(rows, facts.analysis.communication.launch)
+    kind[is_collective], duration_ns[is_collective] = 0, 0
+    kind = _forward_fill(kind)
+    run = np.cumsum(np.append(0, kind[1:] != kind[:-1]))
+    spent_ns = np.bincount(run, weights=duration_ns * (kind == _FORWARD))
+    is_short = (kind == _FORWARD) & (spent_ns[run] < _MIN_FORWARD * spent_ns.sum())
+    return np.where(is_short, _BACKWARD, kind)
+
+
+def _forward_fill(kind: Ints) -> Ints:
+    """Let what is neither be as the last one before it that is; before all, as the first one."""
+    known = np.flatnonzero(kind)
+    if not len(known):
+        return kind
+    at = np.searchsorted(known, np.arange(len(kind)), side="right") - 1
+    filled: Ints = kind[known[np.maximum(at, 0)]]
+    return filled
+
 
 _MIN_FRACTION = 8
 _ABSENT = str(None)
@@ -31,9 +98,6 @@ def overlaps_collective(facts: Facts) -> Rows:
     """Tell of each launch whether a collective ran on its device meanwhile, which slows it.
 
     A product on an H200 takes 53 us alone, and 100 us beside an all-reduce that waits.
-
-    Args:
-        facts: what is known of the session.
     """
     launches, own = facts.launches, facts.analysis.communication.launch
     ends = launches.start_ns + launches.duration_ns
@@ -51,10 +115,6 @@ def overlaps_collective(facts: Facts) -> Rows:
 def fastest_alike_ns(facts: Facts, launches: Ints) -> MaskedInts:
     """Return for each launch the time of the quickest one that is alike, which may be itself.
 
-    Args:
-        facts: what is known of the session.
-        launches: rows of launches that communicate.
-
     Returns:
         One number for each; masked where fewer than eight are alike, or nothing tells how much
         they move: of messages, which the trace never tells it of, each kernel is taken as alike.
@@ -68,27 +128,14 @@ def fastest_alike_ns(facts: Facts, launches: Ints) -> MaskedInts:
 
 
 def are_point_to_point(facts: Facts, rows: Ints) -> Rows:
-    """Tell which collectives go from one rank to another; they have no number that ranks share.
-
-    Args:
-        facts: what is known of the session.
-        rows: rows of its ``Communication``.
-    """
+    """Tell which collectives go from one rank to another; they have no number that ranks share."""
     names = facts.analysis.communication.collective
     messages = (name for name in names.strings if name.lower().startswith(_MESSAGES))
     return names.where(*messages)[rows]
 
 
 def equal_call_ids(facts: Facts, launches: Ints) -> Ints:
-    """Number launches that communicate so that those are alike which do the same with as much.
-
-    Args:
-        facts: what is known of the session.
-        launches: their rows.
-
-    Returns:
-        A number for each.
-    """
+    """Number launches that communicate so that those are alike which do the same with as much."""
     own = facts.launches.name.codes[launches].tolist()
     given = _arguments(facts, launches)
     return _ids([(name, *each) for name, each in zip(own, given, strict=True)])
@@ -98,25 +145,13 @@ def equal_size_ids(facts: Facts, launches: Ints) -> Ints:
     """Number launches that communicate so that those are alike which move as much in one group.
 
     The backward of an all-gather is a reduce-scatter that moves as much.
-
-    Args:
-        facts: what is known of the session.
-        launches: their rows.
-
-    Returns:
-        A number for each.
     """
     given = _arguments(facts, launches)
     return _ids([(group, *sorted(sizes)) for *sizes, _, group in given])
 
 
 def is_sharding(facts: Facts, launches: Ints) -> Rows:
-    """Tell of launches whether FSDP made them, which knows what it needs next.
-
-    Args:
-        facts: what is known of the session.
-        launches: their rows.
-    """
+    """Tell of launches whether FSDP made them, which knows what it needs next."""
     events, call = facts.analysis.recording.trace.events, facts.pace.call[launches]
     codes = [at for at, text in enumerate(events.name.strings) if names.is_sharding(text)]
     ranges = np.flatnonzero(np.isin(events.name.codes, codes))
@@ -129,10 +164,6 @@ def exposed_transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
     """Return what is exposed of each without the wait for another rank, and whether that is told.
 
     Where the ranks are not merged, the quickest of those alike bounds it, if there are enough.
-
-    Args:
-        facts: what is known of the session.
-        rows: rows of its ``Communication``.
     """
     communication = facts.analysis.communication
     exposed_ns, waiting = communication.exposed_ns[rows], communication.waiting_ns[rows]
@@ -145,12 +176,7 @@ def exposed_transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
 
 
 def waited(facts: Facts, rows: Ints) -> Figure:
-    """Return as a figure how long collectives waited for the last rank in the usual step.
-
-    Args:
-        facts: what is known of the session.
-        rows: rows of its ``Communication``.
-    """
+    """Return as a figure how long collectives waited for the last rank in the usual step."""
     communication = facts.analysis.communication
     waiting = communication.waiting_ns[rows]
     name = "of it waiting for the last rank"
@@ -164,10 +190,6 @@ def dominant_location(facts: Facts, rows: Ints) -> Location:
     """Return the line and the module that have more than half of what is exposed, and the kernel.
 
     So several ranks, whose longest collectives differ by chance, name the same place.
-
-    Args:
-        facts: what is known of the session.
-        rows: rows of its ``Communication``.
     """
     communication, places = facts.analysis.communication, facts.analysis.places
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
@@ -205,3 +227,23 @@ def _has_size(facts: Facts, launches: Ints) -> Rows:
 def _ids(keys: list[tuple[Any, ...]]) -> Ints:
     numbers: dict[tuple[Any, ...], int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+
+
+def is_repeated_per_pass(facts: Facts, passes: Passes) -> Rows:
+    """Tell of each collective whether each pass of its step reduces as much once more.
+
+    What a forward runs is none: the next layer needs it in each pass.
+    """
+    launches = facts.analysis.communication.launch
+    result = np.zeros(len(launches), np.bool_)
+    chosen = (passes.count[launches] > 1) & ~passes.in_forward[launches]
+    chosen &= ~np.ma.getmaskarray(facts.launches.step)[launches]
+    rows = np.flatnonzero(chosen)
+    own, kind = launches[rows], equal_call_ids(facts, launches[rows])
+    keys = np.stack([facts.launches.step[own].filled(-1), kind], axis=1)
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    for each in range(int(group.max(initial=-1)) + 1):
+        members = np.flatnonzero(group == each)
+        counts = np.bincount(passes.number[own[members]], minlength=passes.count[own[members[0]]])
+        result[rows[members]] = bool((counts == counts[0]).all())
+    return result

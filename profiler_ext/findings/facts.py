@@ -1,23 +1,89 @@
-"""Owns what rules ask of an analysis: times a step, who waits for whom, the place of a launch."""
+"""What rules read of an analysis: times per step, who waits for whom, where a launch stands, idle time, eager kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median_low
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.findings.enclosing import enclosing
-from profiler_ext.findings.finding import Location
-from profiler_ext.findings.pace import CriticalPath, find_critical_path, is_wait
-from profiler_ext.findings.replay import Replay
-from profiler_ext.findings.steps import sum_by_step, time_within
-from profiler_ext.findings.training import ProfiledStep, Training, unprofiled_steps_ns, unprofiled_step
-from profiler_ext.records import Analysis, Compilation, IdleCause, Ints, Launches, Place, Scope
+from profiler_ext.findings.critical_path import (
+    CriticalPath,
+    ProfiledStep,
+    Replay,
+    Training,
+    find_critical_path,
+    is_wait,
+    unprofiled_step,
+    unprofiled_steps_ns,
+)
+from profiler_ext.findings.finding import NOWHERE, Location
+from profiler_ext.records.analysis import Analysis, Launches, Place, Step
+from profiler_ext.records.compiles import Compilation
+from profiler_ext.records.events import Codes, Events, Ints
+from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
+
+
+def sum_by_step(steps: Sequence[Step], number: Ints, amount: Ints) -> list[int]:
+    """Return the sum of an amount in each step.
+
+    Args:
+        number: the number of the step that each amount is of; of none where there is no such step.
+    """
+    if not steps:
+        return []
+    known, of_step = np.unique([step.number for step in steps], return_inverse=True)
+    at = np.minimum(np.searchsorted(known, number), len(known) - 1)
+    is_of = known[at] == number
+    sums = np.zeros(len(known), np.int64)
+    np.add.at(sums, at[is_of], amount[is_of])
+    result: list[int] = sums[of_step].tolist()
+    return result
+
+
+def time_within(parts: Sequence[tuple[int, int]], begins: Ints, ends: Ints) -> list[int]:
+    """Return how long spans of time are within each part; what overlaps counts for each span."""
+    bounds = np.array(parts, np.int64).reshape(-1, 2).T
+    until = [_before(begins, own) - _before(ends, own) for own in bounds]
+    result: list[int] = (until[1] - until[0]).tolist()
+    return result
+
+
+def _before(times: Ints, moments: Ints) -> Ints:
+    """Return for each moment the sum of how long before it each of these times was."""
+    ordered = np.sort(times)
+    count = np.searchsorted(ordered, moments)
+    sums = np.concatenate([[0], np.cumsum(ordered)])
+    before: Ints = count * moments - sums[count]
+    return before
+
+
+def enclosing(events: Events, rows: Ints, name: str) -> Ints:
+    """Return the last op of a name that is open around each event; itself where there is none.
+
+    Ops of that name stand in no other of it.
+    """
+    codes = [code for code, text in enumerate(events.name.strings) if text == name]
+    named = np.flatnonzero(np.isin(events.name.codes, codes))
+    named = named[np.lexsort((events.start_ns[named], events.thread[named]))]
+    result = rows.copy()
+    for thread in np.unique(events.thread[named]).tolist():
+        own = named[events.thread[named] == thread]
+        on_thread = np.flatnonzero(events.thread[rows] == thread)
+        at = (
+            np.searchsorted(events.start_ns[own], events.start_ns[rows[on_thread]], side="right")
+            - 1
+        )
+        around = own[np.maximum(at, 0)]
+        is_open = (at >= 0) & (events.end_ns[around] >= events.end_ns[rows[on_thread]])
+        result[on_thread[is_open]] = around[is_open]
+    return result
+
 
 Rows = npt.NDArray[np.bool_]
 _UNLIKE = 2
@@ -35,11 +101,7 @@ class Facts:
     """What rules ask of an analysis; each is found when it is first asked for."""
 
     def __init__(self, analysis: Analysis) -> None:
-        """Take the analysis that rules judge.
-
-        Args:
-            analysis: what attribution found.
-        """
+        """Take the analysis that rules judge."""
         self.analysis = analysis
 
     @property
@@ -62,7 +124,8 @@ class Facts:
         devices = np.unique(self.launches.device).tolist()
         rows = (np.flatnonzero(self.launches.device == device) for device in devices)
         return max(
-            (self.median_per_step(own, self._profiled_critical_path.busy_ns[own]) for own in rows), default=0
+            (self.median_per_step(own, self._profiled_critical_path.busy_ns[own]) for own in rows),
+            default=0,
         )
 
     @cached_property
@@ -121,7 +184,9 @@ class Facts:
     def training(self) -> Training:
         """The usual step where nobody records."""
         on_device = self.analysis.recording.settings.steps_before_on_device
-        return unprofiled_step(self._recorded, self._unprofiled_steps_ns, self.replay, on_device=on_device)
+        return unprofiled_step(
+            self._recorded, self._unprofiled_steps_ns, self.replay, on_device=on_device
+        )
 
     @property
     def training_steps_ns(self) -> tuple[int, ...]:
@@ -160,11 +225,7 @@ class Facts:
         return rooflines(self.analysis)
 
     def all_places(self, predicate: Callable[[Place], bool]) -> Rows:
-        """Return which launches have places of one kind and no others.
-
-        Args:
-            predicate: tells of a place whether it is of that kind.
-        """
+        """Return which launches have places of one kind and no others."""
         flags = np.array([predicate(place) for place in self.analysis.places], np.bool_)
         shares = self.analysis.shares
         all_places = self.main_place >= 0
@@ -172,11 +233,7 @@ class Facts:
         return all_places
 
     def named(self, predicate: Callable[[str], bool]) -> Rows:
-        """Return which launches have a name of one kind.
-
-        Args:
-            predicate: tells of a name whether it is of that kind.
-        """
+        """Return which launches have a name of one kind."""
         name = self.launches.name
         codes = [code for code, text in enumerate(name.strings) if predicate(text)]
         result: Rows = np.isin(name.codes, codes)
@@ -188,23 +245,16 @@ class Facts:
         return chosen
 
     def median_per_step(self, launches: Ints, amount_ns: Ints) -> int:
-        """Return an amount of time in the usual step: the lower median of the steps.
-
-        Args:
-            launches: rows of launches.
-            amount_ns: the time of each.
-        """
+        """Return an amount of time in the usual step: the lower median of the steps."""
         step = self.launches.step[launches].filled(-1)
         sums = sum_by_step(self.analysis.steps, step, amount_ns)
         return median_low(sums) if sums else 0
 
     def critical_ns(self, launches: Ints) -> Ints:
-        """Return the time of launches that set the pace; 0 of those that do not.
-
-        Args:
-            launches: rows of launches.
-        """
-        duration: Ints = np.where(self.pace.is_critical[launches], self.launches.duration_ns[launches], 0)
+        """Return the time of launches that set the pace; 0 of those that do not."""
+        duration: Ints = np.where(
+            self.pace.is_critical[launches], self.launches.duration_ns[launches], 0
+        )
         return duration
 
     def removal_saving_ns(
@@ -216,7 +266,6 @@ class Facts:
         within a CUDA graph it costs the CPU nothing.
 
         Args:
-            launches: rows of launches.
             with_python: what led to the op that launched it would go too, not the op alone.
             of_op: the name of the op that would go, where one of it called the innermost one.
         """
@@ -229,11 +278,7 @@ class Facts:
         return removed
 
     def idle_before(self, launches: Ints) -> Ints:
-        """Return the rows of the pieces of idle time that ended with one of these launches.
-
-        Args:
-            launches: rows of launches.
-        """
+        """Return the rows of the pieces of idle time that ended with one of these launches."""
         idle, ended = self.analysis.idle, self._span_ends
         chosen = np.isin(ended, self.launches.start_ns[launches])
         return np.flatnonzero(chosen[idle.span]) if len(ended) else np.empty(0, np.int64)
@@ -258,11 +303,7 @@ class Facts:
         return np.where(np.ma.getmaskarray(op), 0, events.duration_ns[row])
 
     def longest(self, launches: Ints) -> int:
-        """Return the row of the launch at whose place such launches took longest in all.
-
-        Args:
-            launches: rows of launches; at least one.
-        """
+        """Return the row of the launch at whose place such launches took longest in all."""
         duration, place = self.launches.duration_ns[launches], self.main_place[launches]
         sums = np.zeros(len(self.analysis.places), np.int64)
         np.add.at(sums, place, duration)
@@ -288,11 +329,7 @@ class Facts:
         return self.analysis.places[int(self.main_place[launch])]
 
     def innermost_op(self, launch: int) -> str:
-        """Return the op that launched an eager kernel, whatever op called that; else the place's.
-
-        Args:
-            launch: row of a launch.
-        """
+        """Return the op that launched an eager kernel, whatever op called that; else the place's."""
         op = self.launches.op_event[launch]
         if self.launches.scope[launch] != Scope.EAGER or op is np.ma.masked:
             return self.place(launch).aten_op or ""
@@ -307,20 +344,87 @@ class Facts:
 
 
 def facts_of(analysis: Analysis) -> Facts:
-    """Return the facts of an analysis; they are found once.
-
-    Args:
-        analysis: what attribution found.
-    """
+    """Return the facts of an analysis; they are found once."""
     return analysis.derived.once("facts", lambda: Facts(analysis))
 
 
 def location_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Location:
-    """Return the place of a finding.
+    """Return the place of a finding."""
+    return Location(place.file, place.line, place.code, place.module, kernel, graph)
+
+
+def idle_pieces(facts: Facts, *causes: IdleCause) -> Ints:
+    """Return the rows of the pieces of idle time that have one of these causes."""
+    return np.flatnonzero(facts.analysis.idle.cause.where(*causes))
+
+
+def median_per_step(facts: Facts, rows: Ints) -> int:
+    """Return how long pieces are in the usual step, on one device: the lower median of the steps."""
+    idle = facts.analysis.idle
+    step, duration_ns = idle.step[rows], idle.duration_ns[rows]
+    sums = sum_by_step(facts.analysis.steps, step, duration_ns)
+    return median_low(sums) // max(facts.idle_devices, 1) if sums else 0
+
+
+def idle_spans_per_step(facts: Facts, rows: Ints) -> int:
+    """Return of how many idle spans these are pieces, in the usual step."""
+    idle = facts.analysis.idle
+    step, span = idle.step[rows], idle.span[rows]
+    own = np.unique(np.stack([step, span]), axis=1)[0]
+    counts = sum_by_step(facts.analysis.steps, own, np.ones_like(own))
+    return median_low(counts) if counts else 0
+
+
+def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints]:
+    """Return the pieces by the line that they are due to; ``NOWHERE`` has those without one.
 
     Args:
-        place: line and module.
-        kernel: name of the kernel.
-        graph: torch's number of the compile.
+        places: the place of each piece of all: where the CPU was, or that of the cause.
     """
-    return Location(place.file, place.line, place.code, place.module, kernel, graph)
+    lines: dict[Location, list[Ints]] = {}
+    order = np.argsort(places[rows], kind="stable")
+    each, firsts = np.unique(places[rows][order], return_index=True)
+    of_places = np.split(rows[order], firsts[1:])
+    for at, of_place in zip(each.tolist(), of_places, strict=False):
+        place = facts.analysis.idle.places[at]
+        where = NOWHERE if place.line is None else location_of(place)
+        lines.setdefault(where, []).append(of_place)
+    return {where: np.sort(np.concatenate(of_line)) for where, of_line in lines.items()}
+
+
+FUSION_SAVING: Final = 0.6
+"""The part of their time that is gone once they are compiled, by the trials of ``uncompiled``."""
+_MUCH_COMPILED = 0.25
+"""The part of a step in compiled graphs from which on the rest of it is beside them."""
+_NATIVE = "at::native::"
+_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+
+
+def is_partly_compiled(facts: Facts) -> bool:
+    """Return whether at least a quarter of the usual step runs in compiled graphs."""
+    compiled = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.COMPILED)))
+    compiled_ns = facts.median_per_step(compiled, facts.launches.duration_ns[compiled])
+    return compiled_ns > 0 and compiled_ns >= _MUCH_COMPILED * facts.step_ns
+
+
+def eager_kernels(facts: Facts) -> Ints:
+    """Return the rows of torch's own kernels, each of an eager op, that stand at a line.
+
+    Products, convolutions and attention are libraries', and the optimizer's are of no line of the
+    model: neither is among them.
+    """
+    eager = facts.launches.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
+    return np.flatnonzero(facts.in_steps(eager & facts.all_places(_is_model_line)))
+
+
+def launches_by_line(facts: Facts, launches: Ints) -> Iterator[Ints]:
+    """Return the rows of the launches of each line."""
+    lines: dict[tuple[str | None, int | None], list[int]] = {}
+    for launch in launches.tolist():
+        place = facts.place(launch)
+        lines.setdefault((place.file, place.line), []).append(launch)
+    return (np.array(own, np.int64) for own in lines.values())
+
+
+def _is_model_line(place: Place) -> bool:
+    return place.phase in _PHASES and place.line is not None

@@ -1,4 +1,4 @@
-"""Owns what a finding is: what to do, where, how much of a step is at stake, and why."""
+"""What a finding is: what to do, where, how much of a step is at stake, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the order of findings: what is worth saying, and which of them count the same time."""
+"""The order of findings: what is worth saying, and which of them count the same time."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Final
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge, facts_of
+from profiler_ext.findings.facts import CannotJudge, Facts, facts_of
 from profiler_ext.findings.finding import (
     ON_RANKS,
     Figure,
     FigureUnit,
     Finding,
     Findings,
+    Location,
     Stake,
     Unjudged,
-    Location,
 )
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.isolation.signal_answers import is_raised_by_program
-from profiler_ext.records import Analysis, Ints
+from profiler_ext.isolation.failures import is_raised_by_program
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Ints
 
 MIN_FRACTION: Final = 0.01
 MIN_SAVING_NS: Final = {
@@ -37,10 +38,6 @@ _Counted = tuple[Ints, Ints]
 
 def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
     """Let rules judge an analysis.
-
-    Args:
-        analysis: what attribution found.
-        rules: the rules.
 
     Returns:
         What they found, what has most at stake first, and which of them could not be judged.
@@ -75,9 +72,6 @@ def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | CannotJudge:
 
 def merge_ranks(judged: Sequence[Findings]) -> Findings:
     """Put the findings of several ranks together; what several have is said once.
-
-    Args:
-        judged: those of each rank.
 
     Returns:
         The largest of those alike, with the ranks that have it as a figure. A step is that of the
@@ -133,10 +127,14 @@ def _is_significant(candidate: Candidate, facts: Facts) -> bool:
 
 def _ranked(candidates: list[_Judged], facts: Facts, rank: int) -> tuple[Finding, ...]:
     order = list(Stake)
-    candidates = sorted(candidates, key=lambda each: (order.index(each[1].stake), -each[1].at_stake_ns))
+    candidates = sorted(
+        candidates, key=lambda each: (order.index(each[1].stake), -each[1].at_stake_ns)
+    )
     counted = [(rule.name, _counted_time(candidate, facts)) for rule, candidate in candidates]
     return tuple(
-        _finding(rule, candidate, _overlapping_rules(counted[at][1], counted[:at], facts), facts, rank)
+        _finding(
+            rule, candidate, _overlapping_rules(counted[at][1], counted[:at], facts), facts, rank
+        )
         for at, (rule, candidate) in enumerate(candidates)
     )
 

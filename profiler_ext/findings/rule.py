@@ -1,4 +1,4 @@
-"""Owns what a rule is: its words for the documentation, and the function that judges a session."""
+"""What a rule is and what it returns: candidates, with the figures that several rules show of launches."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import NOWHERE, Figure, Stake, Confidence, Location
-from profiler_ext.records import Ints
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
+from profiler_ext.records.events import Ints
 
 NO_ROWS: Ints = np.empty(0, np.int64)
 
@@ -61,3 +61,18 @@ class Rule:
     remedy: str
     stake: str
     judge: Callable[[Facts], Iterable[Candidate] | CannotJudge]
+
+
+def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:
+    """Return how many of some launches the usual step has, and how long they run."""
+    spent_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
+    return (
+        Figure("launches a step", facts.launches_per_step(launches)),
+        Figure("they take", spent_ns, FigureUnit.NS),
+    )
+
+
+def launching(facts: Facts, launches: Ints, removal_saving_ns: int) -> tuple[Figure, ...]:
+    """Return what launches cost the CPU, where that counts: none of them sets the pace."""
+    own = Figure("launching them costs the CPU", removal_saving_ns, FigureUnit.NS)
+    return () if facts.pace.is_critical[launches].any() else (own,)

@@ -1,4 +1,4 @@
-"""Owns the callback for Hugging Face's ``Trainer``."""
+"""The callback for Hugging Face's ``Trainer``."""
 
 from __future__ import annotations
 
@@ -26,37 +26,17 @@ class ProfilerCallback(TrainerCallback):
     """
 
     def __init__(self, folder: str | Path = "profile_out", **options: Any) -> None:
-        """Prepare.
-
-        Args:
-            folder: where the files go.
-            **options: what :class:`~profiler_ext.integrations.training.TrainingProfile` takes.
-        """
+        """Prepare."""
         self.profile = TrainingProfile(folder, **options)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Begin.
-
-        Args:
-            *_: what every callback is given.
-            **__: the same by name.
-        """
+        """Begin."""
         self.profile.start()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """End a step; ``on_substep_end`` is told of the batches in between.
-
-        Args:
-            *_: what every callback is given.
-            **__: the same by name.
-        """
+        """End a step; ``on_substep_end`` is told of the batches in between."""
         self.profile.step()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """End.
-
-        Args:
-            *_: what every callback is given.
-            **__: the same by name.
-        """
+        """End."""
         self.profile.stop()

@@ -1,4 +1,4 @@
-"""Owns what Lightning's ``Trainer`` takes: a callback, or a profiler of its own kind."""
+"""What Lightning's ``Trainer`` takes: a callback, or a profiler of its own kind."""
 
 from __future__ import annotations
 
@@ -26,32 +26,17 @@ class ProfilerCallback(Callback):
     """
 
     def __init__(self, folder: str | Path = "profile_out", **options: Any) -> None:
-        """Prepare.
-
-        Args:
-            folder: where the files go.
-            **options: what :class:`~profiler_ext.integrations.training.TrainingProfile` takes.
-        """
+        """Prepare."""
         self.profile = TrainingProfile(folder, **options)
         self._updates = 0
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
-        """Begin.
-
-        Args:
-            trainer: has the number of updates.
-            *_: what else every callback is given.
-        """
+        """Begin."""
         self._updates = trainer.global_step
         self.profile.start()
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """End a step, if the optimizer has stepped.
-
-        Args:
-            trainer: has the number of updates.
-            *_: what else every callback is given.
-        """
+        """End a step, if the optimizer has stepped."""
         if trainer.global_step != self._updates:
             self._updates = trainer.global_step
             self.profile.step()
@@ -88,14 +73,7 @@ class LineProfiler(Profiler):
         filename: str | None = None,
         **options: Any,
     ) -> None:
-        """Prepare.
-
-        Args:
-            folder: where the files go.
-            dirpath: where the summary goes, as of Lightning's own profilers.
-            filename: its name; without both it is logged.
-            **options: what :class:`~profiler_ext.integrations.training.TrainingProfile` takes.
-        """
+        """Prepare."""
         super().__init__(dirpath=dirpath, filename=filename)
         self._folder, self._options = Path(folder), options
         self._profiles: dict[str, TrainingProfile] = {}
@@ -103,13 +81,7 @@ class LineProfiler(Profiler):
         self._is_running = self._has_updated = False
 
     def setup(self, stage: str, *more: Any, **named: Any) -> None:
-        """Begin with a stage.
-
-        Args:
-            stage: ``fit``, ``validate``, ``test`` or ``predict``.
-            *more: what else every profiler is given.
-            **named: the same by name.
-        """
+        """Begin with a stage."""
         super().setup(stage, *more, **named)
         self._end()
         name = str(getattr(stage, "value", stage))  # Lightning gives its own enumeration
@@ -118,21 +90,13 @@ class LineProfiler(Profiler):
         self.profiled = self._profiles[name]
 
     def start(self, action_name: str) -> None:
-        """Begin with the first batch.
-
-        Args:
-            action_name: what Lightning does.
-        """
+        """Begin with the first batch."""
         if not self._is_running and self._is_batch(action_name):
             self._is_running = True
             self.profiled.start()
 
     def stop(self, action_name: str) -> None:
-        """End a step, if one is over.
-
-        Args:
-            action_name: what Lightning did.
-        """
+        """End a step, if one is over."""
         self._has_updated |= action_name == _UPDATE[0] or action_name.endswith(_UPDATE[1])
         if self._is_batch(action_name) and (self._has_updated or self._stage != _FIT):
             self._has_updated = False
@@ -145,11 +109,7 @@ class LineProfiler(Profiler):
         return "" if session is None else session.report("module")
 
     def teardown(self, stage: str | None) -> None:
-        """End.
-
-        Args:
-            stage: what is over.
-        """
+        """End."""
         self._end()
         super().teardown(stage)
 

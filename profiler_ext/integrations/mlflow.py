@@ -1,4 +1,4 @@
-"""Owns how a session is logged to MLflow."""
+"""How a session is logged to MLflow."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ MLFLOW.require("profiler_ext.integrations.mlflow")
 
 import mlflow  # noqa: E402
 
-from profiler_ext.integrations.figures import ARTIFACTS, TABLES, figures  # noqa: E402
+from profiler_ext.integrations import ARTIFACTS, TABLES, figures  # noqa: E402  # noqa: E402
 from profiler_ext.sessions.session import Session  # noqa: E402
 
 
 def log_session(session: Session, folder: str | Path, run_id: str | None = None) -> None:
     """Log the files as artifacts, the ledger and the findings as tables, and the figures.
-
-    Args:
-        session: what was recorded.
-        folder: where its files are.
-        run_id: the run; by default the active one.
 
     Raises:
         UsageError: No run is active.

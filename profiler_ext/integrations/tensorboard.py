@@ -1,4 +1,4 @@
-"""Owns how a session is logged through a ``SummaryWriter`` of TensorBoard's."""
+"""How a session is logged through a ``SummaryWriter`` of TensorBoard's."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from profiler_ext.exporters.tables.files import markdown_text
-from profiler_ext.integrations.figures import ARTIFACTS, TABLES, figures
+from profiler_ext.integrations import ARTIFACTS, TABLES, figures
 from profiler_ext.sessions.session import Session
 
 
 def log_session(session: Session, folder: str | Path, writer: Any, step: int = 0) -> None:
-    """Log the figures, the ledger and the findings, and the session for the Attribution tab.
-
-    Args:
-        session: what was recorded.
-        folder: where its files are; the text names it.
-        writer: a ``SummaryWriter``.
-        step: the step of the training that the figures are of.
-    """
+    """Log the figures, the ledger and the findings, and the session for the Attribution tab."""
     for name, figure in figures(session).items():
         writer.add_scalar(name, figure, step)
     for name in TABLES:

@@ -1,4 +1,4 @@
-"""Owns the profiling of a training loop that a library runs: when it begins, steps and ends.
+"""The profiling of a training loop that a library runs: when it begins, steps and ends.
 
 What fails of it is a warning: the training goes on as it does without.
 """
@@ -15,10 +15,9 @@ import torch.profiler
 
 from profiler_ext.errors import CaptureWarning, InternalError, ProfilerExtError, UsageError
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.undisturbed import undisturbed
-from profiler_ext.profiling import switch
+from profiler_ext.isolation.user_state import isolated
+from profiler_ext.profiling import DEFAULT_RECORDED_STEPS, DEFAULT_SKIPPED_STEPS, switch
 from profiler_ext.profiling.profiler import profile
-from profiler_ext.profiling.usual_steps import DEFAULT_RECORDED_STEPS, DEFAULT_SKIPPED_STEPS
 from profiler_ext.sessions.folder import check_folder, rank_folder
 from profiler_ext.sessions.output import write_outputs
 from profiler_ext.sessions.session import Session
@@ -54,11 +53,6 @@ class TrainingProfile:
 
         Args:
             folder: where the files go; ranks have folders of their own in it.
-            skip: steps before the first recorded one.
-            steps: steps to record.
-            force: replace a session that is there.
-            loggers: are given the session when it is written, as ``wandb.log_session`` is.
-            **options: other options of :class:`profiler_ext.profile`.
 
         Raises:
             UsageError: There are no such steps, or a session is in the way.
@@ -162,7 +156,7 @@ def _with_warning(work: Callable[..., object], *arguments: Any) -> None:
 
 
 def _isolated(work: Log, session: Session, folder: Path) -> None:
-    with undisturbed():
+    with isolated():
         work(session, folder)
 
 

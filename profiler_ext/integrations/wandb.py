@@ -1,4 +1,4 @@
-"""Owns how a session is logged to Weights & Biases."""
+"""How a session is logged to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ WANDB.require("profiler_ext.integrations.wandb")
 
 import wandb  # noqa: E402
 
-from profiler_ext.integrations.figures import ARTIFACTS, TABLES, figures  # noqa: E402
+from profiler_ext.integrations import ARTIFACTS, TABLES, figures  # noqa: E402  # noqa: E402
 from profiler_ext.sessions.session import Session  # noqa: E402
 
 
 def log_session(session: Session, folder: str | Path, run: Any = None) -> Any:
     """Log the files as an artifact, the ledger and the findings as tables, and the report.
-
-    Args:
-        session: what was recorded.
-        folder: where its files are.
-        run: the run; by default the one that ``wandb.init`` began.
-
-    Returns:
-        The artifact.
 
     Raises:
         UsageError: No run was begun.

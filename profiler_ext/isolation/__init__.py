@@ -1,1 +1,1 @@
-"""Owns that the user's program is not harmed by what we do within it."""
+"""That the user's program is not harmed by what we do within it."""

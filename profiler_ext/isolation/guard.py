@@ -1,4 +1,4 @@
-"""Owns the one door: whatever torch calls of this package runs in here, and harms nobody there.
+"""The one door: whatever torch calls of this package runs in here, and harms nobody there.
 
 What is wrapped is called exactly once, with what it was given, and its result and its errors
 are the caller's, untouched. An observation watches from beside: a generator that runs before
@@ -19,10 +19,14 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from profiler_ext.errors import CaptureWarning
-from profiler_ext.isolation.asking import Observed as Observed
-from profiler_ext.isolation.asking import PatchState, Ranges, Results, Sorting, binder_of
-from profiler_ext.isolation.failures import Failure, failure_detail, reference_to
-from profiler_ext.isolation.signal_answers import is_raised_by_program
+from profiler_ext.isolation.failures import (
+    Failure,
+    failure_detail,
+    is_raised_by_program,
+    reference_to,
+)
+from profiler_ext.isolation.hook_protocols import Observed as Observed
+from profiler_ext.isolation.hook_protocols import PatchState, Ranges, Results, Sorting, binder_of
 
 _MAX_FAILURES = 16
 """After so many capture is of no use, and whatever fails is likely to fail for ever."""
@@ -46,12 +50,7 @@ class Guard:
     def __init__(
         self, strict: bool = False, scope: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Take what tells the compile in force.
-
-        Args:
-            strict: raise what fails instead of keeping it.
-            scope: gives the compile id that is in force.
-        """
+        """Take what tells the compile in force."""
         self.strict = strict
         self.is_disabled = False
         self._scope = scope
@@ -73,17 +72,7 @@ class Guard:
         return any(failure.lost is None for failure in self.failures_in(scope))
 
     def run(self, hook: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T | None:
-        """Run a part of ours.
-
-        Args:
-            hook: what is observed, or who calls.
-            function: the part.
-            *args: what it is given.
-            **kwargs: what it is given by name.
-
-        Returns:
-            What it returned, or ``None`` where it failed.
-        """
+        """Run a part of ours."""
         return self.run_on((), hook, function, *args, **kwargs)
 
     def run_on(
@@ -102,17 +91,8 @@ class Guard:
             self.caught(hook, error, subject)
             return None
 
-    def alone(self, lost: str, function: Callable[..., T], /, *args: Any) -> T | None:
-        """Run a mechanism whose failure costs what it gives and nothing else; as ``Alone``.
-
-        Args:
-            lost: what it gives, in words.
-            function: the mechanism.
-            *args: what it is given.
-
-        Returns:
-            What it gives; ``None`` where it failed.
-        """
+    def try_run(self, lost: str, function: Callable[..., T], /, *args: Any) -> T | None:
+        """Run a mechanism whose failure costs what it gives and nothing else; as ``Alone``."""
         try:
             return function(*args)
         except Exception as error:
@@ -122,14 +102,7 @@ class Guard:
     def caught(
         self, hook: str, error: Exception, subject: tuple[Any, ...], lost: str | None = None
     ) -> None:
-        """Keep what went wrong; called where an error is handled, which ``strict`` raises on.
-
-        Args:
-            hook: names the hook in gaps and warnings.
-            error: what was raised.
-            subject: the object that it is about, or nothing.
-            lost: what alone was lost; ``None`` where that may be all.
-        """
+        """Keep what went wrong; called where an error is handled, which ``strict`` raises on."""
         if self.strict or is_raised_by_program(error):
             raise error
         try:
@@ -140,14 +113,7 @@ class Guard:
     def wrap(
         self, original: Callable[..., T], hook: str, observe: Observe, switch: PatchState
     ) -> Callable[..., T]:
-        """Return a function that does what ``original`` does, and is observed.
-
-        Args:
-            original: a function, or another callable whose parameters are not asked for.
-            hook: its name.
-            observe: makes the observation of each call.
-            switch: whether it is observed.
-        """
+        """Return a function that does what ``original`` does, and is observed."""
         bind = binder_of(original)
 
         @functools.wraps(original, updated=())
@@ -174,12 +140,7 @@ class Guard:
         return guarded
 
     def callback(self, hook: str, function: Callable[..., object]) -> Callable[..., None]:
-        """Return what torch may call back: ``function``, whose result is nobody's.
-
-        Args:
-            hook: names the hook in gaps and warnings.
-            function: the part of ours.
-        """
+        """Return what torch may call back: ``function``, whose result is nobody's."""
 
         def guarded(*args: Any, **kwargs: Any) -> None:
             self.run(hook, function, *args, **kwargs)
@@ -189,14 +150,7 @@ class Guard:
     def wrap_results(
         self, original: Callable[..., T], hook: str, results: Results, switch: PatchState
     ) -> Callable[..., T]:
-        """Return a function that does what ``original`` does, and whose results are told.
-
-        Args:
-            original: a function.
-            hook: its name.
-            results: who is told.
-            switch: whether they are told.
-        """
+        """Return a function that does what ``original`` does, and whose results are told."""
         on_result = results.on_result
 
         @functools.wraps(original, updated=())
@@ -214,14 +168,7 @@ class Guard:
     def wrap_ranges(
         self, original: Callable[..., T], hook: str, ranges: Ranges, switch: PatchState
     ) -> Callable[..., T]:
-        """Return a method that does what ``original`` does, with a range around it.
-
-        Args:
-            original: a method that is called often.
-            hook: its name.
-            ranges: what begins a range.
-            switch: whether there is any.
-        """
+        """Return a method that does what ``original`` does, with a range around it."""
         opened = ranges.opened
 
         @functools.wraps(original, updated=())
@@ -252,9 +199,6 @@ class Guard:
 
         Args:
             original: a function that yields candidates, which are read as they are asked for.
-            hook: its name.
-            sorting: what is asked of them.
-            switch: whether they are sorted.
         """
         run = functools.partial(self.run, hook)
 
@@ -272,12 +216,6 @@ class Guard:
         """Keep a failure for the compile in force, and warn of the first.
 
         The same one at each kernel of a compile counts as one; any of a hook, once capture is out.
-
-        Args:
-            hook: names the hook in gaps and warnings.
-            error: what was raised.
-            subject: the artifact that it is about, if any.
-            lost: what alone was lost; ``None`` where that may be all.
         """
         detail, about = failure_detail(error), reference_to(subject)
         failure = Failure(hook, detail, self._scope(), about, lost)

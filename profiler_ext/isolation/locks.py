@@ -1,4 +1,4 @@
-"""Owns the locks of this package: in a forked child each is free.
+"""The locks of this package: in a forked child each is free.
 
 A fork copies a lock as it is, and not the thread that holds it, so that the child would wait for
 ever.

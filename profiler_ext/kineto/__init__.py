@@ -1,1 +1,1 @@
-"""Owns Kineto's spellings: reads a profiler trace to columns and writes it back."""
+"""Kineto's spellings: reads a profiler trace to columns and writes it back."""

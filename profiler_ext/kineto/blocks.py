@@ -1,4 +1,4 @@
-"""Owns the quick way through a trace: a block of events at a time, each let go when it is read.
+"""The fast path of reading a trace: a block of events at a time, freed when it is decoded.
 
 It takes only what it can prove, and leaves the rest to the careful way. JSON has one reading: where
 the text between some commas decodes as a list of events, those commas stand between events.
@@ -7,12 +7,15 @@ the text between some commas decodes as a list of events, those commas stand bet
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from profiler_ext.kineto import strictness
-from profiler_ext.kineto.checking import check_counts, check_events, decoded
-from profiler_ext.kineto.decoding import GrowingColumns, InexactTimeError
+from profiler_ext.kineto import raw_events
+from profiler_ext.kineto.checking import are_opening, check_counts, check_events, decoded
+from profiler_ext.kineto.decoding import GrowingColumn, GrowingColumns, InexactTimeError
 from profiler_ext.kineto.document import (
     EVENTS_KEY,
     Document,
@@ -21,11 +24,131 @@ from profiler_ext.kineto.document import (
     check_header,
     located,
 )
-from profiler_ext.kineto.event_blocks import BLOCK_BYTES, GROWTH_FACTOR, Block, last_block, next_block
-from profiler_ext.kineto.event_json import Events, decoded_list, decoded_fast
-from profiler_ext.kineto.events import offset_of
-from profiler_ext.kineto.growing import GrowingColumn
+from profiler_ext.kineto.event_json import Events, decoded_fast, decoded_list
+from profiler_ext.kineto.raw_events import offset_of
 from profiler_ext.kineto.source import Text
+from profiler_ext.records.events import Ints
+from profiler_ext.records.stored import known
+
+BLOCK_BYTES = 1 << 19
+"""It, and the objects made of it, fit the cache of a processor: half the time of larger ones."""
+GROWTH_FACTOR = 4
+"""So much more is read where a block holds no whole event."""
+_Characters = npt.NDArray[np.uint8]
+_FEW_BLANKS = 32
+_IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r"))
+_COMMA, _BACKSLASH, _OPENS, _CLOSES = b",\\{}"
+
+
+class _Event(msgspec.Struct):
+    ph: str
+    name: str
+
+
+class Block(NamedTuple):
+    """Some events: where they stand in the file, their text, where each may stand in it.
+
+    Of each it has how many brackets open in it at most, and of all how many of these are braces.
+    """
+
+    begin: int
+    text: bytes
+    starts: Ints
+    ends: Ints
+    opened: Ints
+    braces: int
+
+
+class _Brackets(NamedTuple):
+    r"""What opens in a text, and where ``}, {`` stands in it.
+
+    Between two events that stands always, elsewhere only in texts and in lists of objects. Most of
+    such texts are JSON themselves, with ``}, {\"``.
+
+    Attributes:
+        opens: where lists and objects open.
+        braces: which of these are objects.
+        firsts: which of them are the first brace, and each behind such a comma.
+        ends: where what stands before such a comma ends.
+    """
+
+    opens: Ints
+    braces: Ints
+    firsts: Ints
+    ends: Ints
+
+
+def next_block(text: Text, begin: int, end: int) -> tuple[Block, int] | None:
+    """Cut off some events; return them, and where the next one begins.
+
+    Of the last events, and of what comes behind them, there is no block.
+    """
+    size = BLOCK_BYTES
+    while begin + size < end:
+        part = text[begin : begin + size]
+        opens, braces, firsts, ends = _between(part)
+        if len(ends):
+            starts, opened = opens[firsts], np.diff(firsts)
+            known = int(np.searchsorted(braces, firsts[-1]))
+            block = Block(begin, part[: ends[-1]], starts[:-1], ends, opened, known)
+            return block, begin + int(starts[-1])
+        size *= GROWTH_FACTOR
+    return None
+
+
+def next_cut(text: Text, begin: int) -> tuple[int, int] | None:
+    """Return where an event seems to end, and where the next one seems to begin."""
+    part = text[begin : begin + BLOCK_BYTES]
+    opens, _, firsts, ends = _between(part)
+    starts = opens[firsts[1:]].tolist()
+    for end, start, behind in zip(ends.tolist(), starts, ends[1:].tolist(), strict=False):
+        if _is_event(part[start:behind]):
+            return begin + end, begin + start
+    return None
+
+
+def _is_event(text: bytes) -> bool:
+    """Tell whether a text looks like an event: within one there may be such commas, too."""
+    try:
+        msgspec.json.decode(text, type=known(_Event))
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def last_block(begin: int, text: bytes) -> Block:
+    """Return all events of a text as a block."""
+    opens, braces, firsts, ends = _between(text)
+    ends = np.append(ends, text.rfind(_CLOSES) + 1)
+    opened = np.diff(np.append(firsts, len(opens)))
+    return Block(begin, text, opens[firsts], ends, opened, len(braces))
+
+
+def _between(text: bytes) -> _Brackets:
+    characters = np.frombuffer(text, np.uint8)
+    opens = np.flatnonzero(are_opening(characters))
+    braces = np.flatnonzero(characters[opens] == _OPENS)
+    firsts = braces[1:]
+    commas = _before_blanks(characters, opens[firsts] - 1)
+    is_between = characters[commas] == _COMMA
+    firsts, commas = firsts[is_between], commas[is_between]
+    closes = _before_blanks(characters, commas - 1)
+    behind = np.minimum(opens[firsts] + 1, len(characters) - 1)
+    is_between = (characters[closes] == _CLOSES) & (characters[behind] != _BACKSLASH)
+    firsts = np.append(braces[:1], firsts[is_between])
+    return _Brackets(opens, braces, firsts, closes[is_between] + 1)
+
+
+def _before_blanks(characters: _Characters, places: Ints) -> Ints:
+    """Return the last places up to these where no blank is."""
+    for _ in range(_FEW_BLANKS):
+        is_blank = _IS_BLANK[characters[places]]
+        if not is_blank.any():
+            return places
+        places = places - is_blank
+    others = np.flatnonzero(~_IS_BLANK[characters])
+    return others[np.searchsorted(others, places, side="right") - 1]
+
 
 _OPEN_BRACE = b"{"
 _LIST_BEGINS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -39,12 +162,6 @@ class FastPathError(ValueError):
 
 def read_in_blocks(text: Text) -> Document:
     """Take a trace apart, and read its events.
-
-    Args:
-        text: the file.
-
-    Returns:
-        What the careful way returns too.
 
     Raises:
         FastPathError: The file is odd.
@@ -60,12 +177,7 @@ class Reading:
     """What was read so far of the events of a file."""
 
     def __init__(self, text_bytes: int, header: Header | None = None) -> None:
-        """Begin with no event.
-
-        Args:
-            text_bytes: about how long the text is that will be read.
-            header: the keys before the events, which count for the limit too.
-        """
+        """Begin with no event."""
         blocks = text_bytes // BLOCK_BYTES + 1
         self.columns = GrowingColumns(blocks)
         self.starts, self.ends = GrowingColumn(blocks), GrowingColumn(blocks)
@@ -74,30 +186,14 @@ class Reading:
         """Doubles tell when events began: in a file later ones have the larger numbers."""
 
     def add_blocks(self, text: Text, begin: int, end: int) -> int:
-        """Add blocks of events, as far as there are any.
-
-        Args:
-            text: the file.
-            begin: where the first event begins, or blanks before it.
-            end: nothing from here on is looked at.
-
-        Returns:
-            Where the last events begin, of which there is no block.
-
-        Raises:
-            ValueError: As :func:`read_in_blocks` does.
-        """
+        """Add blocks of events, as far as there are any."""
         while (next_found := next_block(text, begin, end)) is not None:
             block, begin = next_found
             self.add(block)
         return begin
 
     def add(self, block: Block) -> None:
-        """Add the events of a block.
-
-        Raises:
-            ValueError: As :func:`read_in_blocks` does.
-        """
+        """Add the events of a block."""
         begin, text, starts, ends, opened, braces = block
         events, strict = _events(self.events, b"[%b]" % text, self._has_starts)
         self.braces += braces
@@ -119,20 +215,7 @@ class Reading:
 
 
 def document_of(text: Text, header: Header, reading: Reading, begin: int) -> Document:
-    """Read the last events, and the top-level keys that stand behind them.
-
-    Args:
-        text: the file.
-        header: the keys before the events.
-        reading: the events before the last.
-        begin: where the last events begin.
-
-    Returns:
-        The file taken apart.
-
-    Raises:
-        ValueError: As :func:`read_in_blocks` does.
-    """
+    """Read the last events, and the top-level keys that stand behind them."""
     events, keys = _read_tail(text[begin:])
     header = header | keys
     reading.braces += _braces(keys)
@@ -153,9 +236,9 @@ def _read_tail(text: bytes) -> tuple[bytes, Header]:
     try:
         keys = decoded(reopened, Header)
     except msgspec.DecodeError:
-        if not strictness.is_nonstandard(reopened):
+        if not raw_events.is_nonstandard(reopened):
             raise
-        reopened = strictness.repaired(reopened)
+        reopened = raw_events.repaired(reopened)
         keys = decoded(reopened, Header)
     listed = keys.pop(EVENTS_KEY)
     if offset_of(listed, reopened) != len(_LIST_OPENING) - 1:
@@ -164,14 +247,7 @@ def _read_tail(text: bytes) -> tuple[bytes, Header]:
 
 
 def beginning(text: Text) -> tuple[Header, int]:
-    """Return the top-level keys before the events, and where their list begins.
-
-    Args:
-        text: the file.
-
-    Raises:
-        ValueError: As :func:`read_in_blocks` does.
-    """
+    """Return the top-level keys before the events, and where their list begins."""
     size = BLOCK_BYTES
     while (match := _LIST_BEGINS.search(start := text[:size])) is None:
         if size >= len(text):
@@ -189,13 +265,13 @@ def _events(first: int, text: bytes, starts: bool) -> tuple[Events, bytes]:
     try:
         return decoded_fast(first, text, starts), text
     except msgspec.DecodeError:
-        if not strictness.is_nonstandard(text):
+        if not raw_events.is_nonstandard(text):
             raise
-    text = strictness.repaired(text)
+    text = raw_events.repaired(text)
     return decoded_list(first, text), text
 
 
 def _utf8(text: bytes) -> bytes:
-    if strictness.readable(text) is not text:
+    if raw_events.readable(text) is not text:
         raise FastPathError("no UTF-8")
     return text

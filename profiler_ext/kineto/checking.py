@@ -1,4 +1,4 @@
-"""Owns the checks of JSON text against the limits, before anything is made of it."""
+"""The checks of JSON text against the limits, before anything is made of it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.kineto.limits import Limit
 from profiler_ext.kineto.names import step_number
-from profiler_ext.records import Events, Ints
-from profiler_ext.records.known_types import known
+from profiler_ext.kineto.source import Limit
+from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.stored import known
 
 _OBJECTS_PER_EVENT = 2
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
@@ -44,10 +44,6 @@ def check_object_count(text: bytes) -> None:
 def check_counts(braces: int, events: int = 0) -> None:
     """Raise unless a file has so few objects that it can be taken apart.
 
-    Args:
-        braces: how many braces open in it.
-        events: how many of its events are known.
-
     Raises:
         OverLimitError: It holds more than the limit of events allows.
     """
@@ -60,13 +56,7 @@ def check_events(text: bytes, starts: Ints, ends: Ints, opened: Ints | None = No
     """Raise unless every event keeps within the limits of depth and digits.
 
     Args:
-        text: the file, or a part of it.
-        starts: where each event begins in it.
-        ends: where each one ends.
         opened: how many brackets open in each at most, if that is known.
-
-    Raises:
-        OverLimitError: One does not.
     """
     odd = _long_numbers(text, Limit.DIGITS.count)
     suspects = set((np.searchsorted(starts, odd, side="right") - 1).tolist())
@@ -82,13 +72,6 @@ def check_events(text: bytes, starts: Ints, ends: Ints, opened: Ints | None = No
 
 def decoded(text: bytes | msgspec.Raw, wanted: Any) -> Any:
     """Decode JSON.
-
-    Args:
-        text: a value.
-        wanted: the type that it shall have.
-
-    Returns:
-        What it says, of the asked type.
 
     Raises:
         msgspec.DecodeError: It is no JSON, or of another type.
@@ -113,11 +96,7 @@ def check_steps(events: Events) -> None:
 
 
 def check_value(text: bytes) -> None:
-    """Raise unless a JSON value keeps within the limits of depth and digits.
-
-    Raises:
-        OverLimitError: It does not.
-    """
+    """Raise unless a JSON value keeps within the limits of depth and digits."""
     deepest, depth = Limit.DEPTH.count, 0
     for token in _tokens(Limit.DIGITS.count).finditer(text):
         kind = token[0][:1]
@@ -132,11 +111,7 @@ def check_value(text: bytes) -> None:
 
 
 def check_records(text: bytes) -> None:
-    """Raise unless what we added keeps within the limits on texts, and its numbers fit a column.
-
-    Raises:
-        OverLimitError: It does not.
-    """
+    """Raise unless what we added keeps within the limits on texts, and its numbers fit a column."""
     most = Limit.NAME_BYTES.count
     if _quick_valid(most // _CHUNK).fullmatch(text):
         return
@@ -148,11 +123,7 @@ def check_records(text: bytes) -> None:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise unless names of events keep within the limit.
-
-    Raises:
-        OverLimitError: One is longer.
-    """
+    """Raise unless names of events keep within the limit."""
     if max(map(len, names), default=0) > Limit.NAME_BYTES.count:
         raise OverLimitError(Limit.NAME_BYTES.told("has a name that is too long"))
 

@@ -1,13 +1,19 @@
-"""Owns the verdicts on an event's name or category that attribution asks for.
+"""Predicates on event names and categories.
 
 Pure functions over one string, on top of the spellings of :mod:`profiler_ext.kineto.names`.
+
+Two ops are called by nothing else. What torch runs right before each of them is told by its order,
+and so is what ``step`` asks between unscaling and the optimizer's own step.
+Source: ``torch/amp/grad_scaler.py``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from profiler_ext.kineto import names
+from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.communication import is_communication
 from profiler_ext.kineto.names import Category
 
 _GENERATED = re.compile(
@@ -174,10 +180,6 @@ def work_name(name: str, category: str) -> str:
     """Return what a device event ran, whoever looks at it.
 
     The name of a memset or a copy also tells the kind of memory, as far as that run knew it.
-
-    Args:
-        name: the event's name.
-        category: its category: ``kernel``, ``gpu_memcpy`` or ``gpu_memset``.
     """
     if is_copy(category) or is_memset(category):
         return name.partition(" (")[0]
@@ -197,3 +199,135 @@ def is_kernel(category: str) -> bool:
 def is_profilers(category: str) -> bool:
     """Tell whether the category is that of what the profiler itself did."""
     return category == Category.OVERHEAD
+
+
+_DEVICE_WAIT = re.compile(r"_*(cu|cuda|hip|ur|xpu|ze)\w*(Synchronize|QueueFinish|EventWait)\w*")
+_ALLOCATION = re.compile(
+    r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
+    r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
+)
+_FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free\w*")
+_DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
+_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
+_OF_SOME_HOST = re.compile(
+    r"Memcpy \w+ \((?:(?:Host|Memory) -> \w+|\w+ -> (?:Host|Memory))\)|dma_request"
+)
+_PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> Pageable)\)")
+
+
+def is_device_wait(name: str) -> bool:
+    """Say whether the CPU waits in a runtime or driver call until a device is done."""
+    return _DEVICE_WAIT.fullmatch(name) is not None
+
+
+def is_free(name: str) -> bool:
+    """Say whether a call frees memory of a device, for which it waits until the device is done."""
+    return _FREE.fullmatch(name) is not None
+
+
+def is_data_loader(name: str) -> bool:
+    """Say whether a range is the wait for a ``DataLoader``'s next batch.
+
+    Source: ``torch/utils/data/dataloader.py``, ``_BaseDataLoaderIter.__next__``.
+    """
+    return _DATA_LOADER.fullmatch(name) is not None
+
+
+def pageable_copy(name: str) -> str | None:
+    """Return the way of a copy from or to pageable memory, ``HtoD`` or ``DtoH``."""
+    match = _PAGEABLE.fullmatch(name)
+    return None if match is None else match["way"]
+
+
+def is_copy_of_unknown_memory(name: str) -> bool:
+    """Tell whether it copies from or to a host's memory, and does not say if that is pageable.
+
+    Source: ``libkineto/src/RocprofActivity_inl.h`` (``Host -> Device``).
+    """
+    return _OF_SOME_HOST.fullmatch(name) is not None
+
+
+def is_allocation(name: str) -> bool:
+    """Tell whether a runtime or driver call allocates memory, or frees it."""
+    return _ALLOCATION.fullmatch(name) is not None
+
+
+def is_host_collective(name: str) -> bool:
+    """Tell whether the event is a collective that the CPU does itself."""
+    return _HOST_COLLECTIVE.fullmatch(name) is not None
+
+
+def is_compiling_or_recording(name: str) -> bool:
+    """Tell whether torch compiles, times kernels to choose one, or records a CUDA graph."""
+    timed = name.endswith("(dynamo_timed)")
+    return timed or classify.is_compiling(name) or names.is_graph_recording(name)
+
+
+def is_calling(name: str) -> bool:
+    """Tell whether an annotation is a part of calling a compiled graph, or a collective."""
+    is_mark = names.is_call_mark(name) or names.is_clock_mark(name)
+    return is_mark or names.is_graph_marker(name) or is_communication(name)
+
+
+_UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
+_UPDATE = "aten::_amp_update_scale_"
+_ITEM = "aten::item"
+_LETTERS = {"aten::to": "t", "aten::reciprocal": "r", "aten::full": "f", "aten::add_": "a"}
+_UNSCALES = re.compile(r"trtft*$")
+"""``scale.double().reciprocal().float()``, ``torch.full`` for what is found, copies for devices."""
+_UPDATES = re.compile(r"(t+)(a*)$")
+"""What was found on each of several devices, and its sum."""
+MAX_OPS_BEFORE = 24
+"""So many ops before a scaler's may be its own: with eight devices there are fewer."""
+
+
+def is_scaling_op(name: str) -> bool:
+    """Tell whether only a gradient scaler calls this operator."""
+    return name in (_UNSCALE, _UPDATE)
+
+
+def own_ops_before(name: str, before: Sequence[str]) -> int:
+    """Return how many ops before a scaler's are its own."""
+    letters = "".join(_LETTERS.get(each, ".") for each in before)
+    if name == _UNSCALE:
+        match = _UNSCALES.search(letters)
+        return len(match[0]) if match else 0
+    match = _UPDATES.search(letters)
+    sums = len(match[2]) if match else 0
+    return 2 * sums + 1 if match and len(match[1]) > sums else 0
+
+
+def is_step_check(name: str, after: Sequence[str]) -> bool:
+    """Tell whether the op after a scaler's asks if all gradients were finite: ``found_inf.item()``.
+
+    Where the program runs something in between, an ``item`` can be the program's own.
+
+    Args:
+        after: those of what runs after it, optimizers' steps among them, in order of time.
+    """
+    is_all = name == _UNSCALE and len(after) > 1 and after[0] == _ITEM
+    return is_all and names.optimizer_step(after[1]) is not None
+
+
+_CALL_OF_MODULE = "nn.Module: "
+_RECOMPUTATION = re.compile(
+    r"(?:.*[/\\])?torch[/\\]utils[/\\]checkpoint\.py\(\d+\): (?:recompute_fn|backward)"
+)
+
+
+def is_python(category: str) -> bool:
+    """Tell whether the category is that of Python's calls."""
+    return category == Category.PYTHON_FUNCTION
+
+
+def is_call_of_module(name: str) -> bool:
+    """Tell whether Python calls a module: ``nn.Module: Linear_0``, its forward and its hooks."""
+    return name.startswith(_CALL_OF_MODULE)
+
+
+def is_recomputation(name: str) -> bool:
+    """Tell whether a call runs a forward again: ``torch/utils/checkpoint.py(1500): recompute_fn``.
+
+    Source: ``torch/utils/checkpoint.py``, ``recompute_fn`` and ``CheckpointFunction.backward``.
+    """
+    return _RECOMPUTATION.fullmatch(name) is not None

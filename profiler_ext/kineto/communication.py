@@ -1,12 +1,255 @@
-"""Owns which ops and kernels communicate: by the table of names, and by those that a user adds."""
+"""Which ops and kernels communicate: the names in communication libraries, and those that a user adds.
+
+A name that is in no row is computation, unless a user adds it. Where a library's names are those of
+any other code too, a row has more of the signature; a kernel that only prepares a collective, or
+works on what has arrived, is in none.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 
-from profiler_ext.kineto.communication_names import KERNELS, OPS, CommunicationNames
+_ANY = r"(?:[\w() ]+::)*"
+"""The namespaces of a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationNames:
+    """Names by which one library communicates.
+
+    Attributes:
+        library: the library.
+        pattern: what matches a name from its beginning; a kernel's without its result's type, and
+            its group ``what`` says what it does, where the name tells that.
+        what: what it does where it is the same for all; ``""`` where no name tells it.
+        example: one such name.
+        source: where the names are given: repository and file.
+    """
+
+    library: str
+    pattern: str
+    what: str
+    example: str
+    source: str
+
+
+OPS = (
+    CommunicationNames(
+        "torch.distributed",
+        r"(?:nccl|gloo|mpi|ucc|xccl|hccl):(?P<what>\w*)",
+        "",
+        "nccl:all_reduce",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroup*.cpp (a backend's own name "
+        "before the colon; HCCL's in mtia_rank_0.json.gz of "
+        "facebookresearch/HolisticTraceAnalysis)",
+    ),
+    CommunicationNames(
+        "torch.distributed",
+        r"(?:(?:c10d|_?c10d_functional(?:_autograd)?)::(?P<what>\w*)"
+        r"|_dtensor::shard_dim_alltoall)(?![\w:])",
+        "",
+        "c10d::allreduce_",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/Ops.cpp, Functional.cpp",
+    ),
+    CommunicationNames(
+        "torch symmetric memory",
+        r"symm_mem::(?:multimem_|one_shot_|two_shot_|reduce_scatter|all_to_all|nvshmem_)",
+        "",
+        "symm_mem::multimem_all_reduce_",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.cpp",
+    ),
+    CommunicationNames(
+        "vLLM",
+        r"vllm::(?:all_reduce|all_gather|reduce_scatter)\b",
+        "",
+        "vllm::all_reduce",
+        "vllm-project/vllm: vllm/distributed/parallel_state.py",
+    ),
+    CommunicationNames(
+        "oneCCL bindings",
+        r"oneccl_bindings_for_pytorch::",
+        "",
+        "oneccl_bindings_for_pytorch::allreduce",
+        "intel/torch-ccl: src/ProcessGroupCCL.cpp",
+    ),
+    CommunicationNames(
+        "HCCL of Ascend",
+        r"Hccl[A-Z]",
+        "",
+        "HcclAllreduce",
+        "Ascend/pytorch: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp",
+    ),
+)
+"""Ops and ranges of the CPU."""
+KERNELS = (
+    CommunicationNames(
+        "NCCL, RCCL",
+        r"nccl\w*?Kernel(?:Debug)?"
+        r"(?:_(?!Generic)(?P<what>[A-Za-z]+)|_Generic|\w*)",
+        "",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "NVIDIA/nccl: src/device/generate.py, src/device/symmetric/generate.py; ROCm/rccl: "
+        "src/device/common.h",
+    ),
+    CommunicationNames(
+        "MSCCL in RCCL",
+        r"mscclKernel_",
+        "",
+        "mscclKernel_Sum_float_LL_true",
+        "ROCm/rccl: src/include/msccl/msccl_kernel.h",
+    ),
+    CommunicationNames(
+        "MSCCL++",
+        r"mscclpp::(?:collective::)?(?:\(anonymous namespace\)::)?"
+        r"(?:(?P<what>all(?:reduce|gather))|executionKernel\b)",
+        "",
+        "void mscclpp::collective::allgatherFullmesh2<true>(void*, ...)",
+        "microsoft/mscclpp: src/ext/collectives, src/core/include/execution_kernel.hpp",
+    ),
+    CommunicationNames(
+        "torch symmetric memory",
+        _ANY + r"(?:multimem_(?:one_shot_)?|one_shot_)(?P<what>all_(?:reduce|gather))_kernel\b",
+        "",
+        "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(...)",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu",
+    ),
+    CommunicationNames(
+        "torch symmetric memory",
+        _ANY + r"two_shot_(?P<what>all_reduce)_kernel"
+        r"(?:_inplace\b|<[^<>()]*, \d+, -?\d+(?:>|, false))",
+        "",
+        "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 8>(...)",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu",
+    ),
+    CommunicationNames(
+        "torch symmetric memory",
+        _ANY + r"two_shot_all_reduce_kernel<[^<>()]*, \d+, -?\d+, true",
+        "reducescatter",
+        "void (anonymous namespace)::two_shot_all_reduce_kernel<float, 16, 8, true, false>(...)",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu "
+        "(`reduce_scatter_out`)",
+    ),
+    CommunicationNames(
+        "torch symmetric memory",
+        r"c10d::symmetric_memory::(?:\(anonymous namespace\)::)?"
+        r"(?:(?P<what>barrier)|(?:put|wait)_signal)_kernel\b",
+        "",
+        "c10d::symmetric_memory::barrier_kernel(unsigned int**, int, int, int, unsigned long)",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu",
+    ),
+    CommunicationNames(
+        "torch symmetric memory, by NVSHMEM",
+        r"c10d::nvshmem_extension::(?:(?P<what>allToAll)V|exchangeSplitAndOffset)",
+        "",
+        "c10d::nvshmem_extension::allToAllV(void*, void*, long*, unsigned long, int, int)",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu",
+    ),
+    CommunicationNames(
+        "torch's intra-node all-reduce, TensorRT-LLM",
+        _ANY + r"(?:oneShot|twoShot|hybridCubeMesh)(?P<what>AllReduce)Kernel\b",
+        "",
+        "void tensorrt_llm::kernels::oneShotAllReduceKernel<half, 8, true>(...)",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/intra_node_comm.cu; NVIDIA/TensorRT-LLM: "
+        "cpp/tensorrt_llm/kernels/customAllReduceKernels.cu",
+    ),
+    CommunicationNames(
+        "TensorRT-LLM, FlashInfer, SGLang, AITER: all-reduce with a norm",
+        _ANY + r"(?:\w*allreduce_fusion_kernel_\w+"
+        r"|(?:lamport_style_)?one_shot_(?:prenorm_)?all_reduce_norm_kernel"
+        r"|oneshotAllreduceFusionKernel|twoshotAllreduceKernel)\b",
+        "allreduce",
+        "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<...>()",
+        "flashinfer-ai/flashinfer: include/flashinfer/comm/trtllm_*allreduce*.cuh; "
+        "NVIDIA/TensorRT-LLM: cpp/tensorrt_llm/kernels/communicationKernels",
+    ),
+    CommunicationNames(
+        "vLLM, SGLang, AITER",
+        _ANY + r"cross_device_reduce_\w+",
+        "allreduce",
+        "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(...)",
+        "vllm-project/vllm: csrc/custom_all_reduce.cuh; sgl-project/sglang: "
+        "sgl-kernel/csrc/allreduce; ROCm/aiter: csrc/include/custom_all_reduce.cuh",
+    ),
+    CommunicationNames(
+        "QuickReduce of vLLM and SGLang",
+        r"quickreduce::allreduce_prototype_\w+",
+        "allreduce",
+        "void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot<...>, ...>()",
+        "vllm-project/vllm: csrc/quickreduce/quick_reduce.h",
+    ),
+    CommunicationNames(
+        "TensorRT-LLM, FlashInfer: expert parallelism",
+        _ANY + r"moeA2A(?P<what>Dispatch|Combine)Kernel\b",
+        "",
+        "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<...>(...)",
+        "NVIDIA/TensorRT-LLM: cpp/tensorrt_llm/kernels/communicationKernels/moeAlltoAllKernels.cu",
+    ),
+    CommunicationNames(
+        "TensorRT-LLM, FlashInfer: all-to-all",
+        _ANY + r"(?:moe|helix)(?P<what>AllToAll)Kernel\b",
+        "",
+        "void flashinfer::trtllm_alltoall::moeAllToAllKernel(...)",
+        "flashinfer-ai/flashinfer: include/flashinfer/comm/trtllm_alltoall.cuh, "
+        "csrc/nv_internal/tensorrt_llm/kernels/helixAllToAll.cu",
+    ),
+    CommunicationNames(
+        "DeepEP, NCCL EP",
+        r"(?:deep_ep|dpsk::ep|nccl_ep)::(?:\w+::)*(?:(?:hybrid_)?(?P<what>dispatch|combine)"
+        r"(?:_impl)?|barrier(?:_impl)?|notify_dispatch|cached_notify\w*|clean_low_latency_buffer)"
+        r"\b",
+        "",
+        "void deep_ep::internode::dispatch<false, 8, true, 8>(...)",
+        "deepseek-ai/DeepEP: csrc/kernels, deep_ep/include/deep_ep/impls; "
+        "deepseek-ai/profile-data: train.json; NVIDIA/nccl: contrib/nccl_ep",
+    ),
+    CommunicationNames(
+        "pplx-kernels",
+        r"(?:\(anonymous namespace\)::)?(?:(?P<what>dispatch)Kernel<\d+u?, \w+, \w+>\(int\*, "
+        r"unsigned long, std::byte\*|combineKernel<[^<>]*, \d+ul, \w+, \w+>\([\w ]+\*, "
+        r"unsigned long, unsigned int(?: const)?\*, unsigned long, unsigned long, float)",
+        "",
+        "void (anonymous namespace)::dispatchKernel<16u, true, true>(int*, unsigned long, "
+        "std::byte*, ...)",
+        "ppl-ai/pplx-kernels: csrc/all_to_all",
+    ),
+    CommunicationNames(
+        "NVSHMEM",
+        r"nvshmemi_\w*(?:reduce_kernel|on_stream_kernel|_entrypoint|signal_op_kernel)"
+        r"|(?:(?P<what>alltoall|barrier|broadcast|reducescatter)|fcollect|rdxn|sync)"
+        r"_on_stream_kernel",
+        "",
+        "void alltoall_on_stream_kernel<char, ...>(int, char*, char const*, ...)",
+        "NVIDIA/nvshmem: src/include/internal/non_abi/nvshmemi_h_to_d_*_defs.cuh",
+    ),
+    CommunicationNames(
+        "Transformer Engine: userbuffers",
+        r"k?userbuffers_\w+",
+        "",
+        "kuserbuffers_pushrecv(int, int, int, int, int*, int*, int, int, unsigned long)",
+        "NVIDIA/TransformerEngine: "
+        "transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu",
+    ),
+    CommunicationNames(
+        "oneCCL",
+        r"(?:typeinfo name for )?oneccl_(?:(?P<what>allreduce|allgather|alltoall|reduce_scatter"
+        r"|broadcast)|invoke_barrier)\w*",
+        "",
+        "oneccl_alltoall_pcie<...>",
+        "uxlfoundation/oneCCL: src/coll/algorithms",
+    ),
+    CommunicationNames(
+        "HCCL of Ascend",
+        r"hcom_(?P<what>[A-Za-z]+)_",
+        "",
+        "hcom_allReduce__428_0_1",
+        "cann/hccl on gitcode.com: docs/zh/user_guide/perf_analysis/profiling_op_behavior.md",
+    ),
+)
+"""Kernels of a device."""
+
 
 VARIABLE = "PROFILER_EXT_COMMUNICATION"
 """Names of communication that no row has, separated by ``;``; ``*`` stands for any text."""
@@ -22,11 +265,7 @@ _PIECE = re.compile(r"(\d{1,4})")
 
 
 def is_communication(name: str) -> bool:
-    """Say whether an op or a kernel communicates, as ``nccl:all_reduce`` and ``c10d::send``.
-
-    Args:
-        name: the name of an event.
-    """
+    """Say whether an op or a kernel communicates, as ``nccl:all_reduce`` and ``c10d::send``."""
     return _communicates(name, os.environ.get(VARIABLE, ""))
 
 
@@ -45,7 +284,6 @@ def collective_name(kernel: str, around: str = "") -> str:
     those that a pipeline sends (``nccl:coalesced``, of ``batch_isend_irecv``).
 
     Args:
-        kernel: the name of its kernel.
         around: the name of the range around its call; ``""`` where there is none.
     """
     operation, own = op_collective(around), _kernel_collective(kernel)
@@ -64,11 +302,7 @@ def _kernel_collective(name: str) -> str:
 
 
 def op_collective(name: str) -> str:
-    """Return what the name of an op or range says that it does: ``all_reduce``; ``""`` if nothing.
-
-    Args:
-        name: the name of an event of the CPU.
-    """
+    """Return what the name of an op or range says that it does: ``all_reduce``; ``""`` if nothing."""
     candidates = (pattern.match(name) for pattern, _ in _OF_OPS)
     operation = (match.groupdict().get("what") for match in candidates if match is not None)
     return (next(operation, None) or "").strip("_")

@@ -1,4 +1,8 @@
-"""Owns the step from decoded events to columns: integer nanoseconds, codes, masked ids.
+"""Turns decoded events into columns: integer nanoseconds, string codes, masked ids, today's categories.
+
+To keep the parts and join them takes the memory of all of it twice, and the time to fill it anew.
+
+The columns have today's categories; each event stays as it was written in ``Trace.raw``.
 
 Events are decoded some at a time: a million decoded events at once would take half a gigabyte.
 """
@@ -7,20 +11,188 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.kineto import event_json
 from profiler_ext.kineto.checking import check_names
-from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Id, shapes_of
-from profiler_ext.kineto.growing import GrowingColumn
-from profiler_ext.kineto.queues import devices_of, external_ids_of, streams_of
-from profiler_ext.kineto.spellings import DEVICE_SPELLINGS, with_current_categories
-from profiler_ext.kineto.times import TIMES, nanoseconds, of_doubles
-from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
+from profiler_ext.kineto.event_json import (
+    ABSENT,
+    NO_ARGS,
+    NO_SHAPE,
+    Id,
+    devices_of,
+    external_ids_of,
+    shapes_of,
+    streams_of,
+)
+from profiler_ext.kineto.names import DEVICE_CATEGORIES, Category
+from profiler_ext.records.events import Codes, Events, Interned, Ints, MaskedInts, Thread
+
+_TIMES = 2
+
+
+class GrowingColumn:
+    """A column; what room it has is memory only where something was added."""
+
+    def __init__(self, parts: int = 1) -> None:
+        """Begin empty."""
+        self._parts = parts
+        self._rows, self._count = np.empty(0, np.int64), 0
+
+    def add(self, part: npt.NDArray[Any]) -> None:
+        """Add rows; the first ones tell of which type all are."""
+        end = self._count + len(part)
+        if end > len(self._rows):
+            more = np.empty(max(end, _TIMES * len(self._rows), len(part) * self._parts), part.dtype)
+            more[: self._count] = self._rows[: self._count]
+            self._rows = more
+        self._rows[self._count : end] = part
+        self._count = end
+
+    def finished(self) -> npt.NDArray[Any]:
+        """Return all rows; nothing can be added any more."""
+        return self._rows[: self._count]
+
+
+TIMES = range(-(2**61), 2**61)
+"""What two of fit a column together; in nanoseconds, 73 years."""
+_SHOWN_BYTES = 40
+_REPAIRED_WORDS = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
+"""What a repair leaves of a bare word (:func:`profiler_ext.kineto.raw_events.repaired`)."""
+_DIGITS = b"0123456789"
+_DECIMALS, _MOST_DIGITS = 3, 15
+_FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
+"""Below 2**43, where a double lies less than half a thousandth from the number it stands for."""
+_LEAST_INEXACT_US = 2.0**42
+"""From here on doubles lie more than half a nanosecond apart."""
+
+
+def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
+    """Parse microseconds to integer nanoseconds; a double could not hold the old, long ones.
+
+    Raises:
+        ValueError: One is missing, no number, or too large; the message names the event.
+    """
+    if not texts:
+        return np.empty(0, np.int64)
+    joined = b",".join([*texts, b""])
+    if _have_three_decimals(joined):
+        return np.fromstring(joined.replace(b".", b"")[:-1], np.int64, sep=",")
+    if _FEW_DECIMALS.fullmatch(joined):
+        times_us = np.fromstring(joined[:-1], np.float64, sep=",")
+        floor_us = np.floor(times_us)
+        rest_ns = np.rint((times_us - floor_us) * 1000)
+        return floor_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
+    exact = [_exact(key, bytes(text), at) for text, at in zip(texts, positions, strict=True)]
+    return np.array(exact, dtype=np.int64)
+
+
+def of_doubles(times_us: npt.NDArray[np.float64]) -> Ints | None:
+    """Return microseconds that were read as doubles in nanoseconds, if that is what was written.
+
+    What was written lies within a double's own distance of whatever else has that double: below
+    the limit, less than half a nanosecond. So nanoseconds with the same double are its text's.
+    """
+    if not (np.abs(times_us) < _LEAST_INEXACT_US).all():
+        return None
+    floor_us = np.floor(times_us)
+    rest_ns = np.rint((times_us - floor_us) * 1000)
+    times_ns = floor_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
+    return times_ns if (times_ns / 1000 == times_us).all() else None
+
+
+def _have_three_decimals(joined: bytes) -> bool:
+    """Say whether each number is digits, a point and three digits, and no more than a column takes.
+
+    A pattern says so too, and takes four times as long.
+    """
+    marks = joined.translate(None, _DIGITS)
+    if marks != b".," * (len(marks) // 2):
+        return False
+    characters = np.frombuffer(joined, np.uint8)
+    commas = np.flatnonzero(characters == ord(","))
+    points = commas - _DECIMALS - 1
+    whole = points - np.append(0, commas[:-1] + 1)
+    are_there = (whole >= 1) & (whole <= _MOST_DIGITS)
+    return bool(are_there.all() and (characters[points] == ord(".")).all())
+
+
+def _exact(key: str, text: bytes, position: int) -> int:
+    shown = text[:_SHOWN_BYTES].decode()
+    try:
+        number = Decimal(text.decode()) * 1000
+        # The exponent of a decimal may ask for more digits than there is memory.
+        if abs(number) < TIMES.stop:
+            return round(number)
+    except (ArithmeticError, ValueError) as error:
+        shape = _REPAIRED_WORDS.get(text, "{key} {shown}").format(key=key, shown=shown)
+        raise ValueError(f"event {position} has {shape}, not a number of microseconds") from error
+    raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")
+
+
+_OPERATOR = "Operator"
+_MTIA = "mtia_ccp_events"
+_CAPITALISED = {
+    "Kernel": Category.KERNEL,
+    "Memcpy": Category.GPU_MEMCPY,
+    "Memset": Category.GPU_MEMSET,
+    "Runtime": Category.CUDA_RUNTIME,
+}
+"""What torch 1.8 and 1.9 write. Source: ``libkineto/src/output_json.cpp`` of these."""
+_MTIA_NAMES = {
+    "dma_request": Category.GPU_MEMCPY,
+    "event_record": Category.CUDA_SYNC,
+    "event_wait": Category.CUDA_SYNC,
+}
+"""What MTIA's streams do besides running programs; waiting for an event is no work."""
+_EVALUATED = "autograd::engine::evaluate_function: "
+_OP = re.compile(r"[A-Za-z_]\w*::[\w.:]+")
+_NODE = re.compile(r"(?:struct )?torch::autograd::\w+|\w+Backwards?\d*")
+
+DEVICE_SPELLINGS = (*DEVICE_CATEGORIES, "Kernel", "Memcpy", "Memset", _MTIA)
+"""Categories of events that a device may have run, as any file spells them."""
+
+
+def with_current_categories(events: Events) -> Events:
+    """Return the events with the categories and names that today's Kineto gives them."""
+    spelled = set(events.category.strings)
+    if not spelled & {_OPERATOR, _MTIA, *_CAPITALISED}:
+        return events
+    if _OPERATOR in spelled:
+        events = replace(events, name=_with_engine(events.name))
+    return replace(events, category=_recategorised(events))
+
+
+def _with_engine(column: Interned) -> Interned:
+    """Name autograd's nodes as the engine's events, which torch 1.8 and 1.9 do not write."""
+    named = (_EVALUATED + t if _NODE.fullmatch(t) else t for t in column.strings)
+    return Interned(column.codes, tuple(named))
+
+
+def _category(spelled: str, name: str) -> str:
+    """Return today's category of an event; ranges of ``record_function`` were operators too."""
+    if spelled == _OPERATOR:
+        return Category.CPU_OP if _OP.match(name) else Category.USER_ANNOTATION
+    if spelled == _MTIA:
+        return _MTIA_NAMES.get(name, Category.KERNEL)
+    return _CAPITALISED.get(spelled, spelled)
+
+
+def _recategorised(events: Events) -> Interned:
+    old, name = events.category, events.name
+    pairs, pair = np.unique(np.stack([old.codes, name.codes]), axis=1, return_inverse=True)
+    of_pair = [_category(old.strings[c], name.strings[n]) for c, n in pairs.T.tolist()]
+    pool = {text: code for code, text in enumerate(dict.fromkeys(of_pair))}
+    codes = np.array([pool[text] for text in of_pair], dtype=np.int32)
+    return Interned(codes[pair.reshape(-1)], tuple(pool))
+
 
 Key = TypeVar("Key")
 Column = TypeVar("Column", Ints, Codes)
@@ -89,11 +261,7 @@ class GrowingColumns:
     """The columns of the events that were added, in the order of the file."""
 
     def __init__(self, parts: int = 1) -> None:
-        """Begin with no event.
-
-        Args:
-            parts: about how often some will be added.
-        """
+        """Begin with no event."""
         self._names: _Table[str] = _Table()
         self._categories: _Table[str] = _Table()
         self._threads: _Table[tuple[int | str, int | str]] = _Table()
@@ -104,10 +272,6 @@ class GrowingColumns:
     def add(self, first: int, events: event_json.Events) -> None:
         """Add some events; the complete ones become rows.
 
-        Args:
-            first: the position of the first of them.
-            events: the events.
-
         Raises:
             InexactTimeError: A double does not tell a time of one; nothing was added.
             ValueError: A time is missing or no number; the message names the event.
@@ -117,13 +281,7 @@ class GrowingColumns:
             column.add(more)
 
     def add_columns(self, first: int, texts: Texts, columns: Iterable[npt.NDArray[Any]]) -> None:
-        """Add the columns of other events.
-
-        Args:
-            first: the position of the first of these events.
-            texts: what their codes stand for.
-            columns: their columns, as :meth:`columns` returns them.
-        """
+        """Add the columns of other events."""
         codes = {
             "name": self._names.codes(texts.names, len(texts.names)),
             "category": self._categories.codes(texts.categories, len(texts.categories)),

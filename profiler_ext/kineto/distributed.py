@@ -1,4 +1,4 @@
-"""Owns what a trace's header tells of its job: the rank, the host, the process groups.
+"""What a trace says of its distributed job: the rank, the host, process groups and collectives.
 
 Kineto writes ``distributedInfo`` where ``torch.distributed`` was initialised
 (``torch/profiler/profiler.py``), and a newer one ``host_name`` (libkineto's ``EnvMetadata.h``).
@@ -6,12 +6,17 @@ Kineto writes ``distributedInfo`` where ``torch.distributed`` was initialised
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
+import numpy as np
 
-from profiler_ext.records import Recording, Trace
-from profiler_ext.records.known_types import known
+from profiler_ext.kineto.names import Arg
+from profiler_ext.kineto.raw_events import event_arguments
+from profiler_ext.records.analysis import Launches
+from profiler_ext.records.events import Trace
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.stored import known
 
 _INFO_KEY = "distributedInfo"
 _HOST_KEY = "host_name"
@@ -42,9 +47,6 @@ class _Groups(msgspec.Struct):
 def rank_of_trace(trace: Trace) -> RankInJob | None:
     """Return the rank that a trace's header tells.
 
-    Args:
-        trace: the trace.
-
     Returns:
         The rank; ``None`` where it tells none, or none of its number of ranks.
     """
@@ -66,10 +68,6 @@ def with_rank(recording: Recording, otherwise: int | None = None) -> Recording:
 
     Torch's own recordings have nothing else, and where a program starts its ranks itself
     (``torch.multiprocessing.spawn``) no variable of the environment says which one it is.
-
-    Args:
-        recording: what was recorded.
-        otherwise: the rank where the recording tells none.
     """
     settings = recording.settings
     if settings.world_size > 1:
@@ -115,3 +113,71 @@ def _of_rank(recording: Recording, rank: int, world_size: int) -> Recording:
         return recording
     settings = replace(recording.settings, rank=rank, world_size=world_size)
     return replace(recording, settings=settings)
+
+
+_SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+_NOT_SYNCHRONIZING = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective as one event tells it.
+
+    Attributes:
+        group: name of its process group.
+        sequence: its number in that group, the same on every rank.
+        name: ``allreduce``; what it does.
+        members: its ranks as the trace writes them; ``""`` where they are not told. Groups that
+            ``split_group`` makes at once have one name on all ranks.
+        elements: how many elements it takes from this rank; ``None`` where that is not told.
+        ranks: how many ranks the group has; ``None`` where that is not told.
+    """
+
+    group: str
+    sequence: int | None
+    name: str
+    elements: int | None = field(default=None, compare=False)
+    ranks: int | None = field(default=None, compare=False)
+    members: str = field(default="", compare=False)
+
+    @property
+    def is_synchronizing(self) -> bool:
+        """No rank can leave it before every rank has come, so its end is one moment."""
+        return any(word in _normalized(self.name) for word in _SYNCHRONIZING)
+
+
+def may_synchronize(name: str) -> bool:
+    """Say whether a collective may be one that no rank can leave before all have come."""
+    normalized = _normalized(name)
+    is_together = any(word in normalized for word in _SYNCHRONIZING)
+    return is_together or not normalized.startswith(_NOT_SYNCHRONIZING)
+
+
+def _normalized(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def collective(raw: bytes) -> Collective | None:
+    """Return the collective that an event's arguments tell of."""
+    arguments = event_arguments(raw)
+    group, sequence = arguments.get(Arg.PROCESS_GROUP), arguments.get(Arg.COLLECTIVE_SEQUENCE)
+    if not isinstance(group, str) or not group:
+        return None
+    number = sequence if isinstance(sequence, int) else None
+    elements = arguments.get(Arg.COLLECTIVE_ELEMENTS)
+    element_count = elements if isinstance(elements, int) else None
+    size = arguments.get(Arg.GROUP_SIZE)
+    ranks = size if isinstance(size, int) else None
+    name, members = (str(arguments.get(key, "")) for key in (Arg.COLLECTIVE, Arg.GROUP_RANKS))
+    return Collective(group, number, name, element_count, ranks, members)
+
+
+def collective_of(trace: Trace, launches: Launches, launch: int) -> Collective | None:
+    """Return the collective of a launch, as its event or the op that launched it tells.
+
+    The op knows the number in the group, which the kernel's event leaves out.
+    """
+    rows = [launches.op_event[launch], launches.event[launch]]
+    known = [int(row) for row in rows if row is not np.ma.masked]
+    candidates = (collective(trace.raw[int(trace.events.position[row])]) for row in known)
+    return next((each for each in candidates if each is not None), None)

@@ -1,4 +1,4 @@
-"""Owns a trace file taken apart: its top-level keys, where each event stands, its columns."""
+"""A trace file taken apart: its top-level keys, where each event stands, its columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from profiler_ext.kineto.checking import check_records, check_value
 from profiler_ext.kineto.source import Text
-from profiler_ext.records import Events, Ints
+from profiler_ext.records.events import Events, Ints
 
 EVENTS_KEY = "traceEvents"
 EXTENSION_KEY = "profilerExt"
@@ -75,11 +75,7 @@ class Document(NamedTuple):
 
 
 def check_header(header: Header) -> None:
-    """Raise unless the top-level keys keep within the limits.
-
-    Raises:
-        OverLimitError: One does not.
-    """
+    """Raise unless the top-level keys keep within the limits."""
     for key, value in header.items():
         check = check_records if key == EXTENSION_KEY else check_value
         check(bytes(value))
@@ -87,14 +83,6 @@ def check_header(header: Header) -> None:
 
 def located(text: bytes, first: int, events: Sequence[msgspec.Raw]) -> tuple[Ints, Ints]:
     """Find where events stand in the text that they were decoded from.
-
-    Args:
-        text: strict JSON.
-        first: where to look for the first.
-        events: the JSON of each, in order.
-
-    Returns:
-        Where each begins, and where it ends.
 
     Raises:
         NotKinetoError: One is no object.

@@ -1,15 +1,18 @@
-"""Owns the step from the JSON of events to objects, with what becomes columns and nothing else."""
+"""Decodes the JSON of events to objects that have what becomes columns and nothing else."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 import msgspec
+import numpy as np
 
 from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
 from profiler_ext.kineto.names import Arg
+from profiler_ext.records.events import Ints
 
 ABSENT = -(2**63)
 """Stands in a column of ids where there is none; an id of this number is none either."""
@@ -82,24 +85,12 @@ _SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
 def shapes_of(args: Sequence[Args]) -> Iterator[bytes]:
-    """Return how kernels were launched, as the file has it.
-
-    Args:
-        args: the arguments of their events.
-    """
+    """Return how kernels were launched, as the file has it."""
     return map(b",".join, map(_SHAPE, args))
 
 
 def decoded_fast(first: int, text: bytes, starts: bool) -> Events:
     """Decode a list of events, their times as doubles where each has a number there.
-
-    Args:
-        first: the position of the first of them in the file.
-        text: strict JSON.
-        starts: when they began too, not only how long they took.
-
-    Returns:
-        The events.
 
     Raises:
         msgspec.DecodeError: It is no JSON, or no list.
@@ -114,13 +105,6 @@ def decoded_fast(first: int, text: bytes, starts: bool) -> Events:
 def decoded_list(first: int, text: bytes) -> list[Event]:
     """Decode a list of events, each exactly.
 
-    Args:
-        first: the position of the first of them in the file.
-        text: strict JSON.
-
-    Returns:
-        The events.
-
     Raises:
         msgspec.DecodeError: It is no JSON, or no list.
         ValueError: An event has another shape than Kineto's; the message names it.
@@ -133,13 +117,6 @@ def decoded_list(first: int, text: bytes) -> list[Event]:
 
 def decoded_each(first: int, raws: Sequence[msgspec.Raw]) -> list[Event]:
     """Decode events; an id that is of no known type is none.
-
-    Args:
-        first: the position of the first of them in the file.
-        raws: the JSON of each.
-
-    Returns:
-        The events.
 
     Raises:
         ValueError: An event has another shape than Kineto's; the message names it.
@@ -170,3 +147,45 @@ def _is_id(value: msgspec.Raw) -> bool:
     except msgspec.DecodeError:
         return False
     return True
+
+
+_LAST_NUMBER = re.compile(r"(\d{1,18})\D*")
+Numbers = Callable[[Sequence[Id]], Ints]
+
+
+def devices_of(args: Sequence[Args], processes: Sequence[int | str], numbers: Numbers) -> Ints:
+    """Return the device of each event that ran on one.
+
+    Args:
+        processes: the track that holds each: of a device's events its number, which MTIA's
+            events have nowhere else. Source: ``libkineto/src/output_json.cpp``.
+    """
+    own = numbers([each.device for each in args])
+    return np.maximum(_or(own, lambda: numbers(list(map(_number, processes)))), 0)
+
+
+def streams_of(args: Sequence[Args], threads: Sequence[int | str], numbers: Numbers) -> Ints:
+    """Return the stream of each event that ran on a device; an XPU's is its SYCL queue."""
+    own = numbers([each.stream for each in args])
+    own = _or(own, lambda: numbers([each.sycl_queue for each in args]))
+    return np.maximum(_or(own, lambda: numbers(list(map(_number, threads)))), 0)
+
+
+def external_ids_of(args: Sequence[Args], numbers: Numbers) -> Ints:
+    """Return the external id of each event, which torch 1.8 and 1.9 write small."""
+    own = numbers([each.external_id for each in args])
+    return _or(own, lambda: numbers([each.small_external_id for each in args]))
+
+
+def _or(own: Ints, other: Callable[[], Ints]) -> Ints:
+    """Fill in what is absent; it is looked for only where something is."""
+    is_absent = own == ABSENT
+    return np.where(is_absent, other(), own) if is_absent.any() else own
+
+
+def _number(track: int | str) -> Id:
+    """Return the number in ``7`` and in ``stream 7``."""
+    if isinstance(track, int):
+        return track
+    match = _LAST_NUMBER.search(track)
+    return None if match is None else int(match[1])

@@ -1,4 +1,4 @@
-"""Owns how kernels were launched, as Kineto tells of each: its blocks, registers and memory.
+"""How kernels were launched, as Kineto tells of each: its blocks, registers and memory.
 
 Kineto gives ``grid``, ``block``, ``registers per thread``, ``shared memory`` and ``est. achieved
 occupancy %`` of a kernel of CUDA's and of HIP's, and nothing of the CPU's. Source:
@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from profiler_ext.kineto.names import Arg
-from profiler_ext.records import Interned, Ints, MaskedInts, Trace, numbered
+from profiler_ext.records.events import Interned, Ints, MaskedInts, Trace, numbered
 
 LAUNCH_SHAPE = (Arg.GRID, Arg.BLOCK, Arg.REGISTERS, Arg.SHARED_MEMORY, Arg.OCCUPANCY)
 """The arguments of a kernel that tell it, as ``Events.launch_shape`` lists them."""
@@ -55,19 +55,13 @@ class LaunchShapes:
 
 
 def launch_shapes(trace: Trace, rows: Ints) -> LaunchShapes:
-    """Return how the kernels of some events were launched.
-
-    Args:
-        trace: the trace.
-        rows: the events, as rows of its columns.
-
-    Returns:
-        One row for each of them.
-    """
+    """Return how the kernels of some events were launched."""
     shapes = trace.events.launch_shape
     codes = shapes.codes[rows].astype(np.int64)
     shape_values = [_values(text) for text in shapes.strings]
-    grid, block, registers, shared_memory, occupancy = zip(*shape_values, strict=True) if shape_values else [()] * 5
+    grid, block, registers, shared_memory, occupancy = (
+        zip(*shape_values, strict=True) if shape_values else [()] * 5
+    )
     return LaunchShapes(
         grid=_interned(grid, codes),
         block=_interned(block, codes),

@@ -1,4 +1,4 @@
-"""Owns Kineto's spellings: categories, argument keys, and the names that mean something.
+"""Kineto's spellings: categories, argument keys, and the names that mean something.
 
 No other room compares a profiler name with a literal; each asks a function of this module.
 """
@@ -122,9 +122,6 @@ def is_graph_marker(name: str) -> bool:
 def graph_key(name: str) -> str | None:
     """Return the FX graph cache key that a marker carries.
 
-    Args:
-        name: event name.
-
     Returns:
         The key; ``None`` for a marker without key (``None`` in the trace: caches are off or
         bypassed) and for any other event, which :func:`is_graph_marker` tells apart.
@@ -223,13 +220,8 @@ def call_mark(
     """Return the name of the range that marks a call of a compiled graph.
 
     Args:
-        graph: the graph's index in its process.
-        module: number of the module whose frame calls it.
         copies: for a graph of compiled autograd the calls of backward graphs that it copies,
             each with the sequence number of its forward.
-
-    Returns:
-        The name, ``None`` where nothing is known of the call.
     """
     fields = (
         "" if graph is None else f" graph {graph}",

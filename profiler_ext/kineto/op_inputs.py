@@ -1,4 +1,4 @@
-"""Owns what a trace says of the inputs of an op, where shapes were recorded (``record_shapes``)."""
+"""What a trace says of the inputs of an op, where shapes were recorded (``record_shapes``)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg
-from profiler_ext.records import Ints, RawEvents
+from profiler_ext.kineto.raw_events import event_arguments
+from profiler_ext.records.events import Ints, RawEvents
 
 _DTYPES: Mapping[str, str] = {
     "float": "float32",
@@ -118,10 +118,6 @@ def inputs_of(raw: RawEvents, positions: Ints) -> InputsOfOps:
     """Return the inputs of some ops.
 
     Shapes are recorded of all ops or of none, and to look at each of a million takes seconds.
-
-    Args:
-        raw: the events.
-        positions: where the ops stand in the file.
     """
     if not any(_inputs(_input_args(event)) for event in raw.at(positions[:_SAMPLE_SIZE])):
         return InputsOfOps((None,), np.zeros(len(positions), np.int64))

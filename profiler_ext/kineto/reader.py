@@ -1,7 +1,9 @@
-"""Owns reading: a Kineto trace becomes columns, and each raw event stays reachable."""
+"""Reads a Kineto trace to columns, with each raw event kept reachable."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,16 +11,124 @@ from typing import Annotated, Any
 import msgspec
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import source
+from profiler_ext.kineto import raw_events, source
 from profiler_ext.kineto.blocks import read_in_blocks
-from profiler_ext.kineto.careful import read_slow_path
-from profiler_ext.kineto.checking import OverLimitError, check_steps
-from profiler_ext.kineto.document import Document, NotKinetoError
-from profiler_ext.kineto.file_text import FileText
-from profiler_ext.kineto.together import reader_processes, read_in_parallel
-from profiler_ext.kineto.writers import writer_of_text
-from profiler_ext.records import Device, Trace
-from profiler_ext.records.known_types import known
+from profiler_ext.kineto.checking import (
+    OverLimitError,
+    check_counts,
+    check_events,
+    check_object_count,
+    check_steps,
+    decoded,
+)
+from profiler_ext.kineto.decoding import GrowingColumns
+from profiler_ext.kineto.document import (
+    EVENTS_KEY,
+    Document,
+    FileEvents,
+    Header,
+    NotKinetoError,
+    check_header,
+    located,
+)
+from profiler_ext.kineto.event_json import decoded_each
+from profiler_ext.kineto.parallel_reading import read_in_parallel, reader_processes
+from profiler_ext.kineto.raw_events import offset_of
+from profiler_ext.kineto.source import FileText
+from profiler_ext.records.events import Device, Events, Trace
+from profiler_ext.records.stored import known
+
+RECORD = "record the step with torch.profiler, or with `profiler-ext run`"
+_NSIGHT = (b'"CudaEvent"', b'"NvtxEvent"', b'"TraceProcessEvent"')
+_BEGINNING_BYTES = 1 << 20
+_LIST = (
+    "it is a list: Chrome and torch's legacy autograd profiler write one, Kineto an object; "
+    + RECORD
+)
+_ASCEND = (b'"Ascend Hardware"', b'"async_npu"', b'"HostToDevice"', b'"Overlap Analysis"')
+_ASCEND_LIST = (
+    "it is a list of events, as torch_npu's trace_view.json is: traces of Ascend devices are not "
+    "read; MindStudio Insight reads them"
+)
+_BY_KEY = (
+    ("viztracer_metadata", b"", f"VizTracer wrote it; {RECORD}"),
+    ("$schema", b"speedscope", f"it is a profile for speedscope; {RECORD}"),
+    ("format", b"profiler_ext.attribution", "it is our attribution for TensorBoard: give the "
+     "session.pt.trace.json.gz that it was made from"),
+    ("answer", b"", "it is an answer of ours for programs: give the session that was asked"),
+    ("timeDeltas", b"", f"it is a CPU profile of V8's; {RECORD}"),
+    ("root_frame", b"", f"pyinstrument wrote it; {RECORD}"),
+    ("resourceSpans", b"", f"it is a trace of OpenTelemetry; {RECORD}"),
+    ("rocprofiler-sdk-tool", b"", f"AMD's rocprofv3 wrote it; {RECORD}"),
+    ("nodes", b"", "it is an execution trace of torch, which has no times: give the trace that "
+     "torch.profiler's export_chrome_trace wrote beside it"),
+    ("metadata", b"DevTools", f"Chrome's DevTools wrote it; {RECORD}"),
+    ("metadata", b"highres-ticks", f"JAX or XProf wrote it; {RECORD}"),
+)  # fmt: skip
+
+
+def other_writer(header: Mapping[str, msgspec.Raw]) -> str | None:
+    """Return who wrote a file with these top-level keys, and the remedy, if they tell."""
+    for key, word, description in _BY_KEY:
+        if key in header and word in bytes(header[key]):
+            return description
+    return None
+
+
+def writer_of_text(text: bytes) -> str | None:
+    """Return who wrote text that is no single JSON object, and the remedy, if it tells."""
+    beginning = text[:_BEGINNING_BYTES]
+    if text.lstrip()[:1] == b"[":
+        some = beginning + text[-_BEGINNING_BYTES:]
+        is_ascend = any(word in some for word in _ASCEND)
+        return _ASCEND_LIST if is_ascend else _LIST
+    if any(word in beginning for word in _NSIGHT):
+        return f"Nsight Systems wrote it, a line of JSON for each event; {RECORD}"
+    return None
+
+
+_EVENTS_PER_CHUNK = 50_000
+
+
+def read_slow_path(text: bytes) -> Document:
+    """Take a trace apart.
+
+    Raises:
+        msgspec.DecodeError: It is no JSON.
+        NotKinetoError: It is JSON of something else.
+        OverLimitError: It goes past a limit.
+    """
+    strict = raw_events.readable(text)
+    check_object_count(strict)
+    try:
+        return _split_document(text, strict)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        if not raw_events.is_nonstandard(strict):
+            raise
+        return _split_document(text, raw_events.repaired(strict))
+
+
+def _split_document(text: bytes, strict: bytes) -> Document:
+    header = decoded(strict, Header)
+    if EVENTS_KEY not in header:
+        raise NotKinetoError(other_writer(header) or f'no "{EVENTS_KEY}" in it')
+    listed = header.pop(EVENTS_KEY)
+    events = decoded(listed, list[msgspec.Raw])
+    raw = FileEvents(text, *located(strict, offset_of(listed, strict), events))
+    check_counts(0, len(raw))
+    check_events(strict, raw.starts, raw.ends)
+    check_header(header)
+    return Document(header, raw, functools.partial(_columns, events))
+
+
+def _columns(raws: Sequence[msgspec.Raw]) -> tuple[Events, int]:
+    columns = GrowingColumns()
+    for first in range(0, len(raws), _EVENTS_PER_CHUNK):
+        columns.add(first, decoded_each(first, raws[first : first + _EVENTS_PER_CHUNK]))
+    return columns.finished()
+
 
 BASE_KEY = "baseTimeNanoseconds"
 DEVICES_KEY = "deviceProperties"
@@ -36,9 +146,6 @@ class _Properties(msgspec.Struct, gc=False):
 def read_trace(path: Path) -> Trace:
     """Read a Kineto trace.
 
-    Args:
-        path: a ``.json`` or ``.json.gz`` file that torch.profiler exported.
-
     Returns:
         The trace: complete events as columns, every event as it stood, the header.
 
@@ -52,11 +159,7 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
     """Take a trace file apart without looking into its events.
 
     Args:
-        path: a ``.json`` or ``.json.gz`` file.
         jobs: so many processes read it at most, if it is long; ``None`` for one a core.
-
-    Returns:
-        Its header and its events.
 
     Raises:
         TraceError: The file cannot be read, is no Kineto trace, or goes past a limit.
@@ -76,13 +179,6 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
 
 def trace_of(path: Path, document: Document) -> Trace:
     """Turn a file taken apart into a trace.
-
-    Args:
-        path: where it came from, for messages.
-        document: the file.
-
-    Returns:
-        The trace.
 
     Raises:
         TraceError: An event or a header value is not what Kineto writes.
@@ -105,15 +201,7 @@ def trace_of(path: Path, document: Document) -> Trace:
 
 
 def shape_error(path: Path, problem: str) -> TraceError:
-    """Make the error for a file that is JSON but no Kineto trace.
-
-    Args:
-        path: the file.
-        found: what was found.
-
-    Returns:
-        The error to raise.
-    """
+    """Make the error for a file that is JSON but no Kineto trace."""
     return TraceError(
         f"{source.shown(path)} is no Kineto trace: {source.shown(problem)}; expected what "
         "torch.profiler's export_chrome_trace writes"

@@ -1,4 +1,4 @@
-"""Owns the recording file: the Kineto trace as it was, with our data beside and inside it.
+"""The recording file: the Kineto trace as it was, with our data beside and inside it.
 
 Reading cuts off what was added to an event, so that every event comes back byte for byte.
 
@@ -21,36 +21,34 @@ import msgspec
 import numpy as np
 
 from profiler_ext.errors import TraceError
-from profiler_ext.files.writing import replacing
+from profiler_ext.file_io import replacing
 from profiler_ext.kineto import source
 from profiler_ext.kineto.checking import OverLimitError, decoded
 from profiler_ext.kineto.distributed import with_rank
 from profiler_ext.kineto.document import EVENTS_KEY, EXTENSION_KEY
-from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.names import WORK_CATEGORIES
-from profiler_ext.kineto.reader import SCHEMA_KEY, read_document, shape_error, trace_of
-from profiler_ext.kineto.writers import RECORD, other_writer
-from profiler_ext.records import (
-    WRITER_KEY,
+from profiler_ext.kineto.raw_events import original, with_arguments
+from profiler_ext.kineto.reader import (
+    RECORD,
+    SCHEMA_KEY,
+    other_writer,
+    read_document,
+    shape_error,
+    trace_of,
+)
+from profiler_ext.records.compiles import Compilation
+from profiler_ext.records.consistency import inconsistency_of_lines, inconsistency_of_session
+from profiler_ext.records.events import Ints, RawEvents, Trace
+from profiler_ext.records.provenance import Gap, GraphInstance
+from profiler_ext.records.recording import (
     Cell,
-    Compilation,
-    Gap,
     GeneratedModule,
-    GraphInstance,
-    Ints,
     PythonLines,
-    RawEvents,
     Recording,
     Settings,
-    Trace,
-    flat,
     inconsistency_of_code,
-    inconsistency_of_lines,
-    inconsistency_of_session,
-    nested,
-    version_mismatch,
 )
-from profiler_ext.records.known_types import known
+from profiler_ext.records.stored import WRITER_KEY, flat, known, nested, version_mismatch
 from profiler_ext.version import VERSION
 
 Arguments = Mapping[int, Mapping[str, object]]
@@ -100,9 +98,6 @@ def as_written(raw: RawEvents) -> RawEvents:
     """Return events with what was added to them, for those who do not ask for any of it.
 
     To cut that off takes longer than to read an event.
-
-    Args:
-        raw: the events of a trace.
     """
     return raw.written if isinstance(raw, OriginalEvents) else raw
 
@@ -111,8 +106,6 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
     """Write a recording as a Kineto trace that every viewer opens.
 
     Args:
-        path: the file; compressed when its name ends with ``.gz``.
-        recording: what to write.
         arguments: what to add to the arguments of events, by position in the file.
 
     Raises:
@@ -127,11 +120,6 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
 def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
     """Write a Kineto trace.
 
-    Args:
-        path: the file; compressed when its name ends with ``.gz``.
-        header: the top-level keys, each with its JSON.
-        events: the JSON of each event.
-
     Raises:
         OutputError: The file cannot be written.
     """
@@ -144,7 +132,6 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
     """Read a recording, or any Kineto trace as a recording without graphs.
 
     Args:
-        path: a ``.json`` or ``.json.gz`` file.
         jobs: so many processes read it at most, if it is long; ``None`` for one a core.
 
     Returns:
@@ -191,9 +178,6 @@ def with_valid_utf8(recording: Recording) -> Recording:
     """Return a recording whose texts can be written into every format.
 
     A path may hold bytes that are not UTF-8, which Python has as lone surrogates.
-
-    Args:
-        recording: what was recorded in this process.
 
     Returns:
         The recording; each such byte is written out, a backslash and ``udcff``.

@@ -1,7 +1,14 @@
-"""Owns the way from a file to its bytes: what may be opened, gzip, and whose file it is."""
+"""Reads the bytes of a trace file: what may be opened, gzip, size limits, and what a file that is no trace is.
+
+A file that anyone may have written must not take the reader's memory or time. No trace that a
+profiler wrote comes near these limits; for one that does, the error names the variable.
+
+The file stays open, so it may be renamed, replaced or removed meanwhile; nobody may write into it.
+"""
 
 from __future__ import annotations
 
+import functools
 import gzip
 import os
 import re
@@ -9,14 +16,204 @@ import stat
 import tempfile
 import zlib
 from collections.abc import Iterator
+from enum import Enum
 from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from profiler_ext.errors import TraceError
-from profiler_ext.kineto.file_text import CAN_READ_AGAIN, IN_MEMORY_BYTES, FileText
-from profiler_ext.kineto.limits import Limit, unpacked_limit
-from profiler_ext.kineto.no_json import is_utf16_or_utf32, describe_file
+from profiler_ext.errors import TraceError, UsageError
+
+_INSTEAD = "record with torch.profiler"
+_OF_A_SESSION = "of a session give its folder or the session.pt.trace.json.gz beside it"
+_PFTRACE = (
+    f"a Perfetto protobuf trace, which is for the Perfetto UI; {_OF_A_SESSION}, and torch's Cuspy "
+    "writes JSON when the path that is exported to ends with .json"
+)
+_XPLANE = re.compile(rb"\n.{1,5}(?:\x08.{1,10})?\x12./(?:host|device):", re.DOTALL)
+"""XSpace of XProf: its planes stand where Perfetto has its packets, and begin with their names."""
+_UNPACK = "{} data; unpack it, and give what is inside"
+_WIDE = re.compile(rb'\xff\xfe|\xfe\xff|\0\0\xfe\xff|[{\[\s]\0{1,3}["{\[\s]|\0{1,3}[{\[\s]\0')
+"""With a byte order mark or without; in UTF-8 no value begins with a NUL or has one next."""
+_TABLE = re.compile(rb'[\w"-]+(?:,[\w"-]+)+\r?\n')
+_LOG = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ")
+"""How each line of torch's own logs begins. Source: ``torch/_logging/_internal.py``."""
+_TAR_MAGIC = slice(257, 262)
+_NAMED = (
+    ((".nsys-rep", ".qdrep"), f"a report of Nsight Systems and not JSON; {_INSTEAD}"),
+    ((".ncu-rep",), f"a report of Nsight Compute and not JSON; {_INSTEAD}"),
+)
+_KINDS = (
+    (b"\n", _PFTRACE),
+    (b"BZh", _UNPACK.format("bzip2")),
+    (b"\xfd7zXZ", _UNPACK.format("xz")),
+    (b"\x28\xb5\x2f\xfd", _UNPACK.format("Zstandard")),
+    (b"\x1f\x8b", _UNPACK.format("gzip within gzip")),
+    (b"PK\x03\x04", "a zip archive, as torch.save writes; unpack it, and give the trace in it"),
+    (b"SQLite format 3", f"a SQLite database, as Nsight Systems exports; {_INSTEAD}"),
+    (b"NSYS", _NAMED[0][1]),
+    (b"\x80", f"a pickle, as torch's memory snapshots are, and not read; {_INSTEAD}"),
+    (b"PAR1", f"a table in Parquet; {_OF_A_SESSION}"),
+    (b"PERFILE", f"a recording of Linux's perf and not JSON; {_INSTEAD}"),
+    (b"memray", f"a recording of memray and not JSON; {_INSTEAD}"),
+    (b"<", f"a page or a picture, as report.html is; {_OF_A_SESSION}"),
+)
+
+
+def is_utf16_or_utf32(text: bytes) -> bool:
+    """Tell whether the first bytes of a file are UTF-16 or UTF-32."""
+    return _WIDE.match(text) is not None
+
+
+def describe_file(path: Path, text: bytes) -> str:
+    """Return what a file is, and what to do about it, as far as it tells."""
+    if is_utf16_or_utf32(text):
+        return "UTF-16 or UTF-32 text; save it as UTF-8"
+    if _XPLANE.match(text):
+        return f"a profile of JAX or XProf and not JSON; {_INSTEAD}"
+    if text[_TAR_MAGIC] == b"ustar":
+        return _UNPACK.format("tar")
+    if _LOG.match(text):
+        return (
+            "a log of TORCH_TRACE or TORCH_LOGS, which says what torch compiled and has no times "
+            "of a device (tlparse shows it)"
+        )
+    named = (description for suffixes, description in _NAMED if path.suffix in suffixes)
+    begun = (description for magic, description in _KINDS if text.startswith(magic))
+    tables = (f"a table in CSV; {_OF_A_SESSION}" for _ in [0] if _TABLE.match(text))
+    return next(
+        (description for each in (named, begun, tables) for description in each), "not JSON"
+    )
+
+
+_PACKED_TIMES = 100
+_PACKED_LEAST_BYTES = 64 << 20
+
+
+class Limit(Enum):
+    """A limit: its variable, and what stands without it."""
+
+    BYTES = ("PROFILER_EXT_MAX_BYTES", 4 << 30)
+    """Of a file, unpacked."""
+    EVENTS = ("PROFILER_EXT_MAX_EVENTS", 10_000_000)
+    DEPTH = ("PROFILER_EXT_MAX_DEPTH", 128)
+    """How deep the JSON is nested."""
+    DIGITS = ("PROFILER_EXT_MAX_DIGITS", 400)
+    """Of one number; a double as Kineto prints it has 316 at most."""
+    STEPS = ("PROFILER_EXT_MAX_STEPS", 1_000_000)
+    """Of all devices together: each step has its ledger on each device."""
+    NAME_BYTES = ("PROFILER_EXT_MAX_NAME_BYTES", 64 << 10)
+    """Of an event's name, category or thread, and of any text in what we added."""
+
+    @property
+    def variable(self) -> str:
+        """The variable of the environment."""
+        return self.value[0]
+
+    @property
+    def count(self) -> int:
+        """The limit that holds.
+
+        Raises:
+            UsageError: The environment asks for what is no number.
+        """
+        configured = os.environ.get(self.variable, "")
+        if not configured:
+            return self.value[1]
+        if not (configured.isascii() and configured.isdecimal() and len(configured) < 19):
+            raise UsageError(f"{self.variable} is {configured!a}, expected a whole number")
+        return int(configured)
+
+    def told(self, excess: str, count: int | None = None) -> str:
+        """Return the sentence for a file that goes past the limit."""
+        limit = self.count if count is None else count
+        return f"{excess}, and {limit:,} is the limit; if you trust it, set {self.variable} higher"
+
+
+def unpacked_limit(packed_bytes: int) -> int:
+    """Return how many bytes a packed file may unpack to: a trace shrinks to a tenth, not more.
+
+    Returns:
+        What :attr:`Limit.BYTES` says where it is set; else that or a hundred times the size.
+    """
+    if os.environ.get(Limit.BYTES.variable):
+        return Limit.BYTES.count
+    return min(Limit.BYTES.count, max(_PACKED_LEAST_BYTES, _PACKED_TIMES * packed_bytes))
+
+
+IN_MEMORY_BYTES = 32 << 20
+"""Shorter texts are held: a thousand small files shall not need a thousand open ones."""
+
+_WINDOW_BYTES = 16 << 10
+_WINDOWS = 32
+CAN_READ_AGAIN = hasattr(os, "pread")
+
+
+class FileText:
+    """The text of an open file, a part at a time: ``text[begin:end]``."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        """Take over an open file; it is closed when this goes."""
+        file = _File(descriptor, name)
+        self._file = file
+        # Events are mostly asked for one after the other, and two or three places in turn.
+        self._window = functools.lru_cache(maxsize=_WINDOWS)(functools.partial(_window, file))
+
+    @property
+    def descriptor(self) -> int:
+        """The open file, for a process that reads it too."""
+        return self._file.descriptor
+
+    def __len__(self) -> int:
+        """Return how many bytes it has."""
+        return self._file.bytes
+
+    def __getitem__(self, part: slice) -> bytes:
+        """Return some bytes.
+
+        Raises:
+            TraceError: The file is not what it was.
+        """
+        begin, end, _ = part.indices(self._file.bytes)
+        window, first = divmod(begin, _WINDOW_BYTES)
+        last = end - begin + first
+        if last <= _WINDOW_BYTES:
+            return self._window(window)[first:last]
+        return self._file.read(begin, end - begin)
+
+
+class _File:
+    """An open file that is as it was when it was opened, or every use of it raises."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.descriptor, self._name = descriptor, name
+        self._written = self._state()
+        self.bytes = self._written[0]
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+    def read(self, begin: int, count: int) -> bytes:
+        parts, end = [], begin + count
+        while begin < end and (part := os.pread(self.descriptor, end - begin, begin)):
+            parts.append(part)
+            begin += len(part)
+        if begin < end or self._state() != self._written:
+            raise TraceError(
+                f"{self._name} was written into after it was opened; load it again, and write a "
+                "new file instead"
+            )
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _state(self) -> tuple[int, int]:
+        """Return what a write changes; another name, or none any more, does not."""
+        state = os.fstat(self.descriptor)
+        return state.st_size, state.st_mtime_ns
+
+
+def _window(file: _File, number: int) -> bytes:
+    begin = number * _WINDOW_BYTES
+    return file.read(begin, min(_WINDOW_BYTES, file.bytes - begin))
+
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -32,12 +229,6 @@ Text = bytes | FileText
 def read_text(path: Path) -> Text:
     """Open a trace file, compressed or not; its first bytes tell, not its name.
 
-    Args:
-        path: a ``.json`` or ``.json.gz`` file.
-
-    Returns:
-        The uncompressed text, which begins like a JSON value.
-
     Raises:
         TraceError: There is no such file, it is no regular file, the gzip is damaged, it
             unpacks to more than is read, or it holds something else.
@@ -52,14 +243,6 @@ def read_text(path: Path) -> Text:
 
 def unpacked(path: Path, name: str = "", again: str = "record it again") -> bytes:
     """Read a file, and unpack it where it is gzip.
-
-    Args:
-        path: the file, which anyone may have written.
-        name: what messages call it; by default its path.
-        again: what to do where it is damaged.
-
-    Returns:
-        Its bytes.
 
     Raises:
         TraceError: It cannot be read, is cut short or damaged, or unpacks to more than is read.
@@ -158,9 +341,6 @@ def is_folder(path: Path) -> bool:
 def listed(folder: Path) -> list[Path]:
     """Return what is in a folder.
 
-    Args:
-        folder: the folder.
-
     Raises:
         TraceError: It cannot be read.
     """
@@ -173,12 +353,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def shown(thing: object, most: int = 400) -> str:
-    """Return a path or a text of a file as one printable line, cut where it is long.
-
-    Args:
-        thing: what to show.
-        most: so many characters at most.
-    """
+    """Return a path or a text of a file as one printable line, cut where it is long."""
     text = str(thing)
     if len(text) > most:
         text = f"{text[:most]}..."
@@ -186,11 +361,7 @@ def shown(thing: object, most: int = 400) -> str:
 
 
 def looks_like_trace(path: Path) -> bool:
-    """Say whether a file of JSON begins as a trace does; what cannot be read does not.
-
-    Args:
-        path: the file, which anyone may have written.
-    """
+    """Say whether a file of JSON begins as a trace does; what cannot be read does not."""
     try:
         _check_regular(path, "")
         with path.open("rb") as file:

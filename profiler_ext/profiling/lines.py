@@ -1,4 +1,7 @@
-"""Owns the watch of a recording's lines: it begins and ends with it, and never fails it."""
+"""The watch of a recording's lines: it begins and ends with it, and never fails it.
+
+These methods call torch's own, and all else through the guard, as those of ``ExclusiveProfiler`` do.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,18 @@ from typing import Any
 
 from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.errors import LinesUnavailableError
-from profiler_ext.files.paths import absolute, torch_folders
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.stack_room import RecursionHeadroom
+from profiler_ext.isolation.user_state import RecursionHeadroom
 from profiler_ext.kineto.names import clock_mark
-from profiler_ext.python_lines.laying_out import PathsOf, TorchCode, build_python_lines
+from profiler_ext.profiling.exclusive import ExclusiveProfiler
+from profiler_ext.python_lines.layout import PathsOf, TorchCode, build_python_lines
 from profiler_ext.python_lines.program_code import ProgramCode, has_columns
 from profiler_ext.python_lines.watch import MAX_ENTRIES, LineWatch, clock_ns
-from profiler_ext.records import Gap, GapReason, ModuleFrame, PythonLines
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.provenance import Gap
+from profiler_ext.records.recording import PythonLines
+from profiler_ext.source_paths import absolute, torch_folders
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.code_lines import source_lines
 from profiler_ext.torch_compat.names import running_names
@@ -122,9 +129,6 @@ class RecordedLines:
     def take_lines(self, held: HeldModules) -> tuple[PythonLines | None, tuple[Gap, ...]]:
         """Return the lines of the recording that ended, or why there are none; once.
 
-        Args:
-            held: knows the paths of modules.
-
         Raises:
             PrivateNameError: This torch has no call of modules that could be told.
         """
@@ -143,6 +147,55 @@ def _paths(held: HeldModules) -> PathsOf:
     def paths_of(references: Sequence[Any]) -> Sequence[tuple[ModuleFrame, int] | None]:
         modules = [reference() for reference in references]
         paths = zip(held.frames_of(modules), held.models_of(modules), strict=True)
-        return [None if frame is None or model is None else (frame, model) for frame, model in paths]
+        return [
+            None if frame is None or model is None else (frame, model) for frame, model in paths
+        ]
 
     return paths_of
+
+
+class LineWatchingProfiler(ExclusiveProfiler):
+    """A profiler that watches lines.
+
+    Attributes:
+        lines: the lines of the recording that is under way, and then of the last one.
+    """
+
+    def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
+        """Take its parts."""
+        self.lines = lines
+        self._has_stepped = False
+        super().__init__(guard, **torch_options)
+
+    def prepare_trace(self) -> None:
+        """Prepare to record, unless another profiler is on.
+
+        Lines are watched in a step of warm-up, and not in what comes before the first step.
+        """
+        super().prepare_trace()
+        self._guard.run(HOOK, self.lines.forget)
+        if self.is_prepared and self._has_stepped:
+            self._guard.run(HOOK, self.lines.prepare)
+
+    def start_trace(self) -> None:
+        """Record from here on, if it was prepared."""
+        super().start_trace()
+        if self.is_recording:
+            self._guard.run(HOOK, self.lines.begin)
+
+    def step(self) -> None:
+        """End a step."""
+        self._has_stepped = True
+        self._guard.run(HOOK, self.lines.end_step)
+        super().step()
+
+    def stop_trace(self) -> None:
+        """End the recording, if there is one."""
+        try:
+            self._guard.run(HOOK, self.lines.end)
+        finally:
+            super().stop_trace()
+
+    def _leave(self) -> None:
+        self._guard.run(HOOK, self.lines.leave)
+        super()._leave()

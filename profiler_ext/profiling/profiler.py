@@ -1,48 +1,125 @@
-"""Owns ``profile``: a ``torch.profiler.profile`` whose result is a session."""
+"""``profile``: a ``torch.profiler.profile`` whose result is a session."""
 
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch.profiler
 
 from profiler_ext.capture.called_modules import Called, CalledModules
 from profiler_ext.capture.held_modules import HeldModules
+from profiler_ext.capture.hooks.installing import not_traced
 from profiler_ext.errors import (
     CaptureWarning,
-    LateCaptureWarning,
     InternalError,
+    LateCaptureWarning,
     ProfilerExtError,
     TorchCapabilityError,
     UsageError,
 )
-from profiler_ext.files.paths import user_roots
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.profiling import switch
-from profiler_ext.profiling.last_session import LastSessionMixin
-from profiler_ext.profiling.lines import HOOK, RecordedLines
-from profiler_ext.profiling.process_settings import settings_of_process
-from profiler_ext.profiling.putting_together import (
+from profiler_ext.profiling.assembly import (
     GRAPHS,
     NO_LINES,
-    learn_callback,
     assemble_recording,
+    learn_callback,
+    settings_of_process,
     source_roots,
     with_texts,
 )
+from profiler_ext.profiling.exclusive import EXCLUSIVE_HOOK
+from profiler_ext.profiling.lines import HOOK, RecordedLines
 from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.torch_views import TorchViewsMixin
-from profiler_ext.profiling.turns import EXCLUSIVE_HOOK
 from profiler_ext.profiling.unrecorded_steps import StepTimes, UnrecordedSteps
-from profiler_ext.records import Settings
+from profiler_ext.records.recording import Settings
 from profiler_ext.sessions.session import Session
+from profiler_ext.sessions.session_tables import SessionExplanations
+from profiler_ext.source_paths import user_roots
 from profiler_ext.torch_compat import process, profilers
-from profiler_ext.torch_compat.living import live_artifacts
-from profiler_ext.torch_compat.skipping import not_traced
+from profiler_ext.torch_compat.process import live_artifacts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from profiler_ext.exporters.tables import Filters
+    from profiler_ext.findings import Findings
+    from profiler_ext.records.analysis import Analysis
+
+
+class LastSessionMixin(SessionExplanations):
+    """Has what can be asked of a session, of the last one that there is."""
+
+    sessions: list[Session]
+
+    @property
+    @abstractmethod
+    def session(self) -> Session:
+        """The last session."""
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """What attribution found in the last session."""
+        return self.session.analyses
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for a person: what is missing in the last session, and the remedy."""
+        return self.session.notes
+
+    @property
+    def found(self) -> Findings:
+        """What to do first in the last session."""
+        return self.session.found
+
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return a table of the last session by its name; see :meth:`Tabled.table`."""
+        return self.session.table(name, *arguments, **filters)
+
+    def report(
+        self,
+        by: str = "line",
+        top: int | None = 15,
+        format: str = "text",
+        width: int = 120,
+        **options: Any,
+    ) -> str:
+        """Return :meth:`Session.report` of the last session."""
+        return self.session.report(by, top, format, width, **options)
+
+    def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
+        """Return :meth:`Session.annotate` of the last session.
+
+        Args:
+            *files: names or ends of paths; without any, every file that took time.
+        """
+        return self.session.annotate(*files, format=format, width=width)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the last session; see :meth:`profiler_ext.sessions.session.Session.export`."""
+        return self.session.export(path)
+
+    def assert_coverage(
+        self, fraction: float, level: str = "line", scope: str = "compiled"
+    ) -> None:
+        """Raise unless enough time was led back: :meth:`Session.assert_coverage`.
+
+        Raises:
+            CoverageError: Less was led back.
+        """
+        self.session.assert_coverage(fraction, level, scope)
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows: the last session, when there is one."""
+        return self.session._repr_html_() if self.sessions else None
+
 
 LATE = (
     "a model was compiled before profiler_ext was switched on, so its kernels cannot be led to "
@@ -102,10 +179,14 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
     ) -> None:
         if keep is not None and keep < 1:
             raise UsageError(f"keep is {keep}, expected 1 or more sessions, or None for all")
-        self._setup_guard = setup_guard = Guard(strict)  # until capture is on, or where it cannot be
+        self._setup_guard = setup_guard = Guard(
+            strict
+        )  # until capture is on, or where it cannot be
         if setup_guard.run("enable", _is_late):
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
-        capability_error = setup_guard.run("enable", _enable_capture, torch_options, strict, recompile)
+        capability_error = setup_guard.run(
+            "enable", _enable_capture, torch_options, strict, recompile
+        )
         if capability_error is not None:
             raise capability_error
         self.sessions: list[Session] = []
@@ -154,7 +235,9 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
     @property
     def lost(self) -> str | None:
         """What of ours failed, so that nothing was recorded or no session was made of it."""
-        failures = (each for each in self._guard.failures if each.hook in (RECORDING, EXCLUSIVE_HOOK))
+        failures = (
+            each for each in self._guard.failures if each.hook in (RECORDING, EXCLUSIVE_HOOK)
+        )
         return next((failure.detail for failure in failures), None)
 
     def step(self) -> None:
@@ -222,7 +305,9 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         held = HeldModules.of_models()
         lines = guard.run(HOOK, self.lines.take_lines, held) or NO_LINES
         trace = self.read_written(super(TorchViewsMixin, self).export_chrome_trace)
-        made = assemble_recording(trace, partial(self._settings, held), held, lines, self._setup_guard, guard)
+        made = assemble_recording(
+            trace, partial(self._settings, held), held, lines, self._setup_guard, guard
+        )
         made = replace(made, gaps=(*made.gaps, *self.gaps()))
         complete = with_texts(made, self._keeps_source, guard)
         return Session(complete, learn_callback(guard), source_roots(made, guard))
@@ -249,7 +334,9 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         called = self._guard.run("called modules", self._paths, held) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
         before = self._guard.run("steps", self._times_before) or StepTimes()
-        return settings_of_process(own, self.step_source, called, self._requested_options(), *before)
+        return settings_of_process(
+            own, self.step_source, called, self._requested_options(), *before
+        )
 
     def _times_before(self) -> StepTimes | None:
         return None if self._unrecorded is None else self._unrecorded.times

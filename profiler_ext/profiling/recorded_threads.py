@@ -1,4 +1,6 @@
-"""Owns which threads a recording hears, and that it is ended where torch can end it.
+"""Which threads a recording hears, and that it is ended where torch can end it.
+
+Told by the code that each was started with, and by whether it waits for another thread.
 
 Before torch 2.14 a recording of all threads cannot be ended while another thread runs an operator:
 torch frees what that thread still writes (``behaviour.ENDS_ALL_THREADS``). So where another thread
@@ -8,27 +10,83 @@ such a recording can be ended by that thread only.
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from threading import get_ident
+from types import FrameType
 
 import torch.profiler
 from torch.profiler import ProfilerActivity
 
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.records import Gap, GapReason
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.behaviour import ENDS_ALL_THREADS
 from profiler_ext.torch_compat.process import profiler_is_on
-from profiler_ext.torch_compat.profiler_use import (
+from profiler_ext.torch_compat.profilers import (
     USE,
     can_disable_operators,
-    end_recording,
     enable_operators,
-    reenable_operators_on_begin,
+    end_recording,
     records_this_thread_only,
+    reenable_operators_on_begin,
 )
-from profiler_ext.torch_compat.threads_beside import threads_beside
+
+_MODULES_WITHOUT_OPERATORS = (
+    "profiler_ext",
+    "IPython.core.history",
+    "concurrent.futures.process",
+    "ipykernel.control",
+    "ipykernel.heartbeat",
+    "ipykernel.iostream",
+    "ipykernel.parentpoller",
+    "ipykernel.shellchannel",
+    "multiprocessing.queues",
+    "torch._inductor.compile_worker",
+    "tqdm._monitor",
+    "zmq.utils.garbage",
+)
+"""Modules whose threads run none. One that pins memory does: that is an operator."""
+_WAIT_FUNCTIONS = (
+    ("threading", "join"),
+    ("threading", "_wait_for_tstate_lock"),
+    ("threading", "_shutdown"),
+    ("concurrent.futures.thread", "_worker"),
+)
+"""Functions in which a thread waits until another is over, or for work to be given to it."""
+
+
+def other_threads() -> tuple[str, ...]:
+    """Return the names of the threads that may run operators now, but for this one.
+
+    Those that Python did not start are left out: autograd's run what another thread asks for.
+    """
+    this_thread, frames = threading.get_ident(), sys._current_frames()
+    others = (each for each in threading.enumerate() if each.ident != this_thread)
+    started = (each for each in others if not isinstance(each, threading._DummyThread))
+    return tuple(
+        each.name for each in started if _may_run(each, [*_stack(frames.get(each.ident or 0))])
+    )
+
+
+def _may_run(thread: threading.Thread, stack: list[tuple[str, str]]) -> bool:
+    own = [module for module, _ in stack if module != "threading"][-1:]
+    known = (type(thread).__module__, *own)
+    runs_none = any(
+        f"{each}.".startswith(f"{n}.") for each in known for n in _MODULES_WITHOUT_OPERATORS
+    )
+    return not runs_none and not any(each in _WAIT_FUNCTIONS for each in stack[:1])
+
+
+def _stack(frame: FrameType | None) -> Iterator[tuple[str, str]]:
+    """Yield the module and the name of each function that runs, the innermost first."""
+    while frame is not None:
+        yield str(frame.f_globals.get("__name__")), frame.f_code.co_name
+        frame = frame.f_back
+
 
 THREADS = "threads"
 """The hook that tells whose operators are recorded."""
@@ -80,13 +138,13 @@ class ThreadRecordingProfiler(torch.profiler.profile):
         Torch cannot have a recording of all threads collect operators once more: "registration_
         state_ptr INTERNAL ASSERT FAILED". So there it is this thread's that are not heard
         meanwhile, which is all that torch's own does of a recording of one thread.
-
-        Args:
-            enable: they are collected from here on.
-            activities: which.
         """
         chosen = set(activities)
-        if self._recorded_thread is None and self._begin_thread == get_ident() and can_disable_operators():
+        if (
+            self._recorded_thread is None
+            and self._begin_thread == get_ident()
+            and can_disable_operators()
+        ):
             if ProfilerActivity.CPU in chosen:
                 self._guard.run(THREADS, enable_operators, enable)
                 self.has_operators_off = not enable
@@ -116,13 +174,13 @@ class ThreadRecordingProfiler(torch.profiler.profile):
 
     def _choose_threads(self) -> None:
         if self._chooses_config and not ENDS_ALL_THREADS:
-            self._other_threads = threads_beside()
+            self._other_threads = other_threads()
             profilers.set_recorded_threads(self, are_all=not self._other_threads)
 
     def _settle(self) -> None:
         """Have threads that began meanwhile be heard no more, before what they write is freed."""
         are_all = self._recorded_thread is None and not ENDS_ALL_THREADS
-        if are_all and ProfilerActivity.CPU in self.activities and threads_beside():
+        if are_all and ProfilerActivity.CPU in self.activities and other_threads():
             super().toggle_collection_dynamic(False, [ProfilerActivity.CPU])
             time.sleep(_SETTLE_S)
 
@@ -145,7 +203,9 @@ def end_left_recording() -> None:
         return
     left = _STILL_RECORDED.pop(get_ident())
     USE.forget(end_left_recording)
-    if records_this_thread_only():  # else this is another thread, with the number of one that is over
+    if (
+        records_this_thread_only()
+    ):  # else this is another thread, with the number of one that is over
         with USE.own():
             torch.profiler.profile.prepare_trace(left)  # torch ends none without Kineto's
             end_recording()

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from profiler_ext.torch_compat.device_marks import elapsed_ns, device_event
-from profiler_ext.torch_compat.profiler_use import USE
+from profiler_ext.torch_compat.accelerator import device_event, elapsed_ns
+from profiler_ext.torch_compat.profilers import USE
 
 _MAX_STEPS = 50
 
@@ -58,11 +58,7 @@ class UnrecordedSteps:
     """Times the steps in which nobody records, and remembers the last ones."""
 
     def __init__(self, is_recorded: Callable[[], bool] = lambda: USE.is_in_use) -> None:
-        """Remember none yet.
-
-        Args:
-            is_recorded: tells whether a profiler is on.
-        """
+        """Remember none yet."""
         self._is_recorded = is_recorded
         self._steps: deque[tuple[Mark, Mark]] = deque(maxlen=_MAX_STEPS)
         self._open_step: Mark | None = None

@@ -1,1 +1,1 @@
-"""Owns the watch of the program's Python: which line and module each thread was at, and when."""
+"""The watch of the program's Python: which line and module each thread was at, and when."""

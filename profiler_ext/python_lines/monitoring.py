@@ -1,4 +1,4 @@
-"""Owns the use of ``sys.monitoring``: one tool among others, that leaves nothing behind.
+"""The use of ``sys.monitoring``: one tool among others, that leaves nothing behind.
 
 Source: PEP 669. Events of a code object are "local": code that is not watched runs as ever. An id
 that is given back keeps its callbacks and events (``Python/instrumentation.c``,
@@ -44,11 +44,7 @@ RETURNING = _Returning()
 
 @contextmanager
 def returning(frame: FrameType | None) -> Iterator[None]:
-    """Have a frame return, for what is called from the event of it.
-
-    Args:
-        frame: the frame.
-    """
+    """Have a frame return, for what is called from the event of it."""
     RETURNING.frame = None if frame is None else id(frame)
     try:
         yield
@@ -87,12 +83,7 @@ class Tool:
         raise LinesUnavailableError(f"sys.monitoring serves {', '.join(map(str, others))} already")
 
     def listen(self, callbacks: dict[str, Callback], everywhere: tuple[str, ...]) -> None:
-        """Begin to call back.
-
-        Args:
-            callbacks: what is called at each event, by its name.
-            everywhere: the events that are heard of in all code.
-        """
+        """Begin to call back."""
         for name, callback in callbacks.items():
             self._registered_events.append(self._event(name))
             self._monitoring.register_callback(self._id, self._registered_events[-1], callback)
@@ -103,10 +94,6 @@ class Tool:
 
         Another thread may leave meanwhile, and the id be another tool's: no thread runs between
         the last two steps, and no lock is there that a fork or a signal handler could find held.
-
-        Args:
-            code: the code object.
-            events: names of the events.
         """
         self._codes[id(code)] = code
         set_events, events_here = self._monitoring.set_local_events, self._sum(events)

@@ -1,4 +1,4 @@
-"""Owns which code is the program's, and which of its lines are: what it is watched for.
+"""Which code is the program's, and which of its lines are: what it is watched for.
 
 The program is what is neither torch's nor the standard library's nor a tool's that torch itself
 calls, nor a configuration of Hugging Face's. To watch those would name no line of the model, and
@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 
-from profiler_ext.files.cells import cell_number
-from profiler_ext.files.paths import absolute
+from profiler_ext.source_paths import absolute, cell_number
 
 _PACKAGES = frozenset(
     {
@@ -67,11 +66,7 @@ def borrowed_lines(code: CodeType, knows_resumed: bool) -> frozenset[int]:
     that goes on, and one calls it.
 
     Args:
-        code: any code.
         knows_resumed: this torch gives code that resumes the name by which it is known.
-
-    Returns:
-        The lines; none of code that Python compiled from source.
 
     Source: ``torch/_dynamo/bytecode_transformation.py``, ``linetable_311_writer``;
     ``resume_execution.py``.
@@ -130,7 +125,6 @@ class ProgramCode:
         """Tell whether code is the program's.
 
         Args:
-            file: the file that its code object names.
             module: the name of the module whose globals it has; generated code has torch's.
         """
         parts = module.split(".")

@@ -1,4 +1,4 @@
-"""Owns the watch itself: what is written down when a line of the program runs.
+"""The watch of the program's Python: what is written down when a line of it runs, as cheaply as can be.
 
 What is called back at each line runs within the program, so it does next to nothing: it adds an
 entry to a list. What the entries mean is found out when the recording is over.
@@ -13,29 +13,80 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
-from profiler_ext.isolation.identity import identity
-from profiler_ext.python_lines.logs import (
-    CALLED,
-    ENTERED,
-    EXITED,
-    NO_LINE,
-    LINES_DISABLED,
-    SNAPSHOT,
-    WIDTH,
-    Log,
-    ThisThread,
-    entries,
-    frequent_code,
-    persistent_entries,
-)
+from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.python_lines.monitoring import RETURNING, Callback, Tool
 from profiler_ext.python_lines.program_code import ProgramCode
-from profiler_ext.records import ClockMark
+from profiler_ext.records.recording import ClockMark
+
+ENTERED = 0
+EXITED = -1
+CALLED = -2
+LINES_DISABLED = -3
+NO_LINE = -4
+THREAD_STARTED = -5
+SNAPSHOT = -6
+
+Log = list[Any]
+"""Four for each entry: the time in nanoseconds, Python's id of the thread, what it is about, and
+the line or one of the numbers above.
+
+It is about code; where a module is ``CALLED`` about a reference to it, and where a thread has
+``BEGUN``, or ``STANDS`` where the entries after it lead to, about the system's id of it, since
+Python's is given again when a thread is over. One flat list costs less than a tuple for each: it
+makes no work for the garbage collector.
+"""
+WIDTH = 4
+
+Entry = tuple[int, int, Any, int]
+
+
+def entries(log: Iterable[Any]) -> Iterator[Entry]:
+    """Yield the entries of a log, or of a part of it."""
+    return zip(*[iter(log)] * WIDTH, strict=True)
+
+
+class ThisThread(threading.local):
+    """Writes down that a thread has begun, when it is first asked for in it.
+
+    Attributes:
+        is_known: it is written down.
+    """
+
+    def __init__(self, log: Log, clock_ns: Callable[[], int]) -> None:
+        """Write it down."""
+        log.extend((clock_ns(), threading.get_ident(), threading.get_native_id(), THREAD_STARTED))
+        self.is_known = True
+
+
+def persistent_entries(log: Log) -> Log:
+    """Return the entries of a log that hold on: which threads there are, which code is silenced."""
+    return [
+        part
+        for entry in entries(log)
+        if entry[3] in (THREAD_STARTED, LINES_DISABLED)
+        for part in entry
+    ]
+
+
+def frequent_code(some: Iterable[Entry], fraction: float) -> Iterator[CodeType]:
+    """Yield the code whose lines are at least such a part of some entries."""
+    counts: dict[int, int] = {}
+    codes: dict[int, CodeType] = {}
+    total = 0
+    for _, _, subject, number in some:
+        total += 1
+        if number > 0:
+            counts[id(subject)] = counts.get(id(subject), 0) + 1
+            codes[id(subject)] = subject
+    for code, count in counts.items():
+        if count >= fraction * total:
+            yield codes[code]
+
 
 MAX_ENTRIES = 1 << 21
 """After so many, some 200 MB, nothing is written down."""
@@ -70,8 +121,6 @@ class LineWatch:
         """Prepare.
 
         Args:
-            program: tells which code is watched.
-            module_call: the code through which every module is called.
             failed: is told what went wrong in a callback, where it is handled; it raises what
                 is the program's own.
         """

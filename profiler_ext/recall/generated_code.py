@@ -1,4 +1,8 @@
-"""Owns what the text of a cached artifact tells of a graph whose compile nobody saw.
+"""What a cached artifact's generated code says of a graph whose compile was not captured.
+
+Where an op has as many calls as nodes, and each of the nodes is made of the one before, they are
+one another in order. Else a call is one of the nodes that read the inputs of the graph which it is
+given, by the same rule: one call of one node is the least of it.
 
 torch keeps the generated code and the printed post-grad graph in the artifact. They tell the call
 sites in order, and which node a library call is where it can be but one (:mod:`.library_calls`).
@@ -7,37 +11,243 @@ a compile with capture tells that.
 
 The line that torch printed beside a node (mechanism ``PRINTED``) is no rule of the order in
 ``capture/lineage/order.py``: nobody saw the graph, so there is no stage at which rules are asked.
-It is the whole of this truth, ``LineEvidence.TOLD``.
+It is the whole of this truth, ``LineEvidence.CODE_COMMENTS``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
+from typing import Any
 
-from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.recall.library_calls import library_nodes
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
 from profiler_ext.recall.lines import from_record, known_by, with_lineage
-from profiler_ext.recall.places import Source
-from profiler_ext.recall.printed_graphs import PrintedGraph, PrintedNode, read_graph
-from profiler_ext.recall.wrapper_calls import (
-    WrapperCall,
-    generated_kind,
-    spelled_op,
-    wrapper_calls,
-)
-from profiler_ext.records import (
-    CallSite,
-    Frame,
-    FxNode,
-    Lineage,
-    LineEvidence,
-    Mechanism,
-    Provenance,
-    SiteKind,
-)
+from profiler_ext.recall.wrapper_calls import WrapperCall, generated_kind, spelled_op, wrapper_calls
+from profiler_ext.records.evidence import LineEvidence, Mechanism
+from profiler_ext.records.lineage import Frame, Lineage
+from profiler_ext.records.provenance import CallSite, FxNode, Provenance, is_view_op
+from profiler_ext.records.vocabulary import SiteKind
+from profiler_ext.source_paths import absolute, shorten
 from profiler_ext.store import with_digest
+
+_LINE = re.compile(
+    r"#.*?\bFile: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), code: (?P<code>.*)"
+)
+_UNNAMED = re.compile(r"class <\w+>\(")
+_NO_LINE = "# No stacktrace found"
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedNode:
+    """A node of a printed graph.
+
+    Attributes:
+        name: its name.
+        target: the op in FX spelling; ``getitem`` for a subscript.
+        call: the expression that yields its value.
+        inputs: names of the nodes that it reads, in the order of its arguments.
+        frame: the innermost frame of its stack, which is all that is printed.
+    """
+
+    name: str
+    target: str
+    call: str
+    inputs: tuple[str, ...]
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedGraph:
+    """A printed graph: its nodes by name, in order, and the names of its inputs."""
+
+    nodes: Mapping[str, PrintedNode]
+    inputs: frozenset[str] = frozenset()
+
+
+def read_graph(text: str) -> PrintedGraph | None:
+    """Read what ``GraphModule.print_readable`` wrote.
+
+    Args:
+        text: a class with a ``forward``; graphs that it nests are left out.
+    """
+    try:
+        tree = ast.parse(_UNNAMED.sub("class _(", text))
+    except (SyntaxError, ValueError):
+        return None
+    function = next((f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)), None)
+    if function is None:
+        return None
+    inputs = frozenset(a.arg for a in function.args.args if a.arg != "self")
+    frames, nodes = _Frames(text.splitlines()), dict[str, PrintedNode]()
+    for name, value, line in _assignments(function.body):
+        read = tuple(each for each in _names(value) if each in nodes or each in inputs)
+        call, frame = ast.unparse(value), frames.before(line)
+        nodes[name] = PrintedNode(name, _target(value), call, read, frame)
+    return PrintedGraph(nodes, inputs)
+
+
+def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr, int]]:
+    """The statements that make a value; ``x = None`` frees one."""
+    for statement in body:
+        targets: list[ast.expr] = []
+        if isinstance(statement, ast.AnnAssign):
+            targets = [statement.target]
+        elif isinstance(statement, ast.Assign):
+            targets = statement.targets
+        value: Any = getattr(statement, "value", None)
+        is_call = isinstance(value, ast.Call | ast.Subscript | ast.BinOp)
+        if len(targets) == 1 and isinstance(targets[0], ast.Name) and is_call:
+            yield targets[0].id, value, statement.lineno
+
+
+def _names(value: ast.AST) -> Iterator[str]:
+    """The names in an expression, in the order of the text."""
+    if isinstance(value, ast.Name):
+        yield value.id
+    for child in ast.iter_child_nodes(value):
+        yield from _names(child)
+
+
+def _target(value: ast.expr) -> str:
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).removeprefix("torch.ops.").removeprefix("operator.")
+    return "getitem" if isinstance(value, ast.Subscript) else type(value).__name__
+
+
+class _Frames:
+    """The frames that comments give for the statements after them."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines, self._read, self._frame = lines, 0, None
+
+    _frame: Frame | None
+
+    def before(self, line: int) -> Frame | None:
+        """Return the frame in force at a line; lines are asked for in order."""
+        for text in self._lines[self._read : line]:
+            if (match := _LINE.search(text)) is not None:
+                file = shorten(absolute(match["file"]))
+                code = match["code"].strip() or None
+                self._frame = Frame(file, int(match["line"]), match["function"], code)
+            elif _NO_LINE in text:
+                self._frame = None
+        self._read = line
+        return self._frame
+
+
+_CALLED_AS = {"aten.bias_addmm": "aten.addmm"}
+_CallInputs = Mapping[int, Set[str]]
+"""The inputs of the graph that each call is given, by its place; what is mutated left out."""
+
+
+def library_nodes(
+    graph: PrintedGraph, calls: Sequence[WrapperCall], *, is_backward: bool
+) -> dict[int, str]:
+    """Return the nodes of those library calls that can be of one node only.
+
+    Args:
+        is_backward: it is a backward graph. There only what gradients flow into is led: what
+            else it computes may be the forward's, which the text does not tell.
+    """
+    node_of = dict(_pairs(graph, calls))
+    times = Counter(node_of.values())
+    sure = {name for name, count in times.items() if count == 1}
+    if is_backward:
+        tangents = {name for name in graph.inputs if name.startswith("tangents_")}
+        sure = {name for name in sure & _made_of(tangents, graph) if not _may_sum(name, graph)}
+    return {at: name for at, name in node_of.items() if name in sure}
+
+
+def _pairs(graph: PrintedGraph, calls: Sequence[WrapperCall]) -> Iterator[tuple[int, str]]:
+    fixed = graph.inputs - _mutated(graph)
+    call_inputs = {at: fixed & set(filter(None, call.arguments)) for at, call in enumerate(calls)}
+    for op, positions in _by_op(calls).items():
+        names = tuple(n.name for n in graph.nodes.values() if f"{n.target}.".startswith(f"{op}."))
+        is_complete = not _has_templates(calls) and _are_one(positions, names, call_inputs, graph)
+        alike = (
+            {names: positions} if is_complete else _by_inputs(positions, names, call_inputs, graph)
+        )
+        for own, their in alike.items():
+            if _are_one(their, own, call_inputs, graph):
+                yield from zip(their, own, strict=True)
+
+
+def _by_op(calls: Sequence[WrapperCall]) -> Mapping[str, list[int]]:
+    """The places of library calls, by the op that a node would be of."""
+    calls_by_op = defaultdict[str, list[int]](list)
+    for at, call in enumerate(calls):
+        if not (call.generated or call.partial):
+            op = call.callee.removeprefix("torch.ops.").replace("extern_kernels.", "aten.")
+            calls_by_op[_CALLED_AS.get(op, op)].append(at)
+    return calls_by_op
+
+
+def _by_inputs(
+    positions: Iterable[int], names: Sequence[str], call_inputs: _CallInputs, graph: PrintedGraph
+) -> Mapping[tuple[str, ...], list[int]]:
+    """The places of calls that are given an input, by the nodes that read all that they are."""
+    calls_by_inputs = defaultdict[tuple[str, ...], list[int]](list)
+    for at in positions:
+        if call_inputs[at]:
+            calls_by_inputs[tuple(n for n in names if _reads(n, call_inputs[at], graph))].append(at)
+    return calls_by_inputs
+
+
+def _are_one(
+    positions: Sequence[int], names: Sequence[str], call_inputs: _CallInputs, graph: PrintedGraph
+) -> bool:
+    """Tell whether calls are nodes, in order: each node is made of the one before."""
+    if len(positions) != len(names):
+        return False
+    fits = all(_reads(n, call_inputs[at], graph) for at, n in zip(positions, names, strict=True))
+    return fits and all(later in _made_of({earlier}, graph) for earlier, later in pairwise(names))
+
+
+def _reads(name: str, values: Set[str], graph: PrintedGraph) -> bool:
+    return values <= _read(graph.nodes[name].inputs, graph)
+
+
+def _read(names: Iterable[str], graph: PrintedGraph) -> Set[str]:
+    """Some values, and those that they are views or parts of."""
+    values = set(names)
+    for name in names:
+        node = graph.nodes.get(name)
+        if node is not None and (is_view_op(node.target) or node.target == "getitem"):
+            values |= _read(node.inputs[:1], graph)
+    return values
+
+
+def _mutated(graph: PrintedGraph) -> Set[str]:
+    """The inputs that a node writes to: what is read of them depends on when."""
+    return {name for node in graph.nodes.values() if _writes(node) for name in node.inputs}
+
+
+def _writes(node: PrintedNode) -> bool:
+    return any(part.endswith(("_", "_mutation")) for part in node.target.split("."))
+
+
+def _may_sum(name: str, graph: PrintedGraph) -> bool:
+    """Tell whether a node may sum gradients, which is work of another phase."""
+    return graph.nodes[name].target == "aten.add.Tensor"
+
+
+def _has_templates(calls: Sequence[WrapperCall]) -> bool:
+    """Tell whether a template may stand for a node, so that calls and nodes cannot be counted."""
+    kinds = (generated_kind(call.callee) for call in calls if call.generated)
+    return any(kind is SiteKind.TRITON_TEMPLATE for kind in kinds)
+
+
+def _made_of(values: Set[str], graph: PrintedGraph) -> Set[str]:
+    """The nodes that some values flow into."""
+    made = set(values)
+    for node in graph.nodes.values():
+        if not made.isdisjoint(node.inputs):
+            made.add(node.name)
+    return made & graph.nodes.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +275,6 @@ def graph_from_code(
     """Return what the text of an artifact tells of its graph.
 
     Args:
-        code: the text.
         dynamo: this process's Dynamo graph; where there is none, nothing is led to a node.
 
     Returns:
@@ -80,7 +289,11 @@ def graph_from_code(
     stale = {node.name for node in lines if node.lineage.evidence is LineEvidence.STALE}
     library_nodes_by_call = _library_nodes(code, graph, calls["call"], dynamo)
     sites = tuple(
-        _site(at, call, None if library_nodes_by_call.get(at) in stale else library_nodes_by_call.get(at))
+        _site(
+            at,
+            call,
+            None if library_nodes_by_call.get(at) in stale else library_nodes_by_call.get(at),
+        )
         for at, call in enumerate(calls["call"])
     )
     return _provenance(code, graph, sites), lines
@@ -109,10 +322,6 @@ def lines_from_code(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tupl
 
     A cached graph may have come from another function with an equal graph, so a line counts
     only where this process's Dynamo graph has a frame of the same function and text.
-
-    Args:
-        nodes: nodes whose stack is the one frame that torch printed.
-        dynamo: this process's Dynamo graph; where there is none, the file decides.
     """
     if dynamo is None:
         return from_record(nodes, LineEvidence.CODE_COMMENTS)
@@ -176,7 +385,11 @@ def _places_of(recorded_frame: Frame, dynamo: DynamoGraph) -> list[Source]:
     ending = [place for place in dynamo.places if place.stack]
     exact = [place for place in ending if place.stack[-1] == recorded_frame]
     text = (recorded_frame.function, recorded_frame.code)
-    moved = [p for p in ending if recorded_frame.code and (p.stack[-1].function, p.stack[-1].code) == text]
+    moved = [
+        p
+        for p in ending
+        if recorded_frame.code and (p.stack[-1].function, p.stack[-1].code) == text
+    ]
     return [each for place in exact or moved for each in dynamo.runs.places_of(place)]
 
 

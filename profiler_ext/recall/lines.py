@@ -1,4 +1,8 @@
-"""Owns the lines that a graph's recorded nodes have in this process.
+"""The source lines that a graph's recorded nodes have in this process.
+
+Two functions may share a cached artifact: the same file edited since, or another function
+with an equal graph. Equal graphs correspond node by node, so a recorded stack stands for the
+stacks of this process's nodes at the same positions, if those all agree.
 
 Which truth a line comes from, best first: the compile itself; on an FX graph cache hit the
 fresh graph, joined by node name; on an AOTAutograd hit this process's Dynamo graph, joined by
@@ -15,10 +19,95 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
-from profiler_ext.files.paths import expand, line_is_unchanged
-from profiler_ext.recall.correspondence import unambiguous, corresponding, relabelled
 from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.records import Frame, FxNode, Lineage, LineEvidence, ModuleFrame, Provenance
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
+from profiler_ext.records.provenance import FxNode, Provenance
+from profiler_ext.source_paths import expand, line_is_unchanged
+
+Value = TypeVar("Value")
+Key = TypeVar("Key")
+
+
+def bound(provenance: Provenance, dynamo: DynamoGraph | None) -> Provenance:
+    """Return a record that knows which of its nodes stand where the Dynamo graph's nodes do."""
+    if dynamo is None:
+        return dataclasses.replace(
+            provenance,
+            dynamo_digest=None,
+            dynamo_stacks=(),
+            dynamo_modules=(),
+            dynamo_annotations=(),
+        )
+    nodes = provenance.nodes
+    return dataclasses.replace(
+        provenance,
+        dynamo_digest=dynamo.digest,
+        dynamo_stacks=_positions(
+            [p.stack for p in dynamo.places], [n.lineage.stack for n in nodes]
+        ),
+        dynamo_modules=_positions(
+            [p.modules for p in dynamo.places], [n.lineage.modules for n in nodes]
+        ),
+        dynamo_annotations=tuple(place.annotation for place in dynamo.places),
+    )
+
+
+def _positions(values: Sequence[Value], among: Sequence[Value]) -> tuple[int | None, ...]:
+    """Return for each value the index of the first that equals it, ``None`` where none does."""
+    first: dict[Value, int] = {}
+    for index, value in enumerate(among):
+        first.setdefault(value, index)
+    return tuple(first.get(value) for value in values)
+
+
+def corresponding(
+    recorded: Sequence[Value], at: Sequence[int | None], here: Sequence[Value]
+) -> list[tuple[Value, Value]]:
+    """Return the recorded values beside those that stand in their places in this process.
+
+    Args:
+        at: for each node of the recorded graph the index of a recorded value.
+
+    Returns:
+        A pair for each place; empty where the graphs are not equally long.
+    """
+    if len(at) != len(here):
+        return []
+    pairs = zip(at, here, strict=True)
+    return [(recorded[index], value) for index, value in pairs if index is not None]
+
+
+def relabelled(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...]:
+    """Return the recorded nodes with the labels of this process's equal Dynamo graph.
+
+    Labels are no part of a cache key. A node's labels are led by the Dynamo nodes that had the
+    same ones on the same line, else by all that had them.
+    """
+    before, here = provenance.dynamo_annotations, [p.annotation for p in dynamo.places]
+    if len(before) != len(here) or list(before) == here:
+        return provenance.nodes
+    changes = unambiguous(zip(before, here, strict=True))
+    lineages = [node.lineage for node in provenance.nodes]
+    lines = [None if at is None else lineages[at].stack for at in provenance.dynamo_stacks]
+    on_line = unambiguous(zip(zip(lines, before, strict=False), here, strict=False))
+
+    def relabel(old: Lineage) -> Lineage:
+        label = on_line.get((old.stack, old.annotation))
+        labels = changes.get(old.annotation, old.annotation) if label is None else label
+        return dataclasses.replace(old, annotation=labels)
+
+    nodes = zip(provenance.nodes, lineages, strict=True)
+    return tuple(dataclasses.replace(node, lineage=relabel(old)) for node, old in nodes)
+
+
+def unambiguous(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, Value]:
+    """Return the pairs as a mapping, without the keys that lead to several values."""
+    values_by_key: dict[Key, set[Value]] = {}
+    for key, value in pairs:
+        values_by_key.setdefault(key, set()).add(value)
+    return {key: next(iter(values)) for key, values in values_by_key.items() if len(values) == 1}
+
 
 _Stack = tuple[Frame, ...]
 _Modules = tuple[ModuleFrame, ...]
@@ -66,10 +155,6 @@ def from_fresh_graph(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) ->
     The cache key covers the graph's code, so equal names are equal nodes. A node that a
     pass made takes the metadata of the last node it replaced; but its op is the pass's own
     (``prims.prepare_softmax_online``), as when it was compiled.
-
-    Args:
-        recorded: the record's nodes.
-        fresh: the nodes of the graph that this process traced.
     """
     by_name = {node.name: node for node in fresh}
     return _joined([(node, _fresh_node(node, by_name)) for node in recorded], fresh)
@@ -81,7 +166,6 @@ def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tupl
     The cache key covers the region's code, with the names that its nodes have in that graph.
 
     Args:
-        recorded: the record's nodes.
         fresh: the nodes of the graph around the region, as this process traced it.
     """
     by_name = {node.name: node for node in fresh}
@@ -127,7 +211,6 @@ def refreshed(node: FxNode, fresh: FxNode) -> FxNode:
     """Return a recorded node with the metadata of its node in the fresh graph.
 
     Args:
-        node: the recorded node.
         fresh: its node in the fresh graph, or the one that it stands for.
     """
     lineage = node.lineage.refreshed(fresh.lineage, is_made=node.entry_name is None)
@@ -135,12 +218,7 @@ def refreshed(node: FxNode, fresh: FxNode) -> FxNode:
 
 
 def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...]:
-    """Return the recorded nodes with the lines of this process's equal Dynamo graph.
-
-    Args:
-        provenance: the record.
-        dynamo: this process's Dynamo graph, equal to the recorded one.
-    """
+    """Return the recorded nodes with the lines of this process's equal Dynamo graph."""
     if dynamo.copy_sources:
         return from_record(provenance.nodes)
     nodes, places = provenance.nodes, dynamo.places
@@ -162,8 +240,6 @@ def from_record(
     """Return the recorded nodes; a line counts only where its text still stands.
 
     Args:
-        nodes: the nodes.
-        evidence: what such a line counts as.
         source_root: the folder of the script that was compiled, and the working folder then;
             by default this process's own.
     """
@@ -222,7 +298,6 @@ def expanded(node: FxNode, source_root: str | None = None) -> FxNode:
     """Return a node with the folders of a source root, or this process's, in its stack.
 
     Args:
-        node: the node.
         source_root: the folder of the script that was compiled; by default this process's own
             folders.
     """
@@ -232,22 +307,12 @@ def expanded(node: FxNode, source_root: str | None = None) -> FxNode:
 
 
 def with_lineage(node: FxNode, **changes: Any) -> FxNode:
-    """Return a node of which something is known otherwise.
-
-    Args:
-        node: the node.
-        **changes: fields of its lineage.
-    """
+    """Return a node of which something is known otherwise."""
     return dataclasses.replace(node, lineage=dataclasses.replace(node.lineage, **changes))
 
 
 def known_by(evidence: LineEvidence, node: FxNode) -> FxNode:
-    """Return a node, said to have its line from a truth, if it has a line.
-
-    Args:
-        evidence: the truth.
-        node: the node.
-    """
+    """Return a node, said to have its line from a truth, if it has a line."""
     return dataclasses.replace(node, lineage=node.lineage.known_by(evidence))
 
 

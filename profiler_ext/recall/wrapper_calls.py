@@ -1,4 +1,4 @@
-"""Owns the second rule for call sites: the launches that the generated wrapper's text makes.
+"""The second rule for call sites: the launches that the generated wrapper's text makes.
 
 The text is parsed, never run. Partitions are followed where the runner calls them. Of the C++
 wrapper the body of its entry is read line by line.
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from profiler_ext.records import SiteKind
+from profiler_ext.records.vocabulary import SiteKind
 
 _PARTIAL = ("sum", "amax", "amin", "prod", "any")
 _COMMENT = re.compile(r"\s*# .* Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
@@ -53,9 +53,6 @@ class WrapperCall:
 
 def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     """Return the launches of a generated module, in program order.
-
-    Args:
-        source: text of Inductor's output module.
 
     Returns:
         The launches of ``call`` (its partitions followed) and of each nested graph's

@@ -1,4 +1,4 @@
-"""Owns the records of what compiling took: each time torch compiled, its phases, and why again.
+"""The records of what compiling took: each time torch compiled, its phases, and why again.
 
 Times are on the clock of the trace, as those of its events are; what came before its time zero is
 below 0.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from profiler_ext.records.lineage import Frame
-from profiler_ext.records.term import Term
+from profiler_ext.records.vocabulary import Term
 
 
 class CompileKind(Term, page="words.md", title="compile", columns=("compiles.compile_kind",)):

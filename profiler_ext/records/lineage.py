@@ -1,4 +1,4 @@
-"""Owns the record of where a node comes from, and the ways in which one node takes it from another.
+"""The record of where a node comes from, and the ways in which one node takes it from another.
 
 What travels from one node to another is decided here alone, field by field.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from profiler_ext.records.evidence import LineEvidence
-from profiler_ext.records.mechanism import Mechanism
+from profiler_ext.records.evidence import LineEvidence, Mechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class Frame:
 
     Attributes:
         file: path; inside a stored provenance relative to a root token such as
-            ``<site-packages>`` (see :mod:`profiler_ext.files.paths`).
+            ``<site-packages>`` (see :mod:`profiler_ext.source_paths`).
         line: 1-based line number.
         function: name of the function.
         code: text of the line, stripped; ``None`` where it was not recorded.
@@ -199,7 +198,6 @@ class Lineage:
         """Return a recorded lineage as this process's equal graph has it.
 
         Args:
-            fresh: that of the node which this one is, or stands for.
             is_made: a pass made this node: its op, and the way to its line, are its own.
         """
         return replace(

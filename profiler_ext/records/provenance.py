@@ -1,4 +1,4 @@
-"""Owns what is recorded of a compiled graph: FX nodes, call sites, provenance, graph instances.
+"""What is recorded of a compiled graph: FX nodes, call sites, provenance, graph instances.
 
 Records are frozen and hold builtins only, so that they serialise as they are
 (:mod:`profiler_ext.store`), compare by value and never keep a torch object alive.
@@ -11,6 +11,35 @@ from dataclasses import dataclass, field
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Lineage
 from profiler_ext.records.vocabulary import CacheState, SiteKind
+
+_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "permute",
+        "t",
+        "transpose",
+        "expand",
+        "squeeze",
+        "unsqueeze",
+        "slice",
+        "select",
+        "alias",
+        "detach",
+        "as_strided",
+        "unfold",
+        "split",
+        "split_with_sizes",
+        "diagonal",
+    )
+)
+
+
+def is_view_op(name: str) -> bool:
+    """Tell whether an op computes nothing of its own."""
+    return ".".join(name.split(".")[:2]) in _VIEWS
 
 
 @dataclass(frozen=True, slots=True)

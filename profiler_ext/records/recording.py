@@ -1,16 +1,277 @@
-"""Owns what was recorded: the trace, the compiled graphs, and what is needed to read them."""
+"""What is recorded: the trace, compiled graphs, Python lines, generated code, notebook cells and settings.
+
+A position is a line of a frame or the call of a module, within another position; so a frame's
+whole stack is a chain, and stacks that begin alike share their beginning. Times are those of
+the watch's own clock, which clock marks tie to the trace's.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
-from profiler_ext.records.cells import Cell
+import numpy as np
+
 from profiler_ext.records.compiles import Compilation
-from profiler_ext.records.events import Trace
-from profiler_ext.records.generated_code import GeneratedModule
+from profiler_ext.records.events import Ints, Trace
 from profiler_ext.records.lineage import ModuleFrame, PartModules
 from profiler_ext.records.provenance import Gap, GraphInstance
-from profiler_ext.records.python_lines import PythonLines
+
+MAX_CELL_LINE_LENGTH = 4096
+"""Characters of a line that is kept; what is longer was written by no one."""
+MAX_CELL_LINES = 20_000
+"""The text of a cell with more is not kept."""
+_CELL = re.compile(r"In\[\d+\]|cell-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a notebook.
+
+    Attributes:
+        name: what it is called wherever a file is named: ``In[3]``.
+        lines: its text as it ran; empty where it is not kept.
+    """
+
+    name: str
+    lines: tuple[str, ...] = ()
+
+
+def cell_named(number: int) -> str:
+    """Return what a cell is called wherever a file is named: ``In[3]``."""
+    return f"In[{number}]"
+
+
+def is_cell(file: str) -> bool:
+    """Return whether a recorded path is no file's but a cell's of a notebook.
+
+    One that begins with ``cell-`` is of another process, which had a cell with that text.
+    """
+    return _CELL.fullmatch(file) is not None
+
+
+lzma: ModuleType | None
+try:
+    import lzma
+except ImportError:  # Python can be built without it
+    lzma = None
+
+MAX_MODULE_BYTES = 8_000_000
+"""A module whose text is larger is not kept."""
+MAX_CODE_BYTES = 64_000_000
+"""Nor is what goes beyond this in one session."""
+MAX_PACKED_BYTES = 4_000_000
+"""Nor what makes the session's file larger than this by it."""
+_PRESET, _MAX_MEMORY_BYTES = 3, 64 << 20
+_PART_BYTES = 32 << 10  # no text in a file of ours may be long
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedModule:
+    """The text of a module that Inductor generated, once however many graphs it is of.
+
+    Attributes:
+        digest: SHA-256 of the text in UTF-8; names the content.
+        paths: where it lay, as the graphs name it in ``output_module``.
+        size_bytes: of the text in UTF-8.
+        packed: the text as xz packs it, in parts that a file may hold.
+    """
+
+    digest: str
+    paths: tuple[str, ...]
+    size_bytes: int
+    packed: tuple[bytes, ...]
+
+    @property
+    def packed_bytes(self) -> int:
+        """How many bytes it takes."""
+        return sum(map(len, self.packed))
+
+    @property
+    def text(self) -> str:
+        """The text.
+
+        Raises:
+            ValueError: What is packed is not the text that the digest names.
+            ImportError: This Python has no xz.
+        """
+        if lzma is None:
+            raise ImportError("this Python was built without lzma")
+        unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MAX_MEMORY_BYTES)
+        try:
+            text: bytes = unpacking.decompress(b"".join(self.packed), self.size_bytes + 1)
+        except (lzma.LZMAError, EOFError) as error:
+            raise ValueError(f"it cannot be unpacked ({error})") from error
+        if len(text) != self.size_bytes or hashlib.sha256(text).hexdigest() != self.digest:
+            raise ValueError("it is not what its digest names")
+        return text.decode()
+
+
+def generated_module(text: str, paths: Iterable[str]) -> GeneratedModule:
+    """Pack the text of a generated module.
+
+    Raises:
+        ImportError: This Python has no xz.
+    """
+    if lzma is None:
+        raise ImportError("this Python was built without lzma")
+    plain = text.encode("utf-8", "backslashreplace")
+    packed = lzma.compress(plain, preset=_PRESET)
+    parts = (packed[at : at + _PART_BYTES] for at in range(0, len(packed), _PART_BYTES))
+    return GeneratedModule(
+        hashlib.sha256(plain).hexdigest(), tuple(paths), len(plain), tuple(parts)
+    )
+
+
+def inconsistency_of_code(modules: Iterable[GeneratedModule]) -> str | None:
+    """Return what is wrong with modules that were read from a file, ``None`` if nothing is."""
+    return next(_of_modules(modules), None)
+
+
+def _of_modules(modules: Iterable[GeneratedModule]) -> Iterator[str]:
+    total_bytes = 0
+    for at, module in enumerate(modules):
+        total_bytes += max(module.size_bytes, 0)
+        if not 0 <= module.size_bytes <= MAX_MODULE_BYTES or total_bytes > MAX_CODE_BYTES:
+            yield f"generated module {at}: {module.size_bytes} bytes, expected fewer"
+            return
+        try:
+            _ = module.text
+        except ImportError:
+            return
+        except ValueError as error:
+            yield f"generated module {at}: {error}"
+
+
+_ON_DISK = np.dtype("<i8")
+_NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread has many positions
+
+Packed = tuple[bytes, ...]
+"""Numbers, ``int64``, in parts that a file may hold."""
+
+MAX_POSITION_DEPTH = 4_096
+"""So deep are positions at most; what lies deeper is one whose line is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a thread stands: a line of a frame of the program, or the call of a module.
+
+    Attributes:
+        parent: index of the position that it lies within, ``None`` at the bottom of a thread.
+        function: index of the frame's function, ``None`` for the call of a module.
+        line: line of the frame; 0 where it is not known.
+        module: index of the module that is called, ``None`` for a frame.
+        code: text of the line, stripped; ``None`` where it is not known, or is very long.
+    """
+
+    parent: int | None
+    function: int | None = None
+    line: int = 0
+    module: int | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the program, or of torch's that runs a forward again.
+
+    Attributes:
+        file: its file.
+        name: its name.
+        recomputes: it is torch's, and what it runs is a forward that a checkpoint runs again.
+        is_compiled: at this line Dynamo's code for it calls what was compiled: that is of other
+            lines, so what the function itself was called by is the last line that is known; or it
+            may be one of several lines.
+        resumes: it is Dynamo's code that goes on after a graph break, for the frame that called it.
+    """
+
+    file: str
+    name: str
+    recomputes: bool = False
+    is_compiled: bool = False
+    resumes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPositions:
+    """The positions of one thread in order of time; each holds until the next.
+
+    Attributes:
+        thread: the system's id of the thread, as the trace has it.
+        times: when each began, ``int64`` nanoseconds, each from the one before it.
+        positions: index of each position, ``int64``; -1 where no code of the program runs.
+    """
+
+    thread: int
+    times: Packed
+    positions: Packed
+
+    @property
+    def times_ns(self) -> Ints:
+        """When each position began."""
+        return np.cumsum(_unpacked(self.times))
+
+    @property
+    def indices(self) -> Ints:
+        """The positions."""
+        return _unpacked(self.positions)
+
+
+def thread_positions(thread: int, times_ns: list[int], positions: list[int]) -> ThreadPositions:
+    """Pack the positions of a thread."""
+    return ThreadPositions(thread, _packed(np.diff(times_ns, prepend=0)), _packed(positions))
+
+
+def _packed(numbers: Sequence[int] | Ints) -> Packed:
+    starts = range(0, len(numbers), _NUMBERS_OF_A_PART)
+    on_disk = np.asarray(numbers, dtype=_ON_DISK)
+    return tuple(on_disk[at : at + _NUMBERS_OF_A_PART].tobytes() for at in starts)
+
+
+def _unpacked(parts: Packed) -> Ints:
+    return np.frombuffer(b"".join(parts), _ON_DISK).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockMark:
+    """A moment on both clocks: the watch's just before and after an event of the trace.
+
+    Attributes:
+        number: the number in the event's name.
+        before_ns: the watch's clock before the event began.
+        after_ns: the same when the event was over.
+    """
+
+    number: int
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PythonLines:
+    """The lines of the program that ran while steps were recorded.
+
+    Attributes:
+        functions: the functions of the program that ran.
+        modules: the modules that were called, each by its path from the user's model; ``None``
+            for one that was gone when the recording ended, or that the model which called it
+            does not hold.
+        positions: the positions; each after the one that it lies within.
+        threads: when each thread was where.
+        clock: moments on both clocks, in order.
+        until_ns: when the watch ended; where anybody stood later is not known.
+    """
+
+    functions: tuple[Function, ...]
+    modules: tuple[ModuleFrame | None, ...]
+    positions: tuple[Position, ...]
+    threads: tuple[ThreadPositions, ...]
+    clock: tuple[ClockMark, ...]
+    until_ns: int
 
 
 @dataclass(frozen=True, slots=True)

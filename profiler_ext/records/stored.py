@@ -1,4 +1,7 @@
-"""Owns the stored form of records: in a file a node and its lineage are one object.
+"""Records as files hold them: to plain objects and back, without source text, and the version that wrote them.
+
+msgspec does so when it first meets a type, and keeps what it finds on the type before that is
+whole: a second thread that meets it then ends the process.
 
 So files of before lineage had a record of its own are read as they are; what they do not say is
 absent. Older files have the evidence of lines in a list of the graph, ``line_evidence``, one for
@@ -7,14 +10,62 @@ each node.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import msgspec
 
-from profiler_ext.records.known_types import known
+from profiler_ext.records.compiles import Compilation
+from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Lineage
+from profiler_ext.records.provenance import Gap, GraphInstance
+from profiler_ext.records.recording import Cell, PythonLines, Recording
+from profiler_ext.version import VERSION, is_newer
+
+Kind = TypeVar("Kind")
+_LOCK = threading.RLock()
+_KNOWN: set[object] = set()
+
+
+def known(kind: Kind) -> Kind:
+    """Return a type that any thread may decode or convert to, as msgspec knows all of it."""
+    if kind not in _KNOWN:
+        with _LOCK:
+            msgspec.json.Decoder(kind)
+            _KNOWN.add(kind)
+    return kind
+
+
+# A forked child has a copy: of a lock that nobody holds, of types that are whole.
+os.register_at_fork(
+    before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+)
+
+
+WRITER_KEY = "written_by"
+"""Where a stored record has the version that wrote it; those of before have no such key."""
+_UNKNOWN_WORD = "Invalid enum value"
+"""How msgspec begins to tell of a word that a vocabulary does not have."""
+
+
+def version_mismatch(problem: str, content: object) -> str | None:
+    """Return why a whole record cannot be read, ``None`` unless another version wrote it."""
+    writer = content.get(WRITER_KEY) if isinstance(content, dict) else None
+    if isinstance(writer, str) and is_newer(writer):
+        return (
+            f"was written by a newer profiler-ext ({writer[:40]}; this one is {VERSION}: {problem})"
+            "; update profiler-ext to read it"
+        )
+    if problem.startswith(_UNKNOWN_WORD):
+        return (
+            f"has a word that this profiler-ext ({VERSION}) does not know ({problem}), as a newer "
+            "one may write; update profiler-ext to read it"
+        )
+    return None
+
 
 _LINEAGE = frozenset(field.name for field in fields(Lineage))
 Record = TypeVar("Record")
@@ -27,10 +78,6 @@ def flat(record: object) -> Any:
 
 def nested(plain: Any, kind: type[Record]) -> Record:
     """Return the record of which plain objects tell.
-
-    Args:
-        told: what :func:`flat` gave.
-        kind: the record's type.
 
     Raises:
         msgspec.ValidationError: They tell of something else.
@@ -83,3 +130,40 @@ def _nested(node: Any) -> Any:
     lineage = {name: entry for name, entry in node.items() if name in _LINEAGE}
     own = {name: entry for name, entry in node.items() if name not in _LINEAGE}
     return own | {"lineage": lineage}
+
+
+_TEXT_OF_A_LINE = "code"
+_OFF = Gap(GapReason.SOURCE_OFF, "source=False")
+Records = TypeVar("Records")
+
+
+def without_source(recording: Recording) -> Recording:
+    """Return the same recording without any text of a line or cell, and without generated code.
+
+    Returns:
+        The recording. Files, line numbers and functions stay, and so do torch's own reasons of
+        graph breaks and recompilations, which may quote a line.
+    """
+    return replace(
+        recording,
+        graphs=_cleared(recording.graphs, tuple[GraphInstance, ...]),
+        python=_cleared(recording.python, PythonLines | None),
+        compiles=_cleared(recording.compiles, tuple[Compilation, ...]),
+        generated=(),
+        cells=tuple(Cell(each.name) for each in recording.cells),
+        gaps=recording.gaps if _OFF in recording.gaps else (*recording.gaps, _OFF),
+    )
+
+
+def _cleared(records: Records, kind: Any) -> Records:
+    cleared: Records = msgspec.convert(_without_texts(msgspec.to_builtins(records)), known(kind))
+    return cleared
+
+
+def _without_texts(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {
+            key: None if key == _TEXT_OF_A_LINE else _without_texts(each)
+            for key, each in plain.items()
+        }
+    return [*map(_without_texts, plain)] if isinstance(plain, list | tuple) else plain

@@ -1,8 +1,65 @@
-"""Owns the closed vocabularies of what ran: one word for one thing, everywhere."""
+"""Closed vocabularies of what ran or idled: phases, kinds, levels, scopes and causes, each with its meaning and remedy.
+
+Idle time is told by what ended it: the launch that ran next on the device, and what the thread
+that enqueued it did from the beginning of the idle span until then.
+"""
 
 from __future__ import annotations
 
-from profiler_ext.records.term import Term
+from enum import StrEnum
+from typing import Self
+
+NOTHING = "nothing needs to be done"
+
+
+class Term(StrEnum):
+    """A word of a closed vocabulary, one row each; it is its own text.
+
+    A vocabulary names the page of the documentation that explains it, how its words are called
+    there, and the columns of tables that hold them.
+
+    Attributes:
+        words: the same for a person, short enough for a row of a report.
+        meaning: what it says, as the end of a sentence about what it describes.
+        remedy: what to do about it.
+    """
+
+    words: str
+    meaning: str
+    remedy: str
+    _page: str
+    _title: str
+    _columns: tuple[str, ...]
+
+    def __new__(cls, text: str, words: str = "", meaning: str = "", remedy: str = NOTHING) -> Self:
+        """Take a row; a type checker sees here that a text alone finds a term."""
+        if not (text and words and meaning and remedy):
+            raise TypeError(f"{cls.__name__} {text!r} needs words, a meaning and a remedy")
+        term = str.__new__(cls, text)
+        term._value_ = text
+        term.words, term.meaning, term.remedy = words, meaning, remedy
+        return term
+
+    def __init_subclass__(cls, *, page: str, title: str, columns: tuple[str, ...]) -> None:
+        """Take what all words of a vocabulary share."""
+        super().__init_subclass__()
+        cls._page, cls._title, cls._columns = page, title, columns
+
+    @property
+    def heading(self) -> str:
+        """Its heading in the documentation."""
+        return f"{self._title}: {self.value}"
+
+    @property
+    def page(self) -> str:
+        """Where the documentation explains it: a file below ``docs``, and the anchor there."""
+        return f"{self._page}#{self.heading.replace(':', '').replace(' ', '-')}"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that hold it, each after its table: ``launches.gap``."""
+        return self._columns
+
 
 # What a call site launches is a launch of the same kind.
 _TRITON = ("triton", "Triton kernel", "is a kernel that Inductor generated")
@@ -135,4 +192,120 @@ class CacheState(Term, page="words.md", title="cache", columns=("graphs.cache_st
         "attached",
         "attached from the store",
         "is of a trace of plain torch.profiler, and was found in the store by its cache key",
+    )
+
+
+class IdleCause(
+    Term,
+    page="idle.md",
+    title="idle cause",
+    columns=("idle_by_cause.cause", "idle_by_line.cause", "skew.cause"),
+):
+    """Why a device ran nothing in a piece of time."""
+
+    LAUNCHING = (
+        "launching",
+        "launching",
+        "passed while the CPU was within operators, compiled graphs and launch calls on its way "
+        "to the next launch",
+        "launch less, or earlier: CUDA graphs (mode='reduce-overhead'), a larger batch, "
+        "torch.compile for what runs eagerly",
+    )
+    PYTHON = (
+        "python",
+        "Python between ops",
+        "passed while the CPU ran code outside of any operator on its way to the next launch: "
+        "Python, as a rule",
+        "move that work out of the step, or into another thread",
+    )
+    DATA_LOADER = (
+        "data_loader",
+        "data loader",
+        "passed while the CPU waited in a data loader for the next batch",
+        "give the loader more workers, prefetching and pinned memory, or cheaper transforms",
+    )
+    SYNCHRONISATION = (
+        "synchronisation",
+        "synchronisation",
+        "passed while the CPU was still in a call that waits for the device, which had nothing "
+        "left to run: cudaStreamSynchronize, a copy to pageable memory",
+        "leave out what needs a value of the device at once: .item(), .cpu(), nonzero, print; or "
+        "ask for it later",
+    )
+    AFTER_SYNCHRONISATION = (
+        "after_synchronisation",
+        "after a synchronisation",
+        "passed while the CPU did what it could have done while it waited for the device, which "
+        "was busy for at least as long meanwhile; its line is that of the call that waited",
+        "leave out the call that waited, or ask for its value later",
+    )
+    AUTOGRAD = (
+        "autograd",
+        "autograd's engine",
+        "passed while autograd's engine worked between or within its nodes, outside of operators",
+        "compile the model, so that its backward is one node; or fewer, larger ops",
+    )
+    COMPILING = (
+        "compiling",
+        "compiling",
+        "passed while torch compiled, timed kernels to choose one, or recorded a CUDA graph",
+        "begin to record later, or look at what is compiled once more: guards, dynamic shapes",
+    )
+    ALLOCATING = (
+        "allocating",
+        "allocating memory",
+        "passed while the CPU was in a call that allocates or frees memory past torch's cache",
+        "keep tensors' sizes alike, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    )
+    OTHER_RANK = (
+        "other_rank",
+        "waiting for another rank",
+        "passed while the CPU waited for a collective of the CPU's own (gloo, MPI, UCC): it did "
+        "nothing from the call until a moment after its end; a rank that waits in NCCL's kernels "
+        "is busy, and `communication()` tells how long",
+        "leave out the barrier, or share the work more evenly",
+    )
+    LAUNCH_LATENCY = (
+        "launch_latency",
+        "launch latency",
+        "passed from the end of the launch call to the start on the device",
+        "launch earlier than the device needs it: whatever lets the CPU run ahead",
+    )
+    BETWEEN_LAUNCHES = (
+        "between_launches",
+        "between launches",
+        "passed though the next launch had been enqueued before the device became idle: it changes "
+        "from one to the next, or waits for what is not on this device",
+        "fewer, larger kernels; if it is long, look for host callbacks and other processes",
+    )
+    END_OF_STEP = (
+        "end_of_step",
+        "end of the step",
+        "passed in Python after the step's last launch: what follows is of the next step, or none",
+        "look at what runs there: logging, prof.step(), the loop itself",
+    )
+    PROFILER = (
+        "profiler",
+        "the profiler itself",
+        "passed while the profiler worked: CUPTI took memory for its records, or a recording ended",
+        "leave it out of what you count: without a profiler it is not there",
+    )
+    OUTSIDE_STEPS = (
+        "outside_steps",
+        "outside of its steps",
+        "passed outside of the steps that its rank recorded, while others waited for it already; "
+        "only `skew()` counts such time",
+        "let all ranks begin to record at once, after a barrier",
+    )
+    NO_LAUNCH_CALL = (
+        "no_launch_call",
+        "unknown: no launch call",
+        "cannot be told: what ended it has no launching call in the trace",
+        "begin to record between two steps, with the device idle",
+    )
+    NO_CPU_EVENTS = (
+        "no_cpu_events",
+        "unknown: no CPU events",
+        "cannot be told: the trace has no operators and ranges of the CPU",
+        "record with ProfilerActivity.CPU",
     )

@@ -1,1 +1,1 @@
-"""Owns rooflines: what kernels moved and computed, and how near that is to the device's best."""
+"""Rooflines: what kernels moved and computed, and how near that is to the device's best."""

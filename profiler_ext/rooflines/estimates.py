@@ -1,4 +1,8 @@
-"""Owns what launches moved and computed: bytes and operations, call by call.
+"""Estimates per launch: bytes moved, operations computed, and the unit that computed them.
+
+A call of a library may run several kernels; what is known of the call belongs to all of them. They
+share it in proportion to their time, so that the parts of a call's launches add up to the call's,
+and each launch has the rate of the call.
 
 They count what a kernel asks for, each buffer once, so what a cache serves makes the bandwidth
 higher than the memory's. A collective has none: it waits for other ranks, and moves between
@@ -11,15 +15,154 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.kineto import classify
 from profiler_ext.kineto.op_inputs import inputs_of
-from profiler_ext.records import Analysis, Ints, LaunchKind, MaskedInts, SiteKind, ranks
-from profiler_ext.rooflines.calls import Calls, Rows, calls_of
-from profiler_ext.rooflines.op_work import work_of_op
-from profiler_ext.rooflines.units import Units, units_of
-from profiler_ext.rooflines.words import UnitEvidence
-from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, has_fixed_sizes, nodes_of, work_of_site
+from profiler_ext.records.analysis import Analysis, Launches
+from profiler_ext.records.events import Interned, Ints, MaskedInts, ranks
+from profiler_ext.records.vocabulary import LaunchKind, SiteKind
+from profiler_ext.rooflines.compute_units import Unit, UnitEvidence, unit_of_kernel
+from profiler_ext.rooflines.work import (
+    NOTHING_KNOWN,
+    Work,
+    has_fixed_sizes,
+    nodes_of,
+    work_of_op,
+    work_of_site,
+)
+
+Rows = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Which launches belong to one call.
+
+    Attributes:
+        number: the call of each launch.
+        last: one launch of each call, to which rounding goes.
+    """
+
+    number: Ints
+    last: Ints
+
+    def total(self, values: Ints) -> Ints:
+        """Return the sum over its call for each launch."""
+        sums = np.zeros(len(self.last), np.int64)
+        np.add.at(sums, self.number, values)
+        return sums[self.number]
+
+    def share(self, amount: MaskedInts, duration_ns: Ints) -> MaskedInts:
+        """Share a call's amount among its launches by time.
+
+        Returns:
+            The part of each launch; those of a call add up to its amount.
+        """
+        call_amount = amount.filled(0)
+        took_ns = np.maximum(self.total(duration_ns), 1)
+        parts = np.floor(call_amount * (duration_ns / took_ns)).astype(np.int64)
+        parts[self.last] += (call_amount - self.total(parts))[self.last]
+        return np.ma.MaskedArray(parts, np.ma.getmaskarray(amount))
+
+
+def calls_of(analysis: Analysis, is_library: Rows, is_eager: Rows) -> Calls:
+    """Tell calls apart: launches of a library's site, or of an eager op, that follow each other.
+
+    A generated kernel is a call by itself.
+    """
+    launches = analysis.launches
+    stream, op = launches.stream.filled(-1), launches.op_event.filled(-1)
+    grouped = is_library | (is_eager & (op >= 0))
+    order = np.lexsort((launches.start_ns, stream, launches.device, ~grouped))
+    of_op = np.where(is_eager, op, -1)
+    same = (launches.device, stream, launches.graph.data, launches.call_site.data, of_op)
+    key = np.column_stack(same)[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (key[1:] != key[:-1]).any(axis=1) | ~grouped[order][1:]
+    begins |= _is_repeated(analysis, order, begins) & is_library[order]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(begins) - 1
+    return Calls(number, order[np.append(begins, True)[1:]])
+
+
+def _is_repeated(analysis: Analysis, order: Ints, begins: Rows) -> Rows:
+    """Whether a launch repeats the first of its run: the site is called again."""
+    launches, events = analysis.launches, analysis.recording.trace.events
+    first = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
+    op = launches.op_event.filled(-1)
+    called = np.where(op < 0, -1, np.append(events.name.codes, -1)[op])
+    kernel = launches.name.codes
+    is_repeat = (op[order] != op[first]) & (called[order] == called[first])
+    repeated: Rows = is_repeat & (kernel[order] == kernel[first])
+    return repeated
+
+
+_UNITS = tuple(Unit)
+_EVIDENCE = ("", *UnitEvidence)
+_NONE = -1
+_NAMED = (LaunchKind.EXTERN, LaunchKind.EAGER)
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """One row for each launch.
+
+    Attributes:
+        unit: a ``Unit``, or ``""``.
+        evidence: a ``UnitEvidence``, or ``""``.
+    """
+
+    unit: Interned
+    evidence: Interned
+
+
+def units_of(launches: Launches, calls: Calls, works: Sequence[Work], of_launch: Ints) -> Units:
+    """Return the unit that each launch used.
+
+    A name outweighs operands. Of a call whose kernels' names tell several units none is told.
+    """
+    own = _named(launches)
+    called, is_split = _of_call(own, calls)
+    by_operands = np.array(
+        [_NONE if w.unit is None else _UNITS.index(w.unit) for w in works], np.int64
+    )
+    why = np.array([0 if w.evidence is None else _EVIDENCE.index(w.evidence) for w in works])
+    unit = np.where(called != _NONE, called, by_operands[of_launch])
+    by_name = np.where(
+        own != _NONE,
+        _EVIDENCE.index(UnitEvidence.KERNEL_NAME),
+        _EVIDENCE.index(UnitEvidence.CALLED_KERNEL),
+    )
+    evidence = np.where(called != _NONE, by_name, why[of_launch])
+    on_cpu = np.ma.getmaskarray(launches.stream)
+    unit = np.where(is_split | on_cpu, _NONE, unit)
+    evidence = np.where(unit == _NONE, 0, evidence)
+    # The first string stands for a unit that is not known.
+    return Units(_interned(unit + 1, ("", *_UNITS)), _interned(evidence, _EVIDENCE))
+
+
+def _interned(codes: Ints, strings: tuple[str, ...]) -> Interned:
+    return Interned(codes.astype(np.int32), tuple(map(str, strings)))
+
+
+def _named(launches: Launches) -> Ints:
+    names = launches.name
+    named_units = [unit_of_kernel(text) for text in names.strings]
+    of_name = np.array([_NONE if u is None else _UNITS.index(u) for u in named_units], np.int64)
+    by_name = of_name[names.codes] if len(of_name) else np.full(len(names), _NONE)
+    return np.where(launches.kind.where(*_NAMED), by_name, _NONE)
+
+
+def _of_call(own: Ints, calls: Calls) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Return the one unit that the names of a call's kernels tell, and where they tell several."""
+    highest = np.full(len(calls.last), _NONE, np.int64)
+    np.maximum.at(highest, calls.number, own)
+    lowest = np.full(len(calls.last), len(_UNITS), np.int64)
+    np.minimum.at(lowest, calls.number, np.where(own == _NONE, len(_UNITS), own))
+    is_split = (highest != _NONE) & (lowest != highest)
+    return highest[calls.number], is_split[calls.number]
+
 
 _MAX_AMOUNT = 2**60
 """What a file says of more bytes or operations than this is not true."""
@@ -48,9 +191,6 @@ class Estimates:
 
 def estimate(analysis: Analysis) -> Estimates:
     """Return what the calls of all launches move and compute.
-
-    Args:
-        analysis: what attribution found.
 
     Returns:
         One row for each launch. A launch that nobody knows the work of has none, nor has one

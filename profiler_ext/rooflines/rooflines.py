@@ -1,4 +1,4 @@
-"""Owns the roofline of each launch: how fast it was, how fast it could be, and what bounds it.
+"""The roofline of each launch: how fast it was, how fast it could be, and what bounds it.
 
 A call that moves ``B`` bytes and does ``F`` operations takes at least
 ``max(B / bandwidth, F / peak of its unit)``: its roofline. The peaks are the maker's, which no
@@ -11,18 +11,77 @@ device had nothing to run afterwards, since the step would be no shorter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis, Interned, Ints, MaskedInts
-from profiler_ext.rooflines.calls import Rows
-from profiler_ext.rooflines.drained import drained
-from profiler_ext.rooflines.estimates import Estimates, estimate
+from profiler_ext.kineto import classify
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Events, Interned, Ints, MaskedInts
+from profiler_ext.rooflines.compute_units import Bound
+from profiler_ext.rooflines.estimates import Estimates, Rows, estimate
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
-from profiler_ext.rooflines.words import Bound
+
+
+def drained(analysis: Analysis) -> Rows:
+    """Return the launches whose end the CPU did not wait for, and after which the device was idle.
+
+    The CPU began to enqueue what came next when the launch was over. A launch that the CPU waits
+    for is none of these, though the device is idle after it.
+
+    Returns:
+        Whether each launch is one; none where the trace does not tell what enqueued a launch.
+    """
+    launches = analysis.launches
+    end_ns = launches.start_ns + launches.duration_ns
+    enqueued_ns = _enqueued(analysis)
+    is_drained = np.zeros(len(end_ns), np.bool_)
+    on_gpu = ~np.ma.getmaskarray(launches.stream)
+    for device in np.unique(launches.device[on_gpu]):
+        rows = np.flatnonzero(on_gpu & (launches.device == device))
+        rows = rows[np.lexsort((rows, launches.start_ns[rows]))]
+        until = np.maximum.accumulate(end_ns[rows])
+        is_late = enqueued_ns[rows[1:]] > until[:-1]
+        is_drained[rows[:-1][is_late & (end_ns[rows[:-1]] == until[:-1])]] = True
+    return is_drained & ~_awaited(analysis.recording.trace.events, end_ns)
+
+
+def _enqueued(analysis: Analysis) -> Ints:
+    """Return when the CPU began to enqueue each launch; 0 where the trace does not tell."""
+    events = analysis.recording.trace.events
+    rows = np.flatnonzero(
+        _flags(events.category, classify.is_runtime_call) & ~np.ma.getmaskarray(events.correlation)
+    )
+    number, first, count = np.unique(
+        events.correlation.data[rows], return_index=True, return_counts=True
+    )
+    correlations = analysis.launches.correlation
+    if not len(number):
+        return np.zeros(len(correlations), np.int64)
+    at = np.minimum(np.searchsorted(number, correlations.data), len(number) - 1)
+    known = (number[at] == correlations.data) & (count[at] == 1) & ~np.ma.getmaskarray(correlations)
+    return np.where(known, events.start_ns[rows[first[at]]], 0)
+
+
+def _awaited(events: Events, end_ns: Ints) -> Rows:
+    """Whether a call that waits for the device spans the end of each launch."""
+    is_call = _flags(events.category, classify.is_runtime_call)
+    rows = np.flatnonzero(is_call & _flags(events.name, classify.is_device_wait))
+    if not len(rows):
+        return np.zeros(len(end_ns), np.bool_)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    until = np.maximum.accumulate(events.end_of(rows))
+    begun = np.searchsorted(events.start_ns[rows], end_ns, side="right") - 1
+    spans: Rows = (begun >= 0) & (until[np.maximum(begun, 0)] >= end_ns)
+    return spans
+
+
+def _flags(column: Interned, predicate: Callable[[str], bool]) -> Rows:
+    passes = np.array([predicate(text) for text in column.strings], np.bool_)
+    return passes[column.codes] if len(passes) else np.zeros(len(column), np.bool_)
+
 
 MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 # A cache serves up to about twice the memory's bandwidth; beyond this the estimate is wrong.
@@ -85,7 +144,6 @@ def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Roofline
     """Return the rooflines of all launches, which are worked out once.
 
     Args:
-        analysis: what attribution found.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:
@@ -147,7 +205,9 @@ def _saved(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Mask
 def _is_short(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Rows:
     """Whether the fixed cost of its launches is most of what each call could take, and took."""
     latency_ns = _latency_ns(estimated)
-    is_short: Rows = (roofline_ns.data < REACHABLE_FRACTION * latency_ns) & (took_ns < SHORT_FACTOR * latency_ns)
+    is_short: Rows = (roofline_ns.data < REACHABLE_FRACTION * latency_ns) & (
+        took_ns < SHORT_FACTOR * latency_ns
+    )
     return is_short
 
 

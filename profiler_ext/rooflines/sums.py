@@ -1,4 +1,4 @@
-"""Owns the sums of rooflines over parts of launches: by line, by module, by kernel.
+"""The sums of rooflines over parts of launches: by line, by module, by kernel.
 
 A launch's bytes, operations and times are split over its parts as its time is, in whole numbers
 that add up to the launch; so what is said of the rows of a table adds up to what is said of all.
@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.records import Analysis, Interned, Ints, MaskedInts
-from profiler_ext.rooflines.calls import Rows
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Interned, Ints, MaskedInts
+from profiler_ext.rooflines.estimates import Rows
 from profiler_ext.rooflines.rooflines import MaskedFloats, Rooflines
 
 Floats = npt.NDArray[np.float64]
@@ -56,10 +57,6 @@ class RooflineSums:
 def of_shares(analysis: Analysis, amount: MaskedInts) -> MaskedInts:
     """Split what each launch has over its parts, as its time is split.
 
-    Args:
-        analysis: what attribution found.
-        amount: one number for each launch: bytes, operations or nanoseconds.
-
     Returns:
         One number for each row of ``analysis.shares``; those of a launch add up to its own.
     """
@@ -85,7 +82,12 @@ class _Parts(NamedTuple):
 
 def _parts_of(analysis: Analysis, launch_rooflines: Rooflines) -> _Parts:
     def split() -> tuple[Rooflines, _Parts]:
-        amounts = (launch_rooflines.bytes, launch_rooflines.flops, launch_rooflines.roofline_ns, launch_rooflines.could_save_ns)
+        amounts = (
+            launch_rooflines.bytes,
+            launch_rooflines.flops,
+            launch_rooflines.roofline_ns,
+            launch_rooflines.could_save_ns,
+        )
         return launch_rooflines, _Parts(*(of_shares(analysis, amount) for amount in amounts))
 
     # What is kept with its rooflines has them to itself: no others get their number.
@@ -119,11 +121,12 @@ class PartSums(NamedTuple):
 
         Args:
             key: the row that each of these counts for; below zero for none.
-            rows: how many rows there are then.
         """
         some = np.flatnonzero(key >= 0)
         sums = (self.took_ns, self.amounts, self.known_ns, self.known, self.bounds, self.units)
-        return PartSums(self.launch_rooflines, *(_added(each[some], key[some], rows) for each in sums))
+        return PartSums(
+            self.launch_rooflines, *(_added(each[some], key[some], rows) for each in sums)
+        )
 
     def told(self) -> RooflineSums:
         """Return what the sums say of rooflines."""
@@ -150,19 +153,10 @@ class PartSums(NamedTuple):
         )
 
 
-def part_sums(analysis: Analysis, launch_rooflines: Rooflines, share: Ints, key: Ints, rows: int) -> PartSums:
-    """Return the sums of some parts of launches.
-
-    Args:
-        analysis: what attribution found.
-        found: the rooflines of its launches.
-        share: the rows of ``analysis.shares`` to sum.
-        key: the row that each of these counts for.
-        rows: how many rows there are.
-
-    Returns:
-        The sums, one row for each key.
-    """
+def part_sums(
+    analysis: Analysis, launch_rooflines: Rooflines, share: Ints, key: Ints, rows: int
+) -> PartSums:
+    """Return the sums of some parts of launches."""
     parts = _parts_of(analysis, launch_rooflines)
     is_unknown = parts.flops.mask | parts.roofline_ns.mask
     both = (np.ma.MaskedArray(each.data, is_unknown) for each in (parts.flops, parts.roofline_ns))
@@ -224,7 +218,9 @@ def _masked_words(words: Interned, has_bound: Rows) -> Interned:
 
 def _weight(launch_rooflines: Rooflines, duration_ns: Ints) -> Ints:
     """Weigh units by operations; those whose operations are not known, by time, come after."""
-    return np.where(launch_rooflines.flops.mask, np.minimum(duration_ns, 1), launch_rooflines.flops.data + 2)
+    return np.where(
+        launch_rooflines.flops.mask, np.minimum(duration_ns, 1), launch_rooflines.flops.data + 2
+    )
 
 
 def _ratio(amount: MaskedInts, by: MaskedInts) -> MaskedFloats:

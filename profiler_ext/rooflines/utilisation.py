@@ -1,4 +1,4 @@
-"""Owns the model FLOPs utilisation (MFU) of the profiled steps.
+"""The model FLOPs utilisation (MFU) of the profiled steps.
 
 The operations of the model are those of its matrix products, convolutions and attention, forward
 and backward: what a checkpoint computes once more is left out, as are the optimizer's and
@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis, Codes, Ints, MaskedInts, Phase
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Codes, Ints, MaskedInts
+from profiler_ext.records.vocabulary import Phase
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 from profiler_ext.rooflines.sums import of_shares
@@ -54,11 +56,7 @@ class Utilisation:
         return self.peak_ns / self.wall_ns
 
     def mfu_of(self, step_ns: int) -> float:
-        """Return the same of steps that last otherwise.
-
-        Args:
-            step_ns: so long each.
-        """
+        """Return the same of steps that last otherwise."""
         return self.peak_ns / (self.steps * step_ns)
 
 
@@ -68,9 +66,7 @@ def utilisation(
     """Return the model FLOPs utilisation of the profiled steps.
 
     Args:
-        analysis: what attribution found.
         peaks: what devices can do at best, by the words of their names.
-        step: one step alone.
 
     Returns:
         ``None`` where there is no step, no product whose operations and unit are known, or no
@@ -89,12 +85,7 @@ def utilisation_by_step(
     """Return the model FLOPs utilisation of some steps, each alone.
 
     Args:
-        analysis: what attribution found.
-        steps: the numbers of the steps, which it has.
         peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        One for each of them, as of :func:`utilisation`.
     """
     walls, products = walls_ns(analysis), _products(analysis, peaks)
     products = products[np.argsort(products.step, kind="stable")]
@@ -139,7 +130,11 @@ class _Products:
 
 
 def _products(analysis: Analysis, peaks: Mapping[str, Peak]) -> _Products:
-    launch_rooflines, launches, shares = rooflines(analysis, peaks), analysis.launches, analysis.shares
+    launch_rooflines, launches, shares = (
+        rooflines(analysis, peaks),
+        analysis.launches,
+        analysis.shares,
+    )
     in_step = ~np.ma.getmaskarray(launches.step)
     of_place = np.array([place.phase in _MODEL for place in analysis.places], np.bool_)
     of_launch = in_step & launch_rooflines.is_product

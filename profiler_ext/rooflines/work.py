@@ -1,17 +1,26 @@
-"""Owns what one call has to do, as far as that is known: bytes, operations, operands.
+"""The bytes and operations of one call: of a call site by its nodes, of an eager op by the shapes of its inputs.
 
 Of a call site it was estimated when the graph was compiled; of a copy on the device the trace
 tells the bytes. What a library does in a call that torch has no formula for is not known: a sort
 passes its memory several times, so no roofline can be drawn for it.
+
+The formulas are those of ``torch/utils/flop_counter.py``, without torch: two operations for each
+factor. They differ where torch's count too much: of the gradient of a grouped convolution's
+weight, of causal attention, where a row sees no later one, and of the layout of
+``_flash_attention_forward``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from profiler_ext.records import CallSite, FxNode, GraphInstance, SiteKind
-from profiler_ext.rooflines.words import Unit, UnitEvidence
+from profiler_ext.kineto.op_inputs import OpInput
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance
+from profiler_ext.records.vocabulary import SiteKind
+from profiler_ext.rooflines.compute_units import Unit, UnitEvidence
 
 _TENSOR_DTYPES = {
     "bfloat16": Unit.BF16_TENSOR,
@@ -74,14 +83,7 @@ NOTHING_KNOWN = Work()
 
 
 def is_product(op: str) -> bool:
-    """Tell whether an ATen op is a product whose operations can be counted.
-
-    Args:
-        op: its name without namespace and overload: ``addmm``.
-
-    Returns:
-        Whether it is a matrix product, a convolution or attention.
-    """
+    """Tell whether an ATen op is a product whose operations can be counted."""
     return op in _PRODUCTS
 
 
@@ -108,8 +110,6 @@ def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) ->
     """Return what a call site does.
 
     Args:
-        site: the call site.
-        known: the nodes of its graph by name.
         is_fixed: whether that graph has fixed sizes; else nobody knows how much it does.
     """
     nodes = [known[name] for name in site.nodes if name in known]
@@ -120,7 +120,9 @@ def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) ->
             return Work(moved)  # a product within a loop, whose operations capture does not count
         # Of a product there is the bias here, or an input's copy in another layout.
         is_complete = not _SCATTERS & {_op(node) for node in nodes}
-        return Work(moved, flops, False, is_complete, _generated_unit(nodes), UnitEvidence.GENERATED)
+        return Work(
+            moved, flops, False, is_complete, _generated_unit(nodes), UnitEvidence.GENERATED
+        )
     if products and site.kind is not SiteKind.USER_TRITON:
         unit = _operand_unit(products, known)
         evidence = None if unit is None else UnitEvidence.OPERANDS
@@ -157,3 +159,307 @@ def _operand_dtype(node: FxNode, known: Mapping[str, FxNode]) -> str | None:
 def _generated_unit(nodes: list[FxNode]) -> Unit:
     dtypes = {spec.dtype for node in nodes for spec in node.outputs}
     return Unit.FP64 if "float64" in dtypes else Unit.FP32
+
+
+Sizes = tuple[int, ...]
+Inputs = tuple[OpInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a product computes.
+
+    Attributes:
+        flops: floating-point operations.
+        outputs: the sizes of its results.
+        is_narrowed: its results have another dtype than its factors, which nobody tells.
+    """
+
+    flops: int
+    outputs: tuple[Sizes, ...]
+    is_narrowed: bool = False
+
+
+def product_of(op: str, inputs: Inputs) -> Product | None:
+    """Return what a product computes.
+
+    Returns:
+        ``None`` for another op, and for inputs that do not fit it.
+    """
+    formula = PRODUCTS.get(op)
+    try:
+        return None if formula is None else formula(inputs)
+    except (IndexError, ValueError, TypeError):
+        return None  # another signature than is known, or sizes that make no product
+
+
+def _matrix(a: Sizes, b: Sizes) -> Product:
+    *batch, m, k = a
+    *others, inner, n = b
+    if k != inner or batch != others or len(batch) > 1:
+        raise ValueError
+    return Product(2 * math.prod(batch) * m * n * k, ((*batch, m, n),))
+
+
+def _product(inputs: Inputs) -> Product:
+    return _matrix(inputs[0].sizes, inputs[1].sizes)
+
+
+def _added(inputs: Inputs) -> Product:
+    return _matrix(inputs[1].sizes, inputs[2].sizes)
+
+
+def _scaled(inputs: Inputs) -> Product:
+    product = _product(inputs)
+    return Product(product.flops, product.outputs, is_narrowed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    transposed: bool = False
+    extra: Sizes = ()
+    groups: int = 1
+
+    def forward(self, image: Sizes, weight: Sizes) -> Product:
+        if len(image) != len(weight) or len(image) < 3:
+            raise ValueError
+        dimensions = range(len(image) - 2)
+        spatial = tuple(self._size(at, image[2 + at], weight[2 + at]) for at in dimensions)
+        channels = weight[1] * self.groups if self.transposed else weight[0]
+        output_size = image[2:] if self.transposed else spatial
+        flops = 2 * math.prod(output_size) * math.prod(weight) * image[0]
+        return Product(flops, ((image[0], channels, *spatial),))
+
+    def _size(self, at: int, size: int, kernel: int) -> int:
+        stride, padding, dilation = (
+            each[at] if len(each) > 1 else each[0]
+            for each in (self.stride, self.padding, self.dilation)
+        )
+        reach = dilation * (kernel - 1)
+        if self.transposed:
+            return (size - 1) * stride - 2 * padding + reach + self.extra[at] + 1
+        return (size + 2 * padding - reach - 1) // stride + 1
+
+
+def _int_tuple(operand: OpInput) -> Sizes:
+    if not isinstance(operand.value, tuple):
+        raise TypeError
+    return operand.value
+
+
+def _convolution(inputs: Inputs) -> Product:
+    stride, padding, dilation = map(_int_tuple, inputs[3:6])
+    transposed, groups = inputs[6].value, inputs[8].value
+    if not isinstance(groups, int):
+        raise TypeError
+    layout = _Convolution(
+        stride, padding, dilation, bool(transposed), _int_tuple(inputs[7]), groups
+    )
+    return layout.forward(inputs[0].sizes, inputs[1].sizes)
+
+
+def _cudnn_convolution(inputs: Inputs) -> Product:
+    padding, stride, dilation = map(_int_tuple, inputs[2:5])
+    layout = _Convolution(stride, padding, dilation)
+    return layout.forward(inputs[0].sizes, inputs[1].sizes)
+
+
+def _depthwise_convolution(inputs: Inputs) -> Product:
+    stride, padding, dilation = map(_int_tuple, inputs[4:7])
+    layout = _Convolution(stride, padding, dilation)
+    return layout.forward(inputs[0].sizes, inputs[1].sizes)
+
+
+def _convolution_backward(inputs: Inputs) -> Product:
+    gradient, image, weight = (operand.sizes for operand in inputs[:3])
+    of_image, of_weight, of_bias = _int_tuple(inputs[10])
+    output_size = image if inputs[7].value else gradient
+    once = 2 * math.prod(output_size[2:]) * math.prod(weight) * gradient[0]
+    results = (image,) * bool(of_image) + (weight,) * bool(of_weight)
+    return Product(once * len(results), (*results, *((gradient[1],),) * bool(of_bias)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Where an op has the query, and what says that a row sees no later one.
+
+    Attributes:
+        query: the argument; key and value follow.
+        causal: the argument that says so.
+        rows_first: rows stand before heads in the sizes.
+        lengths: the argument that gives sequences of different lengths, where there is one.
+    """
+
+    query: int
+    causal: int
+    rows_first: bool = False
+    lengths: int | None = None
+
+    def forward(self, inputs: Inputs) -> Product:
+        query, key, value = self._sizes(inputs)
+        batch, heads, rows, width = query
+        pairs = self._pairs(inputs, query, key, value)
+        outputs = ((batch, heads, rows, value[3]),)
+        return Product(2 * pairs * (width + value[3]), outputs)
+
+    def backward(self, inputs: Inputs) -> Product:
+        query, key, value = self._sizes(inputs)
+        pairs = self._pairs(inputs, query, key, value)
+        return Product(2 * pairs * (3 * query[3] + 2 * value[3]), (query, key, value))
+
+    def _sizes(self, inputs: Inputs) -> list[Sizes]:
+        if self.lengths is not None and inputs[self.lengths].dtype is not None:
+            raise ValueError
+        operand = (each.sizes for each in inputs[self.query : self.query + 3])
+        return [_heads_first(sizes) if self.rows_first else sizes for sizes in operand]
+
+    def _pairs(self, inputs: Inputs, query: Sizes, key: Sizes, value: Sizes) -> int:
+        """Return how many products of a row and a column it makes."""
+        batch, heads, rows, width = query
+        if (batch, width) != (key[0], key[3]) or key[:3] != value[:3] or heads % key[1]:
+            raise ValueError
+        if self._is_causal(inputs) and rows == key[2]:
+            return batch * heads * rows * (rows + 1) // 2
+        return batch * heads * rows * key[2]
+
+    def _is_causal(self, inputs: Inputs) -> bool:
+        return len(inputs) > self.causal and bool(inputs[self.causal].value)
+
+
+def _heads_first(sizes: Sizes) -> Sizes:
+    batch, rows, heads, width = sizes
+    return (batch, heads, rows, width)
+
+
+PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
+    "mm": _product,
+    "bmm": _product,
+    "addmm": _added,
+    "baddbmm": _added,
+    "addmm_": _added,
+    "baddbmm_": _added,
+    "_scaled_mm": _scaled,
+    "convolution": _convolution,
+    "_convolution": _convolution,
+    "cudnn_convolution": _cudnn_convolution,
+    "_conv_depthwise2d": _depthwise_convolution,
+    "conv_depthwise3d": _depthwise_convolution,
+    "convolution_backward": _convolution_backward,
+    "_scaled_dot_product_flash_attention": _Attention(0, 4).forward,
+    "_scaled_dot_product_efficient_attention": _Attention(0, 6).forward,
+    "_scaled_dot_product_cudnn_attention": _Attention(0, 6).forward,
+    "_cudnn_attention_forward": _Attention(0, 10, lengths=4).forward,
+    "_flash_attention_forward": _Attention(0, 8, rows_first=True, lengths=3).forward,
+    "_efficient_attention_forward": _Attention(0, 9, rows_first=True, lengths=4).forward,
+    "_scaled_dot_product_flash_attention_backward": _Attention(1, 11).backward,
+    "_scaled_dot_product_efficient_attention_backward": _Attention(1, 11).backward,
+    "_scaled_dot_product_cudnn_attention_backward": _Attention(1, 14).backward,
+    "_cudnn_attention_backward": _Attention(1, 14, lengths=9).backward,
+    "_flash_attention_backward": _Attention(1, 11, rows_first=True, lengths=6).backward,
+    "_efficient_attention_backward": _Attention(1, 14, rows_first=True, lengths=6).backward,
+}
+"""Ops of the profiler's spelling, without ``aten::``, to what they compute."""
+
+
+_BYTES = {
+    **dict.fromkeys(("float64", "int64"), 8),
+    **dict.fromkeys(("float32", "int32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "bool"), 1),
+}
+# Each element of the result is made of one element of each input.
+_POINTWISE = frozenset(
+    {
+        *("add", "sub", "mul", "div", "neg", "abs", "pow", "sqrt", "rsqrt", "reciprocal", "exp"),
+        *("log", "sin", "cos", "tanh", "erf", "sigmoid", "relu", "gelu", "silu", "leaky_relu"),
+        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "where", "masked_fill"),
+        *("addcmul", "addcdiv", "lerp", "gelu_backward", "silu_backward", "sigmoid_backward"),
+        *("tanh_backward", "threshold_backward", "leaky_relu_backward", "hardtanh"),
+        *("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+    }
+)
+_BOOLEAN_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and"})
+_WRITES_ONLY = frozenset({"fill_", "zero_"})
+
+
+@lru_cache(maxsize=4096)
+def work_of_op(name: str, inputs: Inputs | None) -> Work:
+    """Return what an op does.
+
+    Returns:
+        What is known; of a product without shapes, that it is one.
+    """
+    namespace, _, op = name.partition("::")
+    if namespace != "aten":
+        return NOTHING_KNOWN
+    if op in PRODUCTS:
+        return Work(is_product=True) if inputs is None else _product_work(op, inputs)
+    return NOTHING_KNOWN if inputs is None else _streaming(op, inputs)
+
+
+def _product_work(op: str, inputs: Inputs) -> Work:
+    product, tensors = product_of(op, inputs), _tensors(inputs)
+    if product is None or not tensors:
+        return Work(is_product=True)
+    dtype = tensors[1 if "add" in op else 0].dtype
+    moved = None
+    if not product.is_narrowed:
+        moved = _moved(tensors) + _stored(product.outputs, dtype)
+    unit = unit_of_operands(dtype)
+    evidence = None if unit is None else UnitEvidence.OPERANDS
+    return Work(moved, product.flops, True, True, unit, evidence)
+
+
+def _streaming(op: str, inputs: Inputs) -> Work:
+    tensors = _tensors(inputs)
+    in_place = op.endswith("_")
+    plain = op.removesuffix("_")
+    if not tensors:
+        return NOTHING_KNOWN
+    if op in _WRITES_ONLY:
+        return Work(_moved(tensors[:1]), is_complete=True)
+    if op == "copy_":
+        return Work(_moved(tensors[:2]), is_complete=True)
+    if plain not in _POINTWISE | _BOOLEAN_OPS:
+        return NOTHING_KNOWN
+    target = tensors[0].sizes if in_place else _broadcast(tensors)
+    if target is None:
+        return NOTHING_KNOWN
+    dtype = tensors[0].dtype if in_place else _result(plain, tensors)
+    return Work(_moved(tensors) + _stored((target,), dtype), is_complete=True)
+
+
+def _tensors(inputs: Inputs) -> list[OpInput]:
+    return [operand for operand in inputs if operand.dtype is not None]
+
+
+def _moved(tensors: Iterable[OpInput]) -> int:
+    return sum(operand.elements * _BYTES[operand.dtype or ""] for operand in tensors)
+
+
+def _stored(outputs: Iterable[Sizes], dtype: str | None) -> int:
+    return sum(map(math.prod, outputs)) * _BYTES[dtype or ""]
+
+
+def _result(op: str, tensors: list[OpInput]) -> str | None:
+    """Return the widest dtype, floats before integers, as torch promotes them."""
+    if op in _BOOLEAN_OPS:
+        return "bool"
+    values = tensors[1:] if op == "where" and len(tensors) > 1 else tensors
+    sized = [operand for operand in values if operand.sizes] or values
+    dtypes = {operand.dtype for operand in sized if operand.dtype}
+    if {"float16", "bfloat16"} <= dtypes:
+        return "float32"
+    return max(sorted(dtypes), key=lambda dtype: (dtype.startswith(("f", "bf")), _BYTES[dtype]))
+
+
+def _broadcast(tensors: list[OpInput]) -> Sizes | None:
+    longest = max(len(operand.sizes) for operand in tensors)
+    padded = [(1,) * (longest - len(operand.sizes)) + operand.sizes for operand in tensors]
+    columns = [set(column) - {1} for column in zip(*padded, strict=True)]
+    if any(len(column) > 1 for column in columns):
+        return None
+    return tuple(column.pop() if column else 1 for column in columns)

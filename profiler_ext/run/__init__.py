@@ -1,1 +1,1 @@
-"""Owns ``profiler-ext run``: an untouched program, its steps recorded and written."""
+"""``profiler-ext run``: an untouched program, its steps recorded and written."""

@@ -1,4 +1,4 @@
-"""Owns ``profiler-ext run``: an untouched script, its steps profiled, the files written.
+"""``profiler-ext run``: an unmodified script, its steps profiled and the files written.
 
 The script runs as Python would run it, and its exit code is kept. Nothing is prepared before the
 script imports torch: one that fails before ends at once. The session is written as soon as the
@@ -17,37 +17,70 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext import torch_import
+from profiler_ext import autostart
 from profiler_ext.errors import OutputError, UsageError
-from profiler_ext.files.paths import folder_of
-from profiler_ext.isolation.failures import failure_detail
-from profiler_ext.isolation.own_modules import own_modules
-from profiler_ext.isolation.signal_answers import is_raised_by_program
-from profiler_ext.isolation.undisturbed import undisturbed
+from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
+from profiler_ext.isolation.user_state import isolated, own_modules
 from profiler_ext.run import remarks
-from profiler_ext.run.ending_signals import TerminationSignals
-from profiler_ext.run.outcome import SavedSessions, Outcome, outcome_of, failure_lines, error_lines
+from profiler_ext.run.outcome import (
+    Outcome,
+    SavedSessions,
+    Series,
+    error_lines,
+    failure_lines,
+    outcome_of,
+)
 from profiler_ext.run.program import INTERRUPTED, ExitStatus, Program, prepare_program, run_program
-from profiler_ext.run.progress import Progress
 from profiler_ext.run.request import Request
-from profiler_ext.run.series import Series
 from profiler_ext.sessions.folder import check_folder, rank_folder
+from profiler_ext.signals import TerminationSignals
+from profiler_ext.source_paths import folder_of
 
 if TYPE_CHECKING:
+    from profiler_ext.exporters.terminal.console import Console
     from profiler_ext.run.recorder import Recorder
     from profiler_ext.sessions.session import Session
+
+
+class Progress:
+    """One line on standard error that is replaced at each stage, and cleared at the end."""
+
+    def __init__(self) -> None:
+        """Show nothing yet; nothing is ever shown where standard error is no terminal."""
+        self._made: Console | None = None
+        self._is_terminal = False
+        with suppress(ValueError):  # it is closed
+            self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = False
+
+    @property
+    def _console(self) -> Console:
+        if self._made is None:
+            from profiler_ext.exporters.terminal.console import Console
+
+            self._made = Console(file=sys.stderr, highlight=False)
+        return self._made
+
+    def say(self, stage: str) -> None:
+        """Show a stage."""
+        if self._is_terminal:
+            self.done()
+            self._console.print(f"[dim]profiler-ext: {stage}[/dim]", end="\r", no_wrap=True)
+            self._shown = True
+
+    def done(self) -> None:
+        """Clear the line."""
+        if self._shown:
+            self._console.print(" " * (self._console.width - 1), end="\r")
+            self._shown = False
 
 
 def run(request: Request, tell: Callable[[Outcome], None]) -> ExitStatus:
     """Run a script and profile its steps.
 
     Args:
-        request: what to run, and what to record of it.
         tell: is told how it went, when the files are written. Where threads of the script go on
             after its main module is over, that is when Python ends.
-
-    Returns:
-        How the script ended, or how the run shall.
 
     Raises:
         UsageError: The script is not there, or a session is in the way.
@@ -67,7 +100,9 @@ def run(request: Request, tell: Callable[[Outcome], None]) -> ExitStatus:
 class _Run:
     """One run of a script."""
 
-    def __init__(self, request: Request, kept: SavedSessions, tell: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, request: Request, kept: SavedSessions, tell: Callable[[Outcome], None]
+    ) -> None:
         self._request = request
         self._kept = kept
         self._report_outcome = tell
@@ -89,7 +124,7 @@ class _Run:
         if "torch" in sys.modules:
             self._start()
         else:
-            torch_import.on_torch_import(self._torch_imported)
+            autostart.on_torch_import(self._torch_imported)
         try:
             start = prepare_program(self._request.program)
         except BaseException:
@@ -111,7 +146,7 @@ class _Run:
         if self._is_in_child or self._is_over:
             return
         try:
-            with undisturbed(), _program_folder_last(self._request.program):
+            with isolated(), _program_folder_last(self._request.program):
                 self._start()
         except Exception as error:
             self._start_error = error
@@ -224,7 +259,7 @@ class _ShieldedFromSignals:
     """
 
     def __init__(self) -> None:
-        self._isolation = undisturbed()
+        self._isolation = isolated()
 
     def __enter__(self) -> None:
         self._isolation.__enter__()

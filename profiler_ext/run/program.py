@@ -1,4 +1,4 @@
-"""Owns running the user's program as Python itself would: what it sees, and how it ends.
+"""Running the user's program as Python itself would: what it sees, and how it ends.
 
 ``sys.modules["__main__"]`` is the program's own, and stays so: what it pickles, and what runs
 when the interpreter ends, find it there.
@@ -21,7 +21,7 @@ from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from typing import Any, NoReturn
 
-from profiler_ext.files.paths import folder_of, working_folder
+from profiler_ext.source_paths import folder_of, working_folder
 
 INTERRUPTED = 130
 
@@ -78,14 +78,7 @@ class ExitStatus:
 
 
 def run_program(start: Callable[[], object]) -> ExitStatus:
-    """Run a program to the end of its main module; what it raised is printed as Python does.
-
-    Args:
-        start: what :func:`prepared` returned.
-
-    Returns:
-        How it ended.
-    """
+    """Run a program to the end of its main module; what it raised is printed as Python does."""
     try:
         start()
     except SystemExit as stop:

@@ -1,4 +1,4 @@
-"""Owns the profiler of ``profiler-ext run``: it records steps, and what is recorded is kept."""
+"""The profiler of ``profiler-ext run``: it records steps, and what is recorded is kept."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from torch.profiler import ProfilerAction
 
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import InternalError, ProfilerExtError
-from profiler_ext.isolation.signal_answers import is_raised_by_program
-from profiler_ext.isolation.undisturbed import undisturbed
+from profiler_ext.isolation.failures import is_raised_by_program
+from profiler_ext.isolation.user_state import isolated
+from profiler_ext.profiling.assembly import GRAPHS
 from profiler_ext.profiling.lines import HOOK
 from profiler_ext.profiling.profiler import RECORDING, profile
-from profiler_ext.profiling.putting_together import GRAPHS
-from profiler_ext.profiling.raw_trace import RawTrace
+from profiler_ext.profiling.torch_views import RawTrace
 from profiler_ext.profiling.unrecorded_steps import Mark
-from profiler_ext.run.pace import MissedSteps, SlowStepDetector, FinishedStep
 from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds
-from profiler_ext.run.window import Window
+from profiler_ext.run.window import FinishedStep, MissedSteps, SlowStepDetector, Window
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import profilers
-from profiler_ext.torch_compat.cupti import finish_cupti_teardown
+from profiler_ext.torch_compat.accelerator import finish_cupti_teardown, uses_device
 from profiler_ext.torch_compat.default_store import all_ranks_end
-from profiler_ext.torch_compat.device_marks import uses_device
-from profiler_ext.torch_compat.open_regions import OpenRanges
+from profiler_ext.torch_compat.profilers import OpenRanges
 
 TRACE_NAME = "torch.pt.trace.json.gz"
 """What holds torch's own trace where there is no session."""
@@ -58,16 +56,7 @@ class Recorder:
         user_roots: tuple[str, ...],
         folder: Path,
     ) -> None:
-        """Prepare.
-
-        Args:
-            capture: the capture that is on.
-            request: what to record.
-            keep: writes a session that begins with a step.
-            on_step: called when a step has ended.
-            user_roots: folders whose files are the user's own.
-            folder: where the session will be.
-        """
+        """Prepare."""
         self.session: Session | None = None
         self.failure: Exception | None = None
         self.trace: Path | None = None
@@ -128,7 +117,7 @@ class Recorder:
         self._try(self.ends.leave)
         self._try(self._profiler.stop)
         if self.session is None and (part := self._incomplete_session) is not None:
-            with undisturbed():
+            with isolated():
                 self.take(part)
 
     def keep_trace(self) -> None:
@@ -263,8 +252,8 @@ class _RunProfiler(profile):
         self._is_marked = is_chosen and self._recorder.window.is_marked(step)
         profilers.mark_steps(self, _StepMarkSwitch(was_marked, self._is_marked))
 
-    def _asked(self) -> tuple[str, ...]:
-        return ("run", *super()._asked())
+    def _requested_options(self) -> tuple[str, ...]:
+        return ("run", *super()._requested_options())
 
     def prepare_trace(self) -> None:
         self.profiler = None  # what was recorded before is kept, or not wanted

@@ -1,4 +1,4 @@
-"""Owns what ``profiler-ext run`` says of a run beside its report: what is missing, what helps."""
+"""What ``profiler-ext run`` says of a run beside its report: what is missing, what helps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from profiler_ext.run.request import EndedBy, Request, StepOn
 
 if TYPE_CHECKING:
-    from profiler_ext.run.pace import MissedSteps
     from profiler_ext.run.recorder import Recorder
+    from profiler_ext.run.window import MissedSteps
     from profiler_ext.sessions.session import Session
 
 KEPT = "what was recorded until then is kept"
@@ -27,24 +27,12 @@ _MAX_SEEN_SHOWN = 6
 
 
 def failed_script(code: int, kept: str, steps: int) -> str:
-    """Say how a script failed, and what is kept.
-
-    Args:
-        code: the script's exit code.
-        kept: what became of what was recorded: ``KEPT`` and the others.
-        steps: how many steps were recorded.
-    """
+    """Say how a script failed, and what is kept."""
     return f"the script ended with exit code {code} after {_steps(steps)}; {kept}"
 
 
 def ended_by_signal(signal: str, kept: str, steps: int) -> str:
-    """Say which signal ended a script, and what is kept.
-
-    Args:
-        signal: the signal's name.
-        kept: what became of what was recorded: ``KEPT`` and the others.
-        steps: how many steps were recorded.
-    """
+    """Say which signal ended a script, and what is kept."""
     return f"the script was ended by {signal} after {_steps(steps)}; {kept}"
 
 
@@ -59,11 +47,7 @@ def not_slow(discarded: int) -> str:
 
 
 def missed_slow_steps(missed: MissedSteps) -> tuple[str, ...]:
-    """Say which slow steps are in no recording, and why.
-
-    Args:
-        missed: those steps.
-    """
+    """Say which slow steps are in no recording, and why."""
     if not missed.count:
         return ()
     listed = "1 slow step is" if missed.count == 1 else f"{missed.count:,} slow steps are"
@@ -77,12 +61,7 @@ def missed_slow_steps(missed: MissedSteps) -> tuple[str, ...]:
 
 
 def internal_error(detail: str, trace: Path | None = None) -> str:
-    """Say that something of ours failed.
-
-    Args:
-        detail: what failed.
-        trace: torch's own trace of what was recorded, where it is kept.
-    """
+    """Say that something of ours failed."""
     kept = "" if trace is None else f"; torch's own trace of what was recorded is {trace}"
     return (
         f"the session could not be made ({detail}){kept}; the script was not affected; please "
@@ -91,12 +70,7 @@ def internal_error(detail: str, trace: Path | None = None) -> str:
 
 
 def success_remarks(request: Request, recorder: Recorder) -> tuple[str, ...]:
-    """Say what a run that went well did not record.
-
-    Args:
-        request: what was asked for.
-        recorder: what recorded.
-    """
+    """Say what a run that went well did not record."""
     return (*_unrecorded(request, recorder), *missed_slow_steps(recorder.missed))
 
 
@@ -129,12 +103,7 @@ def _cut_off(request: Request, steps: int, recorded: int) -> str:
 
 
 def never_stepped(request: Request, seen: Counter[str]) -> str:
-    """Say that no step ended, and what could have ended one.
-
-    Args:
-        request: what was asked for.
-        seen: what came by, and how often.
-    """
+    """Say that no step ended, and what could have ended one."""
     if request.step_on.by is not EndedBy.FIRST:
         return f"the script never stepped: {_not_seen_text(request.step_on)}{_seen_text(seen)}"
     if request.skip.is_nothing:

@@ -1,4 +1,4 @@
-"""Owns what ``profiler-ext run`` can be asked for, as a command line says it."""
+"""What ``profiler-ext run`` can be asked for, as a command line says it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from profiler_ext.errors import UsageError
-from profiler_ext.profiling.usual_steps import DEFAULT_RECORDED_STEPS, DEFAULT_SKIPPED_STEPS
+from profiler_ext.profiling import DEFAULT_RECORDED_STEPS, DEFAULT_SKIPPED_STEPS
 from profiler_ext.python_lines.monitoring import python_without_monitoring
 from profiler_ext.run.program import Program
 
@@ -31,14 +31,7 @@ class Amount:
 
     @classmethod
     def parsed(cls, text: str) -> Amount:
-        """Read ``3`` as steps, and ``500ms``, ``5s``, ``2min`` or ``1h`` as a time.
-
-        Returns:
-            The amount.
-
-        Raises:
-            ValueError: It is neither.
-        """
+        """Read ``3`` as steps, and ``500ms``, ``5s``, ``2min`` or ``1h`` as a time."""
         match = _AMOUNT.fullmatch(text)
         if match is None or (match["unit"] is None and "." in text):
             raise ValueError(text)
@@ -86,9 +79,6 @@ class StepOn:
     @classmethod
     def parsed(cls, text: str) -> StepOn:
         """Read ``AdamW``, ``forward``, ``forward:GPT``, ``package.module:function``, ``:function``.
-
-        Returns:
-            What ends a step.
 
         Raises:
             ValueError: It is none of them.
@@ -166,11 +156,7 @@ class Request:
     repeats: Repeats | None = None
 
     def check(self) -> None:
-        """Look whether it can be done.
-
-        Raises:
-            UsageError: It cannot.
-        """
+        """Look whether it can be done."""
         program = self.program
         if not (program.is_module or program.is_readable or program.holds_main):
             what = "a path to a Python file, or /dev/stdin for what standard input has"

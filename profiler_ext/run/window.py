@@ -1,14 +1,106 @@
-"""Owns which steps of a run are recorded: by their number or by the time, once or again."""
+"""Which steps are recorded: by number or time, once or again, or because they are slow."""
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch.profiler import ProfilerAction
 
+from profiler_ext.profiling.unrecorded_steps import Mark
 from profiler_ext.run.request import Amount, Repeats
-from profiler_ext.torch_compat.profiler_use import USE
+from profiler_ext.torch_compat.profilers import USE
+
+_MIN_STEPS = 5
+"""So many steps must have been seen before one can be slow."""
+_MEDIAN_WINDOW = 50
+
+
+@dataclass(slots=True)
+class MissedSteps:
+    """Slow steps in which nothing was recorded, though recordings had begun.
+
+    Attributes:
+        count: how many.
+        last: the number of the last one.
+        had_open_region: then, a region of the program's kept the next recording from its begin.
+    """
+
+    count: int = 0
+    last: int = 0
+    had_open_region: bool = False
+
+    def add(self, step: int, had_open_region: bool) -> None:
+        """Count a step."""
+        self.count, self.last, self.had_open_region = self.count + 1, step, had_open_region
+
+
+class FinishedStep(NamedTuple):
+    """A step that is over for the program, and maybe not for the device.
+
+    Attributes:
+        number: its number.
+        begun, ended: its marks.
+        is_recorded: it is one of a recording.
+        is_awaited: recordings have begun, so it could have been one.
+        has_open_region: a region of the program's keeps the next recording from its begin.
+    """
+
+    number: int
+    begun: Mark
+    ended: Mark
+    is_recorded: bool
+    is_awaited: bool
+    has_open_region: bool
+
+
+class SlowStepDetector:
+    """How long the last steps took, each as soon as the device is through with it.
+
+    Attributes:
+        worst: of the steps recorded since :meth:`begin`, the largest multiple of the median before.
+        missed: slow steps in which nothing was recorded.
+    """
+
+    def __init__(self, slow: float) -> None:
+        """Remember no step yet."""
+        self._slow = slow
+        self._took_ns: deque[int] = deque(maxlen=_MEDIAN_WINDOW)
+        self._pending: deque[FinishedStep] = deque()
+        self.worst = 0.0
+        self.missed = MissedSteps()
+
+    def begin(self) -> None:
+        """Look at the recorded steps from here on."""
+        self.worst = 0.0
+
+    def step(self, step_record: FinishedStep) -> None:
+        """Compare a step with those before it."""
+        self._pending.append(step_record)
+        self.settle()
+
+    def settle(self) -> None:
+        """Compare the steps that the device is through with by now."""
+        while self._pending:
+            first = self._pending[0]
+            took_ns = first.begun.until_ns(first.ended)
+            if took_ns is None:
+                return
+            self._pending.popleft()
+            self._compare(first, took_ns)
+
+    def _compare(self, step_record: FinishedStep, took_ns: int) -> None:
+        is_known = len(self._took_ns) >= _MIN_STEPS
+        multiple = took_ns / max(statistics.median(self._took_ns), 1) if is_known else 0.0
+        self._took_ns.append(took_ns)
+        if step_record.is_recorded:
+            self.worst = max(self.worst, multiple)
+        elif step_record.is_awaited and multiple > self._slow:
+            self.missed.add(step_record.number, step_record.has_open_region)
 
 
 class Window:
@@ -40,19 +132,17 @@ class Window:
         """Record ``steps`` after ``skip``.
 
         Args:
-            skip: what is passed before.
-            steps: what is recorded then.
-            repeats: what is recorded again.
-            has_open_region: tells whether no recording may begin yet.
             learns: tells whether CUDA graphs are to be made of which it is not known yet what
                 their library calls launch: the calls that make them are profiled by themselves,
                 which they cannot be while torch's profiler warms up.
-            now: tells the time in seconds.
-            on_device: tells whether the program uses an accelerator.
         """
         self.was_postponed = False
         self._steps, self._repeats, self._now = steps, repeats, now
-        self._has_open_region, self._is_learning, self._on_device = has_open_region, is_learning, on_device
+        self._has_open_region, self._is_learning, self._on_device = (
+            has_open_region,
+            is_learning,
+            on_device,
+        )
         self._skip_s = skip.seconds
         self._began_s = self._updated_s = now()
         self._updated_step = -1

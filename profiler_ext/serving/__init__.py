@@ -1,1 +1,1 @@
-"""Owns the server for agents: read-only questions about sessions below the folders it is given."""
+"""The server for agents: read-only questions about sessions below the folders it is given."""

@@ -1,4 +1,4 @@
-"""Owns what the server may read: sessions below the folders that it was started with.
+"""What the server may read: sessions below the folders that it was started with.
 
 A path is resolved with all its links before it is opened, and so is each file that a session is
 made of; what leads out of the folders is refused as if it were not there.
@@ -15,8 +15,7 @@ from pathlib import Path
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.sessions.merging import MergedSession, load
-from profiler_ext.sessions.rank_files import rank_folders
-from profiler_ext.sessions.session import Session
+from profiler_ext.sessions.session import Session, rank_folders
 
 _MAX_CACHED = 4
 _MAX_LISTED = 500
@@ -40,9 +39,6 @@ class Folders:
     def of(cls, paths: Iterable[Path]) -> Folders:
         """Return the folders that a user named.
 
-        Args:
-            paths: the folders.
-
         Raises:
             UsageError: One is no folder.
         """
@@ -50,9 +46,6 @@ class Folders:
 
     def session(self, name: str) -> AnySession:
         """Return a session; one that was read before and has not changed is not read again.
-
-        Args:
-            name: its path, from one of the folders or absolute.
 
         Raises:
             UsageError: There is none of that name below the folders.

@@ -1,4 +1,4 @@
-"""Owns the server's side of the Model Context Protocol: its tools, over standard input and output.
+"""The server's side of the Model Context Protocol: its tools, over standard input and output.
 
 It is built on the official package ``mcp``. Questions are answered one at a time, in a thread, so
 that the server hears its client while a large session is read.
@@ -17,11 +17,11 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 
 from profiler_ext.serving.folders import Folders
-from profiler_ext.serving.questions import TOOLS, ToolArguments, schema_of, description_of
+from profiler_ext.serving.tools import TOOLS, ToolArguments, description_of, schema_of
 from profiler_ext.version import VERSION
 
 if TYPE_CHECKING:
-    from profiler_ext.serving.answering import Reply
+    from profiler_ext.serving.handlers import Reply
 
 NAME = "profiler-ext"
 _INSTRUCTIONS = (
@@ -36,9 +36,6 @@ _INSTRUCTIONS = (
 def serve(paths: Sequence[Path]) -> None:
     """Answer questions over standard input and output until the client closes them.
 
-    Args:
-        paths: the folders below which sessions may be read.
-
     Raises:
         UsageError: One is no folder.
     """
@@ -47,11 +44,7 @@ def serve(paths: Sequence[Path]) -> None:
 
 
 def make_server(folders: Folders) -> Server[Any]:
-    """Return a server that answers about sessions.
-
-    Args:
-        folders: what may be read.
-    """
+    """Return a server that answers about sessions."""
     one_at_a_time = anyio.CapacityLimiter(1)
 
     async def list_tools(
@@ -88,7 +81,7 @@ async def _run(server: Server[Any]) -> None:
 
 def _answer(folders: Folders, name: str, arguments: dict[str, Any]) -> Reply:
     """Answer; what that needs is loaded with the first question, for the server begins at once."""
-    from profiler_ext.serving.answering import answer_call
+    from profiler_ext.serving.handlers import answer_call
 
     return answer_call(folders, name, arguments)
 

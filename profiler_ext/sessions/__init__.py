@@ -1,1 +1,1 @@
-"""Owns the result of profiling: a session, several ranks as one, their folders."""
+"""The result of profiling: a session, several ranks as one, their folders."""

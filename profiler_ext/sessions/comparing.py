@@ -1,4 +1,4 @@
-"""Owns the comparison of sessions: two sides of one or more, their tables and reports."""
+"""The comparison of sessions: two sides of one or more, their tables and reports."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext.comparison.comparison import BY, Comparison, compare
+from profiler_ext.comparison.gate import Gate, Sizes, judge
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.errors import UsageError
-from profiler_ext.gate.judging import judge
-from profiler_ext.gate.records import Gate, Sizes
 from profiler_ext.kineto.source import is_folder
 from profiler_ext.sessions.merging import MergedSession, load
-from profiler_ext.sessions.rank_files import rank_files
-from profiler_ext.sessions.session import Session, file_in
+from profiler_ext.sessions.session import Session, file_in, rank_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,13 +35,7 @@ class ComparedSessions:
     def __init__(
         self, comparison: Comparison, runs: Runs = ((), ()), sizes: Sizes | None = None
     ) -> None:
-        """Take a comparison.
-
-        Args:
-            comparison: the comparison.
-            runs: what it is of.
-            sizes: of the recordings' files.
-        """
+        """Take a comparison."""
         self.comparison = comparison
         self.runs = runs
         self.sizes = sizes
@@ -56,12 +48,6 @@ class ComparedSessions:
     def gate(self, *conditions: str) -> Gate:
         """Hold the comparison against conditions; ``docs/gate.md`` says what one is.
 
-        Args:
-            *conditions: such as ``"module layers.*.mlp backward > +5%"``.
-
-        Returns:
-            What came of each; ``outcome`` and ``has_passed`` of all.
-
         Raises:
             UsageError: One is not understood, or nothing of either side is what it means.
         """
@@ -72,17 +58,13 @@ class ComparedSessions:
 
         Args:
             path: ``.html`` for a page; ``.pftrace`` for both sides on one time axis in Perfetto.
-            *conditions: of a gate, for the page.
-
-        Returns:
-            The file.
 
         Raises:
             OutputError: It cannot be written.
             UsageError: Its name ends otherwise, or a condition is not understood.
         """
         from profiler_ext.exporters.html.comparison import export_comparison
-        from profiler_ext.exporters.perfetto.comparison import export_sides
+        from profiler_ext.exporters.perfetto import export_sides
 
         path = Path(path)
         if path.suffix == ".html":
@@ -97,10 +79,6 @@ class ComparedSessions:
     def table(self, by: str = "line") -> pd.DataFrame:
         """Return a table, the largest difference first; its times add up to the ledgers.
 
-        Args:
-            by: ``ledger``, ``phase``, ``line``, ``module``, ``layer``, ``op``, ``kernel`` or
-                ``compile``.
-
         Raises:
             UsageError: There is no such table.
         """
@@ -113,20 +91,14 @@ class ComparedSessions:
     ) -> str:
         """Return what changed as text; see ``profiler-ext diff``.
 
-        Args:
-            by: which table, besides the ledger.
-            top: so many rows at most; ``None`` for all.
-            format: ``text``, ``csv``, ``json`` or ``md``.
-            width: of lines of text, in characters.
-
         Raises:
             UsageError: There is no such table or format, or ``top`` is less than 1.
         """
-        from profiler_ext.exporters.answers.bounds import answer_text
-        from profiler_ext.exporters.comparison_json import comparison_answer
-        from profiler_ext.exporters.comparison_markdown import comparison_markdown
-        from profiler_ext.exporters.comparison_terminal import comparison_text
-        from profiler_ext.exporters.table_texts import table_text
+        from profiler_ext.exporters.diff.markdown import comparison_markdown
+        from profiler_ext.exporters.diff.terminal import comparison_text
+        from profiler_ext.exporters.json_output.bounds import answer_text
+        from profiler_ext.exporters.json_output.comparison import comparison_answer
+        from profiler_ext.exporters.views.summary import table_text
 
         if format == "text":
             return comparison_text(self.comparison, by, top, width)
@@ -164,7 +136,10 @@ def diff(
         TraceError: A path holds no readable trace.
         UsageError: A side is empty, or a session has no profiled step.
     """
-    sides = [[side_inputs] if isinstance(side_inputs, Compared) else list(side_inputs) for side_inputs in (base, head)]
+    sides = [
+        [side_inputs] if isinstance(side_inputs, Compared) else list(side_inputs)
+        for side_inputs in (base, head)
+    ]
     runs = _runs("base", sides[0]), _runs("head", sides[1])
     return ComparedSessions(compare(*runs), runs, _sizes(sides))
 

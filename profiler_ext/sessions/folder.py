@@ -1,4 +1,4 @@
-"""Owns that a session may be written into a folder; it is looked at before a program begins."""
+"""That a session may be written into a folder; it is looked at before a program begins."""
 
 from __future__ import annotations
 
@@ -19,12 +19,6 @@ def check_folder(
     folder: Path, *, force: bool, replace: str = "add --force", other: str = "with -o"
 ) -> None:
     """Make a folder, so that a session can be written into it.
-
-    Args:
-        folder: where the files shall be.
-        force: a session that is there may be replaced.
-        replace: how one says that it may.
-        other: how one names another folder.
 
     Raises:
         UsageError: A session is in the way.

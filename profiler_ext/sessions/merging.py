@@ -1,4 +1,4 @@
-"""Owns the session of several ranks: their tables as one, on clocks laid over each other."""
+"""A session of several ranks: their tables as one, on aligned clocks, or narrowed to one rank or step."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from profiler_ext.attribution.clocks import Clock, with_clock_shift, align_clocks
+from profiler_ext.attribution.clock_sync import Clock, align_clocks, with_clock_shift
 from profiler_ext.attribution.collectives import collectives_of
-from profiler_ext.attribution.skew import with_skew
+from profiler_ext.attribution.matched_collectives import with_skew
+from profiler_ext.attribution.one_step import of_step
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.exporters.formats import SESSION, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.findings import Findings, find_on_ranks
-from profiler_ext.records import Analysis
-from profiler_ext.sessions.explained import SessionExplanations
-from profiler_ext.sessions.rank_files import load_ranks, rank_files
-from profiler_ext.sessions.session import Session
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.sessions.session import Session, load_ranks, rank_files
 from profiler_ext.sessions.session import load as load_one
+from profiler_ext.sessions.session_tables import SessionExplanations
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,9 @@ class MergedSession(SessionExplanations):
     def analyses(self) -> tuple[Analysis, ...]:
         """What attribution found on each rank, on aligned clocks."""
         pairs = zip(self.sessions, self.clocks, strict=True)
-        return with_skew([with_clock_shift(session.analysis, clock.shift_ns) for session, clock in pairs])
+        return with_skew(
+            [with_clock_shift(session.analysis, clock.shift_ns) for session, clock in pairs]
+        )
 
     @cached_property
     def found(self) -> Findings:
@@ -124,7 +126,8 @@ class MergedSession(SessionExplanations):
             format: ``text`` or ``json``.
             width: of lines of text, in characters.
         """
-        from profiler_ext.exporters import annotate, sources
+        from profiler_ext.exporters import sources
+        from profiler_ext.exporters.terminal import annotate
 
         analyses = self.of_rank(rank)
         texts = sources.local_sources(analyses, self.roots)
@@ -283,3 +286,30 @@ def _clock_notes(clocks: Sequence[Clock]) -> tuple[str, ...]:
             "traces tell no collective (process group and number) that they share"
         )
     return tuple(notes)
+
+
+def narrowed(
+    session: Session | MergedSession, rank: int | None = None, step: int | None = None
+) -> tuple[Analysis, ...]:
+    """Return the analyses of one rank or all of them, of one step or all of them.
+
+    Returns:
+        One analysis for each rank; of a step, for each rank that has it.
+
+    Raises:
+        UsageError: There is no such rank or step.
+    """
+    merged = session if isinstance(session, MergedSession) else MergedSession([session])
+    chosen = merged.of_rank(rank)
+    if step is None:
+        return chosen
+    having = [each for each in chosen if step in (one.number for one in each.steps)]
+    if not having:
+        _require(step, chosen[0])
+    return tuple(of_step(each, step) for each in having)
+
+
+def _require(step: int, analysis: Analysis) -> None:
+    from profiler_ext.exporters.tables.selection import Selection
+
+    Selection(step=step).require_step(analysis)

@@ -1,4 +1,4 @@
-"""Owns the files that belong into the folder of a session."""
+"""The files that belong into the folder of a session."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from profiler_ext.errors import OutputError, InternalError, ProfilerExtError
+from profiler_ext.errors import InternalError, OutputError, ProfilerExtError
 from profiler_ext.exporters.formats import SESSION, Format, run_outputs
-from profiler_ext.files.passing import candidate_folders
-from profiler_ext.isolation.failures import failure_detail
-from profiler_ext.isolation.signal_answers import is_raised_by_program
+from profiler_ext.file_io import candidate_folders
+from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.sessions.session import Session
 
 REMEDY = "`profiler-ext export` writes the rest from it"
@@ -21,8 +20,6 @@ def write_outputs(session: Session, folder: Path, *, keep: bool = True) -> None:
     """Write a session in each format that ``run`` gives, whatever fails of it.
 
     Args:
-        session: what to write.
-        folder: where.
         keep: where the session cannot be written there, keep it in the temporary
             folder, or else in the working folder.
 
@@ -38,8 +35,6 @@ def save(session: Session, folder: Path, *, keep: bool = True) -> None:
     """Write the session itself.
 
     Args:
-        session: what was recorded.
-        folder: where to.
         keep: where it cannot be written there, keep it in the temporary
             folder, or else in the working folder.
 
@@ -54,10 +49,6 @@ def save(session: Session, folder: Path, *, keep: bool = True) -> None:
 
 def write_exports(session: Session, folder: Path) -> None:
     """Write what can be made of a session that is saved.
-
-    Args:
-        session: what was recorded.
-        folder: where it is saved.
 
     Raises:
         OutputError: Something cannot be written; the message says where the session is.

@@ -1,34 +1,58 @@
-"""Owns the result: a recording and all that attribution found in it; loads, saves, exports.
+"""A session: a recording and its attribution; loaded from a file or from a folder of ranks, saved, exported.
 
 Nothing here needs torch. Tables and exports are made when they are asked for.
+
+``profiler-ext run`` writes a folder for each rank; torch's own profiler writes a trace for each,
+whose header has the rank (``distributedInfo``), side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution import attribute
-from profiler_ext.errors import CoverageError, ProfilerExtError, TraceError
+from profiler_ext.errors import CoverageError, ProfilerExtError, TraceError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by, table_named
 from profiler_ext.findings import Findings, find
-from profiler_ext.isolation.failures import failure_detail
-from profiler_ext.isolation.signal_answers import is_raised_by_program
+from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
+from profiler_ext.kineto.distributed import is_rank_known, with_rank
 from profiler_ext.kineto.names import WORK_CATEGORIES
 from profiler_ext.kineto.recording import read_recording, write_recording
-from profiler_ext.kineto.source import is_folder, shown
-from profiler_ext.records import Analysis, Gap, GapReason, Recording, without_source
-from profiler_ext.sessions.explained import SessionExplanations
-from profiler_ext.sessions.plain_traces import plain_traces
+from profiler_ext.kineto.source import is_folder, listed, looks_like_trace, shown
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.stored import without_source
+from profiler_ext.sessions.session_tables import SessionExplanations
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from profiler_ext.exporters.tables import Filters
+
+
+_TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
+_JSON = re.compile(r".+\.json(\.gz)?")
+
+
+def plain_traces(folder: Path) -> list[Path]:
+    """Return the traces in a folder that torch's profiler wrote, by name.
+
+    Those that are called as ``tensorboard_trace_handler`` calls them; where there is none, each
+    file of JSON that begins as a trace does.
+    """
+    files = [each for each in listed(folder) if each.is_file()] if is_folder(folder) else []
+    named = [each for each in files if _TRACE.fullmatch(each.name)]
+    return named or [
+        each for each in files if _JSON.fullmatch(each.name) and looks_like_trace(each)
+    ]
 
 
 class Session(SessionExplanations):
@@ -142,18 +166,18 @@ class Session(SessionExplanations):
             depth: how deep modules are shown in text; ``None`` for as deep as there is room.
             **filters: the step, rank, phase or scope.
         """
-        from profiler_ext.exporters import terminal
+        from profiler_ext.exporters.terminal import report
 
         if format == "json":
             return self._report_json(by, top, budget, **filters)
-        return terminal.report(self.analysis, by, top, format, width, depth, **filters)
+        return report.report(self.analysis, by, top, format, width, depth, **filters)
 
     def _report_json(
         self, by: str, top: int | None, budget: int | None, **filters: Unpack[Filters]
     ) -> str:
-        from profiler_ext.exporters.answers import bounds, making
+        from profiler_ext.exporters.json_output import answers, bounds
 
-        answer = making.table_answer(self, table_by(by), top, **filters)
+        answer = answers.table_answer(self, table_by(by), top, **filters)
         return bounds.answer_text(answer, budget)
 
     def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
@@ -164,7 +188,8 @@ class Session(SessionExplanations):
             format: ``text`` or ``json``.
             width: of lines of text, in characters.
         """
-        from profiler_ext.exporters import annotate, sources
+        from profiler_ext.exporters import sources
+        from profiler_ext.exporters.terminal import annotate
 
         texts = sources.local_sources([self.analysis], self.roots)
         return annotate.annotate([self.analysis], texts, files, format, width)
@@ -246,9 +271,6 @@ def _remedy(place: Path) -> str:
 def file_in(folder: Path) -> Path:
     """Return the file that is the session of a folder: what we wrote, or the one trace in it.
 
-    Args:
-        folder: the folder.
-
     Raises:
         TraceError: It holds no session and no trace, or several traces.
     """
@@ -283,3 +305,79 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     if is_folder(place):
         place = file_in(place)
     return Session(read_recording(place, jobs), roots=roots)
+
+
+_RANK_FOLDER = re.compile(r"rank_(\d{1,9})", re.ASCII)
+_MAX_LISTED = 3
+
+
+def rank_folders(folder: Path) -> list[Path]:
+    """Return the folders of ranks in a folder, by rank."""
+    if not is_folder(folder):
+        return []
+    folders = {int(m[1]): p for p in listed(folder) if (m := _RANK_FOLDER.fullmatch(p.name))}
+    return [folders[rank] for rank in sorted(folders)]
+
+
+def rank_files(place: Path) -> list[Path]:
+    """Return what is of the ranks of a job in a folder: a folder of each rank, or a trace.
+
+    Returns:
+        The folders or traces; none where it holds a session itself, or nothing of ranks.
+    """
+    if not is_folder(place) or (place / FILE_NAME).is_file():
+        return []
+    return rank_folders(place) or plain_traces(place)
+
+
+def load_ranks(places: Sequence[Path], roots: Roots = (), jobs: int | None = 1) -> list[Session]:
+    """Read the sessions of several ranks.
+
+    Args:
+        places: a folder or trace of each; what a folder ``rank_N`` holds is of rank N where its
+            trace tells none.
+
+    Raises:
+        TraceError: There is no readable trace.
+        UsageError: Of one it is not known of which rank it is, or two are of one rank.
+    """
+    sessions = [_of_folder(place, load(place, roots, jobs)) for place in places]
+    if len(sessions) > 1:
+        _require_ranks(places, sessions)
+    return sessions
+
+
+def _of_folder(place: Path, session: Session) -> Session:
+    named = _RANK_FOLDER.fullmatch(place.name)
+    if named is None or is_rank_known(session.recording):
+        return session
+    return Session(with_rank(session.recording, otherwise=int(named[1])), roots=session.roots)
+
+
+def _require_ranks(places: Sequence[Path], sessions: Sequence[Session]) -> None:
+    unknown = [
+        place
+        for place, session in zip(places, sessions, strict=True)
+        if not (is_rank_known(session.recording) or _RANK_FOLDER.fullmatch(place.name))
+    ]
+    if unknown:
+        raise UsageError(
+            f"the rank of {_listed(unknown)} is not known: no rank is in its distributedInfo, which "
+            "torch.profiler writes where torch.distributed is initialised; give one trace alone, "
+            "or put each into a folder rank_N"
+        )
+    of_rank: dict[int, list[Path]] = {}
+    for place, session in zip(places, sessions, strict=True):
+        of_rank.setdefault(session.recording.settings.rank, []).append(place)
+    for rank, own in sorted(of_rank.items()):
+        if len(own) > 1:
+            count = "two" if len(own) == 2 else f"{len(own)}"
+            raise UsageError(
+                f"{count} sessions are of rank {rank}: {_listed(own)}; give one of each rank"
+            )
+
+
+def _listed(places: Sequence[Path]) -> str:
+    first = ", ".join(map(shown, places[:_MAX_LISTED]))
+    more = len(places) - _MAX_LISTED
+    return f"{first} and {more} more" if more > 0 else first

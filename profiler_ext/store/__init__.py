@@ -1,4 +1,4 @@
-"""Owns provenance as bytes, and the files that keep it beside Inductor's cache."""
+"""Provenance as bytes, and the files that keep it beside Inductor's cache."""
 
 from profiler_ext.store.encoding import (
     EntryState,
@@ -9,10 +9,9 @@ from profiler_ext.store.encoding import (
     state_of,
     to_bytes,
     with_digest,
+    work_digest,
 )
-from profiler_ext.store.folder import Store
-from profiler_ext.store.kernels import work_digest
-from profiler_ext.store.own_files import StoredFile
+from profiler_ext.store.folder import Store, StoredFile
 
 __all__ = [
     "EntryState",

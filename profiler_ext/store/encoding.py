@@ -1,4 +1,4 @@
-"""Owns provenance as bytes.
+"""Stored records as bytes: provenance, and the kernels that library calls launch.
 
 ``PXPR``, the format number (2 bytes, big endian), then zlib-compressed JSON of the record. A
 reader refuses another format, other content, and text that inflates past
@@ -10,6 +10,14 @@ which name another file elsewhere; such a record is told to be older and is not 
 goes on after a graph break could be off, and nothing in the record tells which: one that has such
 code is older, too, any other is read. Until format 3 so could the lines and modules of a nested
 region (``nested_compile_region``) at other calls than its first: so is one that has a region.
+
+A file for each graph's work, device, and what libraries choose by there: JSON with the names, and
+pairs of call site and names. The work is the graph's cache key, its call sites and the shapes that
+they compute, whatever source lines they came from.
+
+History: format 1, ``.counts.json``, held how many kernels a call launches. A number cannot tell
+that one is missing, so such a file is no longer read; pruning still knows it, and those of format 2
+that do not name what libraries chose by.
 """
 
 from __future__ import annotations
@@ -17,19 +25,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zlib
+from collections.abc import Iterable
+from itertools import chain
 
 import msgspec
 
 from profiler_ext.errors import NewerRecordError, StoreError
-from profiler_ext.records import (
-    WRITER_KEY,
-    Provenance,
-    Term,
-    flat,
-    inconsistency_of_provenance,
-    nested,
-    version_mismatch,
-)
+from profiler_ext.records.consistency import inconsistency_of_provenance
+from profiler_ext.records.provenance import LibraryKernels, Provenance
+from profiler_ext.records.stored import WRITER_KEY, flat, known, nested, version_mismatch
+from profiler_ext.records.vocabulary import Term
 from profiler_ext.version import VERSION
 
 MAGIC = b"PXPR"
@@ -69,34 +74,20 @@ class EntryState(Term, page="words.md", title="record", columns=()):
 
 
 def with_digest(provenance: Provenance) -> Provenance:
-    """Return the record with the digest of its content.
-
-    Args:
-        provenance: the record.
-    """
+    """Return the record with the digest of its content."""
     plain = dataclasses.replace(provenance, digest="")
     content = msgspec.json.encode(plain)
     return dataclasses.replace(plain, digest=hashlib.blake2b(content, digest_size=16).hexdigest())
 
 
 def to_bytes(provenance: Provenance) -> bytes:
-    """Return a provenance as bytes that any process can read.
-
-    Args:
-        provenance: the record.
-    """
+    """Return a provenance as bytes that any process can read."""
     fields = {**flat(provenance), WRITER_KEY: VERSION}
     return _header(FORMAT) + zlib.compress(msgspec.json.encode(fields), 3)
 
 
 def from_bytes(data: bytes) -> Provenance:
     """Read a provenance.
-
-    Args:
-        data: what :func:`to_bytes` gave.
-
-    Returns:
-        The record.
 
     Raises:
         NewerRecordError: A newer version wrote them.
@@ -122,21 +113,12 @@ def from_bytes(data: bytes) -> Provenance:
 
 
 def from_own_bytes(data: bytes) -> Provenance:
-    """Return a provenance that this process made, which needs no proof and has no limit.
-
-    Args:
-        data: what :func:`to_bytes` gave in this process.
-    """
+    """Return a provenance that this process made, which needs no proof and has no limit."""
     return nested(msgspec.json.decode(zlib.decompress(data[6:])), Provenance)
 
 
 def has_text(data: bytes, text: str) -> bool:
-    """Tell whether a text may stand in a record; of what cannot be read nobody can say.
-
-    Args:
-        data: what :func:`to_bytes` gave.
-        text: plain ASCII.
-    """
+    """Tell whether a text may stand in a record; of what cannot be read nobody can say."""
     try:
         return text.encode() in _inflate(data[6:])
     except (zlib.error, StoreError):
@@ -160,11 +142,7 @@ def _unreadable(problem: str, fields: object) -> StoreError:
 
 
 def state_of(data: bytes) -> EntryState:
-    """Tell whether this version can read a stored record, and why not.
-
-    Args:
-        data: the bytes.
-    """
+    """Tell whether this version can read a stored record, and why not."""
     if _is_older(data):
         return EntryState.OLDER
     try:
@@ -177,11 +155,7 @@ def state_of(data: bytes) -> EntryState:
 
 
 def is_current(data: bytes) -> bool:
-    """Tell whether bytes begin like a record that this version reads.
-
-    Args:
-        data: the bytes.
-    """
+    """Tell whether bytes begin like a record that this version reads."""
     is_known = any(data[:6] == _header(version) for version in (FORMAT, *_FORMATS_WITH_WRONG_LINES))
     return is_known and not _is_older(data)
 
@@ -200,10 +174,107 @@ def _header(version: int) -> bytes:
 
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
-    limit = min(INFLATED_LIMIT_BYTES, max(_MIN_INFLATED_LIMIT_BYTES, _MAX_INFLATION_RATIO * len(data)))
+    limit = min(
+        INFLATED_LIMIT_BYTES, max(_MIN_INFLATED_LIMIT_BYTES, _MAX_INFLATION_RATIO * len(data))
+    )
     text = inflater.decompress(data, limit)
     if inflater.unconsumed_tail:
         raise StoreError(f"found a provenance over {limit} bytes")
     if not inflater.eof:
         raise StoreError("found a truncated provenance, expected a whole one")
     return text
+
+
+KERNELS_FORMAT = 2
+KERNELS_HEADER = b'{"format":'
+"""How the file of any format begins."""
+
+
+class _KernelFile(msgspec.Struct):
+    format: int
+    device: str
+    names: tuple[str, ...]
+    kernels: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class _CountFile(msgspec.Struct):
+    """What format 1 was."""
+
+    format: int
+    device: str
+    counts: tuple[tuple[int, int], ...]
+
+
+def work_digest(key: str | None, provenance: Provenance) -> str:
+    """Return what names the work of a graph: equal work calls libraries for the same.
+
+    Args:
+        key: the graph's cache key, which is of all arguments; ``None`` when bypassed.
+    """
+    computed = [(node.name, node.target, node.outputs) for node in provenance.nodes]
+    content = msgspec.json.encode((key, provenance.torch_version, provenance.call_sites, computed))
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def kernels_to_bytes(kernels: LibraryKernels, device: str) -> bytes:
+    """Return the kernels of library calls as bytes that any process can read.
+
+    Args:
+        kernels: pairs of call site and the names of its device events, in order.
+    """
+    names = {
+        name: at for at, name in enumerate(dict.fromkeys(n for _, own in kernels for n in own))
+    }
+    numbered = tuple((site, tuple(names[name] for name in own)) for site, own in kernels)
+    return msgspec.json.encode(_KernelFile(KERNELS_FORMAT, device, tuple(names), numbered))
+
+
+def kernels_from_bytes(data: bytes) -> LibraryKernels:
+    """Read the kernels of library calls.
+
+    Returns:
+        Pairs of call site and the names of its device events, in order.
+
+    Raises:
+        NewerRecordError: A newer version wrote them.
+        StoreError: The bytes are something else, damaged, or of another format.
+    """
+    try:
+        version = msgspec.json.decode(data, type=known(_Format)).format
+        if version > KERNELS_FORMAT:
+            raise NewerRecordError(
+                f"found format {version} of kernels, expected {KERNELS_FORMAT}: a newer profiler-ext "
+                "wrote it; update profiler-ext to read it"
+            )
+        if version != KERNELS_FORMAT:
+            raise StoreError(f"found format {version} of kernels, expected {KERNELS_FORMAT}")
+        decoded = msgspec.json.decode(data, type=known(_KernelFile))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise StoreError(f"found damaged kernels of library calls ({error})") from error
+    if not all(0 <= at < len(decoded.names) for _, own in decoded.kernels for at in own):
+        raise StoreError("found damaged kernels of library calls (a name is missing)")
+    return tuple((site, tuple(decoded.names[at] for at in own)) for site, own in decoded.kernels)
+
+
+def agreed_kernels(decoded: Iterable[LibraryKernels]) -> LibraryKernels:
+    """Return what all tell that tell something of a call site; the others are left out."""
+    by_site: dict[int, set[tuple[str, ...]]] = {}
+    for site, names in chain.from_iterable(decoded):
+        by_site.setdefault(site, set()).add(names)
+    return tuple((site, own.pop()) for site, own in sorted(by_site.items()) if len(own) == 1)
+
+
+def is_kernel_file(data: bytes) -> bool:
+    """Tell whether bytes are what this version or an earlier one learnt of library calls."""
+    try:
+        if msgspec.json.decode(data, type=known(_Format)).format == 1:
+            msgspec.json.decode(data, type=known(_CountFile))
+        else:
+            kernels_from_bytes(data)
+    except (StoreError, msgspec.DecodeError, RecursionError):
+        return False
+    return data.startswith(KERNELS_HEADER)
+
+
+class _Format(msgspec.Struct):
+    format: int

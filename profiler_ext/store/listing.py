@@ -1,14 +1,14 @@
-"""Owns what a stored record says of itself, for a person who looks through the store."""
+"""What a stored record says of itself, for a person who looks through the store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from profiler_ext.errors import StoreError
-from profiler_ext.files.regular import read_regular
-from profiler_ext.records import CallSite, Provenance
+from profiler_ext.file_io import read_regular
+from profiler_ext.records.provenance import CallSite, Provenance
 from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
-from profiler_ext.store.own_files import StoredFile
+from profiler_ext.store.folder import StoredFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Owns every private torch name: places to observe, probes, typed accessors."""
+"""Every private torch name: places to observe, probes, typed accessors."""

@@ -1,4 +1,4 @@
-"""Owns what torch does in some of the supported versions only: a flag for each, named for it.
+"""What torch does in some of the supported versions only: a flag for each, named for it.
 
 Code that has to know asks the flag (``if behaviour.TAGS_BACKWARD_NODES:``), never the version. A
 flag is worked out once. A release does what its number says. A build on its way to a release
@@ -43,11 +43,7 @@ _NUMBER = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)(?:\.\d+)*(?:\.post\d+)?")
 
 
 def build_of(version: str) -> Build:
-    """Read a version: ``2.13.0+cpu`` is a release, ``2.13.0a0+gitabc`` one on its way there.
-
-    Returns:
-        The release, and whether it is one.
-    """
+    """Read a version: ``2.13.0+cpu`` is a release, ``2.13.0a0+gitabc`` one on its way there."""
     match = _NUMBER.match(version)
     if match is None:
         return Build(None, is_release=False)

@@ -1,4 +1,4 @@
-"""Owns which module's own frame calls the compiled graph that is about to run."""
+"""Which module's own frame calls the compiled graph that is about to run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from profiler_ext.isolation.identity import identity
+from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.torch_compat.names import running_names
-from profiler_ext.torch_compat.passed import first_vararg
-from profiler_ext.torch_compat.process import is_module, methods_of, resumed
+from profiler_ext.torch_compat.process import first_vararg, is_module, methods_of, resumed
 
 _TORCH_INTERNALS = tuple(
     str(Path(torch.__file__).parent / folder)
@@ -129,11 +128,7 @@ value_of = _value_of_variable()
 
 
 def compiled_frame(caller: Caller) -> FrameType | None:
-    """Return the frame whose code Dynamo compiled: the caller's, or that which calls a stock layer.
-
-    Args:
-        caller: what calls a compiled graph, as :func:`caller` says it.
-    """
+    """Return the frame whose code Dynamo compiled: the caller's, or that which calls a stock layer."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not caller.frame:
         if frame.f_code.co_filename.endswith(_STOCK):
@@ -163,9 +158,6 @@ class KnownCalls:
 
         It calls nothing of ours but what reads the variable: amid a step no cache has our code any
         more, and the first call of a function takes a microsecond or several.
-
-        Args:
-            artifact: what is called; asked for by who asks :func:`caller`.
         """
         known = self._known.get(identity(artifact))
         try:
@@ -186,14 +178,7 @@ class KnownCalls:
     def keep(
         self, artifact: object, caller: Caller, module: torch.nn.Module | None, name: str
     ) -> None:
-        """Know a call again, if it is on a module or the engine's.
-
-        Args:
-            artifact: what is called.
-            caller: what calls.
-            module: the module whose own frame that is.
-            name: the name of the call.
-        """
+        """Know a call again, if it is on a module or the engine's."""
         if module is None and not caller.is_engine:
             return  # another call by it may be on one
         code = None if caller.frame is None else caller.frame.f_code
@@ -202,7 +187,10 @@ class KnownCalls:
             variable, refers = _variable_of(module, caller.frame), weakref.ref(artifact)
             known = _KnownCall(refers, code, variable, caller.depth, caller.inner, {})
             self._known[identity(artifact)] = known
-        known.names[identity(module)] = (_no_module if module is None else weakref.ref(module), name)
+        known.names[identity(module)] = (
+            _no_module if module is None else weakref.ref(module),
+            name,
+        )
 
 
 _INSTANCES: list[weakref.ref[KnownCalls]] = []
@@ -224,8 +212,8 @@ def _variable_of(module: torch.nn.Module | None, frame: FrameType | None) -> str
     if module is None or frame is None:
         return ""
     scope = frame.f_locals
-    passed = first_vararg(frame.f_code, scope) or ("", None)
-    return next((name for name, value in scope.items() if value is module), passed[0])
+    vararg = first_vararg(frame.f_code, scope) or ("", None)
+    return next((name for name, value in scope.items() if value is module), vararg[0])
 
 
 def is_compiled_autograd_wrapper(code: CodeType) -> bool:
@@ -251,14 +239,14 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
     stack come before ``self``.
     """
     code, scope = frame.f_code, frame.f_locals
-    passed = first_vararg(code, scope)
-    modules = [each for each in (*scope.values(), *(passed or ())) if is_module(each)]
+    vararg = first_vararg(code, scope)
+    modules = [each for each in (*scope.values(), *(vararg or ())) if is_module(each)]
     name = resumed(code.co_name) or code.co_name
     place = (code.co_filename, name) if modules else ("", "")
     for module in modules:
         for method in methods_of(module, place[1]):
             first = "".join(method.co_varnames[:1])
-            is_first = scope.get(first) is module or (passed and passed[1] is module)
+            is_first = scope.get(first) is module or (vararg and vararg[1] is module)
             if (method.co_filename, method.co_name) == place and is_first:
                 result: torch.nn.Module = module
                 return result
@@ -272,4 +260,6 @@ def is_torch_internal(file: str) -> bool:
     """Tell whether a frame of a file can lie between a user's frame and the graph that it calls."""
     if file.endswith(COMPILER):
         return False
-    return file.startswith((*_TORCH_INTERNALS, _OWN, "<eval_with_key>")) or file.endswith("contextlib.py")
+    return file.startswith((*_TORCH_INTERNALS, _OWN, "<eval_with_key>")) or file.endswith(
+        "contextlib.py"
+    )

@@ -1,4 +1,4 @@
-"""Owns which lines of the source are meant in code that Dynamo wrote, whose tables name others.
+"""Which lines of the source are meant in code that Dynamo wrote, whose tables name others.
 
 Dynamo writes the tables of lines itself, for the code that it runs in a frame's stead and for that
 with which it goes on after a graph break. The step to another line is counted twice where an
@@ -51,16 +51,17 @@ def source_lines(code: CodeType) -> Mapping[int, int | None]:
     original_lines = _lines_of_original(code)
     source_of: dict[int, set[int | None]] = defaultdict(set)
     for reported_line, line in lines_written(code):
-        source_of[reported_line].add(None if original_lines is None else original_lines.get(line, line))
-    return {reported_line: lines.pop() if len(lines) == 1 else None for reported_line, lines in source_of.items()}
+        source_of[reported_line].add(
+            None if original_lines is None else original_lines.get(line, line)
+        )
+    return {
+        reported_line: lines.pop() if len(lines) == 1 else None
+        for reported_line, lines in source_of.items()
+    }
 
 
 def lines_written(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield the line that the table says of each instruction, and the one that was to be written.
-
-    Args:
-        code: any code; in that which Python compiled both are the same.
-    """
+    """Yield the line that the table says of each instruction, and the one that was to be written."""
     return ((reported_line, line) for _, reported_line, line in _instructions(code))
 
 
@@ -84,9 +85,6 @@ def lines_traced(code: CodeType) -> Iterator[Traced]:
     """Yield what Dynamo says of each instruction of code.
 
     It takes a new line where an instruction begins, and none that begins within one.
-
-    Args:
-        code: any code.
 
     Source: ``torch/_dynamo/bytecode_analysis.py``, ``propagate_line_nums``.
     """

@@ -1,4 +1,4 @@
-"""Owns what torch tells of a compile: its function, its failure, its breaks, its caches."""
+"""What torch tells of a compile: its function, its failure, its breaks, its caches."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from traceback import FrameSummary
 from types import CodeType
 from typing import Any, NamedTuple
 
-from profiler_ext.torch_compat.names import artifact_names, compile_names, running_names
+from profiler_ext.torch_compat.names import artifact_names, running_names
 
 
 def is_frame(span: str) -> bool:
     """Tell whether a span is that of a function's compile, or of its load."""
-    return span in (compile_names.FRAME_SPAN.text, compile_names.LOADED_FRAME_SPAN.text)
+    return span in (artifact_names.FRAME_SPAN.text, artifact_names.LOADED_FRAME_SPAN.text)
 
 
 def is_backward(span: str) -> bool:
     """Tell whether a span is that of the compile of a backward that first runs."""
-    return bool(span == compile_names.BACKWARD_SPAN.text)
+    return bool(span == artifact_names.BACKWARD_SPAN.text)
 
 
 def is_autograd(span: str) -> bool:
     """Tell whether compiled autograd traces a backward in a span."""
-    return bool(span == compile_names.AUTOGRAD_SPAN.text)
+    return bool(span == artifact_names.AUTOGRAD_SPAN.text)
 
 
 def is_graph(span: str) -> bool:
     """Tell whether Inductor compiles, or loads, one graph in a span."""
-    return bool(span == compile_names.GRAPH_SPAN.text)
+    return bool(span == artifact_names.GRAPH_SPAN.text)
 
 
 class CompiledFunction(NamedTuple):
@@ -39,21 +39,17 @@ class CompiledFunction(NamedTuple):
 
 
 def function_of(metrics: Any) -> CompiledFunction | None:
-    """Return the function that a compile is of; ``None`` where torch has not noted it.
-
-    Args:
-        metrics: torch's ``CompilationMetrics``.
-    """
-    name = compile_names.CO_NAME.of(metrics)
+    """Return the function that a compile is of; ``None`` where torch has not noted it."""
+    name = artifact_names.CO_NAME.of(metrics)
     if name is None:
         return None
-    file = compile_names.CO_FILENAME.of(metrics)
-    return CompiledFunction(str(name), str(file), int(compile_names.CO_FIRSTLINENO.of(metrics)))
+    file = artifact_names.CO_FILENAME.of(metrics)
+    return CompiledFunction(str(name), str(file), int(artifact_names.CO_FIRSTLINENO.of(metrics)))
 
 
 def function_of_frame(frame: Any) -> CompiledFunction:
     """Return the function of a frame that Dynamo is about to compile."""
-    code: CodeType = compile_names.RECOMPILED_CODE.of(frame)
+    code: CodeType = artifact_names.RECOMPILED_CODE.of(frame)
     return CompiledFunction(code.co_name, code.co_filename, code.co_firstlineno)
 
 
@@ -65,23 +61,23 @@ def code_of(translator: Any) -> CodeType:
 
 def failure_of(metrics: Any) -> tuple[str, str] | None:
     """Return the type and the text of the error with which a compile ended, if it did."""
-    kind = compile_names.FAIL_TYPE.of(metrics)
-    return None if kind is None else (str(kind), str(compile_names.FAIL_REASON.of(metrics)))
+    kind = artifact_names.FAIL_TYPE.of(metrics)
+    return None if kind is None else (str(kind), str(artifact_names.FAIL_REASON.of(metrics)))
 
 
 def restarts_of(metrics: Any) -> tuple[str, ...]:
     """Return why Dynamo began its trace anew, each reason once."""
-    return tuple(sorted(map(str, compile_names.RESTART_REASONS.of(metrics) or ())))
+    return tuple(sorted(map(str, artifact_names.RESTART_REASONS.of(metrics) or ())))
 
 
 def is_logged(error: Any) -> bool:
     """Tell whether torch has logged a break already, and will not do so again."""
-    return bool(compile_names.LOGGED.of(error))
+    return bool(artifact_names.LOGGED.of(error))
 
 
 def kind_of_break(error: Any) -> str | None:
     """Return torch's name for a kind of break; ``None`` of errors that have none."""
-    kind = compile_names.BREAK_KIND.of(error)
+    kind = artifact_names.BREAK_KIND.of(error)
     return None if kind is None else str(kind)
 
 
@@ -89,31 +85,27 @@ def stack_of_break(error: Any, options: Mapping[str, Any]) -> list[FrameSummary]
     """Return the program's frames at a break, as ``log_graph_break`` has them.
 
     Args:
-        error: the break.
         options: what Dynamo knows of the code, for a break before its first line.
 
     Source: ``torch/_dynamo/symbolic_convert.py``, ``log_graph_break``.
     """
-    stack = compile_names.REAL_STACK.of(error)
+    stack = artifact_names.REAL_STACK.of(error)
     if stack is None:
-        stack = compile_names.TRACED_STACK.get()()
+        stack = artifact_names.TRACED_STACK.get()()
     if stack:
         return list(stack)
-    file, line = compile_names.BREAK_FILE.of(options), compile_names.BREAK_LINE.of(options)
+    file, line = artifact_names.BREAK_FILE.of(options), artifact_names.BREAK_LINE.of(options)
     return [FrameSummary(str(file), int(line), "", lookup_line=False)]
 
 
 def cache_of(event: str) -> tuple[bool, str] | None:
     """Return what an event says that torch makes of a lookup in a cache.
 
-    Args:
-        event: its name.
-
     Returns:
         Whether it is AOTAutograd's cache, else the FX graph cache, and its answer; ``None`` of
         another event.
     """
-    names = (compile_names.FX_CACHE_EVENT.text, compile_names.AUTOGRAD_CACHE_EVENT.text)
+    names = (artifact_names.FX_CACHE_EVENT.text, artifact_names.AUTOGRAD_CACHE_EVENT.text)
     for is_autograd, prefix in enumerate(names):
         if event.startswith(prefix):
             return bool(is_autograd), event.removeprefix(prefix)
@@ -129,14 +121,10 @@ class CacheAnswerDetails(NamedTuple):
 
 
 def answer_of_cache(metadata: Mapping[str, Any]) -> CacheAnswerDetails:
-    """Return what torch notes of a lookup in a cache.
-
-    Args:
-        told: what goes with the event that torch makes of it.
-    """
+    """Return what torch notes of a lookup in a cache."""
     bypass = artifact_names.BYPASS_REASON.of(metadata)
-    is_guarded = compile_names.CACHE_STATUS.of(metadata) == compile_names.GUARD_MISS.text
-    guard = compile_names.CACHE_GUARD.of(metadata) if is_guarded else None
+    is_guarded = artifact_names.CACHE_STATUS.of(metadata) == artifact_names.GUARD_MISS.text
+    guard = artifact_names.CACHE_GUARD.of(metadata) if is_guarded else None
     return CacheAnswerDetails(
         None if bypass is None else str(bypass),
         None if guard is None else str(guard),
@@ -146,7 +134,10 @@ def answer_of_cache(metadata: Mapping[str, Any]) -> CacheAnswerDetails:
 
 def _saved_ns(metadata: Mapping[str, Any]) -> int | None:
     """AOTAutograd's cache keeps whole milliseconds, though their sum is a float."""
-    exact, rounded = compile_names.FX_SAVED_NS.of(metadata), compile_names.AUTOGRAD_SAVED_MS.of(metadata)
+    exact, rounded = (
+        artifact_names.FX_SAVED_NS.of(metadata),
+        artifact_names.AUTOGRAD_SAVED_MS.of(metadata),
+    )
     if exact is not None:
         return int(exact)
     return None if rounded is None else int(rounded) * 1_000_000

@@ -1,4 +1,4 @@
-"""Owns what torch tells of compiled autograd: whose backward graphs it copies, and node by node.
+"""What torch tells of compiled autograd: whose backward graphs it copies, and node by node.
 
 Source: ``torch/_dynamo/compiled_autograd.py``, ``torch/_dynamo/utils.py`` (``GmWrapper``) and
 ``torch/_functorch/_aot_autograd/runtime_wrappers.py`` (``AOTDispatchAutograd``).
@@ -17,8 +17,8 @@ import torch
 import torch.fx
 
 from profiler_ext.torch_compat import behaviour
+from profiler_ext.torch_compat.autograd import names_of_lines
 from profiler_ext.torch_compat.calling import COMPILER
-from profiler_ext.torch_compat.graph_code import names_of_lines
 from profiler_ext.torch_compat.names import fx_names, running_names
 
 COPIED_FROM = "profiler_ext_copied_from"
@@ -47,9 +47,6 @@ def copied_node(name: str) -> CopiedNode | None:
 
     Source: ``AutogradCompilerInstance.proxy_call_aot_backward``, ``make_unique``; since
     https://github.com/pytorch/pytorch/pull/133148.
-
-    Returns:
-        What it is a copy of; ``None`` of any other name.
     """
     match = _COPY.fullmatch(name)
     return None if match is None else CopiedNode(int(match["aot_id"]), match["name"], match["call"])
@@ -62,9 +59,6 @@ def copied_calls(frame: FrameType) -> tuple[tuple[str, int], ...]:
     copied; that order and their compiles are part of the key under which it keeps the graph.
 
     Source: ``ordered_calls`` in ``torch/csrc/dynamo/python_compiled_autograd.cpp``.
-
-    Args:
-        frame: the one that runs the graph, :func:`profiler_ext.torch_compat.calling.is_compiled_autograd_wrapper`.
     """
     uses: Counter[int] = Counter()
     calls = []

@@ -1,4 +1,4 @@
-"""Owns what the ranks of a program agree on through the store that they have already.
+"""What the ranks of a program agree on through the store that they have already.
 
 Source: ``torch/distributed/distributed_c10d.py``: ``init_process_group`` keeps the store of the
 default group, over TCP or in a file, and serves it while the program runs.
@@ -24,9 +24,6 @@ def all_ranks_end(wait: timedelta = MAX_WAIT) -> bool:
     """Tell whether all ranks are to end at this step: each has come to its end.
 
     The last one to come decides it; a rank that waited too long decides otherwise, for all.
-
-    Args:
-        wait: how long to wait for the others.
     """
     store = _default_store()
     if store is None:

@@ -1,7 +1,15 @@
-"""Owns typed access to FX nodes' metadata; what it returns is builtins only.
+"""Typed access to FX nodes' metadata and graphs; what it returns is builtins only.
+
+``fully_shard`` and ``replicate`` give a module a class of its own, which extends the user's and is
+called ``FSDP``, ``Replicate`` or ``DDP`` and the name of that. Source: ``_apply_to_module`` in
+``torch/distributed/fsdp/_fully_shard/_fsdp_init.py``, ``replicate`` in
+``torch/distributed/_composable/replicate.py``.
 
 Source: keys as set in ``torch/fx/proxy.py``, ``torch/_functorch/_aot_autograd`` and
 ``torch/_dynamo/output_graph.py``.
+
+Source: ``torch/fx/passes/regional_inductor.py``. A region's nodes are scooped into a module of
+their own, each with its name and its metadata, and that module is traced and compiled anew.
 """
 
 from __future__ import annotations
@@ -16,10 +24,23 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat import behaviour
-from profiler_ext.torch_compat.class_names import user_name
+from profiler_ext.torch_compat import behaviour, fx
 from profiler_ext.torch_compat.names import fx_names
 from profiler_ext.torch_compat.private import Key
+
+_MADE_OF = re.compile("^(?:FSDP|Replicate|DDP)")
+
+
+def without_prefix(class_name: str) -> str:
+    """Return a class's name without what torch puts before the name of one that it extends."""
+    return _MADE_OF.sub("", class_name)
+
+
+def user_name(kind: type) -> str:
+    """Return how the user calls a class: by its own name, unless torch made it of theirs."""
+    own = without_prefix(kind.__name__)
+    return own if own in {base.__name__ for base in kind.__bases__} else kind.__name__
+
 
 Meta = Mapping[str, Any]
 _ASKS = re.compile(r"(_autograd_grad|grad)(_\d+)?")
@@ -124,12 +145,7 @@ def origin_metadata(meta: Meta) -> tuple[Any, ...] | None:
 
 
 def integer(meta: Meta, key: Key) -> int | None:
-    """Return an integer entry, or ``None``.
-
-    Args:
-        meta: a node's ``meta``.
-        key: names the entry.
-    """
+    """Return an integer entry, or ``None``."""
     value = key.of(meta)
     return value if isinstance(value, int) else None
 
@@ -270,3 +286,37 @@ def is_collective(original_aten: str | None) -> bool:
 def is_wait(original_aten: str | None) -> bool:
     """Tell whether a node that was traced waits for a collective."""
     return (original_aten or "").startswith("_c10d_functional.wait_tensor")
+
+
+def has_region_marks(gm: torch.fx.GraphModule) -> bool:
+    """Tell whether a graph, or one nested in it, has nodes that are marked as a region's."""
+    every = (node for graph in fx.graph_modules(gm) for node in graph.graph.nodes)
+    mark = fx_names.REGION_MARK.text
+    return any(mark in (fx_names.CUSTOM.of(node.meta) or {}) for node in every)
+
+
+def has_flat_regions(gm: torch.fx.GraphModule) -> bool:
+    """Tell whether all regions are called by the graph itself, so each once and in order."""
+    nested = (g.graph for g in fx.graph_modules(gm) if g is not gm)
+    return not any(_calls_region(node) for graph in nested for node in graph.nodes)
+
+
+def _calls_region(node: torch.fx.Node) -> bool:
+    return node.op == "call_module" and str(node.target).startswith(fx_names.SCOOPED.text)
+
+
+def has_tangents(graph: torch.fx.Graph) -> bool:
+    """Tell whether a graph takes the gradients of outputs: a joint graph, or a backward half.
+
+    Source: ``torch/_functorch/partitioners.py``, ``_is_tangent``.
+    """
+    return any("tangents" in str(n.target) for n in graph.nodes if n.op == "placeholder")
+
+
+def traced_from(node: torch.fx.Node) -> str | None:
+    """Return the name of the node that ran while a node was traced.
+
+    Source: ``torch/fx/traceback.py``, ``set_current_meta``, which starts the list anew.
+    """
+    sources = fx_names.FROM_NODE.of(node.meta) or ()
+    return str(fx_names.FROM_NAME.of(sources[-1])) if sources else None

@@ -1,4 +1,4 @@
-"""Owns typed access to Inductor's objects while it generates code, and to its artifacts."""
+"""Typed access to Inductor's objects while it generates code, and to its artifacts."""
 
 from __future__ import annotations
 
@@ -125,10 +125,6 @@ def extern_op(kernel: Any, node: torch.fx.Node | None) -> str | None:
 
     A higher-order op is no operator at run time; the one that its node carries is. The copy of
     a value to another device knows no operator: the wrapper writes ``buf1.copy_(buf0, ...)``.
-
-    Args:
-        kernel: Inductor's ``ExternKernel``.
-        node: the FX node that it computes, if that is known.
     """
     if kernel_names.DEVICE_COPY.is_type_of(kernel):
         return "aten::copy_"

@@ -1,4 +1,4 @@
-"""Owns typed access to what the inputs of graphs are, and which of them a CUDA graph copies.
+"""Typed access to what the inputs of graphs are, and which of them a CUDA graph copies.
 
 Source: ``torch/_functorch/_aot_autograd/descriptors.py`` for what the inputs and outputs of
 AOTAutograd's graphs stand for; ``torch/_inductor/cudagraph_trees.py`` for the copies.
@@ -22,10 +22,6 @@ def non_static_inputs(artifact: Any, gm: torch.fx.GraphModule) -> tuple[torch.fx
     """Return the inputs that are passed anew at each call of a graph that wants CUDA graphs.
 
     Parameters, buffers, and what the forward saved stand at one address.
-
-    Args:
-        artifact: the ``CompiledFxGraph``.
-        gm: the graph that it was compiled from.
     """
     if not wants_cuda_graphs(artifact):
         return ()

@@ -1,4 +1,4 @@
-"""Owns the tracing of a model's joint graph: its forward and backward as one FX graph.
+"""The tracing of a model's joint graph: its forward and backward as one FX graph.
 
 Source: ``torch/_functorch/aot_autograd.py``. ``aot_export_module(trace_joint=True)`` would
 trace the joint graph once more, and its backward would lose the forward's ``seq_nr``.
@@ -41,11 +41,6 @@ def trace_joint(
     model: Any, inputs: Sequence[Any], named_inputs: Mapping[str, Any]
 ) -> torch.fx.GraphModule:
     """Trace the joint graph of a model that returns its loss; the model is not run.
-
-    Args:
-        model: a module, or a function.
-        inputs: its positional arguments.
-        named_inputs: its keyword arguments.
 
     Returns:
         The graph; backward nodes carry the ``seq_nr`` of the forward nodes they differentiate.

@@ -1,4 +1,4 @@
-"""Owns how a torch function is wrapped and given back: checked, kept, restored.
+"""How a torch function is wrapped and given back: checked, kept, restored.
 
 What is wrapped is called through the :mod:`profiler_ext.isolation.guard`; the wrapper falls silent
 when the patch is removed, even where someone wrapped it again. Where that was another patch of ours
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiler_ext.errors import TorchCapabilityError
-from profiler_ext.isolation.asking import Ranges, Results, Sorting
 from profiler_ext.isolation.guard import Guard, Observe
+from profiler_ext.isolation.hook_protocols import Ranges, Results, Sorting
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
@@ -51,11 +51,7 @@ class Point:
         return self.path.rpartition(".")[2]
 
     def problem(self, shape_of: ShapeOf = live_shape) -> str | None:
-        """Return why this torch does not fit, or ``None``.
-
-        Args:
-            shape_of: tells the shapes of another torch, from a recorded table.
-        """
+        """Return why this torch does not fit, or ``None``."""
         try:
             shape = shape_of(self.module, self.path)
         except LookupError:
@@ -150,11 +146,6 @@ Hook = tuple[Point, Observe | Ranges | Results | Sorting]
 @contextmanager
 def installed(hooks: Iterable[Hook], guard: Guard, *, lasting: bool = False) -> Iterator[None]:
     """Have all of some hooks in place, or none.
-
-    Args:
-        hooks: what is observed where.
-        guard: what keeps failures from the callers.
-        lasting: they serve the profiler, and observe though capture took itself out.
 
     Raises:
         TorchCapabilityError: A function is not there or has another shape.

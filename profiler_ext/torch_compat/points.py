@@ -1,4 +1,4 @@
-"""Owns the list of places in torch that capture observes, with the shape each must have.
+"""The list of places in torch that capture observes, with the shape each must have.
 
 Source: torch 2.11 to 2.15, ``torch/_inductor`` and ``torch/_dynamo``.
 """

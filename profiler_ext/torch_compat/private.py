@@ -1,4 +1,4 @@
-"""Owns the one door to torch's private names: each is declared once and read through it.
+"""The one door to torch's private names: each is declared once and read through it.
 
 A declared name says where torch has it, what is lost without it, and which behaviour it comes with
 where not every version has it. One that is not there raises at the read; nothing stands in its
@@ -60,12 +60,7 @@ class Name:
         return bool(self.comes_with if build is None else self.comes_with.is_in(build))
 
     def problem(self, shape_of: ShapeOf = live_shape, build: Build | None = None) -> str | None:
-        """Return why this torch does not fit, or ``None``.
-
-        Args:
-            shape_of: tells the shapes of another torch, from a recorded table.
-            build: that torch; ``None`` for the one of this process.
-        """
+        """Return why this torch does not fit, or ``None``."""
         is_unused = self.is_lazy and shape_of is live_shape and self.module not in sys.modules
         if is_unused or not self._is_expected(build):
             return None
@@ -85,24 +80,12 @@ class Name:
         return _known(self) is None
 
     def check(self) -> None:
-        """Look whether it is there; the answer is kept.
-
-        Raises:
-            PrivateNameError: It is not.
-        """
+        """Look whether it is there; the answer is kept."""
         if (problem := _known(self)) is not None:
             self.refuse(problem)
 
     def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
-        """Say that it is not there.
-
-        Args:
-            problem: what was looked for, and found instead.
-            cause: what torch raised, if it did.
-
-        Raises:
-            PrivateNameError: Always.
-        """
+        """Say that it is not there."""
         message = f"torch {torch.__version__}: {problem}; lost is {self.purpose}"
         raise PrivateNameError(message) from cause
 
@@ -169,10 +152,6 @@ class Attribute(Name):
 
     def put(self, thing: object, value: object) -> None:
         """Give a thing another value of it.
-
-        Args:
-            thing: what has the attribute.
-            value: the value.
 
         Raises:
             PrivateNameError: The thing has it not.

@@ -1,7 +1,9 @@
-"""Owns what torch tells of the running process: compile ids, Dynamo scopes, versions."""
+"""What torch tells of the running process: compile ids, Dynamo scopes, live artifacts, versions."""
 
 from __future__ import annotations
 
+import gc
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +15,16 @@ import torch
 
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import artifact_names, running_names
-from profiler_ext.torch_compat.passed import first_vararg
+
+
+def first_vararg(code: CodeType, scope: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """Return the variable of ``*args`` and its first value, of code that takes no other argument."""
+    if code.co_argcount or not code.co_flags & inspect.CO_VARARGS:
+        return None
+    name = code.co_varnames[code.co_kwonlyargcount]
+    vararg = scope.get(name)
+    return (name, vararg[0]) if type(vararg) is tuple and vararg else None
+
 
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
@@ -96,8 +107,8 @@ def dynamo_self(output_graph: Any) -> tuple[str, torch.nn.Module] | None:
     code, scope = dynamo_code(output_graph), dynamo_scope(output_graph)
     first = "".join(code.co_varnames[:1])
     dynamo_path, module = f"L['{first}']", scope.get(first)
-    if passed := first_vararg(code, scope):
-        dynamo_path, module = f"L['{passed[0]}'][0]", passed[1]
+    if vararg := first_vararg(code, scope):
+        dynamo_path, module = f"L['{vararg[0]}'][0]", vararg[1]
     if not is_module(module) or not _is_method_of(module, code):
         return None
     return dynamo_path, module
@@ -109,12 +120,7 @@ def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:
 
 
 def methods_of(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
-    """Yield the code of a module's method and of its ``forward``, its own and its class's, bare.
-
-    Args:
-        module: the module.
-        name: the method's.
-    """
+    """Yield the code of a module's method and of its ``forward``, its own and its class's, bare."""
     for each in (name, "forward"):
         for method in (own_attributes(module).get(each), _of_class(type(module), each)):
             for _ in range(_WRAPPERS):
@@ -227,7 +233,6 @@ def recording(name: str, names: dict[str, str] = _RECORDED_NAMES) -> Any:
     (``torch/csrc/autograd/init.cpp``, ``_RecordFunctionFast``).
 
     Args:
-        name: what the event is called.
         names: holds the name, if not for ever, then until the trace is written.
     """
     return event_type()(names.setdefault(name, name))
@@ -259,11 +264,7 @@ def threads_config(*, are_all: bool) -> Any:
 
 
 def check_optimizer_steps() -> None:
-    """Look whether this torch calls back after a step.
-
-    Raises:
-        PrivateNameError: It does not.
-    """
+    """Look whether this torch calls back after a step."""
     running_names.AFTER_OPTIMIZER.check()
 
 
@@ -289,3 +290,18 @@ def frame_edge() -> int | None:
         frame = frame.f_back
     entry = running_names.COMPILE_WRAPPER
     return id(frame) if frame is not None and entry.is_called(frame.f_code.co_name) else None
+
+
+def live_artifacts() -> list[Any]:
+    """Return the compiled graphs that something still holds, and that so may run.
+
+    Source: ``torch/_inductor/output_code.py``, ``CompiledFxGraph``.
+    """
+    if artifact_names.ARTIFACT.module not in sys.modules or private.unavailable(
+        (artifact_names.ARTIFACT,)
+    ):
+        return []
+    kind = artifact_names.ARTIFACT.get()
+    if any(type(each) is kind for each in gc.get_objects()):
+        gc.collect()  # what a reset left is held by nothing but itself
+    return [each for each in gc.get_objects() if type(each) is kind]

@@ -1,4 +1,4 @@
-"""Owns the shape of torch's names in this process: which are there, and what they take.
+"""The shape of torch's names in this process: which are there, and what they take.
 
 A dotted name is what a module holds: ``CompiledFxGraph.post_compile``. What instances hold
 counts where their class declares it or one of its methods assigns it. ``'seq_nr'`` in quotes
@@ -27,12 +27,7 @@ ShapeOf = Callable[[str, str], Shape]
 
 
 def owner_of(module: str, path: str) -> Any:
-    """Return the module or class that holds a dotted name's last part.
-
-    Args:
-        module: dotted name of the module.
-        path: dotted name inside it.
-    """
+    """Return the module or class that holds a dotted name's last part."""
     owner: Any = sys.modules.get(module)
     if owner is None:
         owner = _removed_module(module) or _loaded(module)
@@ -64,7 +59,6 @@ def live_shape(module: str, path: str) -> Shape:
     """Return the shape that a name has in this process.
 
     Args:
-        module: module that holds the name.
         path: dotted name in it, a text in quotes, or a function within its functions.
 
     Raises:

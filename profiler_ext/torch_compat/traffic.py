@@ -1,4 +1,4 @@
-"""Owns what the leaves of a kernel's schedule move through memory, buffer by buffer.
+"""What the leaves of a kernel's schedule move through memory, buffer by buffer.
 
 Source: ``torch/_inductor/dependencies.py``: a dependency knows its buffer and how many of its
 bytes are touched, of which an indirect one (a gather) knows only the whole buffer.
@@ -57,11 +57,7 @@ class Traffic:
 
 
 def traffic(leaf: Any) -> Traffic | None:
-    """Return what a leaf of a schedule moves, ``None`` in a torch that lacks a name for it.
-
-    Args:
-        leaf: a ``SchedulerNode``.
-    """
+    """Return what a leaf of a schedule moves, ``None`` in a torch that lacks a name for it."""
     if private.unavailable(kernel_names.TRAFFIC):
         return None
     touched = kernel_names.READ_WRITES.of(leaf)

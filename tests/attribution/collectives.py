@@ -1,9 +1,11 @@
-"""Owns how tests of communication write what ranks ran: steps, kernels and collectives."""
+"""How tests of communication write what ranks ran: steps, kernels and collectives."""
 
 from __future__ import annotations
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Analysis, Recording, Settings, Thread
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Thread
+from profiler_ext.records.recording import Recording, Settings
 from tests.attribution.reading import assert_conserves
 from tests.handmade import Mark, trace
 

@@ -1,4 +1,4 @@
-"""Owns how a test writes a compiled graph by hand: nodes, call sites, one line each."""
+"""How a test writes a compiled graph by hand: nodes, call sites, one line each."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from profiler_ext.records import (
-    CacheState,
-    CallSite,
-    Frame,
-    FxNode,
-    Gap,
-    GraphInstance,
-    LineEvidence,
-    ModuleFrame,
-    Provenance,
-    SiteKind,
-)
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.provenance import CallSite, FxNode, Gap, GraphInstance, Provenance
+from profiler_ext.records.vocabulary import CacheState, SiteKind
 from tests.fx_nodes import changed, fx_node
 
 MODEL = "/home/me/model.py"

@@ -1,9 +1,10 @@
-"""Owns how tests of idle time write a trace down, and what it comes to."""
+"""How tests of idle time write a trace down, and what it comes to."""
 
 from __future__ import annotations
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Recording, Thread
+from profiler_ext.records.events import Thread
+from profiler_ext.records.recording import Recording
 from tests.attribution.reading import assert_conserves
 from tests.handmade import Mark, pieces, trace
 

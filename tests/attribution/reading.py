@@ -1,4 +1,4 @@
-"""Owns how a test reads an analysis: a launch as a row, its shares beside it."""
+"""How a test reads an analysis: a launch as a row, its shares beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis, BreakdownRow
+from profiler_ext.records.analysis import Analysis, BreakdownRow
 from tests.handmade import Piece, pieces
 
 

@@ -1,4 +1,4 @@
-"""Owns how a test reads a recorded trace with the raw call sites that a probe saw beside it.
+"""How a test reads a recorded trace with the raw call sites that a probe saw beside it.
 
 The probe's origins are over-wide and it kept no edges, so they say nothing about exact nodes;
 its call sites are exact in kind, kernel and order, which is what these recordings are for.
@@ -15,19 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.records import (
-    CacheState,
-    CallSite,
-    Frame,
-    FxNode,
-    GraphInstance,
-    LineEvidence,
-    ModuleFrame,
-    Provenance,
-    Recording,
-    Settings,
-    SiteKind,
-)
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Provenance
+from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.vocabulary import CacheState, SiteKind
 from tests.fx_nodes import changed, fx_node
 
 # The cache key by Inductor's graph id and direction, as the markers of each trace carry it.

@@ -1,8 +1,8 @@
-"""Owns a small graph of four nodes and three call sites, and a trace of one call of it."""
+"""A small graph of four nodes and three call sites, and a trace of one call of it."""
 
 from __future__ import annotations
 
-from profiler_ext.records import Recording
+from profiler_ext.records.recording import Recording
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.timeline import Timeline
 

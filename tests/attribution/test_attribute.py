@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import (
-    Gap,
-    GapReason,
-    Phase,
-    Recording,
-)
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.vocabulary import Phase
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows, shares
 from tests.attribution.small_graph import NODES, SITES, launch_all, one_call, one_graph

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_ext.attribution.collectives import collectives_of
-from profiler_ext.attribution.meetings import MatchedCollectives
-from profiler_ext.attribution.skew import with_skew
-from profiler_ext.records import Analysis, IdleCause, Interned, Scope, Thread
+from profiler_ext.attribution.matched_collectives import MatchedCollectives, with_skew
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Interned, Thread
+from profiler_ext.records.vocabulary import IdleCause, Scope
 from tests.attribution.collectives import ALL_REDUCE, analysed, collective, ledger, ran, step
 from tests.handmade import Mark
 
@@ -179,7 +180,9 @@ def test_a_group_whose_size_is_not_told_may_have_ranks_that_are_missing() -> Non
         collectives_of(analysed(step(0, 1000), *collective(start, 510, 1, ranks=None), rank=rank))
         for rank, start in enumerate((100, 400))
     ]
-    (least,) = {tuple(MatchedCollectives(own, size).waited(0).least_ns.tolist()) for size in (0, 2, 3)}
+    (least,) = {
+        tuple(MatchedCollectives(own, size).waited(0).least_ns.tolist()) for size in (0, 2, 3)
+    }
     assert least == (300,)
     assert MatchedCollectives(own, 2).waited(0).waiting_ns.tolist() == [300]
     assert MatchedCollectives(own, 3).waited(0).waiting_ns.tolist() == [None]

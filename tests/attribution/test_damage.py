@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Recording
+from profiler_ext.records.recording import Recording
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves
 from tests.attribution.timeline import SETTINGS, Timeline

@@ -12,7 +12,10 @@ import pytest
 
 import profiler_ext
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Analysis, Events, Interned, Phase, Recording
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Events, Interned
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.vocabulary import Phase
 from tests.cases.neutral import FOLDER, SUFFIX
 
 CASES = sorted(path.name.removesuffix(SUFFIX) for path in FOLDER.glob(f"*{SUFFIX}"))

@@ -6,15 +6,10 @@ from dataclasses import replace
 
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto.names import call_mark
-from profiler_ext.records import (
-    Analysis,
-    Gap,
-    GapReason,
-    GraphInstance,
-    Lineage,
-    ModuleFrame,
-    Place,
-)
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import Lineage, ModuleFrame
+from profiler_ext.records.provenance import Gap, GraphInstance
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import Timeline

@@ -9,14 +9,15 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.alignment import aligner
-from profiler_ext.attribution.calls.patterns import Patterns
+from profiler_ext.attribution.alignment import invocations
+from profiler_ext.attribution.graph_calls import Patterns
+from profiler_ext.attribution.launches import compiled
+from profiler_ext.attribution.launches.compiled import CompiledAttributor
+from profiler_ext.attribution.launches.eager import EagerAttributor
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.verdicts import compiled
-from profiler_ext.attribution.verdicts.compiled import CompiledAttributor
-from profiler_ext.attribution.verdicts.eager import EagerAttributor
 from profiler_ext.exporters import tables
-from profiler_ext.records import Ints, RawEvents, Recording
+from profiler_ext.records.events import Ints, RawEvents
+from profiler_ext.records.recording import Recording
 from tests.analyses import gpu_step
 from tests.attribution.graphs import graph
 from tests.attribution.small_graph import NODES, SITES, launch_all
@@ -49,7 +50,7 @@ def counting(
 
 def test_equal_calls_are_aligned_checked_and_judged_once(monkeypatch):
     counts = Counter[str]()
-    counting(monkeypatch, counts, aligner, "align")
+    counting(monkeypatch, counts, invocations, "align")
     counting(monkeypatch, counts, compiled, "contradicted")
     counting(monkeypatch, counts, Patterns, "_new")
     counting(monkeypatch, counts, CompiledAttributor, "_gap_verdict")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler_ext.records import IdleCause
+from profiler_ext.records.vocabulary import IdleCause
 from tests.attribution.idle_marks import (
     STEP,
     annotation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.records import Thread
+from profiler_ext.records.events import Thread
 from tests.attribution.idle_marks import (
     AUTOGRAD,
     MAIN,

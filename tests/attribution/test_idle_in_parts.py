@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.idle import idle_time, pieces, windows
+from profiler_ext.attribution.idle import idle_time, launching_threads, pieces
 from profiler_ext.kineto.recording import read_recording
-from profiler_ext.records import IdlePieces
+from profiler_ext.records.analysis import IdlePieces
 from tests.attribution.idle_marks import (
     AUTOGRAD,
     MAIN,
@@ -45,7 +45,7 @@ def test_idle_time_is_the_same_however_many_spans_are_looked_at_at_once(case, mo
     whole = attribute(recording).idle
     monkeypatch.setattr(pieces, "_SPANS_AT_ONCE", 7)
     monkeypatch.setattr(idle_time, "_CUTS_AT_ONCE", 5)
-    monkeypatch.setattr(windows, "_SPANS_AT_ONCE", 4)
+    monkeypatch.setattr(launching_threads, "_SPANS_AT_ONCE", 4)
     assert columns(attribute(recording).idle) == columns(whole)
 
 
@@ -66,5 +66,5 @@ def program(chance: random.Random) -> list[Mark]:
 def test_idle_time_is_the_same_wherever_the_time_of_the_cpu_is_cut(seed, monkeypatch):
     marks = program(random.Random(seed))
     whole = causes(*marks)
-    monkeypatch.setattr(windows, "_SPANS_AT_ONCE", 2)
+    monkeypatch.setattr(launching_threads, "_SPANS_AT_ONCE", 2)
     assert causes(*marks) == whole

@@ -8,20 +8,20 @@ import pytest
 
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto.names import clock_mark
-from profiler_ext.records import (
-    Analysis,
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Thread
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.provenance import Gap
+from profiler_ext.records.recording import (
     ClockMark,
     Function,
-    Gap,
-    GapReason,
-    ModuleFrame,
     Position,
     PythonLines,
     Recording,
     Settings,
-    Thread,
+    thread_positions,
 )
-from profiler_ext.records.python_lines import thread_positions
 from tests.attribution.reading import assert_conserves
 from tests.attribution.timeline import MAIN
 from tests.handmade import Mark, pieces, trace

@@ -6,7 +6,8 @@ import pytest
 
 import profiler_ext
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Analysis, IdleCause
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import IdleCause
 from tests.attribution.graphs import graph
 from tests.attribution.reading import assert_conserves
 from tests.attribution.small_graph import NODES, SITES

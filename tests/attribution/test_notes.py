@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.records import Analysis, GapReason, Interned, Thread
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Interned, Thread
+from profiler_ext.records.gaps import GapReason
 from tests.analyses import gpu_step
 from tests.handmade import Mark
 

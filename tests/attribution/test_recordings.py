@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Analysis, SiteKind
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import SiteKind
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.recordings import KEYS, recording
 

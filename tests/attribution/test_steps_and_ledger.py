@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.ledger import busy_spans, break_down_steps
+from profiler_ext.attribution.step_breakdown import break_down_steps, busy_spans
 from profiler_ext.exporters.tables import fraction_of
-from profiler_ext.records import BreakdownRow, Recording, Step, Thread
+from profiler_ext.records.analysis import BreakdownRow, Step
+from profiler_ext.records.events import Thread
+from profiler_ext.records.recording import Recording
 from tests.attribution.graphs import graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import MAIN, Timeline
@@ -207,7 +209,9 @@ def test_a_step_in_the_middle_that_enqueued_nothing_is_a_step():
 def test_overlapping_steps_each_have_their_wall_time_in_the_ledger():
     table = _table([_kernel(2, 4), _kernel(8, 10), _kernel(30, 5)])
     steps = [Step.on_cpu(0, 0, 40), Step.on_cpu(1, 4, 12), Step.on_cpu(2, 10, 10)]
-    lines = break_down_steps(_scoped(table, table.start_ns == 8), _none(table), busy_spans(table), steps)
+    lines = break_down_steps(
+        _scoped(table, table.start_ns == 8), _none(table), busy_spans(table), steps
+    )
     assert lines == (
         BreakdownRow(0, 0, "compiled", "op", "op", 10),
         BreakdownRow(0, 0, "eager", "op", "op", 9),

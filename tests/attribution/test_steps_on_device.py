@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Analysis, Recording, Scope, Thread
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Thread
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.vocabulary import Scope
 from tests.attribution.reading import assert_conserves, rows
 from tests.handmade import Mark, trace
 

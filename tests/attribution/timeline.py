@@ -1,4 +1,4 @@
-"""Owns how a test writes a trace as the CPU lives it: ranges within ranges, launches in them."""
+"""How a test writes a trace as the CPU lives it: ranges within ranges, launches in them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from profiler_ext.records import Recording, Settings, Thread, Trace
+from profiler_ext.records.events import Thread, Trace
+from profiler_ext.records.recording import Recording, Settings
 from tests.handmade import Mark, trace
 
 MAIN = Thread(100, 100)

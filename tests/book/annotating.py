@@ -1,4 +1,4 @@
-"""Owns the numbers and short labels that are drawn over a picture, and its palette.
+"""The numbers and short labels that are drawn over a picture, and its palette.
 
 A page of Chromium gets them as elements over its own, an SVG of rich as shapes beside its lines.
 """

@@ -1,4 +1,4 @@
-"""Owns what is done with each kind of block, and which kinds there are."""
+"""What is done with each kind of block, and which kinds there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how the commands of a page are run, or at least read by the real parser."""
+"""How the commands of a page are run, or at least read by the real parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how a long recording becomes a fixture of the book: its first steps, with neutral paths.
+"""How a long recording becomes a fixture of the book: its first steps, with neutral paths.
 
 python -m tests.book.cut --steps 5 SESSION.pt.trace.json.gz tests/fixtures/h200/worked/NAME
 """

@@ -1,4 +1,4 @@
-"""Owns what is said over each picture of the book, and where it stands."""
+"""What is said over each picture of the book, and where it stands."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from rich.text import Text
 import profiler_ext
 from profiler_ext import cli
 from profiler_ext.exporters.formats import FILE_NAME
-from profiler_ext.exporters.perfetto.viewing import VIEWER
+from profiler_ext.exporters.perfetto import VIEWER
 from tests.book import marks
 from tests.book.annotating import Mark, beside, shoot, with_labels
 from tests.book.recordings import RECORDED, WIDTH

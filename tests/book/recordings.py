@@ -1,4 +1,4 @@
-"""Owns the recordings that a page's commands work on: laid into a folder, read and led once."""
+"""The recordings that a page's commands work on: laid into a folder, read and led once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.exporters.formats import FILE_NAME
-from profiler_ext.records import Analysis, Recording
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.recording import Recording
 from profiler_ext.sessions import session
 from tests.cases.neutral import SUFFIX
 

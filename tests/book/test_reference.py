@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from profiler_ext.cli.choices import NEVER_STEPPED, STATUSES
-from profiler_ext.kineto.limits import Limit
+from profiler_ext.cli.common import NEVER_STEPPED, STATUSES
+from profiler_ext.kineto.source import Limit
 from profiler_ext.run import outcome
 from profiler_ext.store.folder import LIMIT_BYTES
 from tests.reference_environment import OTHERS, OURS

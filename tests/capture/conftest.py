@@ -1,4 +1,4 @@
-"""Owns the fixtures of the tests of capture."""
+"""The fixtures of the tests of capture."""
 
 from tests.compiling import fresh_torch
 

@@ -1,4 +1,4 @@
-"""Owns the FX graphs that tests make by hand: nodes with fake values, tags and stacks."""
+"""The FX graphs that tests make by hand: nodes with fake values, tags and stacks."""
 
 from __future__ import annotations
 

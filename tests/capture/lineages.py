@@ -1,14 +1,11 @@
-"""Owns the lineage of a node that tests of lineage write by hand."""
+"""The lineage of a node that tests of lineage write by hand."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from profiler_ext.records import (
-    Frame,
-    Lineage,
-    Mechanism,
-)
+from profiler_ext.records.evidence import Mechanism
+from profiler_ext.records.lineage import Frame, Lineage
 
 
 def line(name: str, **snapshot: Any) -> Lineage:

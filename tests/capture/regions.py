@@ -1,4 +1,4 @@
-"""Owns models that call repeated regions."""
+"""Models that call repeated regions."""
 
 import functools
 from collections.abc import Callable

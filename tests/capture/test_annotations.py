@@ -12,10 +12,11 @@ import pytest
 
 import profiler_ext
 from profiler_ext.profiling import switch
-from profiler_ext.recall.correspondence import relabelled
-from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.recall.places import Source
-from profiler_ext.records import CacheState, Frame, GraphInstance, Provenance
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
+from profiler_ext.recall.lines import relabelled
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import GraphInstance, Provenance
+from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.torch_compat import fx
 from tests.compiling import fresh_torch, torch
 from tests.fx_nodes import fx_node

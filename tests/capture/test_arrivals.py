@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from profiler_ext.capture.hooks import parts
-from profiler_ext.capture.hooks.parts import DeferredHooks
+from profiler_ext.capture.hooks import installing
+from profiler_ext.capture.hooks.installing import DeferredHooks
 from profiler_ext.errors import CaptureWarning, TorchCapabilityError
 from profiler_ext.isolation.guard import Guard
 
@@ -56,7 +56,7 @@ def holders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
     (tmp_path / "pxe_holder.py").write_text("import pxe_awaited\nplace = 1\n")
     (tmp_path / "pxe_awaited.py").write_text("import pxe_holder\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(parts, "_HOOKED_MODULES", names)
+    monkeypatch.setattr(installing, "_HOOKED_MODULES", names)
     yield names
     for name in names:
         sys.modules.pop(name, None)

@@ -10,12 +10,12 @@ import torch.nn.attention.flex_attention as flex
 from functorch.compile import default_partition, make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
-from profiler_ext.capture.lineage.bodies import find_bodies
+from profiler_ext.capture.graphs.fx_nodes import describe_nested, nested_nodes
 from profiler_ext.capture.lineage.joint import describe_joint
+from profiler_ext.capture.lineage.nested_graphs import find_bodies
 from profiler_ext.capture.lineage.stage import Compilation
-from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.traces.creations import watched
-from profiler_ext.records import FxNode
+from profiler_ext.records.provenance import FxNode
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
 

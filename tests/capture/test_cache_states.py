@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 import profiler_ext
-from profiler_ext.capture.graphs.cache_states import cache_state, is_compiled_in_child
 from profiler_ext.capture.graphs.compiles import InnerCompile
-from profiler_ext.exporters.display_text import cache_bypass_text
+from profiler_ext.capture.graphs.registry import cache_state, is_compiled_in_child
+from profiler_ext.exporters.views.formatting import cache_bypass_text
 from profiler_ext.profiling import switch
-from profiler_ext.records import CacheState, GraphInstance
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.torch_compat import inductor
 from tests.analyses import gpu_step
 from tests.compiling import fresh_torch, torch, train_once
@@ -95,7 +96,7 @@ def test_the_report_says_it() -> None:
     recording = dataclasses.replace(
         analysis.recording, graphs=(cold, *analysis.recording.graphs[1:])
     )
-    from profiler_ext.exporters.terminal import report
+    from profiler_ext.exporters.terminal.report import report
 
     text = report(dataclasses.replace(analysis, recording=recording))
     assert [line for line in text.splitlines() if "bypassed" in line] == [

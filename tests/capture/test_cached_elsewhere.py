@@ -8,7 +8,9 @@ import pytest
 
 import profiler_ext
 from profiler_ext.recall.lines import as_recorded
-from profiler_ext.records import CacheState, CallSite, FxNode, GraphInstance, LineEvidence
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance
+from profiler_ext.records.vocabulary import CacheState
 from tests.capture.twins import first, graphs, no_kernels, train
 from tests.compiling import TWICE_LINES, fresh_torch, torch, twice
 
@@ -79,10 +81,10 @@ def test_a_standalone_artifact_brings_its_attribution(
     elsewhere(tmp_path, monkeypatch)
     torch.compile(twice, backend=load)(*given)
     torch._inductor.CompiledArtifact.load(path=path, format=form)(*given)
-    cold, warm, alone = graphs()
-    assert snapshot((warm, alone)) == snapshot((cold, cold))
+    cold, warm, try_run = graphs()
+    assert snapshot((warm, try_run)) == snapshot((cold, cold))
     assert [node.lineage.stack[-1].line for node in cold.nodes] == list(TWICE_LINES)
-    assert [{n.lineage.evidence for n in graph.nodes} for graph in (cold, warm, alone)] == [
+    assert [{n.lineage.evidence for n in graph.nodes} for graph in (cold, warm, try_run)] == [
         {LineEvidence.COMPILED},
         {LineEvidence.FRESH_DYNAMO},
         {LineEvidence.RECORDED},

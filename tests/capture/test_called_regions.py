@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.records import CacheState, FxNode
+from profiler_ext.records.provenance import FxNode
+from profiler_ext.records.vocabulary import CacheState
 from tests.capture.regions import (
     Net,
     all_blocks,

@@ -12,7 +12,7 @@ import profiler_ext
 
 
 @pytest.fixture
-def alone() -> Iterator[None]:
+def try_run() -> Iterator[None]:
     """One rank is enough to trace what a rank does."""
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     yield
@@ -31,7 +31,7 @@ def communicate(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tens
 
 @torch._inductor.config.patch(bucket_all_gathers_fx="all")
 def test_collectives_and_what_they_take_have_their_own_lines(
-    fresh_torch: Path, alone: None
+    fresh_torch: Path, try_run: None
 ) -> None:
     profiler_ext.enable(cpu_events=True)
     x, a, b = (torch.ones(8, 8) for _ in range(3))

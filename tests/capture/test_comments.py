@@ -6,11 +6,10 @@ import pytest
 import torch
 import torch.fx
 
-from profiler_ext.capture.sites.call_sites import PendingSite
-from profiler_ext.capture.sites.comments import contradicted
-from profiler_ext.capture.sites.placing import PlacedSite
+from profiler_ext.capture.graphs.call_sites import PendingSite
+from profiler_ext.capture.graphs.sealing import PlacedSite, contradicted
 from profiler_ext.recall.wrapper_calls import WrapperCall
-from profiler_ext.records import SiteKind
+from profiler_ext.records.vocabulary import SiteKind
 
 aten = torch.ops.aten
 

@@ -11,18 +11,13 @@ import torch
 from torch._dynamo.utils import clear_compilation_metrics, get_compilation_metrics
 
 import profiler_ext
-from profiler_ext.capture import lacking
+from profiler_ext.capture.hooks import installing
+from profiler_ext.capture.hooks.compile_log import CompileLog
 from profiler_ext.capture.hooks.installing import Capture
-from profiler_ext.capture.timing.log import CompileLog
 from profiler_ext.errors import CaptureWarning
-from profiler_ext.records import (
-    CacheAnswer,
-    CompileCache,
-    CompileKind,
-    CompilePhase,
-    Gap,
-    GapReason,
-)
+from profiler_ext.records.compiles import CacheAnswer, CompileCache, CompileKind, CompilePhase
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Point
 from tests.compiling import capture, train_once
@@ -107,7 +102,7 @@ def test_without_a_place_of_theirs_capture_begins_and_says_what_is_lost(
         return gone if point is points.GRAPH_BREAK else whole(point, *shape)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Point, "problem", problem)
-    assert lacking.problems() == ()
+    assert installing.problems() == ()
     captured = enabled()
     train_once()
     compiles, gaps = captured.compiles_since(BASE_NS), captured.all_gaps

@@ -6,20 +6,19 @@ from threading import Thread, get_native_id
 
 import pytest
 
-from profiler_ext.capture.timing import log as compile_log
-from profiler_ext.capture.timing.log import CompileLog
-from profiler_ext.capture.timing.recompile_reasons import recompilation
-from profiler_ext.records import (
+from profiler_ext.capture.hooks import compile_log as compile_log
+from profiler_ext.capture.hooks.compile_log import CompileLog, recompilation
+from profiler_ext.records.compiles import (
     Compilation,
     CompileKind,
     CompilePhase,
     CompileSpan,
     CompileTime,
-    Frame,
-    Gap,
-    GapReason,
     Recompilation,
 )
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import Gap
 from profiler_ext.torch_compat.compile_reports import CompiledFunction
 
 BASE = 1000

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import torch
 
-from profiler_ext.capture.timing.phases import kind_of, phase_of
-from profiler_ext.capture.timing.spans import Span, begin_span, times, visible
-from profiler_ext.records import CompileKind, CompilePhase, CompileSpan, CompileTime
+from profiler_ext.capture.hooks.compile_spans import (
+    Span,
+    begin_span,
+    kind_of,
+    phase_of,
+    times,
+    visible,
+)
+from profiler_ext.records.compiles import CompileKind, CompilePhase, CompileSpan, CompileTime
 
 TORCH = Path(torch.__file__).parent
 

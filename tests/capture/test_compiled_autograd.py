@@ -14,9 +14,10 @@ import torch._dynamo.compiled_autograd
 import torch._inductor.compile_fx
 
 import profiler_ext
-from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.places.phases import node_phase
-from profiler_ext.records import CallSite, FxNode, GraphInstance, LineEvidence
+from profiler_ext.attribution.enclosing import CallContext
+from profiler_ext.attribution.phases import node_phase
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance
 from tests.compiling import cache_keys, capture, generated_code
 
 pytestmark = [  # what Dynamo warns of itself when it traces an autograd.Function

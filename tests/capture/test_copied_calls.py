@@ -5,7 +5,7 @@ import torch
 
 import profiler_ext
 from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
-from profiler_ext.records import LineEvidence
+from profiler_ext.records.evidence import LineEvidence
 from tests.capture.test_compiled_autograd import compiled_autograd, ours
 from tests.fx_nodes import changed, fx_node
 

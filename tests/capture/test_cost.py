@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler_ext.capture.sites import cost
+from profiler_ext.capture.graphs import kernel_cost
 from tests.capture.fx_graphs import Graph, aten
 
 BYTES = 4 * 8 * 4  # one float32 tensor of 4 x 8
@@ -16,9 +16,9 @@ def test_a_fused_chain_loads_at_its_first_node_and_stores_at_its_last() -> None:
     neg = graph.call(aten.neg.default, [sin])
     cos = graph.call(aten.cos.default, [neg])
     graph.module(cos)
-    load_or_store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
-    assert cost.weights((sin, neg, cos)) == (load_or_store, NUMBERS, load_or_store)
-    assert cost.moved_bytes((sin, neg, cos)) == 2 * BYTES
+    load_or_store = kernel_cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
+    assert kernel_cost.weights((sin, neg, cos)) == (load_or_store, NUMBERS, load_or_store)
+    assert kernel_cost.moved_bytes((sin, neg, cos)) == 2 * BYTES
 
 
 def test_a_value_that_leaves_the_kernel_is_stored_even_if_it_is_read_inside() -> None:
@@ -26,7 +26,7 @@ def test_a_value_that_leaves_the_kernel_is_stored_even_if_it_is_read_inside() ->
     sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
     cos = graph.call(aten.cos.default, [sin])
     graph.module(sin, cos)
-    assert cost.moved_bytes((sin, cos)) == 3 * BYTES
+    assert kernel_cost.moved_bytes((sin, cos)) == 3 * BYTES
 
 
 def test_a_view_costs_nothing_and_its_reader_pays_for_the_load() -> None:
@@ -34,7 +34,10 @@ def test_a_view_costs_nothing_and_its_reader_pays_for_the_load() -> None:
     view = graph.call(aten.view.default, [graph.given("x", 4, 8), [32]], size=(32,))
     sin = graph.call(aten.sin.default, [view], size=(32,))
     graph.module(sin)
-    assert cost.weights((view, sin)) == (0, cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS)
+    assert kernel_cost.weights((view, sin)) == (
+        0,
+        kernel_cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS,
+    )
 
 
 def test_a_constant_costs_nothing_in_a_kernel_that_only_reads_it() -> None:
@@ -43,11 +46,11 @@ def test_a_constant_costs_nothing_in_a_kernel_that_only_reads_it() -> None:
     own = graph.call(aten.add.Tensor, [graph.given("x", 4, 8), zeros])
     of_another_layer = graph.call(aten.add.Tensor, [graph.given("y", 4, 8), zeros])
     graph.module(own, of_another_layer)
-    store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
-    load_and_store = store + cost.OPERATIONS_PER_BYTE * BYTES
-    assert cost.weights((zeros, own), stored={own}) == (0, load_and_store)
-    assert cost.weights((zeros, own), stored={zeros, own}) == (store, load_and_store)
-    assert cost.weights((zeros,), stored=set()) == (1,)
+    store = kernel_cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
+    load_and_store = store + kernel_cost.OPERATIONS_PER_BYTE * BYTES
+    assert kernel_cost.weights((zeros, own), stored={own}) == (0, load_and_store)
+    assert kernel_cost.weights((zeros, own), stored={zeros, own}) == (store, load_and_store)
+    assert kernel_cost.weights((zeros,), stored=set()) == (1,)
 
 
 def test_a_value_that_each_of_two_kernels_makes_anew_is_stored_by_neither() -> None:
@@ -56,11 +59,11 @@ def test_a_value_that_each_of_two_kernels_makes_anew_is_stored_by_neither() -> N
     here = graph.call(aten.neg.default, [sin])
     elsewhere = graph.call(aten.cos.default, [sin])
     graph.module(here, elsewhere)
-    load_or_store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
-    assert cost.weights((sin, here), stored={here}) == (load_or_store, load_or_store)
-    both = (load_or_store + cost.OPERATIONS_PER_BYTE * BYTES, load_or_store)
-    assert cost.weights((sin, here), stored={sin, here}) == both
-    assert cost.weights((sin, here)) == both
+    load_or_store = kernel_cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
+    assert kernel_cost.weights((sin, here), stored={here}) == (load_or_store, load_or_store)
+    both = (load_or_store + kernel_cost.OPERATIONS_PER_BYTE * BYTES, load_or_store)
+    assert kernel_cost.weights((sin, here), stored={sin, here}) == both
+    assert kernel_cost.weights((sin, here)) == both
 
 
 def test_a_value_that_is_stored_through_a_view_is_stored() -> None:
@@ -68,8 +71,8 @@ def test_a_value_that_is_stored_through_a_view_is_stored() -> None:
     sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
     view = graph.call(aten.view.default, [sin, [32]], size=(32,))
     graph.module(view)
-    load_and_store = cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS
-    assert cost.weights((sin, view), stored={view}) == (load_and_store, 0)
+    load_and_store = kernel_cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS
+    assert kernel_cost.weights((sin, view), stored={view}) == (load_and_store, 0)
 
 
 def test_what_a_copy_writes_over_is_not_loaded() -> None:
@@ -78,8 +81,8 @@ def test_what_a_copy_writes_over_is_not_loaded() -> None:
     sin = graph.call(aten.sin.default, [x])
     copy = graph.call(aten.copy_.default, [parameter, sin])
     graph.module(copy)
-    load_or_store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
-    assert cost.weights((sin, copy), stored={copy}) == (load_or_store, load_or_store)
+    load_or_store = kernel_cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
+    assert kernel_cost.weights((sin, copy), stored={copy}) == (load_or_store, load_or_store)
 
 
 def test_a_reader_of_a_slice_loads_no_more_than_the_slice() -> None:
@@ -87,7 +90,7 @@ def test_a_reader_of_a_slice_loads_no_more_than_the_slice() -> None:
     part = graph.call(aten.slice.Tensor, [graph.given("x", 400, 8), 0, 0, 4])
     sin = graph.call(aten.sin.default, [part])
     graph.module(sin)
-    assert cost.moved_bytes((part, sin)) == 2 * BYTES
+    assert kernel_cost.moved_bytes((part, sin)) == 2 * BYTES
 
 
 def test_an_embedding_reads_no_more_of_its_table_than_it_yields() -> None:
@@ -95,7 +98,7 @@ def test_an_embedding_reads_no_more_of_its_table_than_it_yields() -> None:
     table, index = graph.given("table", 1000, 8), graph.given("index", 4)
     rows = graph.call(aten.embedding.default, [table, index])
     graph.module(rows)
-    assert cost.moved_bytes((rows,)) == BYTES + 4 * 4 + BYTES
+    assert kernel_cost.moved_bytes((rows,)) == BYTES + 4 * 4 + BYTES
 
 
 def test_matrix_products_count_two_operations_a_product() -> None:
@@ -103,13 +106,13 @@ def test_matrix_products_count_two_operations_a_product() -> None:
     a, b, bias = graph.given("a", 4, 16), graph.given("b", 16, 8), graph.given("bias", 8)
     mm = graph.call(aten.mm.default, [a, b])
     addmm = graph.call(aten.addmm.default, [bias, a, b])
-    assert cost.operations(mm) == cost.operations(addmm) == 2 * 16 * NUMBERS
+    assert kernel_cost.operations(mm) == kernel_cost.operations(addmm) == 2 * 16 * NUMBERS
 
 
 def test_a_reduction_counts_what_it_reads() -> None:
     graph = Graph()
     total = graph.call(aten.sum.default, [graph.given("x", 4, 8)], size=())
-    assert cost.operations(total) == NUMBERS
+    assert kernel_cost.operations(total) == NUMBERS
 
 
 def test_where_nothing_is_known_all_weigh_the_same() -> None:
@@ -117,15 +120,15 @@ def test_where_nothing_is_known_all_weigh_the_same() -> None:
     nodes = [graph.call(aten.sin.default, []) for _ in range(3)]
     for node in nodes:
         del node.meta["val"]
-    assert cost.weights(nodes) == (1, 1, 1)
+    assert kernel_cost.weights(nodes) == (1, 1, 1)
 
 
 def test_a_kernel_computes_no_more_of_a_node_than_it_runs():
     graph = Graph()
     sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
     neg = graph.call(aten.neg.default, [sin])
-    assert cost.all_operations((sin, neg)) == 2 * NUMBERS
-    assert cost.all_operations((sin, neg), (5, 1000)) == 5 + NUMBERS
+    assert kernel_cost.all_operations((sin, neg)) == 2 * NUMBERS
+    assert kernel_cost.all_operations((sin, neg), (5, 1000)) == 5 + NUMBERS
 
 
 def test_torchs_own_flop_counter_counts_attention():
@@ -136,7 +139,7 @@ def test_torchs_own_flop_counter_counts_attention():
         [query, key, value, None, False],
         size=(1, 2, 16, 8),
     )
-    assert cost.operations(attention) == 2 * 2 * (2 * 16 * 16 * 8)
+    assert kernel_cost.operations(attention) == 2 * 2 * (2 * 16 * 16 * 8)
 
 
 @pytest.mark.parametrize(("groups", "transposed"), [(1, False), (4, False), (8, False), (4, True)])
@@ -156,7 +159,11 @@ def test_both_gradients_of_a_convolution_cost_twice_its_forward_in_groups_too(
     only = graph.call(backward, [gradient, image, weight, None, *rest, [True, False, False]])
     only.meta["val"] = (image.meta["val"], None, None)
     once = 2 * 9 * (2 * 9 * 9) * channels * (channels // groups)
-    assert [cost.operations(node) for node in (forward, both, only)] == [once, 2 * once, once]
+    assert [kernel_cost.operations(node) for node in (forward, both, only)] == [
+        once,
+        2 * once,
+        once,
+    ]
 
 
 @pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn"])
@@ -170,8 +177,8 @@ def test_a_causal_attention_costs_what_its_rows_see(backend: str) -> None:
         for each in (False, True)
     )
     every = 2 * (2 * 3 * 16 * 16) * (8 + 8)
-    assert cost.operations(whole) == every
-    assert cost.operations(causal) == every * 17 // 32
+    assert kernel_cost.operations(whole) == every
+    assert kernel_cost.operations(causal) == every * 17 // 32
 
 
 @pytest.mark.parametrize(("backend", "at"), [("flash", 11), ("efficient", 11), ("cudnn", 14)])
@@ -183,4 +190,4 @@ def test_so_do_its_gradients(backend: str, at: int) -> None:
     whole, causal = (
         graph.call(packet.default, [*arguments, each], (2, 3, 16, 8)) for each in (False, True)
     )
-    assert cost.operations(causal) == cost.operations(whole) * 17 // 32
+    assert kernel_cost.operations(causal) == kernel_cost.operations(whole) * 17 // 32

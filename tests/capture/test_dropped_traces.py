@@ -3,7 +3,7 @@
 import torch
 from torch.fx import Graph, GraphModule
 
-from profiler_ext.capture.traces.dropped_traces import DroppedTraces
+from profiler_ext.capture.traces.nested_regions import DroppedTraces
 
 
 def trace(*values: torch.Tensor) -> GraphModule:

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.capture.traces.nested_regions import DroppedTraces
 from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.records import Frame, ModuleFrame
+from profiler_ext.records.lineage import Frame, ModuleFrame
 from tests.capture.fx_graphs import Graph, frame_text
 
 

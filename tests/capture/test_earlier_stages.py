@@ -6,9 +6,9 @@ import weakref
 
 import pytest
 
-from profiler_ext.capture.graphs import earlier_stages
-from profiler_ext.capture.graphs.earlier_stages import EarlierStages
-from profiler_ext.capture.lineage.joint_graph import JointGraph
+from profiler_ext.capture.graphs import compiles
+from profiler_ext.capture.graphs.compiles import EarlierStages
+from profiler_ext.capture.lineage.stage import JointGraph
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 
 
@@ -25,8 +25,8 @@ class InForce:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> InForce:
     in_force = InForce()
-    monkeypatch.setattr(earlier_stages.process, "current_compile_id", lambda: in_force.id)
-    monkeypatch.setattr(earlier_stages, "_ALWAYS_KEPT", 2)
+    monkeypatch.setattr(compiles.process, "current_compile_id", lambda: in_force.id)
+    monkeypatch.setattr(compiles, "_ALWAYS_KEPT", 2)
     return in_force
 
 
@@ -53,7 +53,7 @@ def test_a_compile_is_known_while_torch_keeps_a_backward_half_of_it(now: InForce
         compiled(stages, now, number)
     now.id = "0/0"
     assert (stages.dynamo_number, joint(stages, 0)) == (0, "joint 0")
-    assert len(stages._by_compile_id) <= 1 + 2 * earlier_stages._ALWAYS_KEPT
+    assert len(stages._by_compile_id) <= 1 + 2 * compiles._ALWAYS_KEPT
     del first
     for number in range(20, 25):
         compiled(stages, now, number)
@@ -73,7 +73,7 @@ def test_after_a_reset_ids_come_again_and_what_is_gone_is_forgotten(now: InForce
         "joint 19",
         "joint 0",
     )
-    assert len(stages._by_compile_id["0/0"]) <= 1 + 2 * earlier_stages._ALWAYS_KEPT
+    assert len(stages._by_compile_id["0/0"]) <= 1 + 2 * compiles._ALWAYS_KEPT
     del before
 
 

@@ -2,7 +2,7 @@
 
 import operator
 
-from profiler_ext.capture.sites.edges import value_inputs
+from profiler_ext.capture.graphs.call_sites import value_inputs
 from tests.capture.fx_graphs import Graph, aten
 
 

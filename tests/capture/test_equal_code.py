@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.capture.traces import equal_code
-from profiler_ext.capture.traces.stacks import parse_stack
+from profiler_ext.capture.traces import stack_traces
+from profiler_ext.capture.traces.stack_traces import parse_stack
 from tests.capture.fx_graphs import frame_text
 from tests.compiling import capture
 
@@ -49,7 +49,7 @@ def test_where_no_frame_tells_which_of_two_equal_files_is_meant_none_is_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     either = {("/src/first.py", "products"), ("/src/copy.py", "products")}
-    monkeypatch.setitem(equal_code._OWNERS, ("/src/first.py", "<lambda>", 3), either)
+    monkeypatch.setitem(stack_traces._OWNERS, ("/src/first.py", "<lambda>", 3), either)
     step = frame_text("/src/train.py", 1, "step", "text")
     within = frame_text("/src/first.py", 3, "<lambda>", "text")
     assert [frame.function for frame in parse_stack(step + within)] == ["step"]

@@ -1,6 +1,6 @@
 """What a kernel computes is told from what it reads."""
 
-from profiler_ext.capture.sites.exact_nodes import exact_nodes
+from profiler_ext.capture.graphs.call_sites import exact_nodes
 
 # a -> b -> c -> e, and d -> e: what each node reads.
 EDGES = {"a": (), "b": ("a",), "c": ("b",), "d": (), "e": ("c", "d"), "f": ("e",)}

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 import profiler_ext
-from profiler_ext.capture.graphs.failed import PROFILER_HOOKS, failure_gap, without_failed_records
+from profiler_ext.capture.graphs.failed_graphs import (
+    PROFILER_HOOKS,
+    failure_gap,
+    without_failed_records,
+)
 from profiler_ext.isolation.failures import Failure
-from profiler_ext.records import Gap, GapReason, GraphInstance
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.torch_compat import points
 from tests.attribution.graphs import graph, node
 
@@ -52,7 +57,11 @@ def test_where_nothing_failed_all_is_told():
 
 def test_a_failure_in_a_compile_takes_the_records_of_its_graphs():
     failures = (Failure("hook", "why", "0/0"),)
-    assert without_failed_records(GRAPHS, failures, Known()) == (lost(FORWARD), lost(BACKWARD), OTHER)
+    assert without_failed_records(GRAPHS, failures, Known()) == (
+        lost(FORWARD),
+        lost(BACKWARD),
+        OTHER,
+    )
 
 
 def test_a_failure_in_a_call_takes_those_of_the_compile_of_its_graph():

@@ -25,12 +25,14 @@ import profiler_ext
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.hooks import artifacts
 from profiler_ext.capture.lineage import order
-from profiler_ext.capture.lineage.losses import CONTRIBUTIONS
+from profiler_ext.capture.lineage.order import CONTRIBUTIONS
 from profiler_ext.capture.traces import finders
 from profiler_ext.errors import CaptureWarning
 from profiler_ext.isolation.failures import Failure
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.records import GapReason, GraphInstance, LineEvidence, Provenance
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import GraphInstance, Provenance
 from tests.compiling import capture
 
 PLACE = frozenset(
@@ -118,7 +120,7 @@ def step(compiling: None) -> Sealed:
             with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
                 warnings.simplefilter("ignore", CaptureWarning)
                 plant(patch, place)
-                patch.setattr(compiles, "alone", guard.alone)
+                patch.setattr(compiles, "alone", guard.try_run)
                 failing[place].append(original(compiles, *rest[:-1]))
             failures[place] = (*failures.get(place, ()), *guard.failures)
         return original(compiles, *rest)
@@ -148,34 +150,34 @@ RULES = {
     f"{rule.__module__.removeprefix('profiler_ext.')}:{rule.__name__}": PLACE
     for rule in order.ORDER
 } | {
-    "capture.lineage.own:own_metadata": ALL,
-    "capture.lineage.own:modules_of_the_user": {"modules"},
+    "capture.lineage.node_rules:own_metadata": ALL,
+    "capture.lineage.node_rules:modules_of_the_user": {"modules"},
     "capture.lineage.links:joint_graph": NAMES,
-    "capture.lineage.nested_calls:called_graph": NAMES,
-    "capture.lineage.bodies:body_of_call": PLACE | LINK,
-    "capture.lineage.replaced:replaced_by_pattern": PLACE | LINK,
+    "capture.lineage.nested_graphs:called_graph": NAMES,
+    "capture.lineage.nested_graphs:body_of_call": PLACE | LINK,
+    "capture.lineage.node_rules:replaced_by_pattern": PLACE | LINK,
 }
 """The rules, each with what nodes may lose by it."""
 SEALING = {
-    "capture.sites.cost:weights": {"weights"},
-    "capture.sites.cost:all_operations": {"flops"},
-    "capture.sites.cost:moved_bytes": {"bytes_moved"},
-    "capture.sites.cost:counted_operations": {"flops", "weights"},
-    "capture.sites.comments:contradicted": set[str](),
+    "capture.graphs.kernel_cost:weights": {"weights"},
+    "capture.graphs.kernel_cost:all_operations": {"flops"},
+    "capture.graphs.kernel_cost:moved_bytes": {"bytes_moved"},
+    "capture.graphs.kernel_cost:counted_operations": {"flops", "weights"},
+    "capture.graphs.sealing:contradicted": set[str](),
     "recall.wrapper_calls:wrapper_calls": set[str](),
     "capture.graphs.sealing:_contradictions": set[str](),
     "capture.graphs.sealing:_with_partial_sums": set[str](),
-    "capture.nodes.buckets:split_buckets": set[str](),
-    "capture.nodes.inputs:describe_inputs": set[str](),
-    "capture.nodes.nested:describe_nested": set[str](),
+    "capture.graphs.fx_nodes:split_buckets": set[str](),
+    "capture.graphs.fx_nodes:describe_inputs": set[str](),
+    "capture.graphs.fx_nodes:describe_nested": set[str](),
 }
 """The others at work when a graph is sealed, each with what call sites may lose by it."""
 FINDERS = {
     "capture.lineage.links:follow_replaced": PLACE | LINK,  # links lead to the bodies of calls
     "capture.lineage.gradients:find_gradients": PLACE | LINK,
-    "capture.lineage.made_anew:find_replayed_views": PLACE | LINK,
-    "capture.lineage.mutated:find_mutations": PLACE,
-    "capture.lineage.bodies:find_bodies": PLACE | LINK,
+    "capture.lineage.functionalization:find_replayed_views": PLACE | LINK,
+    "capture.lineage.functionalization:find_mutations": PLACE,
+    "capture.lineage.nested_graphs:find_bodies": PLACE | LINK,
     "capture.traces.replacements:Watch.replaced": PLACE | LINK,
     "capture.traces.replacements:Watch.overwritten_nodes": PLACE | LINK,
     "capture.traces.dynamo_graphs:_modules": PLACE,  # and which call a region's nodes are of
@@ -190,8 +192,8 @@ OF_NOTHING_HERE = (
 )
 """The same, where this step has nothing that they find."""
 SITES = {
-    ("capture.sites.exact_nodes:exact_nodes",): {"nodes", "weights", "reads", "writes"} | WORK,
-    ("capture.sites.call_sites:extern_site",): {"nodes", "weights", "reads", "writes"} | WORK,
+    ("capture.graphs.call_sites:exact_nodes",): {"nodes", "weights", "reads", "writes"} | WORK,
+    ("capture.graphs.call_sites:extern_site",): {"nodes", "weights", "reads", "writes"} | WORK,
     ("torch_compat.traffic:moved_bytes", "torch_compat.traffic:storing"): {"weights"} | WORK,
 }
 TOTAL = ("own_metadata", "overwritten_nodes")

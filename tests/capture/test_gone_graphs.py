@@ -9,13 +9,15 @@ import pytest
 
 from profiler_ext.capture.graphs import registry as registry_of_graphs
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.kept import RegisteredGraph
-from profiler_ext.capture.graphs.process_store import process_store
+from profiler_ext.capture.graphs.library_calls import process_store
+from profiler_ext.capture.graphs.registered_graph import RegisteredGraph
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.recall.generated_code import GeneratedCode
-from profiler_ext.recall.truths import ReadyArtifact
-from profiler_ext.records import CacheState, GapReason, GraphInstance
+from profiler_ext.recall.provenance_lookup import ReadyArtifact
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.torch_compat import inductor
 
 CODE = GeneratedCode("", "", is_backward=False, is_inference=False, torch_version="2.13.0")

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
+from profiler_ext.capture.lineage.gradients import find_gradient_hooks
 from profiler_ext.capture.traces.creations import Creation
-from profiler_ext.records import Mechanism
+from profiler_ext.records.evidence import Mechanism
 from profiler_ext.torch_compat.autograd import AutogradNode
 from tests.capture.fx_graphs import frame_text
 from tests.compiling import capture

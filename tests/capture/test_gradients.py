@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from profiler_ext.capture.lineage.gradients import find_gradients
-from profiler_ext.capture.lineage.joint_graph import Link
+from profiler_ext.capture.lineage.stage import Link
 from profiler_ext.capture.traces.creations import Creation
-from profiler_ext.records import Lineage
+from profiler_ext.records.lineage import Lineage
 from profiler_ext.torch_compat.autograd import AutogradNode, Edge
 from tests.capture.fx_graphs import frame_text
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import profiler_ext
-from profiler_ext.capture.traces.held_paths import held_paths
+from profiler_ext.capture.traces.module_paths import held_paths
 from tests.compiling import capture
 
 Values = Callable[[torch.Tensor], torch.Tensor]

@@ -19,7 +19,7 @@ from profiler_ext.capture.hooks import installing as hooks
 from profiler_ext.errors import CaptureWarning, TorchCapabilityError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.profiling import switch
-from profiler_ext.records import GapReason
+from profiler_ext.records.gaps import GapReason
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Patch, Point
 from profiler_ext.torch_compat.shapes import owner_of

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import profiler_ext
-from profiler_ext.records import CallSite, GraphInstance
+from profiler_ext.records.provenance import CallSite, GraphInstance
 from tests.compiling import capture
 
 

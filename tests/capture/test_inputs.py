@@ -10,7 +10,9 @@ import torch
 import profiler_ext
 from profiler_ext.errors import PrivateNameError
 from profiler_ext.profiling import switch
-from profiler_ext.records import CacheState, FxNode, LineEvidence
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.provenance import FxNode
+from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.torch_compat import inputs
 
 OUTER = torch.ones(8, 8)

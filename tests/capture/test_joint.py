@@ -7,7 +7,7 @@ import pytest
 import torch.fx
 
 from profiler_ext.capture.lineage.joint import describe_joint
-from profiler_ext.capture.lineage.joint_graph import JointGraph, Link
+from profiler_ext.capture.lineage.stage import JointGraph, Link
 from profiler_ext.capture.traces.metadata import NodeSnapshot, snapshot
 from profiler_ext.errors import PrivateNameError
 from tests.capture.fx_graphs import Graph, aten, frame_text

@@ -14,7 +14,8 @@ import torch
 import profiler_ext
 from profiler_ext.errors import CaptureWarning
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.records import FxNode, GapReason, GraphInstance
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import FxNode, GraphInstance
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import installed
 from tests.compiling import TWICE_LINES, capture, train_once

@@ -18,18 +18,18 @@ from profiler_ext.capture.hooks.artifacts import ArtifactHooks
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import CaptureWarning
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.records import (
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import (
     CallSite,
     FxNode,
-    GapReason,
     GraphInstance,
     LibraryKernels,
     Provenance,
-    SiteKind,
     TensorSpec,
 )
+from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.store import to_bytes, with_digest, work_digest
-from profiler_ext.torch_compat import libraries
+from profiler_ext.torch_compat import accelerator
 from tests.attribution.reading import rows
 from tests.attribution.timeline import Timeline
 from tests.compiling import fresh_torch
@@ -132,7 +132,7 @@ def _is_deterministic(patch: pytest.MonkeyPatch) -> None:
 
 
 def _has_other_cublas(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(libraries, "cublas_version", lambda: 1)
+    patch.setattr(accelerator, "cublas_version", lambda: 1)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_what_replays_contradict_leads_to_no_line_and_the_next_process_learns_an
 def test_where_it_cannot_be_told_by_what_libraries_choose_a_graph_has_its_record(
     fresh_torch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(libraries, "choice_digest", lambda: 1 // 0)
+    monkeypatch.setattr(accelerator, "choice_digest", lambda: 1 // 0)
     artifact, registry = Artifact(WHOLE), Registry(Compiles(), Guard())
     with pytest.warns(CaptureWarning, match="ZeroDivisionError"):
         registry.register(artifact, False, True, 0)

@@ -14,25 +14,20 @@ import torch.fx
 
 from profiler_ext.capture.lineage import order
 from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
-from profiler_ext.capture.lineage.joint_graph import (
+from profiler_ext.capture.lineage.order import COPIES, ORDER, TRACED, find_lineages
+from profiler_ext.capture.lineage.stage import (
+    Compilation,
     JointFindings,
     JointGraph,
     Link,
     TracedFrom,
     op_call,
 )
-from profiler_ext.capture.lineage.order import COPIES, ORDER, TRACED, find_lineages
-from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.traces.metadata import NodeSnapshot
-from profiler_ext.records import (
-    ForwardEvidence,
-    FxNode,
-    Lineage,
-    LineEvidence,
-    Mechanism,
-    ModuleFrame,
-)
+from profiler_ext.records.evidence import ForwardEvidence, LineEvidence, Mechanism
+from profiler_ext.records.lineage import Lineage, ModuleFrame
+from profiler_ext.records.provenance import FxNode
 from tests.capture.fx_graphs import Graph, aten, frame_text
 from tests.capture.lineages import line
 
@@ -239,7 +234,13 @@ def test_what_is_led_elsewhere_than_its_metadata_says_is_told() -> None:
     found = JointFindings(overwritten={"a": line("a")}, gradients={"b": None})
     region = TracedFrom(lineages={"c": line("c")})
     joint = JointGraph("j", frozenset("abcd"), findings=found, region=region)
-    assert [joint.has_other_origin(name) for name in (*"abcd", None)] == [True, True, True, False, False]
+    assert [joint.has_other_origin(name) for name in (*"abcd", None)] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert not replace(joint, region=None).has_other_origin("c")
 
 

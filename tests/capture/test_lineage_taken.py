@@ -7,13 +7,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from profiler_ext.records import (
-    Frame,
-    Lineage,
-    LineEvidence,
-    Mechanism,
-    ModuleFrame,
-)
+from profiler_ext.records.evidence import LineEvidence, Mechanism
+from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
 from tests.capture.lineages import line
 
 OTHER = Lineage(

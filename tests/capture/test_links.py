@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler_ext.capture.lineage.joint_graph import Link
 from profiler_ext.capture.lineage.links import find_links, follow_replaced
+from profiler_ext.capture.lineage.stage import Link
 from profiler_ext.capture.traces.metadata import NodeSnapshot
-from profiler_ext.records import ForwardEvidence, Lineage, ModuleFrame
+from profiler_ext.records.evidence import ForwardEvidence
+from profiler_ext.records.lineage import Lineage, ModuleFrame
 from tests.capture.fx_graphs import Graph, aten
 
 LAYERS = [(ModuleFrame(f"layers.{at}", "Layer"),) for at in range(3)]

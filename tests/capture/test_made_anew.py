@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 import profiler_ext
-from profiler_ext.capture.lineage.made_anew import find_replayed_views
+from profiler_ext.capture.lineage.functionalization import find_replayed_views
 from profiler_ext.capture.traces.creations import Creation, with_overwritten
-from profiler_ext.records import Lineage
+from profiler_ext.records.lineage import Lineage
 from tests.capture.fx_graphs import frame_text
 from tests.compiling import capture
 from tests.oracle.stubs import stubbed

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import profiler_ext
-from profiler_ext.records import FxNode
+from profiler_ext.records.provenance import FxNode
 from tests.compiling import capture
 from tests.oracle.stubs import stubbed
 

@@ -9,11 +9,11 @@ import profiler_ext
 from profiler_ext.capture.traces.metadata import (
     NodeSnapshot,
     clear_lineage_cache,
+    has_same_origin,
     lineage_of,
     main_of,
-    has_same_origin,
 )
-from profiler_ext.records import Frame, Lineage
+from profiler_ext.records.lineage import Frame, Lineage
 from profiler_ext.torch_compat import behaviour, process
 
 FRAME = '  File "model.py", line {}, in forward\n    return x.sin()\n'

@@ -5,9 +5,9 @@ import sys
 import pytest
 from torch import nn
 
-from profiler_ext.capture.held_modules import HeldModules
-from profiler_ext.capture.models import Models
-from profiler_ext.records import ModuleFrame, PartModules, Settings
+from profiler_ext.capture.held_modules import HeldModules, Models
+from profiler_ext.records.lineage import ModuleFrame, PartModules
+from profiler_ext.records.recording import Settings
 
 
 class Net(nn.Module):

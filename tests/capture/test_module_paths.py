@@ -8,7 +8,8 @@ from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules, user_class
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.records import GraphInstance, ModuleFrame
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.provenance import GraphInstance
 
 
 def test_the_path_starts_at_the_model_that_the_user_holds() -> None:

@@ -7,8 +7,8 @@ import torch
 import torch._dynamo
 
 import profiler_ext
-from profiler_ext.attribution.places.modules import with_modules_of_gradient_sums
-from profiler_ext.records import FxNode, GraphInstance
+from profiler_ext.attribution.places import with_modules_of_gradient_sums
+from profiler_ext.records.provenance import FxNode, GraphInstance
 from tests.compiling import capture
 from tests.oracle.stubs import stubbed
 from tests.truth.running import differentiable, differentiate

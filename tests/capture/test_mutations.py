@@ -9,15 +9,21 @@ import torch
 from torch._inductor.async_compile import AsyncCompile
 
 import profiler_ext
-from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.places.phases import node_phase
-from profiler_ext.capture.lineage.joint_graph import JointFindings, JointGraph, Lineages
-from profiler_ext.capture.lineage.mutated import find_mutations, mutated_input
-from profiler_ext.capture.lineage.own import own_metadata
-from profiler_ext.capture.lineage.stage import Compilation, Stage
+from profiler_ext.attribution.enclosing import CallContext
+from profiler_ext.attribution.phases import node_phase
+from profiler_ext.capture.lineage.functionalization import find_mutations, mutated_input
+from profiler_ext.capture.lineage.node_rules import own_metadata
+from profiler_ext.capture.lineage.stage import (
+    Compilation,
+    JointFindings,
+    JointGraph,
+    Lineages,
+    Stage,
+)
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.profiling import switch
-from profiler_ext.records import Mechanism, Phase
+from profiler_ext.records.evidence import Mechanism
+from profiler_ext.records.vocabulary import Phase
 from tests.capture.fx_graphs import Graph, aten, frame_text
 
 MUTATING: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.records import FxNode, GraphInstance
+from profiler_ext.records.provenance import FxNode, GraphInstance
 from tests.compiling import capture
 
 # Matrix products are library calls, which need no C++ compiler.

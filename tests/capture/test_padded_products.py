@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import profiler_ext
-from profiler_ext.records import GraphInstance
+from profiler_ext.records.provenance import GraphInstance
 from tests.compiling import capture
 from tests.oracle.stubs import stubbed
 from tests.truth.settings import padded

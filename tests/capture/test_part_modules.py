@@ -2,9 +2,9 @@
 
 from torch import nn
 
+from profiler_ext.capture.called_modules import model_modules, part_modules
 from profiler_ext.capture.held_modules import HeldModules
-from profiler_ext.capture.part_modules import model_modules, part_modules
-from profiler_ext.records import ModuleFrame
+from profiler_ext.records.lineage import ModuleFrame
 
 
 class Layer(nn.Module):

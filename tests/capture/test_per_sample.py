@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from profiler_ext.capture.lineage.gradients import find_gradients
 from profiler_ext.capture.traces.creations import Creation, watched
-from profiler_ext.records import ForwardEvidence, Lineage
+from profiler_ext.records.evidence import ForwardEvidence
+from profiler_ext.records.lineage import Lineage
 
 
 def loss(weight: Any, row: Any) -> Any:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import torch.fx
 
-from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
-from profiler_ext.capture.sites.placing import placed_sites
-from profiler_ext.records import SiteKind
+from profiler_ext.capture.graphs.call_sites import PendingCall, PendingSite
+from profiler_ext.capture.graphs.sealing import placed_sites
+from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.torch_compat.inductor import NestedGraph
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.records import FxNode, GraphInstance
+from profiler_ext.records.provenance import FxNode, GraphInstance
 from tests.compiling import capture
 
 scaling = SimpleNamespace(value=0.375, decay=0.625)

@@ -8,7 +8,9 @@ import pytest
 
 import profiler_ext
 from profiler_ext.profiling import switch
-from profiler_ext.records import CacheState, GapReason, GraphInstance
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import CacheState
 from tests.compiling import expected_gradient, fresh_torch, torch, train_once
 
 __all__ = ["fresh_torch"]

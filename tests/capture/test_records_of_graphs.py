@@ -8,7 +8,9 @@ import torch
 import torch._inductor.codecache
 
 import profiler_ext
-from profiler_ext.records import CacheState, GapReason, LineEvidence
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.torch_compat import inductor
 from tests.compiling import TWICE_LINES, cache_keys, capture, generated_code, train_once
 

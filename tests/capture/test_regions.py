@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import profiler_ext
 from profiler_ext.profiling import switch
-from profiler_ext.records import GraphInstance
+from profiler_ext.records.provenance import GraphInstance
 from tests.compiling import fresh_torch, torch
 
 __all__ = ["fresh_torch"]
@@ -247,7 +247,7 @@ def test_what_runs_eagerly_in_the_backward_of_a_compiled_forward_is_of_no_operat
 def test_without_the_joint_graph_a_regions_links_and_numbers_are_unknown_not_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("profiler_ext.torch_compat.regional_inductor.has_region_marks", lambda gm: False)
+    monkeypatch.setattr("profiler_ext.torch_compat.fx.has_region_marks", lambda gm: False)
     profiler_ext.enable(strict=True)
     model = compiled(Blocks())
     step(model)

@@ -2,8 +2,7 @@
 
 import torch.fx
 
-from profiler_ext.capture.traces.replacements import Watch
-from profiler_ext.torch_compat.replacing import watching_replacements
+from profiler_ext.capture.traces.replacements import Watch, watching_replacements
 from tests.capture.fx_graphs import Graph, aten
 
 

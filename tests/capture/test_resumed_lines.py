@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.capture.traces import resumed_lines
-from profiler_ext.capture.traces.stacks import parse_stack
+from profiler_ext.capture.traces import stack_traces
+from profiler_ext.capture.traces.stack_traces import parse_stack
 from profiler_ext.torch_compat.code_lines import Traced
 from tests.capture.fx_graphs import frame_text
 from tests.compiling import capture
@@ -63,9 +63,9 @@ def test_breaks_and_where_code_goes_on_are_at_lines_of_the_source(fresh_torch: P
 def test_a_line_at_which_code_may_go_on_from_two_places_is_not_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resumed_lines, "_RESUMED_AT", {("m.py", "forward", 9): {7, 8}})
-    assert resumed_lines.line_resumed("m.py", "forward", 9) is None
-    assert resumed_lines.line_resumed("m.py", "forward", 10) == 10
+    monkeypatch.setattr(stack_traces, "_RESUMED_AT", {("m.py", "forward", 9): {7, 8}})
+    assert stack_traces.line_resumed("m.py", "forward", 9) is None
+    assert stack_traces.line_resumed("m.py", "forward", 10) == 10
 
 
 def test_where_one_of_two_lines_may_be_meant_none_is_claimed(
@@ -73,7 +73,7 @@ def test_where_one_of_two_lines_may_be_meant_none_is_claimed(
 ) -> None:
     place = ("/src/model.py", "torch_dynamo_resume_in_forward_at_3")
     traced = {7: {_computing(7, 6), _computing(7, 7)}, 9: {_computing(9, 8)}}
-    monkeypatch.setitem(resumed_lines._TRACED, place, traced)
+    monkeypatch.setitem(stack_traces._TRACED, place, traced)
     file, function = place
     either, told = (frame_text(file, line, function, "text") for line in (7, 9))
     assert [frame.line for frame in parse_stack(either + told)] == [8]
@@ -144,7 +144,7 @@ def test_carets_tell_which_of_two_lines_is_meant(
 ) -> None:
     (file := tmp_path / "model.py").write_text("with scope():\n    y = (x\n         .mm(x))\n")
     product, leaving = Traced(3, 2, (10, 12), True), Traced(3, 1, (5, 7), True)
-    monkeypatch.setitem(resumed_lines._TRACED, (str(file), "forward"), {3: {product, leaving}})
+    monkeypatch.setitem(stack_traces._TRACED, (str(file), "forward"), {3: {product, leaving}})
     text = frame_text(str(file), 3, "forward", ".mm(x))")
     (told,) = parse_stack(f"{text}     ^^\n")
     assert (told.line, told.code) == (2, "y = (x")

@@ -8,8 +8,8 @@ import torch
 import torch.fx
 
 from profiler_ext.capture.traces.metadata import NodeSnapshot
-from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
-from profiler_ext.records import Lineage
+from profiler_ext.capture.traces.replacements import carried_graphs, retraced
+from profiler_ext.records.lineage import Lineage
 from tests.capture.fx_graphs import Graph, aten, frame_text
 
 COND = torch.ops.higher_order.cond

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import profiler_ext
-from profiler_ext.records import FxNode, GraphInstance
+from profiler_ext.records.provenance import FxNode, GraphInstance
 from tests.compiling import capture
 
 

@@ -16,10 +16,10 @@ from torch._dynamo.output_graph import OutputGraph
 from torch.nn.attention import flex_attention as module
 from torch.nn.attention.flex_attention import flex_attention
 
+from profiler_ext.capture.graphs.fx_nodes import describe_nested, nested_nodes
 from profiler_ext.capture.lineage.stage import Compilation
-from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
-from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.capture.traces.nested_regions import DroppedTraces
 
 
 def several_lines(score, k, bias):

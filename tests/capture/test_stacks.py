@@ -1,7 +1,7 @@
 """torch's stack traces become frames."""
 
-from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.records import Frame
+from profiler_ext.capture.traces.stack_traces import parse_stack
+from profiler_ext.records.lineage import Frame
 from tests.capture.fx_graphs import frame_text
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.records import Mechanism
+from profiler_ext.records.evidence import Mechanism
 from tests.compiling import capture
 
 

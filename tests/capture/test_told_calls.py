@@ -11,8 +11,10 @@ from profiler_ext.capture.graphs import registry
 from profiler_ext.profiling import switch
 from profiler_ext.recall.generated_code import graph_from_code
 from profiler_ext.recall.lines import expanded
-from profiler_ext.recall.truths import ReadyArtifact
-from profiler_ext.records import CallSite, Frame, FxNode, GraphInstance, SiteKind
+from profiler_ext.recall.provenance_lookup import ReadyArtifact
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance
+from profiler_ext.records.vocabulary import SiteKind
 from tests.compiling import fresh_torch, torch
 
 __all__ = ["fresh_torch"]

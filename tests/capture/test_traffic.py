@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.capture.sites import call_sites
-from profiler_ext.isolation.alone import Alone
+from profiler_ext.capture.graphs import call_sites
+from profiler_ext.isolation.hook_protocols import TryRun
 from profiler_ext.torch_compat.traffic import Access, Traffic, moved_bytes, storing
 
 OUTSIDE = frozenset({"OUTPUT"})
@@ -89,9 +89,9 @@ def test_a_compiled_optimizer_stores_each_tensor_once_and_nothing_between(
     plain = call_sites.generated_site
 
     def generated_site(
-        schedule: Iterable[object], kernel: str, alone: Alone
+        schedule: Iterable[object], kernel: str, try_run: TryRun
     ) -> call_sites.PendingSite:
-        sites.append(plain(schedule, kernel, alone))
+        sites.append(plain(schedule, kernel, try_run))
         return sites[-1]
 
     monkeypatch.setattr(call_sites, "generated_site", generated_site)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler_ext.records import CacheState
+from profiler_ext.records.vocabulary import CacheState
 from tests.capture.twins import first, graphs, lines, no_kernels, second, train
 from tests.compiling import fresh_torch, torch
 

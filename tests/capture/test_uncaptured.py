@@ -4,7 +4,9 @@ import pytest
 
 import profiler_ext
 from profiler_ext.profiling import switch
-from profiler_ext.records import CacheState, GraphInstance, LineEvidence
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.torch_compat import inductor
 from tests.compiling import TWICE_LINES, fresh_torch, torch, train_once
 
@@ -52,7 +54,9 @@ def test_call_sites_and_lines_are_read_from_the_artifact(aot: bool, state: Cache
     train_once()
     found = captured(aot=aot)
     assert [(graph.cache_state, graph.is_told) for graph in found] == [(state, True)] * 2
-    assert {n.lineage.evidence for graph in found for n in graph.nodes} == {LineEvidence.TOLD}
+    assert {n.lineage.evidence for graph in found for n in graph.nodes} == {
+        LineEvidence.CODE_COMMENTS
+    }
     assert all("--recompile" in graph.gaps[0].detail for graph in found)
     upper, lower = TWICE_LINES
     assert rows(found) == [

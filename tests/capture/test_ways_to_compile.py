@@ -16,8 +16,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import profiler_ext
-from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.places.phases import node_phase
+from profiler_ext.attribution.enclosing import CallContext
+from profiler_ext.attribution.phases import node_phase
 from profiler_ext.profiling import switch
 from profiler_ext.torch_compat import behaviour
 from tests.compiling import TWICE_LINES, fresh_torch, torch, twice

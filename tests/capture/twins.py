@@ -1,4 +1,4 @@
-"""Owns two functions with equal graphs, which share cache entries, and compiling without C++."""
+"""Two functions with equal graphs, which share cache entries, and compiling without C++."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import profiler_ext
 from profiler_ext.profiling import switch
-from profiler_ext.records import GraphInstance
+from profiler_ext.records.provenance import GraphInstance
 from tests.compiling import torch
 
 

@@ -1,4 +1,4 @@
-"""Owns the models that stand for real training steps; each is recorded on a GPU and replayed in CI.
+"""The models that stand for real training steps; each is recorded on a GPU and replayed in CI.
 
 A case is a function that takes a device and returns a ``Case``: what one training step does, and
 what must hold of its attribution.

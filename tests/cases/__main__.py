@@ -1,4 +1,4 @@
-"""Owns the check of the cases on a machine: each in a process of its own, resumable.
+"""The check of the cases on a machine: each in a process of its own, resumable.
 
 python -m tests.cases --device cuda --out DIR [CASE ...]
 
@@ -76,9 +76,9 @@ def row_of_ranks(name, case, folder) -> dict[str, object]:
 
 def row(name, case, session) -> dict[str, object]:
     """Return one row of the table: what was attributed, and what is missing."""
-    from profiler_ext.attribution.verdicts.eager_line import NO_LINES_REASONS
+    from profiler_ext.attribution.launches.eager_lines import NO_LINES_REASONS
     from profiler_ext.exporters import tables
-    from profiler_ext.records import GapReason
+    from profiler_ext.records.gaps import GapReason
 
     launches, parts = session.launches(), session.attribution()
     led = tables.fraction_at(session.analysis, "line", case.scope)

@@ -1,4 +1,4 @@
-"""Owns the cases of whole models, and of the loops that train them."""
+"""The cases of whole models, and of the loops that train them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the cases of compiled autograd: one backward graph of copies, hooks and sums."""
+"""The cases of compiled autograd: one backward graph of copies, hooks and sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the catalogue of cases: those of every theme, by name."""
+"""The catalogue of cases: those of every theme, by name."""
 
 from __future__ import annotations
 

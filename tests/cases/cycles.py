@@ -1,4 +1,4 @@
-"""Owns the cases of where and when a step runs."""
+"""The cases of where and when a step runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the cases without a compiled graph: what runs eagerly is led by the lines that ran.
+"""The cases without a compiled graph: what runs eagerly is led by the lines that ran.
 
 They need Python 3.12.
 """

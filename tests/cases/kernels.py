@@ -1,4 +1,4 @@
-"""Owns the cases of kernels that are not plain: templates, libraries, users' own, grouped ones."""
+"""The cases of kernels that are not plain: templates, libraries, users' own, grouped ones."""
 
 from __future__ import annotations
 

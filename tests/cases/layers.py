@@ -1,4 +1,4 @@
-"""Owns the cases of layers whose work is not plainly theirs: ops in ops, masks, floats, pools."""
+"""The cases of layers whose work is not plainly theirs: ops in ops, masks, floats, pools."""
 
 from __future__ import annotations
 

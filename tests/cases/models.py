@@ -1,4 +1,4 @@
-"""Owns the small models that the cases share."""
+"""The small models that the cases share."""
 
 from __future__ import annotations
 

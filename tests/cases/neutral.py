@@ -1,4 +1,4 @@
-"""Owns how a recorded session becomes a fixture: with neutral paths.
+"""How a recorded session becomes a fixture: with neutral paths.
 
 python -m tests.cases.neutral DIR [CASE ...]    DIR is the --out of `python -m tests.cases`, or
                                                 has a folder CASE with a session of somebody's
@@ -17,7 +17,7 @@ import msgspec
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.recording import read_recording
-from profiler_ext.records import GeneratedModule, generated_module
+from profiler_ext.records.recording import GeneratedModule, generated_module
 from profiler_ext.sessions.session import FILE_NAME
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"

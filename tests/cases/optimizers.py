@@ -1,4 +1,4 @@
-"""Owns the cases of optimizers, compiled and eager."""
+"""The cases of optimizers, compiled and eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what torch's own provenance (level 2) places of the launches that we attribute.
+"""What torch's own provenance (level 2) places of the launches that we attribute.
 
 Torch keeps with each artifact, for each call of a kernel, the stacks of the nodes that it lists
 for it. A trace has only the kernel's name, or for a library call the operator's: a launch is
@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.files.paths import expand
+from profiler_ext.attribution.places import SourceRoots
+from profiler_ext.capture.traces.stack_traces import parse_stack
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.records import Analysis, Frame, Settings
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Settings
+from profiler_ext.source_paths import expand
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Patch
 

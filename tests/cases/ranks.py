@@ -1,4 +1,4 @@
-"""Owns the cases that need two ranks; each rank runs the same step under torchrun."""
+"""The cases that need two ranks; each rank runs the same step under torchrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the cases of activation checkpointing."""
+"""The cases of activation checkpointing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the cases of how a step comes to one or to many compiled graphs."""
+"""The cases of how a step comes to one or to many compiled graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the cases of CUDA graphs and of streams."""
+"""The cases of CUDA graphs and of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the table of the cases: what each ran, what was led to lines, what a name alone tells."""
+"""The table of the cases: what each ran, what was led to lines, what a name alone tells."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 
 COLUMNS = ("case", "launches", "device us", "to lines", "by name", "ok", "gaps and what is missing")
 TORCH_COLUMNS = ("by torch", "as ours")

@@ -12,7 +12,9 @@ import pytest
 import profiler_ext
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto import names
-from profiler_ext.records import Analysis, GraphInstance, Interned
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Interned
+from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.sessions.session import Session
 from tests.attribution.test_damaged_recordings import with_rows
 from tests.cases.neutral import FOLDER, SUFFIX

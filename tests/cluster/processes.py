@@ -12,10 +12,10 @@ import sys
 
 import psutil
 
-from profiler_ext.cluster import connected, portions, read_job
+from profiler_ext.cluster import connected, gathering, read_job
 
 WORKERS = 2
-portions._TURNS = 1  # six of the twelve files are read together
+gathering._MIN_PORTIONS_PER_WORKER = 1  # six of the twelve files are read together
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from profiler_ext import cli
 from profiler_ext.cluster import Job, picked, write_job
-from profiler_ext.cluster.page import job_page
-from profiler_ext.cluster.screen import print_job
+from profiler_ext.cluster.outputs import job_page
+from profiler_ext.cluster.report import print_job
 from profiler_ext.errors import UsageError
 from tests.browser import open_page
 

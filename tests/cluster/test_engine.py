@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 
 from profiler_ext.cluster import connected
-from profiler_ext.cluster.versions import check_versions
+from profiler_ext.cluster.engine import check_versions
 from profiler_ext.errors import UsageError
 
 

@@ -7,8 +7,7 @@ import sys
 import fsspec
 import pytest
 
-from profiler_ext.cluster.listing import rank_files
-from profiler_ext.cluster.locations import url_of
+from profiler_ext.cluster.listing import rank_files, url_of
 from profiler_ext.errors import MissingExtraError, UsageError
 
 OPENED = sys.modules["fsspec.registry"]._registry

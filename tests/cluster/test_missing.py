@@ -15,7 +15,7 @@ from rich.console import Console
 
 from profiler_ext.cluster import FileGap, Job, read_job
 from profiler_ext.cluster.records import RankGap
-from profiler_ext.cluster.screen import print_job
+from profiler_ext.cluster.report import print_job
 from profiler_ext.errors import UsageError
 from tests.cluster.jobs import NAME
 

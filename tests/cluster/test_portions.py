@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from distributed import Client, KilledWorker
 
-from profiler_ext.cluster import TABLES, Job, portions, read_job
-from profiler_ext.cluster.portions import read_files
+from profiler_ext.cluster import TABLES, Job, gathering, read_job
+from profiler_ext.cluster.gathering import read_files
 from profiler_ext.cluster.records import FileGap, RankFile, RankGap
 
 FATAL = "rank_3"
@@ -21,7 +21,7 @@ def files(count: int, size_bytes: int = 1_000) -> list[RankFile]:
 
 
 def sizes(of: Sequence[RankFile], workers: int) -> list[int]:
-    return [len(each) for each in portions.portions(of, workers)]
+    return [len(each) for each in gathering.portions(of, workers)]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_portion_has_no_more_bytes_than_a_task_should_read() -> None:
 
 
 def test_the_files_of_all_portions_are_all_files_in_order() -> None:
-    outcomes = portions.portions(files(1_000), 3)
+    outcomes = gathering.portions(files(1_000), 3)
     assert [at for portion in outcomes for at in portion] == list(range(1_000))
 
 
@@ -100,7 +100,7 @@ def test_a_file_at_which_workers_end_costs_none_of_those_read_with_it() -> None:
 def test_tables_are_the_same_however_many_files_are_read_together(
     folder: Path, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portions, "_MIN_PORTIONS_PER_WORKER", 2)
+    monkeypatch.setattr(gathering, "_MIN_PORTIONS_PER_WORKER", 2)
     assert sizes(files(12), 1) == [6, 6]
     together = read_job(str(folder), client=client)
     for name in (*TABLES, "by_line", "by_kernel", "coverage", "communication", "skew"):

@@ -32,13 +32,17 @@ def outcomes(folder: Path) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_a_killed_worker_costs_no_rank_and_no_nanosecond(outcomes: dict[str, Any], job: Job) -> None:
+def test_a_killed_worker_costs_no_rank_and_no_nanosecond(
+    outcomes: dict[str, Any], job: Job
+) -> None:
     assert (outcomes["killed"], outcomes["gaps"]) == (1, 0)
     for name, text in outcomes["tables"].items():
         assert text == job.table(name).to_csv(), name
 
 
-def test_workers_listen_on_the_loopback_address_alone_and_encrypted(outcomes: dict[str, Any]) -> None:
+def test_workers_listen_on_the_loopback_address_alone_and_encrypted(
+    outcomes: dict[str, Any],
+) -> None:
     assert outcomes["listening"] == ["127.0.0.1"]
     assert outcomes["schemes"] == ["tls"]
 

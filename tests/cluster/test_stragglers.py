@@ -10,8 +10,14 @@ from distributed import Client
 from benchmarks.made_ranks import Plan
 from benchmarks.many_ranks import found_in
 from profiler_ext.cluster import Job, read_job
-from profiler_ext.cluster.stragglers import RankStats, Straggler, StragglerKind, slowdowns, stragglers
-from profiler_ext.records import IdleCause
+from profiler_ext.cluster.stragglers import (
+    RankStats,
+    Straggler,
+    StragglerKind,
+    slowdowns,
+    stragglers,
+)
+from profiler_ext.records.vocabulary import IdleCause
 from tests.cluster.jobs import PLAN, fsdp2, job_of
 
 STEP_NS = 1_000_000.0

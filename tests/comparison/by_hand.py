@@ -1,26 +1,18 @@
-"""Owns how a test of a comparison writes a run by hand: the launches of each step, line by line."""
+"""How a test of a comparison writes a run by hand: the launches of each step, line by line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiler_ext.attribution.ledger import busy_spans, break_down_steps
+from profiler_ext.attribution.step_breakdown import break_down_steps, busy_spans
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.records import (
-    Analysis,
-    Compilation,
-    Device,
-    Frame,
-    LaunchKind,
-    Level,
-    Phase,
-    Place,
-    Recording,
-    Settings,
-    Step,
-    Thread,
-)
+from profiler_ext.records.analysis import Analysis, Place, Step
+from profiler_ext.records.compiles import Compilation
+from profiler_ext.records.events import Device, Thread
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.vocabulary import LaunchKind, Level, Phase
 from tests.handmade import Mark, Piece, Row, idle, launches, shares, trace
 
 GPU = Thread(0, 7)

@@ -1,4 +1,4 @@
-"""Owns the recordings that comparisons are tried on, each read once."""
+"""The recordings that comparisons are tried on, each read once."""
 
 from __future__ import annotations
 

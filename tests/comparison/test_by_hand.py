@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 
 from profiler_ext.comparison.comparison import BY, Comparison, compare
 from profiler_ext.comparison.notes import notes
-from profiler_ext.comparison.records import Change, PhaseTimes, Row, Subject
-from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.comparison.words import Account, Match, Verdict
-from profiler_ext.errors import UsageError
-from profiler_ext.records import (
-    Compilation,
-    CompileKind,
-    CompilePhase,
-    CompileTime,
-    LaunchKind,
-    Phase,
+from profiler_ext.comparison.records import (
+    Account,
+    Change,
+    Match,
+    PhaseTimes,
+    Row,
+    Subject,
+    Verdict,
 )
+from profiler_ext.comparison.sides import RunOfRanks
+from profiler_ext.errors import UsageError
+from profiler_ext.records.compiles import Compilation, CompileKind, CompilePhase, CompileTime
+from profiler_ext.records.vocabulary import LaunchKind, Phase
 from tests.comparison.by_hand import FILE, Launch, Part, analysis, launch, run
 
 MLP, NORM = "return self.down(F.gelu(self.up(x)))", "x = self.norm_of_the_block(x)"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from profiler_ext.comparison.matching.lines_of_file import match_full_text
-from profiler_ext.comparison.matching.source import match_files
-from profiler_ext.comparison.words import Match
-from profiler_ext.records import Frame
+from profiler_ext.comparison.records import Match
+from profiler_ext.comparison.source_matching import match_files, match_full_text
+from profiler_ext.records.lineage import Frame
 
 MLP_CELL = "class MLP(nn.Module):\n    def forward(self, x):\n        return self.down(self.up(x))"
 STEP_CELL = "loss = model(x)\nloss.backward()"

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_ext.comparison.matching.lines_of_file import Text, match_in_file
-from profiler_ext.comparison.matching.source import match_files, match_lines
-from profiler_ext.comparison.words import Match
-from profiler_ext.records import Frame
+from profiler_ext.comparison.records import Match
+from profiler_ext.comparison.source_matching import Text, match_files, match_in_file, match_lines
+from profiler_ext.records.lineage import Frame
 from tests.comparison.by_hand import lines
 
 BEFORE = """

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from profiler_ext.comparison.matching.kernels import match_kernels
-from profiler_ext.comparison.matching.names import (
+from profiler_ext.comparison.matching import (
+    Pairs,
+    match_kernels,
     match_layers,
     match_modules,
     match_ops,
-    without_indices,
     op_name,
+    unambiguous_matches,
+    without_indices,
 )
-from profiler_ext.comparison.matching.pairs import Pairs, unambiguous_matches
-from profiler_ext.comparison.words import Match
-from profiler_ext.records import LaunchKind
+from profiler_ext.comparison.records import Match
+from profiler_ext.records.vocabulary import LaunchKind
 
 TRITON, EAGER, EXTERN = LaunchKind.TRITON, LaunchKind.EAGER, LaunchKind.EXTERN
 

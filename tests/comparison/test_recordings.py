@@ -9,10 +9,9 @@ from functools import cache
 import pytest
 
 from profiler_ext.comparison.comparison import BY, Comparison, compare
-from profiler_ext.comparison.records import Change, Interval, Row, Table
+from profiler_ext.comparison.records import Change, Interval, Match, Row, Table, Verdict
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.comparison.words import Match, Verdict
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 from tests.comparison.recordings import recorded
 
 PAIRS = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from profiler_ext.comparison.comparison import compare
-from profiler_ext.comparison.file_names import file_names
 from profiler_ext.comparison.notes import notes
-from profiler_ext.comparison.words import Verdict
-from profiler_ext.records import Settings
+from profiler_ext.comparison.records import Verdict
+from profiler_ext.comparison.sides import file_names
+from profiler_ext.records.recording import Settings
 from tests.comparison.by_hand import launch, run
 
 

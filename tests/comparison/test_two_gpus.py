@@ -10,11 +10,10 @@ from pathlib import Path
 
 from profiler_ext.comparison.comparison import Comparison, compare
 from profiler_ext.comparison.notes import devices_differ
-from profiler_ext.comparison.records import Row
+from profiler_ext.comparison.records import Account, Row, Verdict
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.comparison.words import Account, Verdict
-from profiler_ext.exporters.comparison_json import comparison_answer
-from profiler_ext.exporters.comparison_texts import row_texts
+from profiler_ext.exporters.diff.texts import row_texts
+from profiler_ext.exporters.json_output.comparison import comparison_answer
 from profiler_ext.sessions.session import load
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "two_gpus"

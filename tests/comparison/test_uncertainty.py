@@ -7,19 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from profiler_ext.comparison import uncertainty
-from profiler_ext.comparison.records import Interval
-from profiler_ext.comparison.student import quantile, two_sided_p_value
-from profiler_ext.comparison.uncertainty import (
+from profiler_ext.comparison import significance
+from profiler_ext.comparison.records import Account, Interval
+from profiler_ext.comparison.significance import (
     CPU_BETWEEN_RUNS,
     DEVICE_BETWEEN_RUNS,
     MIN_STEPS,
     Sample,
     benjamini_hochberg,
-    has_enough_samples,
     between_runs_std_ns,
+    has_enough_samples,
+    quantile,
+    two_sided_p_value,
 )
-from profiler_ext.comparison.words import Account
 
 MS = 1_000_000
 
@@ -34,8 +34,10 @@ def sample(values: object, runs: int = 1) -> Sample:
 def intervals(base: Sample, head: Sample, usual: float = 1.0) -> list[Interval] | None:
     """Return the intervals of rows of device time; ``usual`` scales what runs differ by."""
     accounts = [Account.DEVICE] * base.sums.shape[1]
-    old, new = (usual * between_runs_std_ns(each.means, accounts, on_cpu=False) for each in (base, head))
-    return uncertainty.intervals(base, head, (old, new))
+    old, new = (
+        usual * between_runs_std_ns(each.means, accounts, on_cpu=False) for each in (base, head)
+    )
+    return significance.intervals(base, head, (old, new))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,9 @@ def test_the_interval_of_steps_is_welchs() -> None:
     reach = quantile(0.05, 7.3) * math.sqrt(10 / 6) * MS
     assert found[0].low_ns == pytest.approx(20 * MS - reach, rel=1e-6)
     assert found[0].high_ns == pytest.approx(20 * MS + reach, rel=1e-6)
-    assert found[0].p_value == pytest.approx(two_sided_p_value(20 / math.sqrt(10 / 6), 7.3), rel=1e-3)
+    assert found[0].p_value == pytest.approx(
+        two_sided_p_value(20 / math.sqrt(10 / 6), 7.3), rel=1e-3
+    )
 
 
 def test_the_interval_of_runs_is_by_the_part_that_all_of_them_differ_by() -> None:
@@ -106,7 +110,11 @@ def test_few_steps_are_too_few_and_few_runs_too() -> None:
     assert has_enough_samples(enough, enough)
     assert intervals(few, enough) is None
     one, two, three = (sample([[1]] * 6, runs=runs) for runs in (1, 2, 3))
-    assert [has_enough_samples(one, two), has_enough_samples(one, three), has_enough_samples(two, two)] == [False, True, True]
+    assert [
+        has_enough_samples(one, two),
+        has_enough_samples(one, three),
+        has_enough_samples(two, two),
+    ] == [False, True, True]
 
 
 def test_with_several_runs_a_run_is_one_value_however_many_steps_it_has() -> None:
@@ -184,7 +192,9 @@ def test_idle_time_differs_more_between_runs_than_device_time() -> None:
 
 
 def test_where_the_cpu_is_the_device_its_time_is_no_steadier_than_idle_time() -> None:
-    usual = between_runs_std_ns(np.array([100.0, 100.0]), [Account.DEVICE, Account.IDLE], on_cpu=True)
+    usual = between_runs_std_ns(
+        np.array([100.0, 100.0]), [Account.DEVICE, Account.IDLE], on_cpu=True
+    )
     assert usual.tolist() == [100 * CPU_BETWEEN_RUNS, 100 * CPU_BETWEEN_RUNS]
 
 

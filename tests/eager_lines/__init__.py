@@ -1,4 +1,4 @@
-"""Owns the tests of single cases of eager work: which line each launch has, and why.
+"""The tests of single cases of eager work: which line each launch has, and why.
 
 The lines are those that a marker names in the source, ``# line: name``; no number stands here.
 """

@@ -1,4 +1,4 @@
-"""Owns what a step shows: each launch by its op, phase, and the name of its line."""
+"""What a step shows: each launch by its op, phase, and the name of its line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import profiler_ext
-from profiler_ext.records import Analysis, Place
+from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.sessions.session import Session
 
 _MARKER = re.compile(r"# line: ([\w ]+\w)")

@@ -92,7 +92,9 @@ def spin() -> None:
 
 
 def test_code_that_runs_lines_too_fast_loses_them_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_MIN_NS_PER_ENTRY", 100_000)  # too fast on any machine under any load
+    monkeypatch.setattr(
+        watch, "_MIN_NS_PER_ENTRY", 100_000
+    )  # too fast on any machine under any load
 
     def step() -> None:
         spin()

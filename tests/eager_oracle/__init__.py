@@ -1,4 +1,4 @@
-"""Owns the oracle of eager lines: random programs in which the shapes of a tensor tell its line.
+"""The oracle of eager lines: random programs in which the shapes of a tensor tell its line.
 
 Every line that works has two numbers of its own, both prime: one for the results that it hands
 on, and one that its tensors have meanwhile. Values come in as ``(made, 1)`` and are spread over

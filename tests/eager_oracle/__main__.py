@@ -1,4 +1,4 @@
-"""Owns the command line: ``python -m tests.eager_oracle --launches 20000 --device cpu``."""
+"""The command line: ``python -m tests.eager_oracle --launches 20000 --device cpu``."""
 
 from __future__ import annotations
 

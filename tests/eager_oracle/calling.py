@@ -1,4 +1,4 @@
-"""Owns the blocks of functions: calls in calls, loops, recursion, generators, exceptions."""
+"""The blocks of functions: calls in calls, loops, recursion, generators, exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the blocks that combine: checkpoints in checkpoints, threads that hand over, autocast."""
+"""The blocks that combine: checkpoints in checkpoints, threads that hand over, autocast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the blocks that tell autograd what to do: functions of the program, checkpoints, hooks."""
+"""The blocks that tell autograd what to do: functions of the program, checkpoints, hooks."""
 
 from __future__ import annotations
 

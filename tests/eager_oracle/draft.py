@@ -1,4 +1,4 @@
-"""Owns a program while it is written: its functions, classes, weights, and lines with numbers."""
+"""A program while it is written: its functions, classes, weights, and lines with numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the verdict: the line that the shapes tell against the line that the session gives."""
+"""The verdict: the line that the shapes tell against the line that the session gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis, EagerEvidence, ForwardEvidence, Phase, Place
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence
+from profiler_ext.records.vocabulary import Phase
 from tests.eager_oracle.draft import TWICE, Program
 from tests.eager_oracle.numbers import NumberedLines, Ops
 from tests.eager_oracle.running import Run

@@ -1,4 +1,4 @@
-"""Owns the blocks of modules: nested, in loops, in sequences, used twice, with hooks."""
+"""The blocks of modules: nested, in loops, in sequences, used twice, with hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the numbers in a trace: those of the ops' recorded input shapes, and of a source's lines."""
+"""The numbers in a trace: those of the ops' recorded input shapes, and of a source's lines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler_ext.kineto.events import event_arguments
-from profiler_ext.records import Trace
+from profiler_ext.kineto.raw_events import event_arguments
+from profiler_ext.records.events import Trace
 from tests.eager_oracle.draft import MARK, PASSES
 
 _ENGINE = "autograd::engine::evaluate_function: "

@@ -1,4 +1,4 @@
-"""Owns the drawing of a random program from its seed."""
+"""The drawing of a random program from its seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the second oracle: without one line of a program, its launches are gone, and no others.
+"""The second oracle: without one line of a program, its launches are gone, and no others.
 
 Lines are told by their text: one that is removed leaves an empty statement in its place.
 """
@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_ext.records import Phase
+from profiler_ext.records.vocabulary import Phase
 from tests.eager_oracle.draft import MARK, TWICE, Program
 from tests.eager_oracle.programs import draw
 from tests.eager_oracle.running import Run, run_program

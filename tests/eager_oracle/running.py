@@ -1,4 +1,4 @@
-"""Owns running a program under the profiler: in this process, from a file of its own."""
+"""Running a program under the profiler: in this process, from a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the sessions that several tests read; each model is compiled once, in one cache."""
+"""The sessions that several tests read; each model is compiled once, in one cache."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Owns how a test runs Python in a process of its own, with its own cache of compiled graphs."""
+"""How a test runs Python in a process of its own, with its own cache of compiled graphs."""
 
 from __future__ import annotations
 

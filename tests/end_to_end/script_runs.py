@@ -1,4 +1,4 @@
-"""Owns how a test runs a script under ``profiler-ext run`` in this process."""
+"""How a test runs a script under ``profiler-ext run`` in this process."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.exporters.generated_code import recorded_modules
-from profiler_ext.records import GraphInstance
+from profiler_ext.exporters.sources import recorded_modules
+from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import profiled
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.capture.graphs.failed import TOO_MANY_FAILURES
+from profiler_ext.capture.graphs.failed_graphs import TOO_MANY_FAILURES
 from profiler_ext.errors import CaptureWarning, CoverageError, InternalError, TorchCapabilityError
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.records import CompileKind, GapReason
+from profiler_ext.records.compiles import CompileKind
+from profiler_ext.records.gaps import GapReason
 from profiler_ext.run.recorder import _RunProfiler
 from tests.compiling import capture, fresh_torch, train_once
 from tests.watched import other_gaps
@@ -77,7 +78,7 @@ def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, wher
     [
         "profiler.settings_of_process",
         *(
-            f"putting_together.{part}"
+            f"assembly.{part}"
             for part in (
                 "switch.graphs",
                 "_compiles",
@@ -87,8 +88,8 @@ def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, wher
                 "_learn",
             )
         ),
-        "generated_code._kept",
-        "notebook_cells._with_cells",
+        "assembly._kept",
+        "assembly._with_cells",
     ],
 )
 def test_a_part_of_a_recording_that_fails_costs_no_session(monkeypatch, where: str) -> None:
@@ -97,7 +98,12 @@ def test_a_part_of_a_recording_that_fails_costs_no_session(monkeypatch, where: s
     with pytest.warns(CaptureWarning, match="of ours"):
         prof = looped()
     gaps = {gap.reason for gap in other_gaps(prof.session)}
-    told_later = where.rpartition(".")[2] in ("with_valid_utf8", "_source_roots", "_learn", "_with_cells")
+    told_later = where.rpartition(".")[2] in (
+        "with_valid_utf8",
+        "_source_roots",
+        "_learn",
+        "_with_cells",
+    )
     assert gaps <= {GapReason.CAPTURE_FAILED, GapReason.CODE_NOT_KEPT, GapReason.LINES_FAILED}
     assert told_later or gaps
     assert list(prof.session.launches().name) == list(sound.name)
@@ -107,7 +113,7 @@ def test_a_part_of_a_recording_that_fails_costs_no_session(monkeypatch, where: s
 def test_where_the_graphs_are_lost_what_compiling_took_is_saved_and_read(
     monkeypatch, tmp_path
 ) -> None:
-    monkeypatch.setattr("profiler_ext.capture.graphs.failed._without", fails)
+    monkeypatch.setattr("profiler_ext.capture.graphs.failed_graphs._without", fails)
     with pytest.warns(CaptureWarning, match="of ours"), profiler_ext.profile() as prof:
         train_once()
     session = profiler_ext.load(prof.session.save(tmp_path / "saved"))
@@ -189,7 +195,8 @@ def test_where_run_makes_no_session_of_a_trace_it_keeps_torchs(monkeypatch, tmp_
 
 @pytest.mark.usefixtures("shown")
 @pytest.mark.parametrize(
-    "where", ["profiling.torch_views.read_trace", "profiling.turns.ExclusiveProfiler._acquire_profiler"]
+    "where",
+    ["profiling.torch_views.read_trace", "profiling.exclusive.ExclusiveProfiler._acquire_profiler"],
 )
 def test_where_there_is_no_session_asking_for_it_says_why(monkeypatch, where: str) -> None:
     monkeypatch.setattr(f"profiler_ext.{where}", fails)
@@ -201,7 +208,7 @@ def test_where_there_is_no_session_asking_for_it_says_why(monkeypatch, where: st
 
 @pytest.mark.parametrize("what", ["_Isolation._hold_signals", "own_modules", "_depth"])
 def test_what_cannot_be_set_aside_costs_nothing(monkeypatch, what: str) -> None:
-    monkeypatch.setattr(f"profiler_ext.isolation.undisturbed.{what}", fails)
+    monkeypatch.setattr(f"profiler_ext.isolation.user_state.{what}", fails)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(looped().session.launches()) > 0

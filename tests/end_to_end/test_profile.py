@@ -14,7 +14,7 @@ from profiler_ext.errors import CoverageError, LateCaptureWarning, UsageError
 from profiler_ext.exporters import tables
 from profiler_ext.profiling import profiler
 from profiler_ext.sessions.session import Session, load
-from profiler_ext.torch_compat.living import live_artifacts
+from profiler_ext.torch_compat.process import live_artifacts
 from tests.compiling import TWICE_LINES, train_once
 from tests.end_to_end.processes import python
 

@@ -17,10 +17,10 @@ from torch.profiler import ProfilerAction, ProfilerActivity
 import profiler_ext
 from profiler_ext.errors import UsageError
 from profiler_ext.profiling import recorded_threads
-from profiler_ext.records import GapReason
+from profiler_ext.profiling.recorded_threads import other_threads
+from profiler_ext.records.gaps import GapReason
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat.behaviour import ENDS_ALL_THREADS
-from profiler_ext.torch_compat.threads_beside import threads_beside
 from tests.compiling import fresh_torch, torch
 
 __all__ = ["fresh_torch"]
@@ -146,10 +146,10 @@ def test_a_thread_that_waits_for_another_or_for_work_runs_none() -> None:
     with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
         pool.submit(working.start).result()
         joining.start()
-        _until(lambda: "working" in threads_beside() and "joining" not in threads_beside())
-        _until(lambda: "pool_0" not in threads_beside())
+        _until(lambda: "working" in other_threads() and "joining" not in other_threads())
+        _until(lambda: "pool_0" not in other_threads())
         pool.submit(is_over.wait)
-        _until(lambda: "pool_0" in threads_beside())
+        _until(lambda: "pool_0" in other_threads())
         is_over.set()
 
 
@@ -166,11 +166,11 @@ def test_a_thread_that_does_what_runs_no_operators_is_known_by_its_module() -> N
     pinning = threading.Thread(target=is_over.wait, name="pinning")
     monitor.start()
     pinning.start()
-    _until(lambda: "pinning" in threads_beside() and "monitor" not in threads_beside())
+    _until(lambda: "pinning" in other_threads() and "monitor" not in other_threads())
     is_over.set()
     monitor.join()
     pinning.join()
-    assert threads_beside() == ()
+    assert other_threads() == ()
 
 
 # Where it is ended

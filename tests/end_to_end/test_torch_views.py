@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import profiler_ext
-from profiler_ext.profiling.own_events import of_package
+from profiler_ext.profiling.torch_views import of_package
 from tests.compiling import torch
 
 CPU = torch.profiler.ProfilerActivity.CPU

@@ -10,7 +10,7 @@ import torch
 from torch.profiler import ProfilerAction, ProfilerActivity
 
 import profiler_ext
-from profiler_ext.torch_compat.profiler_use import USE
+from profiler_ext.torch_compat.profilers import USE
 from tests.compiling import train_once
 from tests.watched import other_gaps
 

@@ -1,1 +1,1 @@
-"""Owns the tests of the outputs."""
+"""The tests of the outputs."""

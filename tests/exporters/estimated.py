@@ -1,10 +1,11 @@
-"""Owns the GPU step with estimates in its call sites."""
+"""The GPU step with estimates in its call sites."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from profiler_ext.records import Analysis, CallSite
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.provenance import CallSite
 from tests import analyses
 
 Numbers = dict[tuple[int, int], tuple[str | None, str | None]]

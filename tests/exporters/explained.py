@@ -1,4 +1,4 @@
-"""Owns the sessions that are explained in tests, and how one is asked."""
+"""The sessions that are explained in tests, and how one is asked."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from profiler_ext.exporters.answers.explained import Explanation
 from profiler_ext.exporters.explain.making import explain
-from profiler_ext.records import Analysis
+from profiler_ext.exporters.json_output.explained import Explanation
+from profiler_ext.records.analysis import Analysis
 from profiler_ext.sessions.session import Session, load
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "h200"

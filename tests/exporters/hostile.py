@@ -1,4 +1,4 @@
-"""Owns names that somebody chose to harm, and a step whose every name is one of them."""
+"""Names that somebody chose to harm, and a step whose every name is one of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import cache
 
-from profiler_ext.records import (
-    Analysis,
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.compiles import (
     CacheAnswer,
     CacheLookup,
     Compilation,
@@ -19,11 +19,10 @@ from profiler_ext.records import (
     CompilePhase,
     CompileSpan,
     CompileTime,
-    Frame,
     GraphBreak,
-    Place,
     Recompilation,
 )
+from profiler_ext.records.lineage import Frame
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import launches, shares, trace
 

@@ -1,4 +1,4 @@
-"""Owns the report that Chromium opens in tests, and how one is written for it."""
+"""The report that Chromium opens in tests, and how one is written for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiler_ext.exporters.html import html_text
-from profiler_ext.records import Shares
+from profiler_ext.records.analysis import Shares
 from tests.analyses import GPU_MARKS, GPU_PLACES, gpu_step
 from tests.browser import open_page
 from tests.exporters.reported import SOURCE

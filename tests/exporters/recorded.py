@@ -1,4 +1,4 @@
-"""Owns analyses of recorded GPU traces in which every kernel is led to a made-up line."""
+"""Analyses of recorded GPU traces in which every kernel is led to a made-up line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import numpy as np
 
 from profiler_ext.kineto.names import DEVICE_CATEGORIES
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.records import Analysis, Events, Frame, Launches, Level, Phase, Place, Recording
-from profiler_ext.records import Shares as SharesColumns
+from profiler_ext.records.analysis import Analysis, Launches, Place
+from profiler_ext.records.analysis import Shares as SharesColumns
+from profiler_ext.records.events import Events
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.vocabulary import Level, Phase
 from tests.handmade import interned, ints, masked
 
 H200 = Path(__file__).parents[1] / "fixtures" / "h200"

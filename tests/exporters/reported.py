@@ -1,11 +1,11 @@
-"""Owns what tests of HTML report, names that mean harm among it, and how a page is read."""
+"""What tests of HTML report, names that mean harm among it, and how a page is read."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from profiler_ext.records import BreakdownRow, Place
+from profiler_ext.records.analysis import BreakdownRow, Place
 from tests.analyses import GPU_IDLE, GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import idle, launches
 

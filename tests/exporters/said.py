@@ -1,4 +1,4 @@
-"""Owns what encoded arguments say, as the library reads them."""
+"""What encoded arguments say, as the library reads them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.byte_columns import encode_rows
-from profiler_ext.exporters.perfetto.own_arguments import ColumnArgument
-from profiler_ext.exporters.perfetto.texts import Texts
+from profiler_ext.exporters.perfetto.annotations import ColumnArgument, Texts
+from profiler_ext.exporters.perfetto.encoding import encode_rows
 
 
 def said(own: Sequence[ColumnArgument], row: int) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""Owns what the tests of the tables share: analyses to ask, and how a table is read."""
+"""What the tests of the tables share: analyses to ask, and how a table is read."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from profiler_ext.exporters import tables
-from profiler_ext.records import Analysis, Recording, Step
+from profiler_ext.records.analysis import Analysis, Step
+from profiler_ext.records.recording import Recording
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import launches, shares, trace
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler_ext.exporters.activity_names import PYTHON, ActivityNames
+from profiler_ext.exporters.views.formatting import PYTHON, ActivityNames
 from tests.analyses import gpu_step
 
 GRAPH = replace(gpu_step().recording.graphs[0], key="fkey", compile_id="0/1")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.annotate import annotate
+from profiler_ext.exporters.terminal.annotate import annotate
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.exporters.test_sources import TEXT
 from tests.gpu_model import MODEL

@@ -13,17 +13,13 @@ import msgspec
 import pandas as pd
 import pytest
 
-from profiler_ext import cli, doctor, joint_table
+from profiler_ext import cli, joint_table
+from profiler_ext.cli import doctor
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.answers.bounds import MIN_BUDGET, answer_text, bounded
-from profiler_ext.exporters.answers.making import (
-    findings_answer,
-    report_answer,
-    table_answer,
-)
-from profiler_ext.exporters.answers.schema import every_answer
-from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import TABLES, table_named
+from profiler_ext.exporters.json_output.answers import findings_answer, report_answer, table_answer
+from profiler_ext.exporters.json_output.bounds import MIN_BUDGET, answer_text, bounded
+from profiler_ext.exporters.json_output.schema import every_answer
+from profiler_ext.exporters.table_kinds import TABLES, TableKind, table_named
 from profiler_ext.exporters.tables import SequenceRow, seq_table
 from profiler_ext.exporters.tables.trust import SUMMING_TABLES
 from profiler_ext.sessions.merging import MergedSession

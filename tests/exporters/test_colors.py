@@ -9,10 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiler_ext.exporters.colors import PHASE_COLORS, SCOPE_COLORS, style_sheet
-from profiler_ext.exporters.display_text import PHASE_STYLES
-from profiler_ext.exporters.top_table import SCOPE_STYLES
-from profiler_ext.records import Phase, Scope
+from profiler_ext.exporters.terminal.tables import SCOPE_STYLES
+from profiler_ext.exporters.views.formatting import (
+    PHASE_COLORS,
+    PHASE_STYLES,
+    SCOPE_COLORS,
+    style_sheet,
+)
+from profiler_ext.records.vocabulary import Phase, Scope
 
 SHEET = Path(__file__).parents[2] / "exporters/tensorboard_plugin/static/style.css"
 STATIC = Path(__file__).parents[2] / "exporters/html/static"

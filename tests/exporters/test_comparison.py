@@ -15,11 +15,11 @@ from profiler_ext import cli
 from profiler_ext.comparison.comparison import BY, Comparison, compare
 from profiler_ext.comparison.records import Change
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.answers.bounds import answer_text
-from profiler_ext.exporters.comparison_json import comparison_answer
-from profiler_ext.exporters.comparison_markdown import comparison_markdown
-from profiler_ext.exporters.comparison_terminal import comparison_text
-from profiler_ext.exporters.comparison_texts import change_text, percent_of, signed
+from profiler_ext.exporters.diff.markdown import comparison_markdown
+from profiler_ext.exporters.diff.terminal import comparison_text
+from profiler_ext.exporters.diff.texts import change_text, percent_of, signed
+from profiler_ext.exporters.json_output.bounds import answer_text
+from profiler_ext.exporters.json_output.comparison import comparison_answer
 from profiler_ext.exporters.tables.comparison import COMPARED, compared
 from profiler_ext.sessions.comparing import ComparedSessions
 from profiler_ext.sessions.session import Session

@@ -12,13 +12,13 @@ import pytest
 import profiler_ext
 from profiler_ext import cli
 from profiler_ext.comparison.comparison import BY, compare
+from profiler_ext.comparison.gate import judge
+from profiler_ext.comparison.records import Verdict
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.comparison.words import Verdict
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.comparison_texts import device_rows, signed
+from profiler_ext.exporters.diff.texts import device_rows, signed
 from profiler_ext.exporters.html.comparison import comparison_page, export_comparison
-from profiler_ext.exporters.perfetto.comparison import export_sides
-from profiler_ext.gate.judging import judge
+from profiler_ext.exporters.perfetto import export_sides
 from tests.browser import open_page
 from tests.comparison.by_hand import launch, run
 from tests.comparison.recordings import H200, recorded

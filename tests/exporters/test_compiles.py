@@ -8,20 +8,20 @@ from io import StringIO
 import pytest
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.compile_table import compile_table
-from profiler_ext.exporters.compile_texts import (
+from profiler_ext.exporters.table_kinds import table_named
+from profiler_ext.exporters.terminal.columns import Drawing
+from profiler_ext.exporters.terminal.console import text_console
+from profiler_ext.exporters.terminal.report import report
+from profiler_ext.exporters.terminal.tables import compile_table
+from profiler_ext.exporters.views.compiles import (
     compile_text,
     compile_text_of_ranks,
     detail_texts,
     name_text,
 )
-from profiler_ext.exporters.console import text_console
-from profiler_ext.exporters.drawing import Drawing
-from profiler_ext.exporters.table_kinds import table_named
-from profiler_ext.exporters.table_texts import records
-from profiler_ext.exporters.terminal import report
-from profiler_ext.records import (
-    Analysis,
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.compiles import (
     CacheAnswer,
     CacheLookup,
     Compilation,
@@ -30,10 +30,10 @@ from profiler_ext.records import (
     CompileKind,
     CompilePhase,
     CompileTime,
-    Frame,
     GraphBreak,
     Recompilation,
 )
+from profiler_ext.records.lineage import Frame
 from tests.analyses import gpu_step
 
 REASON = "Encountered graph break when attempting to trace CALL:\n\nFailed to trace builtin\n  Hint"

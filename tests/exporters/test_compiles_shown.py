@@ -6,11 +6,12 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.notebook import session_html
 from profiler_ext.exporters.perfetto import export_perfetto
-from profiler_ext.records import Analysis, Compilation, CompilePhase, CompileSpan
+from profiler_ext.exporters.views.compiles import compile_text
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.compiles import Compilation, CompilePhase, CompileSpan
 from tests.analyses import gpu_step
 from tests.exporters.test_compiles import AGAIN, FORWARD
 from tests.trace_processor import reading

@@ -20,10 +20,11 @@ from profiler_ext.exporters.html.links import link
 from profiler_ext.exporters.html.page import html_text
 from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto import export_perfetto
-from profiler_ext.exporters.perfetto.pairs import forward_launches
-from profiler_ext.exporters.tensorboard import export_tensorboard
+from profiler_ext.exporters.perfetto.flows import forward_launches
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, Document, read_checked
-from profiler_ext.records import Analysis, LaunchKind
+from profiler_ext.exporters.tensorboard_plugin.export import export_tensorboard
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import LaunchKind
 from profiler_ext.sessions.session import load
 from tests.attribution.reading import assert_conserves
 from tests.eager_session import PROGRAM, eager_session

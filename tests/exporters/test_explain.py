@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
+from profiler_ext.exporters.json_output.bounds import answer_text
 from profiler_ext.sessions.comparing import diff
 from tests.exporters.explained import (
     FINDINGS,

@@ -12,8 +12,8 @@ import pytest
 
 from profiler_ext import cli
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.answers.bounds import answer_text
-from profiler_ext.records.generated_code import generated_module
+from profiler_ext.exporters.json_output.bounds import answer_text
+from profiler_ext.records.recording import generated_module
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
 from tests.exporters.explained import (

@@ -12,27 +12,27 @@ import pytest
 from rich.console import Console
 
 from profiler_ext import cli
-from profiler_ext.exporters import findings_texts as texts
 from profiler_ext.exporters import notebook, tables
-from profiler_ext.exporters.answers.bounds import answer_text
-from profiler_ext.exporters.answers.documents import FindingsAnswer
-from profiler_ext.exporters.answers.making import findings_answer
-from profiler_ext.exporters.html import findings as html_findings
 from profiler_ext.exporters.html import html_text
-from profiler_ext.exporters.html.findings import place_links
-from profiler_ext.exporters.tensorboard_plugin.first import top_findings
-from profiler_ext.exporters.terminal_findings import print_all, print_first
+from profiler_ext.exporters.html import sections as html_findings
+from profiler_ext.exporters.html.sections import place_links
+from profiler_ext.exporters.json_output.answers import findings_answer
+from profiler_ext.exporters.json_output.bounds import answer_text
+from profiler_ext.exporters.json_output.documents import FindingsAnswer
+from profiler_ext.exporters.tensorboard_plugin.writing import top_findings
+from profiler_ext.exporters.terminal.report import print_all, print_first
+from profiler_ext.exporters.views import findings as texts
 from profiler_ext.findings import (
+    Confidence,
     Figure,
     FigureUnit,
     Finding,
     Findings,
-    Stake,
-    Confidence,
-    Unjudged,
     Location,
+    Stake,
+    Unjudged,
 )
-from profiler_ext.records import Settings
+from profiler_ext.records.recording import Settings
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
 from tests.exporters.hostile import HOSTILE, steering

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.attribution.ledger import busy_spans, break_down_steps
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.exporters.table_texts import coverage_lines
+from profiler_ext.attribution.step_breakdown import break_down_steps, busy_spans
 from profiler_ext.exporters.tables import coverage
-from profiler_ext.records import Analysis
+from profiler_ext.exporters.views.summary import coverage_lines
+from profiler_ext.records.analysis import Analysis
 from tests.analyses import gpu_step
 from tests.handmade import interned
 

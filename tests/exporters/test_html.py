@@ -15,14 +15,13 @@ from profiler_ext import load
 from profiler_ext.errors import OutputError
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import export_html, html_text
-from profiler_ext.exporters.html.data import report_data
-from profiler_ext.exporters.html.files import files_shown
+from profiler_ext.exporters.html.data import files_shown, report_data
 from profiler_ext.exporters.html.graphs import MAX_CODE_CHARS, Codes
 from profiler_ext.exporters.html.page import data_text
-from profiler_ext.exporters.html.pools import Pool
-from profiler_ext.exporters.html.sites import Site, sites_of
-from profiler_ext.exporters.table_texts import records
-from profiler_ext.records import Analysis, Recording
+from profiler_ext.exporters.html.sites import Pool, Site, sites_of
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.recording import Recording
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.attribution.recordings import FIXTURES
 from tests.cases.neutral import SUFFIX

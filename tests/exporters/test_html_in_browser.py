@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
-from profiler_ext.exporters.table_texts import records
-from profiler_ext.records import Analysis, Recording
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.recording import Recording
 from tests.analyses import gpu_step
 from tests.exporters.estimated import estimated
 from tests.exporters.opened import browser, many, page, report, texts, written

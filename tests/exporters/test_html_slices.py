@@ -11,13 +11,17 @@ import pytest
 from profiler_ext.attribution.one_step import of_step
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
-from profiler_ext.exporters.html.chart import chart, parts_of
-from profiler_ext.exporters.html.choices import MAX_RANKS, MAX_STEPS, selectable_ranks, selectable_steps
 from profiler_ext.exporters.html.data import report_data
-from profiler_ext.exporters.html.pools import Pool
-from profiler_ext.exporters.html.sites import MAX_KERNELS, sites_of
-from profiler_ext.exporters.html.steps import MAX_COLUMNS, StepColumn, columns_of
-from profiler_ext.records import BreakdownRow, Phase, Step
+from profiler_ext.exporters.html.sites import MAX_KERNELS, Pool, sites_of
+from profiler_ext.exporters.html.slices import (
+    MAX_RANKS,
+    MAX_STEPS,
+    selectable_ranks,
+    selectable_steps,
+)
+from profiler_ext.exporters.html.steps import MAX_COLUMNS, StepColumn, chart, columns_of, parts_of
+from profiler_ext.records.analysis import BreakdownRow, Step
+from profiler_ext.records.vocabulary import Phase
 from profiler_ext.sessions.merging import merge
 from profiler_ext.sessions.session import load
 from tests.analyses import GPU_LEDGER, GPU_MARKS, GPU_ROWS, gpu_step
@@ -148,9 +152,7 @@ def test_the_page_does_not_grow_with_ranks_and_says_what_is_left_out():
 def test_the_page_does_not_grow_with_steps_and_says_what_is_left_out():
     few, many = html_text([many_steps(1_200)]), html_text([many_steps(4_000)])
     assert abs(len(many) - len(few)) < 4_000
-    assert (
-        f"{MAX_STEPS} of 4,000 steps can be chosen: the slowest, the median, the fastest" in many
-    )
+    assert f"{MAX_STEPS} of 4,000 steps can be chosen: the slowest, the median, the fastest" in many
     assert "4,000 steps, 14 in a column: median 2.00 ms; slowest in 3990-3999 9.00 ms" in many
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.exporters.html import words
+from profiler_ext.exporters.html import links
 from profiler_ext.exporters.html.page import html_text
 from profiler_ext.findings import RULES
-from profiler_ext.records import GapReason, IdleCause
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import IdleCause
 from tests.analyses import gpu_step
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -47,17 +48,17 @@ def test_a_word_is_explained_as_in_the_book(vocabulary: type[GapReason | IdleCau
         file, _, _ = term.page.partition("#")
         _, _, section = (DOCS / file).read_text().partition(f"## {term.heading}\n")
         told = section.partition("\n## ")[0].replace("`", "").partition("*. ")[2]
-        assert plain(words._listed(term)).endswith(" ".join(told.split()))
+        assert plain(links._listed(term)).endswith(" ".join(told.split()))
 
 
 def test_a_finding_is_explained_as_in_the_book() -> None:
     book = " ".join((DOCS / "findings.md").read_text().replace("`", "").split())
     for rule in RULES:
-        means, why = re.findall(r"<p>(.*?)</p>", words.rule_details(rule.name))
+        means, why = re.findall(r"<p>(.*?)</p>", links.rule_details(rule.name))
         for text in (f".* {plain(means)}", f"**Why it happens.** {plain(why)}"):
             assert text in book
 
 
 def test_what_is_no_word_of_the_ledger_has_no_link() -> None:
-    assert words.linked("(2 more causes)", words.term_of("(2 more causes)")) == "(2 more causes)"
-    assert words.term_of("led to source lines", "line") is None
+    assert links.linked("(2 more causes)", links.term_of("(2 more causes)")) == "(2 more causes)"
+    assert links.term_of("led to source lines", "line") is None

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from profiler_ext.exporters import tables
-from profiler_ext.records import Step
+from profiler_ext.records.analysis import Step
 from profiler_ext.sessions.session import load
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step
 from tests.exporters.tabled import PHASES, ROOFLINES, SHAPES, of_rows, row, rows

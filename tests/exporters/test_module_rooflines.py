@@ -6,10 +6,10 @@ import pytest
 
 import profiler_ext
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.module_rooflines import tree_rooflines
-from profiler_ext.exporters.module_table import tree_rows
-from profiler_ext.exporters.table_texts import records
-from profiler_ext.exporters.terminal import report
+from profiler_ext.exporters.terminal.module_table import tree_rows
+from profiler_ext.exporters.terminal.report import report
+from profiler_ext.exporters.views.modules import tree_rooflines
+from profiler_ext.exporters.views.summary import records
 from tests.attribution.recordings import FIXTURES
 
 GPT = FIXTURES / "worked" / "gpt_compiled.session.pt.trace.json.gz"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.module_table import tree_rows
-from profiler_ext.exporters.terminal import print_report, report
-from profiler_ext.records import Phase
+from profiler_ext.exporters.terminal.module_table import tree_rows
+from profiler_ext.exporters.terminal.report import print_report, report
+from profiler_ext.records.vocabulary import Phase
 from profiler_ext.sessions.session import load
 from tests.analyses import gpu_step
 from tests.kineto.traces import H200

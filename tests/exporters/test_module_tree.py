@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.exporters.module_tree import (
+from profiler_ext.exporters.views.modules import (
     ModuleNode,
     Outlier,
     folded_paths,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.exporters.display_text import PHASE_STYLES
 from profiler_ext.exporters.notebook import session_html
-from profiler_ext.records import Analysis, Phase, Recording
+from profiler_ext.exporters.views.formatting import PHASE_STYLES
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.vocabulary import Phase
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.exporters.estimated import estimated
 from tests.exporters.reported import Page, evil

@@ -12,10 +12,11 @@ import pytest
 
 from profiler_ext.comparison.comparison import compare
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.html.steps import columns_of
 from profiler_ext.exporters.tensorboard_plugin.writing import make_document
-from profiler_ext.records import Analysis, Scope
+from profiler_ext.exporters.views.formatting import time_text
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Scope
 from profiler_ext.sessions.session import Session, load
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

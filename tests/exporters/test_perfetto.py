@@ -7,7 +7,7 @@ import pytest
 
 from profiler_ext.errors import OutputError
 from profiler_ext.exporters.perfetto import export_perfetto
-from profiler_ext.records import IdleCause
+from profiler_ext.records.vocabulary import IdleCause
 from tests import analyses
 from tests.gpu_events import GPU_MARKS
 from tests.handmade import BASE_NS

@@ -4,20 +4,22 @@ import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.byte_columns import (
-    Cells,
+from profiler_ext.exporters.perfetto.annotations import DictArgument, FloatArgument, IntArgument
+from profiler_ext.exporters.perfetto.encoding import (
     ByteDictionary,
+    Cells,
     alike,
-    hstack,
-    row_bytes,
+    double,
     doubles,
-    fixed_integers,
     encode_rows,
+    fixed_integers,
+    hstack,
+    key_of,
+    row_bytes,
+    varint,
     varints,
 )
-from profiler_ext.exporters.perfetto.fields import double, key_of, varint
-from profiler_ext.exporters.perfetto.flow_ids import FROM, TO, FlowIds
-from profiler_ext.exporters.perfetto.own_arguments import DictArgument, FloatArgument, IntArgument
+from profiler_ext.exporters.perfetto.packets import FROM, TO, FlowIds
 from tests.exporters.said import said_by_rows
 from tests.handmade import masked
 
@@ -65,7 +67,9 @@ def test_arguments_come_back_and_absent_ones_are_not_said() -> None:
     own = [
         IntArgument("every", np.array([0, -1, 2**62, 300])),
         IntArgument("some", masked([0, None, 7, None])),
-        FloatArgument("real", np.ma.MaskedArray([0.0, 1.5, 9.0, -2.25], [False, False, True, False])),
+        FloatArgument(
+            "real", np.ma.MaskedArray([0.0, 1.5, 9.0, -2.25], [False, False, True, False])
+        ),
         DictArgument(
             "parts",
             ["a", "b"],

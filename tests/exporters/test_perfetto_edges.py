@@ -9,7 +9,9 @@ import pytest
 
 from profiler_ext.errors import TraceError
 from profiler_ext.exporters.perfetto import export_perfetto
-from profiler_ext.records import Analysis, Device, Place, Recording, Settings, Thread
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Device, Thread
+from profiler_ext.records.recording import Recording, Settings
 from tests import analyses
 from tests.handmade import Mark, Row, launches, shares, trace
 from tests.trace_processor import Reader, reading

@@ -1,7 +1,7 @@
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.fields import double, fixed, key_of, sized, varint
+from profiler_ext.exporters.perfetto.encoding import double, fixed, key_of, sized, varint
 
 NUMBERS = (0, 1, 127, 128, 2**14 - 1, 2**14, 2**28 - 1, 2**28, 2**56 + 3, 2**63 - 1)
 

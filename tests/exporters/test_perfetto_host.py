@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from profiler_ext.exporters.perfetto import export_perfetto, export_ranks, queries
-from profiler_ext.exporters.perfetto.host_arguments import HostArguments
-from profiler_ext.exporters.perfetto.metadata import Names
-from profiler_ext.records import Analysis, Place, Thread, Trace
+from profiler_ext.exporters.perfetto.host import HostArguments, Names
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.events import Thread, Trace
 from tests import analyses
 from tests.gpu_events import FORWARD_KEY
 from tests.handmade import Mark, Piece, RawList, idle, trace

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from profiler_ext.exporters.perfetto.label_spans import split_overlapping
-from profiler_ext.exporters.perfetto.lanes import assign_lanes
-from profiler_ext.records import Launches, Thread
+from profiler_ext.exporters.perfetto.tracks import assign_lanes
+from profiler_ext.records.analysis import Launches
+from profiler_ext.records.events import Thread
 from tests.handmade import Mark, Row, launches
 
 

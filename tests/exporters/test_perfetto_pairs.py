@@ -6,19 +6,12 @@ import numpy as np
 
 from profiler_ext import load
 from profiler_ext.exporters.launch_parts import PartColumns
-from profiler_ext.exporters.perfetto.pairs import forward_launches
-from profiler_ext.records import (
-    Analysis,
-    CacheState,
-    FxNode,
-    GraphInstance,
-    Phase,
-    Place,
-    Provenance,
-    Recording,
-    Step,
-    Thread,
-)
+from profiler_ext.exporters.perfetto.flows import forward_launches
+from profiler_ext.records.analysis import Analysis, Place, Step
+from profiler_ext.records.events import Thread
+from profiler_ext.records.provenance import FxNode, GraphInstance, Provenance
+from profiler_ext.records.recording import Recording
+from profiler_ext.records.vocabulary import CacheState, Phase
 from tests.cases.neutral import FOLDER, SUFFIX
 from tests.exporters.test_perfetto_queries import RECORDED
 from tests.fx_nodes import fx_node

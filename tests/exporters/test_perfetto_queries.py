@@ -11,7 +11,7 @@ import pytest
 from profiler_ext import load
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.perfetto import export_perfetto, queries
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 from tests import analyses
 from tests.eager_session import eager_session
 from tests.trace_processor import Reader, reading

@@ -11,8 +11,7 @@ import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from profiler_ext.exporters.formats import format_named
-from profiler_ext.exporters.perfetto import export_perfetto
-from profiler_ext.exporters.perfetto.viewing import VIEWER
+from profiler_ext.exporters.perfetto import VIEWER, export_perfetto
 from tests.analyses import cpu_step, gpu_step
 
 

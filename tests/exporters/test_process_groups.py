@@ -9,8 +9,9 @@ import pytest
 
 import profiler_ext
 from profiler_ext.exporters.html.page import html_text
-from profiler_ext.exporters.terminal import report
-from profiler_ext.records import Analysis, Interned
+from profiler_ext.exporters.terminal.report import report
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Interned
 from profiler_ext.sessions.merging import merge
 from tests.analyses import gpu_step
 from tests.cases.neutral import FOLDER, SUFFIX

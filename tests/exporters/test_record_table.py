@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from profiler_ext.exporters.answers.bounds import answer_text
-from profiler_ext.exporters.answers.making import table_answer
+from profiler_ext.exporters.json_output.answers import table_answer
+from profiler_ext.exporters.json_output.bounds import answer_text
 from profiler_ext.exporters.table_kinds import BY
-from profiler_ext.exporters.terminal import report
+from profiler_ext.exporters.terminal.report import report
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from profiler_ext.exporters.table_texts import records
-from profiler_ext.records import CompilePhase
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.records.compiles import CompilePhase
 from profiler_ext.sessions.session import Session, load
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "h200" / "compiles"

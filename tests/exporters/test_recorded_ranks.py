@@ -11,12 +11,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.perfetto import queries
-from profiler_ext.exporters.skew_texts import skew_texts
-from profiler_ext.exporters.table_texts import coverage_lines
-from profiler_ext.exporters.terminal_ranks import print_ranks_report
-from profiler_ext.records import Communication, Scope
+from profiler_ext.exporters.terminal.report import print_ranks_report
+from profiler_ext.exporters.views.formatting import time_text
+from profiler_ext.exporters.views.idle import straggler_lines
+from profiler_ext.exporters.views.summary import coverage_lines
+from profiler_ext.records.analysis import Communication
+from profiler_ext.records.vocabulary import Scope
 from profiler_ext.sessions.merging import MergedSession, merge
 from profiler_ext.sessions.session import load
 from tests.attribution.reading import assert_conserves
@@ -105,7 +106,7 @@ def analysed_ns(found: Communication) -> int:
 
 
 def test_the_report_says_who_came_last() -> None:
-    said = [each.text for each in skew_texts(ranks("fsdp2").analyses)]
+    said = [each.text for each in straggler_lines(ranks("fsdp2").analyses)]
     assert said == [
         "rank 1 came last 28 of 28 times, others waited 46.7 ms a step: launching (44.7%)"
     ]

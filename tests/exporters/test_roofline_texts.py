@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from profiler_ext import load
-from profiler_ext.exporters.roofline_texts import (
+from profiler_ext.exporters.terminal.report import report
+from profiler_ext.exporters.views.rooflines import (
     roofline_text,
     savings_text,
     utilisation_texts,
     work_text,
 )
-from profiler_ext.exporters.terminal import report
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 from tests.analyses import gpu_step
 from tests.book.recordings import RECORDED
 from tests.cases.neutral import SUFFIX

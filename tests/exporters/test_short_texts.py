@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from profiler_ext.exporters.columns import Name, Number, bar_text, fitting, name_widths
-from profiler_ext.exporters.short_texts import kernel_text, middle, path_end, short_kernel, start
+from profiler_ext.exporters.terminal.columns import Name, Number, bar_text, fitting, name_widths
+from profiler_ext.exporters.views.formatting import (
+    kernel_text,
+    middle,
+    path_end,
+    short_kernel,
+    start,
+)
 
 TRITON = "triton_poi_fused__to_copy_add_mul_view_5"
 SGEMM = "cutlass_80_simt_sgemm_64x64_8x5_nn_align1"

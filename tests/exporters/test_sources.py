@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.exporters.generated_code import kernel_sources
 from profiler_ext.exporters.sources import (
     SourceFile,
     is_user_file,
+    kernel_sources,
+    local_sources,
     read_texts,
     recorded_lines,
     source_files,
-    local_sources,
 )
-from profiler_ext.files.paths import reading_roots
-from profiler_ext.records import Settings
+from profiler_ext.records.recording import Settings
 from profiler_ext.sessions.session import Session
+from profiler_ext.source_paths import reading_roots
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.gpu_model import MODEL
 

@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 from profiler_ext.exporters import tables
-from profiler_ext.records import Frame, Phase, Place
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.vocabulary import Phase
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.exporters.tabled import (
     PHASES,
@@ -154,7 +156,9 @@ def test_time_stands_by_the_way_by_which_its_line_was_found():
 
 def test_the_linked_part_is_of_the_backward_that_differentiates():
     assert tables.fraction_linked_to_forward([gpu_step()]) == 70_000 / 90_000
-    assert tables.fraction_linked_to_forward([cpu_step(), gpu_step()]) == pytest.approx(70_000 / 90_000)
+    assert tables.fraction_linked_to_forward([cpu_step(), gpu_step()]) == pytest.approx(
+        70_000 / 90_000
+    )
     assert tables.fraction_linked_to_forward([empty()]) is None
 
 

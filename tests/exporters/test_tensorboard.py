@@ -7,7 +7,7 @@ import pytest
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.chrome_trace import export_chrome_trace
-from profiler_ext.exporters.tensorboard import export_tensorboard
+from profiler_ext.exporters.tensorboard_plugin.export import export_tensorboard
 from profiler_ext.kineto.reader import read_trace
 from tests.analyses import cpu_step, gpu_step
 from tests.exporters.recorded import recorded

@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.display_text import percent_text, short_path, time_text
-from profiler_ext.exporters.terminal import print_report, report
+from profiler_ext.exporters.terminal.report import print_report, report
+from profiler_ext.exporters.views.formatting import percent_text, short_path, time_text
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, BreakdownRow, Recording, Settings, Step
+from profiler_ext.records.analysis import Analysis, BreakdownRow, Step
+from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.sessions.session import Session
 from tests.analyses import GPU_PLACES, cpu_step, gpu_step
 from tests.handmade import launches, shares, trace
@@ -187,7 +188,10 @@ def test_several_steps_are_listed_with_their_busy_part():
         Step.on_cpu(number, number * 100, number * 100 + 100 + 4 * (number == 9))
         for number in range(10)
     )
-    ledger = (BreakdownRow(0, 0, "eager", "op", "op", 25), BreakdownRow(0, 0, "idle", None, "idle", 75))
+    ledger = (
+        BreakdownRow(0, 0, "eager", "op", "op", 25),
+        BreakdownRow(0, 0, "idle", None, "idle", 75),
+    )
     text = report(replace(gpu_step(), steps=steps, ledger=ledger), width=80)
     assert "step 0: 100 ns, device busy 25.0%\nstep 1: 100 ns\n" in text
     assert "step 7: 100 ns\nand 2 more: 100 - 104 ns\n" in text

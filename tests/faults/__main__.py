@@ -1,4 +1,4 @@
-"""Owns ``make faults``: plants a failure in each function that runs while the scripts train.
+"""``make faults``: plants a failure in each function that runs while the scripts train.
 
 Prints the runs by outcome, and each that is forbidden; a sample of them where ``--sample`` asks.
 """
@@ -173,9 +173,9 @@ def preload() -> None:
 
     import profiler_ext.cli.run
     import profiler_ext.profiling.switch  # noqa: F401
-    from profiler_ext.capture import lacking
+    from profiler_ext.capture.hooks import installing
 
-    lacking.problems()
+    installing.problems()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Owns the runs that share their beginning: one run branches where a failure is to be planted.
+"""The runs that share their beginning: one run branches where a failure is to be planted.
 
 A run of the script without a failure (the trunk) stops at the head of each function that is to
 fail, and is copied: the copy fails there, and goes on to its end, while the trunk waits. What the

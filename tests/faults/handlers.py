@@ -1,4 +1,4 @@
-"""Owns whether anything on the stack tells errors apart: two that nothing does take one way."""
+"""Whether anything on the stack tells errors apart: two that nothing does take one way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns whether ``sys.monitoring`` is as Python has it: no tool, no callback, no event anywhere."""
+"""Whether ``sys.monitoring`` is as Python has it: no tool, no callback, no event anywhere."""
 
 from __future__ import annotations
 

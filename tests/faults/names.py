@@ -1,4 +1,4 @@
-"""Owns the runs in which each declared private name of torch is gone in turn.
+"""The runs in which each declared private name of torch is gone in turn.
 
     python -m tests.faults.names [SCRIPT ...] [--device cuda] [--sample N] [--jobs N]
 

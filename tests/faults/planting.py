@@ -1,4 +1,4 @@
-"""Owns how a failure is planted: each function of the package can be made to raise, once.
+"""How a failure is planted: each function of the package can be made to raise, once.
 
 A finder that stands before Python's own compiles the package's modules with a call at the head of
 each function; nothing else of them changes, line numbers included.
@@ -37,20 +37,20 @@ THE_DOOR = frozenset(
         "isolation.guard:Guard.__init__",
         "isolation.guard:Guard.run",
         "isolation.guard:Guard.run_on",
-        "isolation.guard:Guard.alone",
+        "isolation.guard:Guard.try_run",
         "isolation.guard:Guard.wrap.guarded",
         "isolation.guard:Guard.callback.guarded",
         "isolation.guard:Guard.wrap_ranges.guarded",
         "isolation.guard:Guard.wrap_results.guarded",
         "isolation.guard:Guard.wrap_candidates.guarded",
-        "isolation.asking:Sorting.in_order",
-        "isolation.undisturbed:disturbed",
-        "isolation.undisturbed:undisturbed",
-        "isolation.undisturbed:_Isolation.__enter__",
-        "isolation.undisturbed:_Isolation.__exit__",
-        "isolation.undisturbed:_Isolation.__init__",
-        "isolation.undisturbed:_Isolation.begin",
-        "isolation.undisturbed:_Isolation.end",
+        "isolation.hook_protocols:Sorting.in_order",
+        "isolation.user_state:user_code",
+        "isolation.user_state:isolated",
+        "isolation.user_state:_Isolation.__enter__",
+        "isolation.user_state:_Isolation.__exit__",
+        "isolation.user_state:_Isolation.__init__",
+        "isolation.user_state:_Isolation.begin",
+        "isolation.user_state:_Isolation.end",
         "python_lines.watch:LineWatch._callbacks.thrown",
         "python_lines.watch:LineWatch._callbacks.unwound",
         "python_lines.watch:LineWatch._entering.entered",
@@ -58,7 +58,7 @@ THE_DOOR = frozenset(
         "python_lines.watch:LineWatch._moving.moved",
         "python_lines.watch:LineWatch._leaving.left",
         "python_lines.watch:LineWatch._fail",
-        "torch_compat.profiler_use:ProfilerUse.own",
+        "torch_compat.profilers:ProfilerUse.own",
     )
 )
 """What catches failures cannot fail itself: a few lines that call, catch and return."""
@@ -76,7 +76,7 @@ CALLED_BY_THE_USER = frozenset(
             )
         ),
         *(
-            f"profiler_ext.profiling.watches_lines:LineWatchingProfiler.{name}"
+            f"profiler_ext.profiling.lines:LineWatchingProfiler.{name}"
             for name in ("__init__", "step", "prepare_trace", "start_trace", "stop_trace")
         ),
         *(
@@ -84,7 +84,7 @@ CALLED_BY_THE_USER = frozenset(
             for name in ("start_trace", "stop_trace")
         ),
         *(
-            f"profiler_ext.profiling.turns:ExclusiveProfiler.{name}"
+            f"profiler_ext.profiling.exclusive:ExclusiveProfiler.{name}"
             for name in (
                 "__init__",
                 "start",

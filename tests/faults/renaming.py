@@ -1,4 +1,4 @@
-"""Owns the faults of another torch: a private name that is declared is not what torch calls it.
+"""The faults of another torch: a private name that is declared is not what torch calls it.
 
 What is changed is the declaration: torch keeps working, and to the accessor the name is gone, as
 it is where torch removed it or calls it something else.

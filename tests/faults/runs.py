@@ -1,4 +1,4 @@
-"""Owns one run of a script with a planted failure, in a process forked from one that has torch.
+"""One run of a script with a planted failure, in a process forked from one that has torch.
 
 Importing torch takes longer than the run, so a process imports it once, with nothing compiled and
 no thread started, and each run is a fork of it. Compiled C++ is shared between the runs of a

@@ -1,4 +1,4 @@
-"""Owns the trunks that run side by side, and the runs of what no trunk can branch for."""
+"""The trunks that run side by side, and the runs of what no trunk can branch for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what a file says of each planted failure: a line of JSON, for whoever counts them later."""
+"""What a file says of each planted failure: a line of JSON, for whoever counts them later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what a planted failure may cost, and what it may not.
+"""What a planted failure may cost, and what it may not.
 
 The script's losses, gradients and exit status are those of plain Python, bit for bit. What the
 session says of a launch is what it says without the failure, or nothing; where it says less, or a

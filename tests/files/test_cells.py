@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.files.cells import cell_file, cell_lines, cell_number, name_by_text
-from profiler_ext.files.paths import absolute, expand, shorten, line_is_unchanged
 from profiler_ext.python_lines.program_code import ProgramCode
+from profiler_ext.source_paths import (
+    absolute,
+    cell_file,
+    cell_lines,
+    cell_number,
+    expand,
+    line_is_unchanged,
+    name_by_text,
+    shorten,
+)
 from tests.notebooks import Notebook, notebook
 
 __all__ = ["notebook"]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from profiler_ext.errors import OutputError
-from profiler_ext.files.passing import temporary_folder, candidate_folders
+from profiler_ext.file_io import candidate_folders, temporary_folder
 
 NOTHING_CAN_BE_MADE_IN = "/proc"
 

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from profiler_ext.files import paths
-from profiler_ext.files.paths import expand, shorten
+from profiler_ext import source_paths
+from profiler_ext.source_paths import expand, shorten
 
 SITE_PACKAGES = sysconfig.get_path("purelib")
 
@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "home" / "project").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "home" / "project")
-    monkeypatch.setattr(paths, "script_folder", lambda: str(tmp_path / "scripts"))
+    monkeypatch.setattr(source_paths, "script_folder", lambda: str(tmp_path / "scripts"))
     return tmp_path / "home"
 
 
@@ -56,9 +56,9 @@ def test_a_short_path_of_another_machine_gets_this_process_s_folder(home: Path) 
 
 
 def test_the_user_s_own_folders_are_the_script_s_and_the_working_folder(home: Path) -> None:
-    assert paths.user_roots() == (f"{home.parent}/scripts", f"{home}/project")
-    assert SITE_PACKAGES in paths.library_roots()
-    assert f"{home}/project" not in paths.library_roots()
+    assert source_paths.user_roots() == (f"{home.parent}/scripts", f"{home}/project")
+    assert SITE_PACKAGES in source_paths.library_roots()
+    assert f"{home}/project" not in source_paths.library_roots()
 
 
 def test_a_torch_that_lies_outside_the_libraries_folders_is_a_library(
@@ -67,6 +67,6 @@ def test_a_torch_that_lies_outside_the_libraries_folders_is_a_library(
     found = ModuleType("torch")
     found.__path__ = ["/home/me/pytorch/torch"]
     monkeypatch.setitem(sys.modules, "torch", found)
-    assert paths.library_roots()[-1] == "/home/me/pytorch/torch"
+    assert source_paths.library_roots()[-1] == "/home/me/pytorch/torch"
     found.__path__ = [f"{SITE_PACKAGES}/torch"]
-    assert not any(root.endswith("/torch") for root in paths.library_roots())
+    assert not any(root.endswith("/torch") for root in source_paths.library_roots())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.errors import OutputError
-from profiler_ext.files.writing import replacing
+from profiler_ext.file_io import replacing
 
 
 def test_a_file_is_there_whole_with_its_folders_and_no_temporary_is_left(tmp_path):

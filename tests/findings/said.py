@@ -1,4 +1,4 @@
-"""Owns what the rules say of each recorded session, as text: a person judged each line of it."""
+"""What the rules say of each recorded session, as text: a person judged each line of it."""
 
 from __future__ import annotations
 

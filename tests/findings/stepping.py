@@ -1,4 +1,4 @@
-"""Owns how a test of a rule writes a step by hand: what the CPU does, and what a device runs."""
+"""How a test of a rule writes a step by hand: what the CPU does, and what a device runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 from profiler_ext.attribution import attribute
 from profiler_ext.findings import Finding, Findings, Rule
 from profiler_ext.findings.ranking import judge
-from profiler_ext.records import Analysis, Device, GraphInstance, Recording, Settings, Thread
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Device, Thread
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.recording import Recording, Settings
 from tests.handmade import Mark, trace
 
 CPU = Thread(100, 100)

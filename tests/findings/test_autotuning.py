@@ -10,8 +10,9 @@ import profiler_ext
 from profiler_ext.findings import Stake
 from profiler_ext.findings.facts import Facts
 from profiler_ext.findings.rules import autotuning
-from profiler_ext.findings.tiles import tuned_templates
-from profiler_ext.records import Analysis, GraphInstance
+from profiler_ext.findings.rules.autotuning import tuned_templates
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.provenance import GraphInstance
 from tests.attribution.recordings import FIXTURES
 from tests.findings.stepping import is_silent, only
 

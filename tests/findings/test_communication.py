@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_ext.findings import Stake
+from profiler_ext.findings.collectives import passes_of
 from profiler_ext.findings.facts import Facts
-from profiler_ext.findings.passes import passes_of
 from profiler_ext.findings.rules import exposed_communication, repeated_reduction
-from profiler_ext.records import Analysis, Communication
+from profiler_ext.records.analysis import Analysis, Communication
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only
 from tests.handmade import interned, ints, masked
 

@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from profiler_ext.findings import Figure, Stake, Location
+from profiler_ext.findings import Figure, Location, Stake
 from profiler_ext.findings.rules import compiling, recompilation
-from profiler_ext.records import (
-    Analysis,
+from profiler_ext.records.analysis import Analysis, Step
+from profiler_ext.records.compiles import (
     Compilation,
     CompileKind,
     CompilePhase,
     CompileTime,
-    Frame,
     Recompilation,
-    Step,
 )
+from profiler_ext.records.lineage import Frame
 from tests.analyses import gpu_step
 from tests.findings.stepping import MS, is_silent, judged, only
 

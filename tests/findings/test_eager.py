@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from profiler_ext.findings import Stake
 from profiler_ext.findings.rules import eager_beside_compiled, uncompiled
-from profiler_ext.records import Analysis, Phase
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import MS, US, Script, is_silent, only, placed, trained
 from tests.handmade import interned
 

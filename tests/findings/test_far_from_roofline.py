@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_ext.findings.collectives import overlaps_collective
-from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.findings.rules.far_from_roofline import RULE
 from tests.findings.stepping import US, Script, judged

@@ -6,17 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from profiler_ext.findings import Stake, Location
+from profiler_ext.findings import Location, Stake
+from profiler_ext.findings.facts import time_within
 from profiler_ext.findings.rules import graph_break
 from profiler_ext.findings.rules.graph_break import RULE
-from profiler_ext.findings.steps import time_within
-from profiler_ext.records import (
-    Analysis,
-    Compilation,
-    CompileKind,
-    Frame,
-    GraphBreak,
-)
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.compiles import Compilation, CompileKind, GraphBreak
+from profiler_ext.records.lineage import Frame
 from tests.findings.stepping import CPU, MS, US, Script, is_silent, judged, only
 from tests.handmade import Mark
 
@@ -107,7 +103,9 @@ def test_the_idle_time_of_all_breaks_is_looked_up_once(monkeypatch: pytest.Monke
     broken = replace(compiled("0/0", 10, resumed=False), breaks=(BREAK, *breaks))
     compiles = (broken, compiled("1/0", 12, resumed=True), *lines)
     many = replace(made, recording=replace(made.recording, compiles=compiles))
-    monkeypatch.setattr(graph_break, "within", lambda *spans: told.append(spans) or time_within(*spans))
+    monkeypatch.setattr(
+        graph_break, "within", lambda *spans: told.append(spans) or time_within(*spans)
+    )
     assert only(RULE, many) == only(RULE, made)
     assert len(told) == 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.findings.guards import (
+from profiler_ext.findings.rules.recompilation import (
     BACKEND,
     GRADIENTS,
     LAYOUT,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import profiler_ext
-from profiler_ext.findings import FigureUnit, Confidence
+from profiler_ext.findings import Confidence, FigureUnit
 from profiler_ext.findings.rules.launch_bound import RULE
-from profiler_ext.records import Phase
+from profiler_ext.records.vocabulary import Phase
 from tests.analyses import cpu_step
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only, placed, steps, trained
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Stake, Location
+from profiler_ext.findings import Location, Stake
 from profiler_ext.findings.rules import first_step, uncached
-from profiler_ext.records import Analysis, CacheState, Step
+from profiler_ext.records.analysis import Analysis, Step
+from profiler_ext.records.vocabulary import CacheState
 from tests.analyses import gpu_step
 from tests.findings.stepping import MS, is_silent, judged, only
 from tests.findings.test_compiles import compiled as function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.findings.pace import find_critical_path
+from profiler_ext.findings.critical_path import find_critical_path
 from tests.findings.stepping import US, Script
 
 
@@ -34,7 +34,13 @@ def test_a_run_that_ends_in_a_wait_of_the_device_does_not():
     script.launch("vectorized_elementwise_kernel", 5 * US)
     script.wait()
     script.end_step()
-    assert find_critical_path(script.analysis()).is_critical.tolist() == [False, False, False, False, True]
+    assert find_critical_path(script.analysis()).is_critical.tolist() == [
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_a_trace_that_ends_with_a_full_queue_is_paced_by_the_device():

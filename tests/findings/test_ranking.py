@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.findings import RULES, Figure, FigureUnit, Rule, Stake, Confidence, find
-from profiler_ext.findings.facts import Facts, CannotJudge
+from profiler_ext.findings import RULES, Confidence, Figure, FigureUnit, Rule, Stake, find
+from profiler_ext.findings.facts import CannotJudge, Facts
 from profiler_ext.findings.ranking import judge, merge_ranks
 from profiler_ext.findings.rule import Candidate
-from profiler_ext.records import Recording
+from profiler_ext.records.recording import Recording
 from tests.analyses import gpu_step
 from tests.findings.stepping import US, steps, trained
 from tests.handmade import trace
@@ -24,7 +24,9 @@ def rule(name: str, *says: Candidate | CannotJudge) -> Rule:
     def judging(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         (first, *_) = says
         return (
-            first if isinstance(first, CannotJudge) else [s for s in says if not isinstance(s, CannotJudge)]
+            first
+            if isinstance(first, CannotJudge)
+            else [s for s in says if not isinstance(s, CannotJudge)]
         )
 
     return Rule(name, "", "", "", "", "", judging)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings import Stake, Confidence, Location
+from profiler_ext.findings import Confidence, Location, Stake
 from profiler_ext.findings.rules import exposed_communication, late_rank
-from profiler_ext.records import Analysis, Communication, RankDelay, Place
+from profiler_ext.records.analysis import Analysis, Communication, Place, RankDelay
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only
 from tests.handmade import interned, ints, masked
 

@@ -18,7 +18,9 @@ from profiler_ext.findings.rules import (
     recompute,
     replay_copy,
 )
-from profiler_ext.records import Analysis, GraphInstance, Phase
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import Phase
 from tests.analyses import cpu_step
 from tests.attribution.recordings import FIXTURES
 from tests.findings.stepping import CPU, MS, US, Script, is_silent, judged, only, placed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.findings.siblings import outlier_indices_of_equal_sizes, outlier_indices
+from profiler_ext.findings.outliers import outlier_indices, outlier_indices_of_equal_sizes
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_ext.findings.steps import sum_by_step, time_within
-from profiler_ext.records import Step
+from profiler_ext.findings.facts import sum_by_step, time_within
+from profiler_ext.records.analysis import Step
 
 STEPS = (Step.on_cpu(4, 100, 200), Step.on_cpu(2, 200, 260), Step.on_cpu(4, 300, 400))
 SPANS = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 200)), max_size=20)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from profiler_ext.findings.critical_path import Training
 from profiler_ext.findings.facts import Facts
-from profiler_ext.findings.training import Training
 from tests.findings.stepping import US, Script, trained
 
 

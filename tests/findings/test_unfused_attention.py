@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from profiler_ext.findings import Stake
 from profiler_ext.findings.rules import unfused_attention
-from profiler_ext.records import Analysis, Phase
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import Phase
 from tests.findings.stepping import US, Script, is_silent, only, placed
 
 CODE = "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_ext.findings.rules import unlike_siblings
-from profiler_ext.records import Analysis, Communication
+from profiler_ext.records.analysis import Analysis, Communication
 from tests.findings.stepping import US, Script, is_silent, only, placed
 from tests.handmade import interned, ints, masked
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Stake, Location
+from profiler_ext.findings import Location, Stake
 from profiler_ext.findings.rules.unpaid_tuning import RULE
-from profiler_ext.records import Analysis, CompileKind, CompilePhase, CompileTime
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.compiles import CompileKind, CompilePhase, CompileTime
 from tests.analyses import cpu_step, gpu_step
 from tests.findings.stepping import MS, is_silent, judged, only
 from tests.findings.test_compiles import compiled

@@ -14,7 +14,7 @@ from profiler_ext.findings.rules import (
     pageable_copy,
     synchronisation,
 )
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only, trained
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

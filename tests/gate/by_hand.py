@@ -1,10 +1,10 @@
-"""Owns runs written by hand for the gate: two lines of layers, with noise that is stated."""
+"""Runs written by hand for the gate: two lines of layers, with noise that is stated."""
 
 from __future__ import annotations
 
 from profiler_ext.comparison.comparison import Comparison, compare
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.records import Phase
+from profiler_ext.records.vocabulary import Phase
 from tests.comparison.by_hand import Launch, Part, run
 
 UP, DOWN, NORM = "h = self.up(x)", "return self.down(h)", "x = self.norm_of_the_block(x)"

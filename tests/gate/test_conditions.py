@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler_ext.comparison.conditions import Condition, Kind, Limit, Unit, parse
 from profiler_ext.errors import UsageError
-from profiler_ext.gate.conditions import Condition, Kind, Limit, Unit, parse
-from profiler_ext.records import Phase
+from profiler_ext.records.vocabulary import Phase
 
 FIVE = Limit(1, 0.05, Unit.PART)
 

@@ -7,14 +7,12 @@ import re
 import pytest
 
 from profiler_ext.comparison.comparison import compare
+from profiler_ext.comparison.conditions import Unit
+from profiler_ext.comparison.gate import Evaluation, Outcome, Sizes, judge
+from profiler_ext.comparison.records import Verdict
 from profiler_ext.comparison.sides import RunOfRanks
-from profiler_ext.comparison.words import Verdict
 from profiler_ext.errors import UsageError
-from profiler_ext.gate.conditions import Unit
-from profiler_ext.gate.judging import judge
-from profiler_ext.gate.records import Evaluation, Sizes
-from profiler_ext.gate.words import Outcome
-from profiler_ext.records import Compilation, CompileKind, CompilePhase, CompileTime
+from profiler_ext.records.compiles import Compilation, CompileKind, CompilePhase, CompileTime
 from tests.comparison.by_hand import FILE, launch, run
 from tests.gate.by_hand import DOWN, UP, compared, program
 

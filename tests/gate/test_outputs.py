@@ -12,9 +12,8 @@ import junitparser
 import pytest
 
 from profiler_ext.cli import main
-from profiler_ext.exporters.gate_github import MOST, workflow_commands
-from profiler_ext.exporters.gate_junit import junit
-from profiler_ext.gate.judging import judge
+from profiler_ext.comparison.gate import judge
+from profiler_ext.exporters.diff.gate import MOST, junit, workflow_commands
 from tests.comparison.by_hand import launch
 from tests.gate.by_hand import compared, program
 

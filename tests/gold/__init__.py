@@ -1,1 +1,1 @@
-"""Owns the gold files: all that each recorded GPU session shows, row for row, as text to review."""
+"""The gold files: all that each recorded GPU session shows, row for row, as text to review."""

@@ -1,4 +1,4 @@
-"""Owns the renewal of gold files: writes what the recordings show now, and prints what changed.
+"""The renewal of gold files: writes what the recordings show now, and prints what changed.
 
 python -m tests.gold [NAME ...]    all of them without a name
 """

@@ -1,4 +1,4 @@
-"""Owns the texts by which two versions of the code that captures are compared.
+"""The texts by which two versions of the code that captures are compared.
 
 A gold file shows what attribution makes of a recording; what capture puts into one shows when
 the same cases are recorded with each version, on any device, each time with an empty cache:

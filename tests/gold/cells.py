@@ -1,4 +1,4 @@
-"""Owns how values and tables stand in a gold file: tabs between cells, ``-`` for what is absent."""
+"""How values and tables stand in a gold file: tabs between cells, ``-`` for what is absent."""
 
 from __future__ import annotations
 

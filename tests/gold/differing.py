@@ -1,4 +1,4 @@
-"""Owns how two texts of a gold file are compared for a reader."""
+"""How two texts of a gold file are compared for a reader."""
 
 from __future__ import annotations
 

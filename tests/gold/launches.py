@@ -1,4 +1,4 @@
-"""Owns the text of launches: each with its rows; what is as before stands once.
+"""The text of launches: each with its rows; what is as before stands once.
 
 A row ends in ``"`` where all from its phase on is as in the row above. ``5-9 = 0-4`` says that
 launches 5 to 9 are as 0 to 4 in everything but times, and the percents that come of them.
@@ -10,7 +10,9 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from profiler_ext.records import Analysis, Frame, GraphInstance, Place
+from profiler_ext.records.analysis import Analysis, Place
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.sessions.session import Session
 from tests.gold.cells import ABSENT, TAB, at, cell, cells, rows
 

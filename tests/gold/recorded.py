@@ -1,4 +1,4 @@
-"""Owns which recordings have a gold file, and how the text of each is made."""
+"""Which recordings have a gold file, and how the text of each is made."""
 
 from __future__ import annotations
 

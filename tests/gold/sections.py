@@ -1,4 +1,4 @@
-"""Owns the text of a gold file: what a session shows, in sections.
+"""The text of a gold file: what a session shows, in sections.
 
 Nanoseconds of single launches stand in a section of their own, the last, so that a recording
 made anew of the same model changes little else.
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session
-from profiler_ext.sessions.tabled import SessionTables
+from profiler_ext.sessions.session_tables import SessionTables
 from tests.gold.cells import ABSENT, at, cells, lines, rows
 from tests.gold.launches import Launches, times
 from tests.handmade import pieces

@@ -1,4 +1,4 @@
-"""Owns the command that runs the cases and prints what they came to."""
+"""The command that runs the cases and prints what they came to."""
 
 from __future__ import annotations
 

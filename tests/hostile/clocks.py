@@ -1,4 +1,4 @@
-"""Owns the cases of times: clocks that jump, spans that cross, numbers that overflow."""
+"""The cases of times: clocks that jump, spans that cross, numbers that overflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the cases of single fields: each field of an event, the header and our section, with each
+"""The cases of single fields: each field of an event, the header and our section, with each
 value that does not belong there."""
 
 from __future__ import annotations

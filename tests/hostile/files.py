@@ -1,4 +1,4 @@
-"""Owns the cases of bytes: compression, encodings, other tools' files, and odd places."""
+"""The cases of bytes: compression, encodings, other tools' files, and odd places."""
 
 from __future__ import annotations
 

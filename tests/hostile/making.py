@@ -1,4 +1,4 @@
-"""Owns how a case is written: a good session of a GPU as its base, and what is changed in it."""
+"""How a case is written: a good session of a GPU as its base, and what is changed in it."""
 
 from __future__ import annotations
 

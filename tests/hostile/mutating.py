@@ -1,4 +1,4 @@
-"""Owns the mutations: a recorded session with a few seeded changes of bytes or of values."""
+"""The mutations: a recorded session with a few seeded changes of bytes or of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the processes that run cases side by side; each holds the libraries already."""
+"""The processes that run cases side by side; each holds the libraries already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the cases of our own section: records that contradict each other, or that run in circles."""
+"""The cases of our own section: records that contradict each other, or that run in circles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what time is measured by: what a good file takes, in the process that reads the others.
+"""What time is measured by: what a good file takes, in the process that reads the others.
 
 A limit in seconds is a fact about a machine, and about what else it does. So a hostile file may
 take so many times as long as a good one does there and then, both in time of the processor.

@@ -1,4 +1,4 @@
-"""Owns how a case is run: in a process of its own, limited in time, and judged from outside."""
+"""How a case is run: in a process of its own, limited in time, and judged from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the cases of size: legal traces that a slow algorithm hangs on."""
+"""The cases of size: legal traces that a slow algorithm hangs on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from functools import partial
 
 import msgspec
 
-from profiler_ext.records import ClockMark, Function, Position, PythonLines, thread_positions
+from profiler_ext.records.recording import (
+    ClockMark,
+    Function,
+    Position,
+    PythonLines,
+    thread_positions,
+)
 from tests.hostile import streams
 from tests.hostile.making import (
     EVENTS,

@@ -1,4 +1,4 @@
-"""Owns long streams of legal events that a slow algorithm hangs on."""
+"""Long streams of legal events that a slow algorithm hangs on."""
 
 from __future__ import annotations
 

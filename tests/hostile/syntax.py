@@ -1,4 +1,4 @@
-"""Owns the cases of JSON itself: depth, digits, duplicates, surrogates, cuts, bare words."""
+"""The cases of JSON itself: depth, digits, duplicates, surrogates, cuts, bare words."""
 
 from __future__ import annotations
 

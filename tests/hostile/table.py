@@ -1,4 +1,4 @@
-"""Owns the list of all cases that were made by hand."""
+"""The list of all cases that were made by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what a user does with a file: each way from reading it to a table, a report or an export."""
+"""What a user does with a file: each way from reading it to a table, a report or an export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, read_checked
 from profiler_ext.kineto.recording import read_recording
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session
 from profiler_ext.store import Store

@@ -1,4 +1,4 @@
-"""Owns the comparison of what our analysis says of a trace with what the independent reader says.
+"""The comparison of what our analysis says of a trace with what the independent reader says.
 
 Each function returns both sides, so that a test names what differs.
 """
@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from exporters.table_kinds import table_named
-from profiler_ext.records import Analysis, GapReason, Scope
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import Scope
 from tests.independent.reader import Interval, Launch, by_op, union
 
 Sides = tuple[Any, Any]

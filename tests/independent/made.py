@@ -1,4 +1,4 @@
-"""Owns small traces of every kind that others write, made here and not recorded.
+"""Small traces of every kind that others write, made here and not recorded.
 
 What they look like was seen in public traces: of torch 1.8 and 1.9, of MTIA, an XPU and ROCm, and
 of tools that cut a trace.

@@ -1,4 +1,4 @@
-"""Owns reading a trace without any code of ours: plain JSON, nesting by intervals, unions.
+"""Reading a trace without any code of ours: plain JSON, nesting by intervals, unions.
 
 It shares no line with ``profiler_ext``, so that a mistake of attribution cannot be one here too.
 """

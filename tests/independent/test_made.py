@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from exporters.headings import heading
+
 from profiler_ext.attribution import attribute
 from profiler_ext.findings import find
 from profiler_ext.kineto.recording import read_recording
-from profiler_ext.records import Analysis
+from profiler_ext.records.analysis import Analysis
 from tests.attribution.reading import assert_conserves, rows
 from tests.gpu_events import GPU_MARKS
 from tests.independent import held

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.torch_compat.profiler_use import USE
+from profiler_ext.torch_compat.profilers import USE
 from tests.integrations.training import (
     Model,
     calls,

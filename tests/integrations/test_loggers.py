@@ -14,8 +14,7 @@ import pytest
 
 from profiler_ext.errors import MissingExtraError, UsageError
 from profiler_ext.exporters.extras import HUGGINGFACE, LIGHTNING, MLFLOW, WANDB, Extra
-from profiler_ext.integrations import tensorboard
-from profiler_ext.integrations.figures import figures
+from profiler_ext.integrations import figures, tensorboard
 from profiler_ext.sessions.output import write_outputs
 from profiler_ext.sessions.session import Session, load
 from tests.attribution.recordings import FIXTURES

@@ -1,4 +1,4 @@
-"""Owns the small eager training that the tests of integrations run and count."""
+"""The small eager training that the tests of integrations run and count."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import nn
 import profiler_ext
 from profiler_ext.errors import CaptureWarning
 from profiler_ext.profiling.profiler import profile
-from profiler_ext.records import Recording
+from profiler_ext.records.recording import Recording
 from profiler_ext.sessions.session import load
-from profiler_ext.torch_compat.profiler_use import USE
+from profiler_ext.torch_compat.profilers import USE
 from tests.compiling import fresh_torch
 
 __all__ = ["fresh_torch"]

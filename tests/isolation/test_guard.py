@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from profiler_ext.errors import CaptureWarning
-from profiler_ext.isolation.asking import Ranges, Sorting
 from profiler_ext.isolation.failures import Failure
 from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.isolation.hook_protocols import Ranges, Sorting
 
 ON = SimpleNamespace(is_on=True, is_persistent=False)
 

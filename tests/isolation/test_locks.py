@@ -17,8 +17,8 @@ import profiler_ext
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.profiling import switch
-from profiler_ext.records import GraphInstance
-from profiler_ext.torch_compat.profiler_use import USE
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.torch_compat.profilers import USE
 from tests.analyses import gpu_step
 from tests.compiling import capture, fresh_torch
 from tests.patience import patience_s

@@ -8,14 +8,14 @@ from types import ModuleType
 import pytest
 
 from profiler_ext import errors
-from profiler_ext.isolation import own_modules
-from profiler_ext.isolation.own_modules import own_modules as in_place
-from profiler_ext.isolation.undisturbed import undisturbed
+from profiler_ext.isolation import user_state
+from profiler_ext.isolation.user_state import isolated
+from profiler_ext.isolation.user_state import own_modules as in_place
 
 NAME, PACKAGE = "profiler_ext.errors", "profiler_ext"
 
 
-@pytest.mark.parametrize("moment", [in_place, undisturbed])
+@pytest.mark.parametrize("moment", [in_place, isolated])
 def test_what_was_taken_out_is_there_meanwhile_and_gone_again(monkeypatch, moment) -> None:
     with moment():
         pass
@@ -43,7 +43,7 @@ def test_a_module_of_another_package_of_the_name_is_never_taken_for_ours(monkeyp
     name = f"{PACKAGE}.of_theirs"
     monkeypatch.setitem(sys.modules, PACKAGE, ModuleType(PACKAGE))
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    loaded = own_modules._Loaded()
+    loaded = user_state._Loaded()
     monkeypatch.setattr(loaded, "_modules", {PACKAGE: ModuleType(PACKAGE)})
     assert loaded.displaced() == {PACKAGE: sys.modules[PACKAGE]}
 
@@ -58,4 +58,4 @@ def test_what_is_loaded_meanwhile_stays_loaded(monkeypatch) -> None:
     with in_place():
         assert sys.modules[name] is made
     assert name not in sys.modules
-    del own_modules._LOADED._modules[name]
+    del user_state._LOADED._modules[name]

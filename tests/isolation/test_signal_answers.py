@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from pandas.errors import OutOfBoundsDatetime
 
-from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.signal_answers import is_raised_by_program
 
 
 class Late(Exception):

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler_ext.isolation.stack_room import RecursionHeadroom
-from profiler_ext.isolation.undisturbed import undisturbed
+from profiler_ext.isolation.user_state import RecursionHeadroom, isolated
 
 
 @pytest.fixture(autouse=True)
@@ -30,19 +29,19 @@ def test_room_is_there_until_it_is_given_back(limit: int) -> None:
 
 def test_room_made_and_given_back_amid_work_of_ours_is_the_programs(limit: int) -> None:
     room = RecursionHeadroom()
-    with undisturbed():
+    with isolated():
         room.make()
     assert sys.getrecursionlimit() == limit + 100
-    with undisturbed():
+    with isolated():
         room.restore()
     assert sys.getrecursionlimit() == limit
 
 
 def test_a_limit_that_the_program_sets_meanwhile_stays(limit: int) -> None:
     room = RecursionHeadroom()
-    with undisturbed():
+    with isolated():
         room.make()
     sys.setrecursionlimit(limit + 7)
-    with undisturbed():
+    with isolated():
         room.restore()
     assert sys.getrecursionlimit() == limit + 7

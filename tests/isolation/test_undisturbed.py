@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from profiler_ext.isolation import undisturbed as undisturbing
-from profiler_ext.isolation.undisturbed import user_code, undisturbed
+from profiler_ext.isolation import user_state
+from profiler_ext.isolation.user_state import isolated, user_code
 
 
 class Late(Exception):
@@ -27,8 +27,8 @@ def heard(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_signal_is_answered_once_when_the_work_is_done(heard: list[str]) -> None:
     handler = signal.getsignal(signal.SIGUSR1)
-    with undisturbed():
-        with undisturbed():
+    with isolated():
+        with isolated():
             signal.raise_signal(signal.SIGUSR1)
             signal.raise_signal(signal.SIGUSR1)
         heard.append("worked")
@@ -37,7 +37,7 @@ def test_a_signal_is_answered_once_when_the_work_is_done(heard: list[str]) -> No
 
 
 def test_a_callback_of_the_program_is_run_with_its_signals(heard: list[str]) -> None:
-    with undisturbed():
+    with isolated():
         with user_code():
             signal.raise_signal(signal.SIGUSR1)
             heard.append("called")
@@ -48,7 +48,7 @@ def test_a_callback_of_the_program_is_run_with_its_signals(heard: list[str]) -> 
 
 def test_the_first_ctrl_c_waits_and_the_second_ends_the_work() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), undisturbed():
+    with pytest.raises(KeyboardInterrupt), isolated():
         signal.raise_signal(signal.SIGINT)
         done.append(1)
         signal.raise_signal(signal.SIGINT)
@@ -69,11 +69,11 @@ def test_a_second_ctrl_c_beside_the_work_is_the_program_s_alone(when, monkeypatc
     def set_aside(back: ExitStack) -> None:
         pressed() if when == "while it is set aside" else back.callback(pressed)
 
-    monkeypatch.setattr(undisturbing, "_SETTINGS", (*undisturbing._SETTINGS, set_aside))
+    monkeypatch.setattr(user_state, "_SETTINGS", (*user_state._SETTINGS, set_aside))
     before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     handler, limit = signal.getsignal(signal.SIGINT), sys.getrecursionlimit()
     try:
-        with undisturbed():
+        with isolated():
             pass
         assert signal.getsignal(signal.SIGINT) is handler
     finally:
@@ -82,7 +82,7 @@ def test_a_second_ctrl_c_beside_the_work_is_the_program_s_alone(when, monkeypatc
 
 
 def test_each_signal_is_answered_though_the_first_answer_is_an_exception(heard: list[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), undisturbed():
+    with pytest.raises(KeyboardInterrupt), isolated():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGUSR1)
     assert heard == ["answered"]
@@ -93,7 +93,7 @@ def test_work_of_ours_is_done_though_the_program_took_builtins_away(monkeypatch)
     with monkeypatch.context() as patched:
         for name in ("vars", "sorted", "open", "print"):
             patched.delattr(f"builtins.{name}")
-        with undisturbed():
+        with isolated():
             done.append(1)
     assert done == [1]
 
@@ -108,7 +108,7 @@ def test_a_low_recursion_limit_is_the_program_s_own() -> None:
         depth, frame = depth + 1, frame.f_back
     sys.setrecursionlimit(depth + 100)
     try:
-        with undisturbed():
+        with isolated():
             assert deep(500) == 0
         assert sys.getrecursionlimit() == depth + 100
     finally:
@@ -127,7 +127,7 @@ def test_a_tracer_hears_nothing_of_our_work_and_the_end_of_all_that_it_saw_begin
         return tracer
 
     def theirs() -> None:
-        with undisturbed():
+        with isolated():
             ours()
         ours()
 
@@ -151,7 +151,7 @@ def test_a_profiler_hears_of_every_frame_its_end() -> None:
         heard.append((id(frame), event))
 
     def theirs() -> None:
-        with undisturbed():
+        with isolated():
             ours()
 
     before = sys.getprofile()
@@ -170,7 +170,7 @@ def test_a_profiler_hears_of_every_frame_its_end() -> None:
 def test_a_file_that_gets_too_long_is_an_error_of_ours_and_ends_no_program() -> None:
     before = signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:
-        with undisturbed():
+        with isolated():
             assert signal.getsignal(signal.SIGXFSZ) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGXFSZ) is signal.SIG_DFL
     finally:
@@ -186,7 +186,7 @@ def test_what_was_shown_once_is_shown_again_only_where_filters_changed(
         warnings.simplefilter("default")
         for _ in range(2):
             warnings.warn("theirs", stacklevel=1)
-            with undisturbed():
+            with isolated():
                 with warnings.catch_warnings():
                     warnings.simplefilter("always")
                 warnings.simplefilter(action)
@@ -196,7 +196,7 @@ def test_what_was_shown_once_is_shown_again_only_where_filters_changed(
 def test_a_warning_of_ours_is_no_error_where_warnings_are() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with undisturbed():
+        with isolated():
             warnings.warn("ours", stacklevel=1)
         with pytest.raises(UserWarning, match="theirs"):
             warnings.warn("theirs", stacklevel=1)

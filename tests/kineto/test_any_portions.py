@@ -9,12 +9,11 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import blocks, event_blocks, portions, source, together
+from profiler_ext.kineto import blocks, parallel_reading, source
 from profiler_ext.kineto.blocks import Reading
-from profiler_ext.kineto.careful import read_slow_path
-from profiler_ext.kineto.file_text import FileText
-from profiler_ext.kineto.portions import add_portion, send_portion
-from profiler_ext.kineto.reader import read_document, trace_of
+from profiler_ext.kineto.parallel_reading import add_portion, send_portion
+from profiler_ext.kineto.reader import read_document, read_slow_path, trace_of
+from profiler_ext.kineto.source import FileText
 from tests.kineto.test_together import _columns
 
 TEXTS = (
@@ -98,13 +97,13 @@ def _result(path, jobs):
 @pytest.fixture
 def small(monkeypatch):
     """Return a function that makes files of so many bytes long ones, cut with these block sizes."""
-    monkeypatch.setattr(together, "_handed", _handed_here)
-    monkeypatch.setattr(together, "_cores", lambda: 9)
+    monkeypatch.setattr(parallel_reading, "_portion_reader", _handed_here)
+    monkeypatch.setattr(parallel_reading, "_cores", lambda: 9)
     monkeypatch.setattr(source, "IN_MEMORY_BYTES", 0)
 
     def made(length, block_bytes):
-        monkeypatch.setattr(together, "MIN_BYTES", max(1, length // 9))
-        for module in (blocks, event_blocks, portions):
+        monkeypatch.setattr(parallel_reading, "MIN_BYTES", max(1, length // 9))
+        for module in (blocks, blocks, parallel_reading):
             monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
 
     return made

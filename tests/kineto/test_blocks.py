@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import blocks, event_blocks
+from profiler_ext.kineto import blocks
 from profiler_ext.kineto.blocks import FastPathError, read_in_blocks
-from profiler_ext.kineto.careful import read_slow_path
-from profiler_ext.kineto.reader import read_trace
-from profiler_ext.records import Interned
+from profiler_ext.kineto.reader import read_slow_path, read_trace
+from profiler_ext.records.events import Interned
 from tests.kineto.traces import EVENTS, H200, text_of, written
 
 NAMED = b'{"ph":"X","name":"%s","ts":1.000,"dur":2.000,"args":{"correlation":5}}'
@@ -38,7 +37,7 @@ ODD = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    for module in (blocks, event_blocks):
+    for module in (blocks, blocks):
         monkeypatch.setattr(module, "BLOCK_BYTES", 600)
 
 

@@ -7,12 +7,14 @@ import re
 import pytest
 
 from profiler_ext.kineto.communication import (
+    KERNELS,
+    OPS,
     VARIABLE,
+    CommunicationNames,
     collective_name,
     is_communication,
     op_collective,
 )
-from profiler_ext.kineto.communication_names import KERNELS, OPS, CommunicationNames
 
 _ALL_REDUCE = "allreduce"
 FOUND = {

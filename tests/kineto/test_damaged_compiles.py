@@ -10,15 +10,9 @@ import pytest
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.recording import read_recording, write_recording
-from profiler_ext.records import (
-    Compilation,
-    CompilePhase,
-    CompileSpan,
-    CompileTime,
-    Recording,
-    Settings,
-    inconsistency_of_session,
-)
+from profiler_ext.records.compiles import Compilation, CompilePhase, CompileSpan, CompileTime
+from profiler_ext.records.consistency import inconsistency_of_session
+from profiler_ext.records.recording import Recording, Settings
 from tests.exporters.test_compiles import AGAIN, COMPILES, FORWARD, analysis
 
 

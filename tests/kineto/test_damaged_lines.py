@@ -11,16 +11,16 @@ import pytest
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.recording import read_recording, write_recording
-from profiler_ext.records import (
+from profiler_ext.records.consistency import inconsistency_of_lines
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.recording import (
     MAX_POSITION_DEPTH,
     ClockMark,
     Function,
-    ModuleFrame,
     Position,
     PythonLines,
     Recording,
     ThreadPositions,
-    inconsistency_of_lines,
     thread_positions,
 )
 from tests.analyses import gpu_step

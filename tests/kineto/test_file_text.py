@@ -7,9 +7,9 @@ import tempfile
 import pytest
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import file_text, source
-from profiler_ext.kineto.file_text import FileText
+from profiler_ext.kineto import source
 from profiler_ext.kineto.reader import read_trace
+from profiler_ext.kineto.source import FileText
 from tests.kineto.traces import EVENTS, text_of, written
 
 MANY = EVENTS * 40
@@ -20,7 +20,7 @@ TEXT = text_of(MANY)
 def everything_is_long(monkeypatch):
     monkeypatch.setattr(source, "IN_MEMORY_BYTES", 100)
     monkeypatch.setattr(source, "_PART_BYTES", 64)
-    monkeypatch.setattr(file_text, "_WINDOW_BYTES", 256)
+    monkeypatch.setattr(source, "_WINDOW_BYTES", 256)
 
 
 @pytest.fixture

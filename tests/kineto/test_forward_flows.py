@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.kineto.forward_flows import ForwardFlow, forward_flows
-from profiler_ext.records import Thread
+from profiler_ext.kineto.flow_events import ForwardFlow, forward_flows
+from profiler_ext.records.events import Thread
 from tests.handmade import trace
 
 START = b'{"ph": "s", "id": 4, "pid": 1, "tid": 10, "ts": 7.001, "cat": "fwdbwd", "name": "fwdbwd"}'

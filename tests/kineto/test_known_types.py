@@ -15,7 +15,7 @@ import pytest
 
 import profiler_ext
 from profiler_ext import exporters
-from profiler_ext.records.known_types import known
+from profiler_ext.records.stored import known
 
 WITHIN: list[int] = []
 BOTH = threading.Barrier(2)

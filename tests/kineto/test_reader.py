@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto.events import event_arguments
+from profiler_ext.kineto.raw_events import event_arguments
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.records import Device, Thread
+from profiler_ext.records.events import Device, Thread
 from tests.kineto.traces import DEVICES, EVENTS, H200, text_of, written
 
 

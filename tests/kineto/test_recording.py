@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto.events import original, with_arguments
+from profiler_ext.kineto.raw_events import original, with_arguments
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.kineto.recording import with_valid_utf8, read_recording, write_recording
-from profiler_ext.records import (
+from profiler_ext.kineto.recording import read_recording, with_valid_utf8, write_recording
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
+from profiler_ext.records.recording import (
     Function,
-    Gap,
-    GapReason,
-    LineEvidence,
     Position,
     PythonLines,
     Recording,
     Settings,
-    flat,
     thread_positions,
 )
+from profiler_ext.records.stored import flat
 from profiler_ext.version import VERSION
 from tests.analyses import gpu_step
 from tests.attribution.graphs import graph, node

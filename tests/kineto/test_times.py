@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_ext.kineto.times import nanoseconds, of_doubles
+from profiler_ext.kineto.decoding import nanoseconds, of_doubles
 
 EDGES = ("0.001", "-0.001", "4398046511103.999", "7999999999999.999", "-7999999999999.999", "5")
 BEYOND = ("8000000000000.001", "1700000000000000.123", "81234567.0625", "0.0005", "0.0015", "1e3")

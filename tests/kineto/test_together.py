@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import event_blocks, portions, source, together
+from profiler_ext.kineto import blocks, parallel_reading, source
 from profiler_ext.kineto.reader import read_document, trace_of
 from profiler_ext.kineto.source import read_text
 from tests.kineto.traces import EVENTS, text_of, written
@@ -40,8 +40,8 @@ MANY = (*EVENTS, *map(_event, range(200)))
 @pytest.fixture(autouse=True)
 def everything_is_long(monkeypatch):
     monkeypatch.setattr(source, "IN_MEMORY_BYTES", 100)
-    monkeypatch.setattr(together, "MIN_BYTES", 1_000)
-    for module in (event_blocks, portions):
+    monkeypatch.setattr(parallel_reading, "MIN_BYTES", 1_000)
+    for module in (blocks, parallel_reading):
         monkeypatch.setattr(module, "BLOCK_BYTES", 2_000)
 
 
@@ -72,9 +72,9 @@ def _refusal(path, jobs):
 def test_several_processes_read_what_one_reads(tmp_path, jobs, monkeypatch):
     path = written(tmp_path, text_of(MANY))
     alone = _read(path, 1)
-    monkeypatch.setattr(together, "document_of", _once(together.document_of))
+    monkeypatch.setattr(parallel_reading, "document_of", _once(parallel_reading.document_of))
     assert _read(path, jobs) == alone
-    assert together.document_of.calls == 1
+    assert parallel_reading.document_of.calls == 1
 
 
 def test_a_packed_file_is_read_by_several_too(tmp_path):
@@ -126,7 +126,7 @@ def test_a_portion_that_begins_within_a_text_is_read_by_one(tmp_path):
 def test_of_few_events_behind_long_keys_there_is_no_portion():
     text = text_of(EVENTS, b'"more": [' + b", ".join(EVENTS * 30) + b"],")
     begin = text.rindex(b'"traceEvents": [') + len(b'"traceEvents": [')
-    assert portions.portions(text, begin, 3) == ([], begin)
+    assert parallel_reading.portions(text, begin, 3) == ([], begin)
 
 
 def test_what_others_print_when_python_starts_is_not_taken_for_events(tmp_path, monkeypatch):
@@ -134,30 +134,30 @@ def test_what_others_print_when_python_starts_is_not_taken_for_events(tmp_path, 
     alone.mkdir()
     (alone / "sitecustomize.py").write_text("print('how do you do')\n")
     monkeypatch.syspath_prepend(alone)
-    monkeypatch.setattr(together, "document_of", _once(together.document_of))
+    monkeypatch.setattr(parallel_reading, "document_of", _once(parallel_reading.document_of))
     assert _read(path, 2) == _read(path, 1)
-    assert together.document_of.calls == 1
+    assert parallel_reading.document_of.calls == 1
 
 
 def test_a_process_that_ends_before_its_time_costs_nothing_but_time(tmp_path, monkeypatch):
     path = written(tmp_path, text_of(MANY))
-    monkeypatch.setattr(together, "_MODULE", "profiler_ext.there_is_none")
+    monkeypatch.setattr(parallel_reading, "_MODULE", "profiler_ext.there_is_none")
     assert _read(path, 2) == _read(path, 1)
 
 
 def test_a_short_file_is_read_by_one(tmp_path, monkeypatch):
     text = read_text(written(tmp_path, text_of(MANY)))
-    monkeypatch.setattr(together, "MIN_BYTES", len(text) // 2)
-    assert [together.reader_processes(text, jobs) for jobs in (1, 2, 9)] == [1, 2, 2]
-    monkeypatch.setattr(together, "MIN_BYTES", len(text) + 1)
-    assert together.reader_processes(text, 9) == 0
+    monkeypatch.setattr(parallel_reading, "MIN_BYTES", len(text) // 2)
+    assert [parallel_reading.reader_processes(text, jobs) for jobs in (1, 2, 9)] == [1, 2, 2]
+    monkeypatch.setattr(parallel_reading, "MIN_BYTES", len(text) + 1)
+    assert parallel_reading.reader_processes(text, 9) == 0
 
 
 _READS_FOR_LONG = """
 import time
-from profiler_ext.kineto import portion_process
-portion_process.add_portion = lambda *_: time.sleep(6_000)
-portion_process.main()
+from profiler_ext.kineto import parallel_reading
+parallel_reading.add_portion = lambda *_: time.sleep(6_000)
+parallel_reading.main()
 """
 
 

@@ -1,4 +1,4 @@
-"""Owns the small Kineto files of these tests."""
+"""The small Kineto files of these tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the map of the hooks: what passes each place in torch, and what is lost without it."""
+"""The map of the hooks: what passes each place in torch, and what is lost without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the map of where a node's line comes from: the order of mechanisms, and of truths."""
+"""The map of where a node's line comes from: the order of mechanisms, and of truths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import profiler_ext
 from profiler_ext.capture.lineage import order
-from profiler_ext.records import LineEvidence, Mechanism
+from profiler_ext.records.evidence import LineEvidence, Mechanism
 from tests.maps.page import first_sentence, page, place, table
 
 _MECHANISMS = """# The order of mechanisms, and of truths
@@ -30,7 +30,7 @@ _TRUTHS: Mapping[LineEvidence, str] = MappingProxyType(
         LineEvidence.RECORDED: "code that is loaded whole, with nothing traced: "
         "`torch._inductor.standalone_compile`, saved and loaded",
         LineEvidence.ATTACHED: "a trace of plain `torch.profiler`, given to `profiler-ext attach`",
-        LineEvidence.TOLD: "a run after one that filled the cache without profiler_ext",
+        LineEvidence.CODE_COMMENTS: "a run after one that filled the cache without profiler_ext",
         LineEvidence.STALE: "code that is loaded whole, and its source was edited since: no line",
         LineEvidence.GRADIENT: "`add`, where compiled autograd sums two gradients of one weight",
         LineEvidence.EAGER_BACKWARD: "`SumBackward0` of a loss that was summed eagerly, in a graph "

@@ -1,4 +1,4 @@
-"""Owns what the maps share: pages, tables, paths, and the first sentence of a docstring."""
+"""What the maps share: pages, tables, paths, and the first sentence of a docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the map of the rooms: what each owns, and what it may import."""
+"""The map of the rooms: what each owns, and what it may import."""
 
 from __future__ import annotations
 

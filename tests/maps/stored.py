@@ -1,4 +1,4 @@
-"""Owns the map of what is stored: the formats with their numbers, and the fields of each record."""
+"""The map of what is stored: the formats with their numbers, and the fields of each record."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ import re
 
 from profiler_ext.exporters.tensorboard_plugin import document
 from profiler_ext.kineto import recording
-from profiler_ext.records import (
-    SCHEMA_VERSION,
+from profiler_ext.records.analysis import SCHEMA_VERSION
+from profiler_ext.records.compiles import (
     CacheLookup,
-    CallSite,
-    Cell,
     Compilation,
     CompileFailure,
     CompileSpan,
     CompileTime,
-    Frame,
+    GraphBreak,
+    Recompilation,
+)
+from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
+from profiler_ext.records.provenance import (
+    CallSite,
     FxNode,
     Gap,
-    GeneratedModule,
-    GraphBreak,
     GraphInstance,
-    Lineage,
-    ModuleFrame,
     NestedIn,
     Provenance,
-    Recompilation,
-    Settings,
     TensorSpec,
 )
-from profiler_ext.store import encoding, kernels
+from profiler_ext.records.recording import Cell, GeneratedModule, Settings
+from profiler_ext.store import encoding
 from tests.maps.page import first_sentence, page, plain, table
 
 _RECORDS = """# Stored records
@@ -78,8 +76,8 @@ _KEPT = (
     (
         "kernels of library calls: JSON",
         "in the store",
-        "profiler_ext/store/kernels.py",
-        kernels.KERNELS_FORMAT,
+        "profiler_ext/store/encoding.py",
+        encoding.KERNELS_FORMAT,
         "neither a newer nor an older one is read",
     ),
     (

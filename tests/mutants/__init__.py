@@ -1,1 +1,1 @@
-"""Owns the mutants: a sample of small faults in our rules, each of which some test must notice."""
+"""The mutants: a sample of small faults in our rules, each of which some test must notice."""

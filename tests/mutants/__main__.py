@@ -1,4 +1,4 @@
-"""Owns the command that mutates a sample of our rules, and tells what no test noticed.
+"""The command that mutates a sample of our rules, and tells what no test noticed.
 
 The mutants, the tests that cover each and the processes that run them are mutmut's, as
 pyproject.toml sets it up. What is chosen here is the sample: all of them would take a day.

@@ -1,4 +1,4 @@
-"""Owns what mutmut found of mutants, as text: the score of each room, and what survived."""
+"""What mutmut found of mutants, as text: the score of each room, and what survived."""
 
 from __future__ import annotations
 

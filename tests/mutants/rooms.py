@@ -1,4 +1,4 @@
-"""Owns the rooms whose code is mutated, and what is drawn of their mutants."""
+"""The rooms whose code is mutated, and what is drawn of their mutants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the oracle's command line: ``python -m tests.oracle --device cpu --kernels 500``."""
+"""The oracle's command line: ``python -m tests.oracle --device cpu --kernels 500``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the second oracle, for lines without a constant: what changes when a line is removed.
+"""The second oracle, for lines without a constant: what changes when a line is removed.
 
 Each line of these models yields a value of one shape, so any line can be replaced by an earlier
 value. A call site that the table gives to the line, with a part of its time, must then be gone
@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.files.paths import library_roots
-from profiler_ext.records import CallSite, FxNode, GraphInstance, Settings
+from profiler_ext.attribution.places import SourceRoots
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance
+from profiler_ext.records.recording import Settings
+from profiler_ext.source_paths import library_roots
 from tests.oracle.compiling import compile_model
 from tests.oracle.draft import Draft, Model
 from tests.oracle.generated import kernel_codes

@@ -1,4 +1,4 @@
-"""Owns the blocks that move values about: views, cat, slices, index and scatter, padding."""
+"""The blocks that move values about: views, cat, slices, index and scatter, padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the running of a model under capture: its graphs, and which node bears which constant."""
+"""The running of a model under capture: its graphs, and which node bears which constant."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import torch
 import torch._dynamo
 
 import profiler_ext
-from profiler_ext.capture.nodes.nested import nested_nodes
+from profiler_ext.capture.graphs.fx_nodes import nested_nodes
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.profiling import switch
-from profiler_ext.records import Gap, GraphInstance
+from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points
 from profiler_ext.torch_compat.patches import installed
 from tests.oracle.draft import Model

@@ -1,4 +1,4 @@
-"""Owns the constants that mark lines: how they are drawn, and how code is searched for them.
+"""The constants that mark lines: how they are drawn, and how code is searched for them.
 
 Each is an odd multiple of 2**-12, so it is exact in float32 and prints with twelve decimals,
 in Triton and C++ source alike; none is the negative, the complement or the product of others.

@@ -1,4 +1,4 @@
-"""Owns the blocks that take a gradient themselves: whole steps in one graph."""
+"""The blocks that take a gradient themselves: whole steps in one graph."""
 
 from __future__ import annotations
 

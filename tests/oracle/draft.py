@@ -1,4 +1,4 @@
-"""Owns a model while it is written: its lines, its inputs and its functions."""
+"""A model while it is written: its lines, its inputs and its functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the reading of a generated module: the code of each kernel that it defines."""
+"""The reading of a generated module: the code of each kernel that it defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the oracle in several processes at once, each with a cache and seeds of its own."""
+"""The oracle in several processes at once, each with a cache and seeds of its own."""
 
 from __future__ import annotations
 

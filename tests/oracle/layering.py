@@ -1,4 +1,4 @@
-"""Owns the blocks of whole layers: matmuls, convolutions, equal layers, checkpoints."""
+"""The blocks of whole layers: matmuls, convolutions, equal layers, checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the blocks that carry graphs of their own: branches, regions, a ``score_mod``."""
+"""The blocks that carry graphs of their own: branches, regions, a ``score_mod``."""
 
 from __future__ import annotations
 

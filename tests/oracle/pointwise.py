@@ -1,4 +1,4 @@
-"""Owns the blocks whose every value depends on one element: chains, masks, casts, in-place."""
+"""The blocks whose every value depends on one element: chains, masks, casts, in-place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the blocks that reduce, normalise, scan and search."""
+"""The blocks that reduce, normalise, scan and search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the verdict: the lines in a kernel's code against the lines that the table gives it."""
+"""The verdict: the lines in a kernel's code against the lines that the table gives it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.files.paths import library_roots
-from profiler_ext.records import CallSite, FxNode, GraphInstance, Settings, SiteKind
+from profiler_ext.attribution.places import SourceRoots
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import SiteKind
+from profiler_ext.source_paths import library_roots
 from tests.oracle.compiling import Borne, Compiled
 from tests.oracle.constants import MarkedLines, constants_in
 from tests.oracle.draft import Model

@@ -1,4 +1,4 @@
-"""Owns the check of what each kernel stores, as capture has it, against the generated Triton code.
+"""The check of what each kernel stores, as capture has it, against the generated Triton code.
 
     python -m tests.oracle.stores [--device cuda|triton] [CASE ...]
 
@@ -123,7 +123,7 @@ def watched(found: Found) -> Iterator[None]:
     from torch._inductor.graph import GraphLowering
     from torch._inductor.virtualized import V
 
-    from profiler_ext.capture.sites import call_sites
+    from profiler_ext.capture.graphs import call_sites
 
     generate, compiled = call_sites.generated_site, GraphLowering.compile_to_module
     claims: dict[int, list[Claimed]] = {}

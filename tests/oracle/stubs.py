@@ -1,4 +1,4 @@
-"""Owns what stands in for a compiler and a GPU where only the generated code is asked for."""
+"""What stands in for a compiler and a GPU where only the generated code is asked for."""
 
 from __future__ import annotations
 

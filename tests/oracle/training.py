@@ -1,4 +1,4 @@
-"""Owns the blocks of a training step beside its layers: precision, optimizers, users' kernels."""
+"""The blocks of a training step beside its layers: precision, optimizers, users' kernels."""
 
 from __future__ import annotations
 

@@ -10,16 +10,14 @@ import pytest
 
 from profiler_ext.attribution import attribute
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.profiling import generated_code
-from profiler_ext.profiling.generated_code import with_source
-from profiler_ext.records import (
-    Compilation,
-    CompileKind,
-    Frame,
+from profiler_ext.profiling import assembly
+from profiler_ext.profiling.assembly import with_source
+from profiler_ext.records.compiles import Compilation, CompileKind, GraphBreak
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import Gap
+from profiler_ext.records.recording import (
     Function,
-    Gap,
-    GapReason,
-    GraphBreak,
     Position,
     PythonLines,
     Recording,
@@ -75,7 +73,7 @@ def test_what_ran_is_kept_first_where_there_is_no_room_for_all(
     recording = recorded(early, late)
     graphs = (*recording.graphs[2:], replace(recording.graphs[0], output_module=str(ran)))
     one = generated_module("a = 1\n", [""]).packed_bytes
-    monkeypatch.setattr(generated_code, "MAX_PACKED_BYTES", 2 * one)
+    monkeypatch.setattr(assembly, "MAX_PACKED_BYTES", 2 * one)
     made = with_source(replace(recording, graphs=graphs), True, Guard())
     assert [module.paths for module in made.generated] == [(str(ran),), (str(early),)]
     [gap] = made.gaps[len(STEP.gaps) :]
@@ -86,7 +84,7 @@ def test_what_ran_is_kept_first_where_there_is_no_room_for_all(
 def test_a_failure_of_ours_is_a_gap_and_the_recording_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generated_code, "_paths", lambda _: 1 // 0)
+    monkeypatch.setattr(assembly, "_paths", lambda _: 1 // 0)
     guard = Guard()
     with pytest.warns(match="generated code"):
         made = with_source(STEP, True, guard)

@@ -10,7 +10,7 @@ from profiler_ext.profiling.lines import RecordedLines
 from profiler_ext.python_lines import watch
 from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.python_lines.watch import LineWatch
-from profiler_ext.records import ClockMark
+from profiler_ext.records.recording import ClockMark
 
 MS = 1_000_000
 

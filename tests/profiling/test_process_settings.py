@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler_ext.profiling.process_settings import settings_of_process
+from profiler_ext.profiling.assembly import settings_of_process
 
 
 @pytest.mark.parametrize(

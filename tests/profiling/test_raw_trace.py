@@ -12,7 +12,7 @@ import pytest
 
 from profiler_ext.errors import OutputError, TraceError
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.profiling.raw_trace import RawTrace
+from profiler_ext.profiling.torch_views import RawTrace
 
 
 @pytest.fixture(autouse=True)

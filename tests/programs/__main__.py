@@ -1,4 +1,4 @@
-"""Owns ``python -m tests.programs``: all programs, or those whose name holds a word."""
+"""``python -m tests.programs``: all programs, or those whose name holds a word."""
 
 from __future__ import annotations
 

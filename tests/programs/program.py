@@ -1,4 +1,4 @@
-"""Owns what a program is: how it is started, and what a run must have recorded of it."""
+"""What a program is: how it is started, and what a run must have recorded of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns that a program is run without us and with us, and what differs between the two."""
+"""That a program is run without us and with us, and what differs between the two."""
 
 from __future__ import annotations
 

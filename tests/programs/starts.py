@@ -1,4 +1,4 @@
-"""Owns the programs whose start is odd: their name, place, folder, interpreter, or surroundings."""
+"""The programs whose start is odd: their name, place, folder, interpreter, or surroundings."""
 
 from __future__ import annotations
 

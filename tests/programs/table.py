@@ -1,10 +1,10 @@
-"""Owns the list of programs."""
+"""The list of programs."""
 
 from __future__ import annotations
 
 import sys
 
-from profiler_ext.cli.choices import FAILED
+from profiler_ext.cli.common import FAILED
 from tests.programs.program import (
     ANY,
     FORK_MODES,

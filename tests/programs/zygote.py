@@ -1,4 +1,4 @@
-"""Owns programs that start quickly: each runs in a fork of a process that has imported torch.
+"""Programs that start quickly: each runs in a fork of a process that has imported torch.
 
 It reads a request a line, forks, and says the child's id, then its wait status. The child goes
 on at the end of this file, so that it ends as a program ends: by Python's own finalization.

@@ -7,16 +7,18 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from profiler_ext.python_lines.laying_out import TorchCode, build_python_lines
-from profiler_ext.python_lines.logs import THREAD_STARTED, CALLED, ENTERED, EXITED, LINES_DISABLED, SNAPSHOT
-from profiler_ext.records import (
-    MAX_POSITION_DEPTH,
-    Function,
-    ModuleFrame,
-    Position,
-    PythonLines,
-    inconsistency_of_lines,
+from profiler_ext.python_lines.layout import TorchCode, build_python_lines
+from profiler_ext.python_lines.watch import (
+    CALLED,
+    ENTERED,
+    EXITED,
+    LINES_DISABLED,
+    SNAPSHOT,
+    THREAD_STARTED,
 )
+from profiler_ext.records.consistency import inconsistency_of_lines
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.recording import MAX_POSITION_DEPTH, Function, Position, PythonLines
 
 PYTHON, SYSTEM = 1, 71
 """A thread's id, as Python has it and as the system has it."""
@@ -130,7 +132,12 @@ def test_recursive_frames_are_left_one_by_one() -> None:
 
 def test_the_lines_of_silenced_code_are_not_known_from_then_on_also_of_open_frames() -> None:
     found = lines(
-        BEGINS, (1, STEP, 5), (2, INNER, 9), (3, INNER, LINES_DISABLED), (4, INNER, EXITED), (5, STEP, 6)
+        BEGINS,
+        (1, STEP, 5),
+        (2, INNER, 9),
+        (3, INNER, LINES_DISABLED),
+        (4, INNER, EXITED),
+        (5, STEP, 6),
     )
     assert found.positions == (
         *(Position(None, 0, 5), Position(0, 1, 9)),

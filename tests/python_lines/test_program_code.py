@@ -8,8 +8,8 @@ from types import CodeType
 
 import pytest
 
-from profiler_ext.python_lines.logs import entries, frequent_code
 from profiler_ext.python_lines.program_code import ProgramCode, borrowed_lines, has_columns
+from profiler_ext.python_lines.watch import entries, frequent_code
 
 LIBRARY = sysconfig.get_path("stdlib")
 PROGRAM = ProgramCode(("/torch",))

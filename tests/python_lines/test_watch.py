@@ -16,10 +16,17 @@ import pytest
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.python_lines import watch as watching
-from profiler_ext.python_lines.logs import THREAD_STARTED, ENTERED, EXITED, LINES_DISABLED, SNAPSHOT, WIDTH
 from profiler_ext.python_lines.monitoring import Tool
 from profiler_ext.python_lines.program_code import ProgramCode
-from profiler_ext.python_lines.watch import LineWatch
+from profiler_ext.python_lines.watch import (
+    ENTERED,
+    EXITED,
+    LINES_DISABLED,
+    SNAPSHOT,
+    THREAD_STARTED,
+    WIDTH,
+    LineWatch,
+)
 from tests.faults.monitored import left_behind
 from tests.watched import needs_lines
 

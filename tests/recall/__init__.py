@@ -1,1 +1,1 @@
-"""Owns the tests of recall."""
+"""The tests of recall."""

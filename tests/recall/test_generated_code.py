@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from profiler_ext.files.paths import absolute, shorten
-from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.recall.generated_code import GeneratedCode, graph_from_code
-from profiler_ext.recall.library_calls import library_nodes
-from profiler_ext.recall.places import Source
-from profiler_ext.recall.printed_graphs import PrintedGraph, read_graph
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
+from profiler_ext.recall.generated_code import (
+    GeneratedCode,
+    PrintedGraph,
+    graph_from_code,
+    library_nodes,
+    read_graph,
+)
 from profiler_ext.recall.wrapper_calls import wrapper_calls
-from profiler_ext.records import Frame, Lineage, LineEvidence, SiteKind
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.lineage import Frame, Lineage
+from profiler_ext.records.vocabulary import SiteKind
+from profiler_ext.source_paths import absolute, shorten
 
 GRAPH = """
 class GraphModule(torch.nn.Module):

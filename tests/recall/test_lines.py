@@ -4,9 +4,10 @@ import dataclasses
 from pathlib import Path
 
 from profiler_ext.recall import lines
-from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.recall.places import Source
-from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.provenance import FxNode, Provenance
 from tests.fx_nodes import changed, fx_node
 
 OLD = (Frame("/m/model.py", 10, "forward", "y = x * 3"),)

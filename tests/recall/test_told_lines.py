@@ -1,10 +1,10 @@
 """Which lines and modules are told of nodes whose compile nobody saw, and which are not."""
 
-from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.dynamo_graph import DynamoGraph, RegionRuns, RetracedCall, Run, Source
 from profiler_ext.recall.generated_code import lines_from_code
-from profiler_ext.recall.places import Source
-from profiler_ext.recall.region_calls import RegionRuns, Run, RetracedCall
-from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.provenance import FxNode
 from tests.fx_nodes import changed, fx_node
 
 CALL = Frame("/m/model.py", 32, "forward", "x = block(x)")
@@ -26,19 +26,19 @@ def mm(*stack: Frame, modules: tuple[ModuleFrame, ...] = ()) -> FxNode:
 def test_a_printed_line_has_the_stack_and_the_module_of_its_place_in_this_process() -> None:
     here = Source((CALL, SPLIT), FIRST)
     assert told(mm(SPLIT), here) == changed(
-        mm(CALL, SPLIT, modules=FIRST), evidence=LineEvidence.TOLD
+        mm(CALL, SPLIT, modules=FIRST), evidence=LineEvidence.CODE_COMMENTS
     )
 
 
 def test_a_line_of_several_modules_leaves_the_module_open() -> None:
     here = (Source((CALL, SPLIT), FIRST), Source((AGAIN, SPLIT), SECOND))
-    assert told(mm(SPLIT), *here) == changed(mm(SPLIT), evidence=LineEvidence.TOLD)
+    assert told(mm(SPLIT), *here) == changed(mm(SPLIT), evidence=LineEvidence.CODE_COMMENTS)
 
 
 def test_the_same_text_in_the_same_function_elsewhere_is_the_line() -> None:
     here = Source((CALL, MOVED), FIRST)
     assert told(mm(SPLIT), here) == changed(
-        mm(CALL, MOVED, modules=FIRST), evidence=LineEvidence.TOLD
+        mm(CALL, MOVED, modules=FIRST), evidence=LineEvidence.CODE_COMMENTS
     )
 
 

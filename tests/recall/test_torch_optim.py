@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler_ext.records import Frame, Lineage
+from profiler_ext.records.lineage import Frame, Lineage
 
 USER = Frame("/home/me/project/train.py", 3, "step")
 

@@ -1,1 +1,1 @@
-"""Owns the tests of rooflines."""
+"""The tests of rooflines."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.rooflines.kernel_units import unit_of_kernel
+from profiler_ext.rooflines.compute_units import unit_of_kernel
 
 TOLD = {
     "bf16_tensor": (

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from profiler_ext.kineto.op_inputs import OpInput
-from profiler_ext.rooflines.op_products import product_of
+from profiler_ext.rooflines.work import product_of
 
 aten = torch.ops.aten
 Arguments = Sequence[Any]

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.rooflines.devices import DEVICES
-from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
-from profiler_ext.rooflines.words import Unit
+from profiler_ext.rooflines.compute_units import Unit
+from profiler_ext.rooflines.peaks import DEVICES, PEAKS, Peak, peak_of
 
 HOSTS = (
     "www.nvidia.com/",

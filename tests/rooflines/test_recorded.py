@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from profiler_ext.exporters import tables
-from profiler_ext.records import Analysis, LaunchKind
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.vocabulary import LaunchKind
+from profiler_ext.rooflines.compute_units import Unit
 from profiler_ext.rooflines.rooflines import rooflines
-from profiler_ext.rooflines.words import Unit
 from profiler_ext.sessions.session import load
 
 CASES = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from profiler_ext.exporters import tables
-from profiler_ext.records import Analysis, Device
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.events import Device
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import LATENCY_NS, Rooflines, rooflines
 from profiler_ext.rooflines.sums import of_shares, part_sums

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from profiler_ext.torch_compat.cupti import finish_cupti_teardown
+from profiler_ext.torch_compat.accelerator import finish_cupti_teardown
 
 
 class Stream:

@@ -8,10 +8,12 @@ import pytest
 
 from profiler_ext.profiling import unrecorded_steps
 from profiler_ext.profiling.unrecorded_steps import Mark
-from profiler_ext.run.pace import SlowStepDetector, FinishedStep
+from profiler_ext.run.window import FinishedStep, SlowStepDetector
 
 
-def passed(took: int, *, recorded: bool = True, awaited: bool = True, number: int = 0) -> FinishedStep:
+def passed(
+    took: int, *, recorded: bool = True, awaited: bool = True, number: int = 0
+) -> FinishedStep:
     return FinishedStep(number, Mark(0, None), Mark(took, None), recorded, awaited, False)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from profiler_ext.errors import OutputError
 from profiler_ext.run.outcome import failure_lines
-from profiler_ext.run.pace import MissedSteps
 from profiler_ext.run.remarks import missed_slow_steps
+from profiler_ext.run.window import MissedSteps
 
 TRACE = Path("out/torch.pt.trace.json.gz")
 

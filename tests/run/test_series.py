@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.errors import UsageError
-from profiler_ext.run.series import Series
+from profiler_ext.run.outcome import Series
 from profiler_ext.sessions.session import FILE_NAME
 
 

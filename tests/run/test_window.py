@@ -9,7 +9,7 @@ from torch.profiler import ProfilerAction
 
 from profiler_ext.run.request import Amount, Repeats
 from profiler_ext.run.window import Window
-from profiler_ext.torch_compat.profiler_use import ProfilerUse
+from profiler_ext.torch_compat.profilers import ProfilerUse
 
 LETTERS = {
     ProfilerAction.NONE: "-",

@@ -16,11 +16,11 @@ import pytest
 from mcp import Client, StdioServerParameters, types
 
 from profiler_ext import cli
-from profiler_ext.exporters.answers import making
 from profiler_ext.exporters.extras import MCP
+from profiler_ext.exporters.json_output import answers
 from profiler_ext.serving.folders import Folders
-from profiler_ext.serving.questions import DEFAULT_BUDGET
 from profiler_ext.serving.server import make_server
+from profiler_ext.serving.tools import DEFAULT_BUDGET
 from profiler_ext.sessions.session import FILE_NAME, Session
 from tests.analyses import gpu_step
 from tests.exporters.test_answers import valid
@@ -156,7 +156,7 @@ def test_what_cannot_be_answered_says_why(
 def test_a_fault_of_our_own_is_an_answer_too(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "report_answer", lambda *_: 1 // 0)
+    monkeypatch.setattr(answers, "report_answer", lambda *_: 1 // 0)
     message = refused(folders, "open_session", session="gpt")
     assert "ZeroDivisionError" in message and message.endswith("please report it")
 

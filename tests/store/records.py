@@ -1,4 +1,4 @@
-"""Owns the record that the store's tests keep, and how a file is made old."""
+"""The record that the store's tests keep, and how a file is made old."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import dataclasses
 import os
 from pathlib import Path
 
-from profiler_ext.records import CallSite, Frame, Provenance, SiteKind
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import CallSite, Provenance
+from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.store import Store, to_bytes, with_digest
 from tests.fx_nodes import fx_node
 

@@ -10,18 +10,12 @@ import msgspec
 import pytest
 
 from profiler_ext.errors import NewerRecordError, OutputError, StoreError
-from profiler_ext.records import (
-    CallSite,
-    Frame,
-    Gap,
-    GapReason,
-    ModuleFrame,
-    Provenance,
-    SiteKind,
-    TensorSpec,
-)
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.provenance import CallSite, Gap, Provenance, TensorSpec
+from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.store import EntryState, Store, encoding, from_bytes, to_bytes, with_digest
-from profiler_ext.store.kernels import kernels_from_bytes
+from profiler_ext.store.encoding import kernels_from_bytes
 from profiler_ext.version import VERSION
 from tests.fx_nodes import fx_node
 

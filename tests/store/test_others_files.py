@@ -11,8 +11,8 @@ import pytest
 
 from profiler_ext.cli import main
 from profiler_ext.store import Store, to_bytes
-from profiler_ext.store.kernels import kernels_to_bytes
-from profiler_ext.store.own_files import has_header
+from profiler_ext.store.encoding import kernels_to_bytes
+from profiler_ext.store.folder import has_header
 from tests.store.records import DAY_NS, record
 
 RECORD = to_bytes(record())

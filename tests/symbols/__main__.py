@@ -1,4 +1,4 @@
-"""Owns the recording of the tables: what torch has of the names that torch_compat stands on.
+"""The recording of the tables: what torch has of the names that torch_compat stands on.
 
 python -m tests.symbols 2.11.0 2.12.1 ...      fetches each wheel (0.5 GB) and reads its source
 python -m tests.symbols PATH ...               reads wheels or site-packages folders at hand

@@ -1,4 +1,4 @@
-"""Owns the reading of shapes from torch's source, in a wheel or a site-packages folder.
+"""The reading of shapes from torch's source, in a wheel or a site-packages folder.
 
 Nothing is imported: a wheel of a torch that this machine cannot run is read as well.
 """

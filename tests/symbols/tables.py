@@ -1,4 +1,4 @@
-"""Owns the tables of symbols: one JSON file for each torch that was looked at."""
+"""The tables of symbols: one JSON file for each torch that was looked at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the sessions that the tests show, made of one that was recorded on an H200."""
+"""The sessions that the tests show, made of one that was recorded on an H200."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiler_ext import load
-from profiler_ext.records import FxNode
+from profiler_ext.records.provenance import FxNode
 from profiler_ext.sessions.session import Session
 from tests.fx_nodes import changed
 

@@ -9,7 +9,6 @@ import pytest
 
 from profiler_ext import load
 from profiler_ext.errors import TraceError
-from profiler_ext.exporters.findings_texts import time_at_stake_texts, why_text
 from profiler_ext.exporters.tensorboard_plugin.document import (
     SUFFIX,
     Account,
@@ -17,9 +16,13 @@ from profiler_ext.exporters.tensorboard_plugin.document import (
     encoded,
     read_checked,
 )
-from profiler_ext.exporters.tensorboard_plugin.first import top_findings
-from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_by_name
-from profiler_ext.exporters.tensorboard_plugin.writing import make_document, write_attribution
+from profiler_ext.exporters.tensorboard_plugin.plugin import has_runs, runs_by_name
+from profiler_ext.exporters.tensorboard_plugin.writing import (
+    make_document,
+    top_findings,
+    write_attribution,
+)
+from profiler_ext.exporters.views.findings import time_at_stake_texts, why_text
 from profiler_ext.findings import find
 from tests.analyses import gpu_step
 from tests.attribution.recordings import FIXTURES

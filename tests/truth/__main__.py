@@ -1,4 +1,4 @@
-"""Owns the command line: ``python -m tests.truth cells Mixtral``; without names all models."""
+"""The command line: ``python -m tests.truth cells Mixtral``; without names all models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what capture claims of a compiled training step: the place of each node of its graphs."""
+"""What capture claims of a compiled training step: the place of each node of its graphs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,12 @@ import torch._dynamo
 from torch._dynamo.utils import counters
 
 import profiler_ext
-from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.attribution.places.modules import with_modules_of_gradient_sums
-from profiler_ext.files.paths import library_roots
+from profiler_ext.attribution.places import SourceRoots, with_modules_of_gradient_sums
 from profiler_ext.profiling import switch
-from profiler_ext.records import (
-    ForwardEvidence,
-    FxNode,
-    Gap,
-    GraphInstance,
-    Mechanism,
-    Settings,
-)
+from profiler_ext.records.evidence import ForwardEvidence, Mechanism
+from profiler_ext.records.provenance import FxNode, Gap, GraphInstance
+from profiler_ext.records.recording import Settings
+from profiler_ext.source_paths import library_roots
 from tests.oracle.stubs import stubbed
 from tests.truth.computing import by_graphs
 from tests.truth.ops import Op, Place, plain_name

@@ -1,4 +1,4 @@
-"""Owns what computes in place of compiled code: its graph as it was before Inductor, run eagerly.
+"""What computes in place of compiled code: its graph as it was before Inductor, run eagerly.
 
 So a program that reads numbers goes the way that it goes eagerly, and no kernel need be compiled.
 """

@@ -1,4 +1,4 @@
-"""Owns nothing: tests that compile begin afresh."""
+"""Nothing: tests that compile begin afresh."""
 
 from tests.compiling import fresh_torch
 

@@ -1,4 +1,4 @@
-"""Owns how the eager run runs higher-order ops, so that all of their bodies run, each by itself.
+"""How the eager run runs higher-order ops, so that all of their bodies run, each by itself.
 
 ``torch.cond`` has both its branches in a graph: both run, and the one that is not taken is
 differentiated too. A loop's body runs once. A region is a plain call.

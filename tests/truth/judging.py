@@ -1,4 +1,4 @@
-"""Owns the judgement: which claims the eager run bears out, which it contradicts, which neither."""
+"""The judgement: which claims the eager run bears out, which it contradicts, which neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns where each node of autograd was made, and which of them the engine runs."""
+"""Where each node of autograd was made, and which of them the engine runs."""
 
 from __future__ import annotations
 

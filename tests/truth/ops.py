@@ -1,4 +1,4 @@
-"""Owns what is compared: an op of a program, or a node of a graph, and the place it comes from."""
+"""What is compared: an op of a program, or a node of a graph, and the place it comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns random programs: modules that are written as source, so that each of their lines is known.
+"""Random programs: modules that are written as source, so that each of their lines is known.
 
 What no one thinks of by hand are the pairs: a view that is made anew beside a sum of gradients, a
 no-op beside a product. Each line takes what some earlier ones made.

@@ -1,4 +1,4 @@
-"""Owns the eager run of a training step: each ATen op with the place that it comes from."""
+"""The eager run of a training step: each ATen op with the place that it comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the settings of torch's that people train with, under which the same must be true."""
+"""The settings of torch's that people train with, under which the same must be true."""
 
 from __future__ import annotations
 

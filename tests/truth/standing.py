@@ -1,4 +1,4 @@
-"""Owns where a program stands while it runs: the line of its innermost frame, and the module."""
+"""Where a program stands while it runs: the line of its innermost frame, and the module."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Owns which call site of which graph each thing that a graph call ran belongs to."""
+"""Which call site of which graph each thing that a graph call ran belongs to."""

@@ -1,4 +1,12 @@
-"""Owns the alignment of one graph call: what it ran, in order, against its call sites, in order.
+"""Aligns what one graph call ran with the graph's call sites, both in order, by their longest common subsequences.
+
+Such a subsequence leaves out few of either order, so it stays near the diagonal: the lengths are
+found in a band around it, which grows until it must hold every longest one. What takes more than
+``MAX_CELLS`` is not decided.
+
+Replayed library kernels carry no operator and no name that their call site has. What each call
+was seen to launch leads them, where a segment holds just that; where nothing was seen, a lone call
+between two anchors takes what lies between them, and all else is a gap.
 
 Names alone decide nothing. A work item is led to a call site only when every longest common
 subsequence of the two orders says the same; whatever stays open is a gap with its reason, and so is
@@ -8,19 +16,277 @@ all of a call whose order is too far from that of the sites.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
-from profiler_ext.attribution.alignment.agreement import Names, agreed_pairs
-from profiler_ext.attribution.alignment.learnt import KnownKernels
+from profiler_ext.attribution.alignment.library_kernels import KnownKernels
 from profiler_ext.attribution.alignment.loops import LoopGrammar, is_in_loop
-from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.alignment.segments import OpenSegments
-from profiler_ext.attribution.calls.patterns import WorkItem
+from profiler_ext.attribution.graph_calls import Match, WorkItem
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.kineto import classify
-from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
+from profiler_ext.records.events import Ints
+from profiler_ext.records.evidence import SiteEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import CallSite
+from profiler_ext.records.vocabulary import SiteKind
+
+MAX_CELLS = 1 << 24
+"""Two orders of 4,000 that have nothing in common, or a band of 800 around 20,000."""
+_FIRST_MARGIN = 32
+_OUT_OF_BAND = -(1 << 29)
+_Lengths = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What two orders are called, in numbers.
+
+    Attributes:
+        rows: the name of each row.
+        kinds: which of its names a column must share with that row.
+        columns: the names of each column, one line for each kind; ``-1`` where it has none.
+    """
+
+    rows: Ints
+    kinds: Ints
+    columns: Ints
+
+    def are_pairwise_equal(self) -> bool:
+        """Tell whether each row has the name of the column at its place, and none is left."""
+        same = len(self.rows) == self.columns.shape[1]
+        return same and bool(
+            (self.columns[self.kinds, np.arange(len(self.rows))] == self.rows).all()
+        )
+
+    def reversed(self) -> Names:
+        """Return the same from the last to the first."""
+        return Names(self.rows[::-1], self.kinds[::-1], self.columns[:, ::-1])
+
+
+def agreed_pairs(names: Names) -> list[tuple[int, int]] | None:
+    """Find the pairs (row, column) that stand in every longest common subsequence.
+
+    Returns:
+        The pairs, by row; ``None`` where that takes more than may be spent on it.
+    """
+    result = _banded(names)
+    if result is None:
+        return None
+    before, margin = result
+    below = _Band(names, margin).below
+    after = _lengths(names.reversed(), margin)[::-1, ::-1]
+    longest = after[0, below]
+    matches = _Band(names, margin).matches()
+    through = matches & (before[:-1] + after[1:] + 1 == longest)
+    left_out = (before[:-1, 1:] + after[1:, :-1] == longest).any(axis=1)
+    certain = np.flatnonzero((through.sum(axis=1) == 1) & ~left_out)
+    columns = certain + through[certain].argmax(axis=1) - below
+    return list(zip(certain.tolist(), columns.tolist(), strict=True))
+
+
+class _Band:
+    """The cells near the diagonal: place ``t`` of row ``i`` is that of column ``i + t - below``.
+
+    It is as wide as the orders differ in length, and a margin to either side.
+    """
+
+    def __init__(self, names: Names, margin: int) -> None:
+        rows, columns = len(names.rows), names.columns.shape[1]
+        self.below = max(rows - columns, 0) + margin
+        self.above = max(columns - rows, 0) + margin
+        self.width = self.below + self.above + 1
+        self._names = names
+        ends = ((0, 0), (self.below, max(rows + self.above - columns, 0) + 1))
+        self._columns = np.pad(names.columns, ends, constant_values=-1)
+
+    def matches_of(self, row: int) -> npt.NDArray[np.bool_]:
+        """Tell which columns of a row's band have its name."""
+        window = self._columns[self._names.kinds[row], row : row + self.width]
+        matches: npt.NDArray[np.bool_] = window == self._names.rows[row]
+        return matches
+
+    def matches(self) -> npt.NDArray[np.bool_]:
+        """Tell the same of all rows."""
+        result = np.zeros((len(self._names.rows), self.width), dtype=np.bool_)
+        for row in range(len(result)):
+            result[row] = self.matches_of(row)
+        return result
+
+
+def _banded(names: Names) -> tuple[_Lengths, int] | None:
+    """Return the lengths in a band that holds all longest common subsequences, and its margin."""
+    rows, columns = len(names.rows), names.columns.shape[1]
+    margin = _FIRST_MARGIN
+    while True:
+        band = _Band(names, margin)
+        if rows * band.width > MAX_CELLS:
+            return None
+        lengths = _lengths(names, margin)
+        # As many rows as one leaves out, and no more, it may be below the diagonal.
+        if rows - lengths[rows, columns - rows + band.below] <= band.below:
+            return lengths, margin
+        margin *= 2
+
+
+def _lengths(names: Names, margin: int) -> _Lengths:
+    """Return the length of the longest common subsequence of each pair of prefixes in a band."""
+    band = _Band(names, margin)
+    lengths = np.full((len(names.rows) + 1, band.width + 1), _OUT_OF_BAND, dtype=np.int32)
+    lengths[0, band.below : -1] = 0
+    for row in range(len(names.rows)):
+        last = lengths[row]
+        extended = np.where(band.matches_of(row), last[:-1] + 1, _OUT_OF_BAND)
+        np.maximum.accumulate(np.maximum(last[1:], extended), out=lengths[row + 1, :-1])
+    return lengths[:, :-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What lies between an anchor and the next.
+
+    Attributes:
+        sites: indices of the call sites there.
+        work: indices of what ran there.
+    """
+
+    sites: tuple[int, ...]
+    work: tuple[int, ...]
+
+
+class OpenSegments:
+    """Leads what lies open in one graph call to its call sites, as far as names decide."""
+
+    def __init__(
+        self,
+        sites: Sequence[CallSite],
+        items: Sequence[WorkItem],
+        expected: Flags,
+        known_kernels: KnownKernels,
+    ) -> None:
+        """Note what was called."""
+        self._sites, self._items = sites, items
+        self._expected, self._known_kernels = expected, known_kernels
+
+    def resolve(self, anchors: Mapping[int, int]) -> dict[int, Match]:
+        """Return the matches of the open items of which something can be said."""
+        segments = self._between(anchors)
+        too_few = [self._is_starved(segment) for segment in segments]
+        uncertain = [any(too_few[max(at - 1, 0) : at + 2]) for at in range(len(segments))]
+        matches: dict[int, Match] = {}
+        for segment, is_uncertain in zip(segments, uncertain, strict=True):
+            matches.update(self._on_device(segment, is_uncertain))
+            matches.update(self._nameless(segment))
+        return matches
+
+    def _between(self, anchors: Mapping[int, int]) -> list[Segment]:
+        ends = [(-1, -1), *sorted(anchors.items()), (len(self._items), len(self._sites))]
+        return [
+            Segment(tuple(range(site + 1, next_site)), tuple(range(item + 1, next_item)))
+            for (item, site), (next_item, next_site) in pairwise(ends)
+        ]
+
+    def _is_starved(self, segment: Segment) -> bool:
+        """Tell whether sites ran less than they must: then the neighbours may have theirs."""
+        return len(segment.work) < sum(
+            self._known_kernels.kernels.get(site) != () for site in segment.sites
+        )
+
+    def _on_device(self, segment: Segment, is_uncertain: bool) -> dict[int, Match]:
+        """Give each device event its site where names or the anchors decide, else the reason."""
+        items = [item for item in segment.work if self._items[item].on_device]
+        if not segment.sites:
+            return dict.fromkeys(items, Match(gap=GapReason.WRAPPER_GLUE))
+        owners = self._owners_by_name(segment, items)
+        if owners is not None:
+            return self._matches(items, owners, self._name_evidence(segment))
+        if is_uncertain or not self._are_libraries(segment) or self._contradicts(segment):
+            return dict.fromkeys(items, Match(gap=GapReason.ALIGNMENT_MISMATCH))
+        owners = self._owners_by_place(segment, items)
+        if owners is not None:
+            return self._matches(items, owners, None)
+        owners = self._owners_by_family(segment, items)
+        if owners is not None:
+            return self._matches(items, owners, SiteEvidence.REPLAY_FAMILIES)
+        return dict.fromkeys(items, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
+
+    def _matches(
+        self, items: Sequence[int], owners: Sequence[int], evidence: SiteEvidence | None
+    ) -> dict[int, Match]:
+        pairs = zip(items, owners, strict=True)
+        return {u: Match(site, evidence or self._items[u].order_evidence) for u, site in pairs}
+
+    def _owners_by_name(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
+        """Return the site of each item if a segment holds just what its sites were seen to run."""
+        kernels = self._known_kernels.kernels
+        if not all(site in kernels for site in segment.sites):
+            return None
+        owned = [(site, name) for site in segment.sites for name in kernels[site]]
+        holds = [name for _, name in owned] == [self._items[item].name for item in items]
+        return [site for site, _ in owned] if holds else None
+
+    def _name_evidence(self, segment: Segment) -> SiteEvidence | None:
+        """Where several sites share a segment, another run's names placed the item."""
+        if not any(self._items[item].replayed for item in segment.work):
+            return None
+        is_stored = len(segment.sites) > 1 and not self._known_kernels.from_store.isdisjoint(
+            segment.sites
+        )
+        return SiteEvidence.STORED_KERNELS if is_stored else SiteEvidence.REPLAY_KERNELS
+
+    def _contradicts(self, segment: Segment) -> bool:
+        """Tell whether sites of a segment were seen to run something else, and nothing says why."""
+        is_seen = any(site in self._known_kernels.kernels for site in segment.sites)
+        return is_seen and not self._known_kernels.is_reselected
+
+    def _owners_by_place(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
+        """Return the site of each item where it cannot be another, as each site runs a kernel."""
+        if len(segment.sites) == 1:
+            return [segment.sites[0]] * len(items)
+        all_kernels = all(self._items[item].is_kernel for item in items)
+        is_one_each = all_kernels and len(items) == len(segment.sites)
+        return (
+            list(segment.sites) if is_one_each and not self._known_kernels.is_contradicted else None
+        )
+
+    def _owners_by_family(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
+        """Return the site of each item where as many calls begin as there are sites.
+
+        Each of them begins once, and with what cannot go on from the one before it.
+        """
+        families, kernels = self._known_kernels.families, self._known_kernels.kernels
+        calling = [site for site in segment.sites if kernels.get(site) != ()]
+        parts = families.parts([self._items[item].name for item in items])
+        are_plain = all(self._sites[site].op in families.plain_ops for site in calling)
+        if not self._known_kernels.is_reselected or parts is None or not are_plain:
+            return None
+        return [calling[part] for part in parts] if parts[-1] + 1 == len(calling) else None
+
+    def _are_libraries(self, segment: Segment) -> bool:
+        return all(self._sites[site].kind is SiteKind.EXTERN for site in segment.sites)
+
+    def _nameless(self, segment: Segment) -> dict[int, Match]:
+        """Pair sites whose operator capture could not name with the operators left over.
+
+        Only where nothing else lies open in the segment, and the numbers agree.
+        """
+        called = [item for item in segment.work if self._items[item].launched]
+        is_nameless = self._are_libraries(segment) and not any(
+            self._sites[s].op for s in segment.sites
+        )
+        is_left_over = all(self._is_left_over(item) for item in called)
+        if not (is_nameless and is_left_over and len(called) == len(segment.sites)):
+            return {}
+        by_order = SiteEvidence.CALL_ORDER
+        return {u: Match(s, by_order) for u, s in zip(called, segment.sites, strict=True)}
+
+    def _is_left_over(self, at: int) -> bool:
+        item = self._items[at]
+        is_operator = not item.on_device and classify.is_dispatched_op(item.name)
+        return is_operator and not self._expected[at]
+
 
 _UNKNOWN = -2
 """The number of a name that no site has."""
@@ -29,16 +295,7 @@ _UNKNOWN = -2
 def align(
     sites: Sequence[CallSite], items: Sequence[WorkItem], known_kernels: KnownKernels
 ) -> tuple[Match, ...]:
-    """Lead each item of one graph call to its call site.
-
-    Args:
-        sites: the call sites in program order.
-        items: what ran, in the order in which it was enqueued.
-        learnt: what calls without replay taught of library calls.
-
-    Returns:
-        One match for each item.
-    """
+    """Lead each item of one graph call to its call site."""
     if not any(map(is_in_loop, sites)):
         return _align(sites, items, known_kernels)
     ran = _sites_that_ran(sites, items)

@@ -1,4 +1,4 @@
-"""Owns the order in which one call of a graph ran its call sites, where the graph holds loops.
+"""The order in which one call of a graph ran its call sites, where the graph holds loops.
 
 A loop's sites are recorded once and run as often as the data say: its condition, then body and
 condition again and again. What ran is read, by names, as a sentence of the grammar that the
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from profiler_ext.records import CallSite
+from profiler_ext.records.provenance import CallSite
 
 _READS = frozenset({"aten::item", "aten::is_nonzero"})
 """Operators by which the wrapper reads a condition: as a number, as a truth value."""
@@ -48,28 +48,24 @@ class LoopGrammar:
     """The sentences that a graph's call sites may form."""
 
     def __init__(self, sites: Sequence[CallSite], name: Callable[[CallSite], str]) -> None:
-        """Read the grammar.
-
-        Args:
-            sites: the call sites in program order.
-            name: returns what the profiler calls a site.
-        """
+        """Read the grammar."""
         self._sites = sites
         self._symbols: dict[str, str] = {}
-        site_symbols = [self._symbols.setdefault(_canonical_name(name(s)), _new_symbol(self._symbols)) for s in sites]
+        site_symbols = [
+            self._symbols.setdefault(_canonical_name(name(s)), _new_symbol(self._symbols))
+            for s in sites
+        ]
         self._symbol_of: Mapping[int, str] = dict(enumerate(site_symbols))
         self._pieces = self._parse(range(len(sites)), 0)
 
     def order(self, names: Sequence[str]) -> tuple[int, ...] | None:
-        """Return the site of each name in a sentence, ``None`` if it is none or open.
-
-        Args:
-            names: names of what ran, only those that :meth:`knows` knows.
-        """
+        """Return the site of each name in a sentence, ``None`` if it is none or open."""
         # An expression takes ages over turns that can be told apart in many ways, or not at all.
         if _is_ambiguous(self._pieces):
             return None
-        return self._read(self._pieces, "".join(self._symbols[_canonical_name(name)] for name in names))
+        return self._read(
+            self._pieces, "".join(self._symbols[_canonical_name(name)] for name in names)
+        )
 
     def knows(self, name: str) -> bool:
         """Tell whether a site has a name."""
@@ -126,7 +122,11 @@ class LoopGrammar:
         if isinstance(piece, _Read):
             return (piece.site,) * len(text)
         if isinstance(piece, _Choice):
-            options = [option for option in piece.options if self._spans(option, text, is_first=True) is not None]
+            options = [
+                option
+                for option in piece.options
+                if self._spans(option, text, is_first=True) is not None
+            ]
             return self._read(options[0], text) if len(options) == 1 else None
         return self._repeated(piece, text)
 

@@ -1,4 +1,4 @@
-"""Owns the second rule: it checks what the alignment found by means the alignment did not use."""
+"""The second rule: it checks what the alignment found by means the alignment did not use."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import accumulate
 import numpy as np
 
 from profiler_ext.attribution.alignment.aligning import device_names
-from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.graph_calls import GraphCall
-from profiler_ext.attribution.calls.patterns import DeviceEvent, Pattern, WorkItem
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
+from profiler_ext.attribution.graph_calls import DeviceEvent, GraphCall, Match, Pattern, WorkItem
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import CallSite, Events, Ints, SiteKind
+from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.provenance import CallSite
+from profiler_ext.records.vocabulary import SiteKind
 
 _NAMELESS_KERNEL = "triton_"
 """The name of every Triton kernel where Inductor was told not to give unique ones."""
@@ -24,7 +24,6 @@ def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
     """Tell whether the graph can be the right one: most of its generated kernels fit.
 
     Args:
-        items: the work of a call.
         matches: for each piece of it the call site of one graph that it was led to.
     """
     generated = [
@@ -36,7 +35,10 @@ def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
 
 
 def contradicted(
-    pattern: Pattern, sites: Sequence[CallSite], matches: Sequence[Match], out_of_order: Collection[int]
+    pattern: Pattern,
+    sites: Sequence[CallSite],
+    matches: Sequence[Match],
+    out_of_order: Collection[int],
 ) -> set[int]:
     """Find the launches whose device event contradicts the call site they were led to.
 
@@ -45,13 +47,7 @@ def contradicted(
     stream ran in another order than it was enqueued was tied to the wrong call.
 
     Args:
-        pattern: what a call of a graph ran.
-        sites: the graph's call sites.
         matches: for each piece of the call's work the call site that it was led to.
-        broken: the launches that a stream ran in another order.
-
-    Returns:
-        The launches, as the call counts them.
     """
     wrong = {*out_of_order, *_duplicated(pattern)}
     for match, (first, events) in zip(matches, _counted(pattern), strict=True):
@@ -112,12 +108,7 @@ class StreamOrder:
     """
 
     def __init__(self, events: Events, enqueued: EnqueuedLaunches) -> None:
-        """Sort the launches.
-
-        Args:
-            events: the trace's events.
-            enqueued: its launches.
-        """
+        """Sort the launches."""
         self.queue = enqueued.queue
         self._rows = enqueued.event
         self._starts = events.start_ns[enqueued.event]
@@ -130,14 +121,7 @@ class StreamOrder:
         self._falls: Ints = np.append(0, np.cumsum(falls))
 
     def out_of_order_in(self, own: Ints) -> Ints:
-        """Find a call's launches that a stream ran before one which was enqueued earlier on it.
-
-        Args:
-            own: the call's launches.
-
-        Returns:
-            Places in ``own``, in order.
-        """
+        """Find a call's launches that a stream ran before one which was enqueued earlier on it."""
         placed = own[self.place[own] != NO_ROW]
         if not self._falls_among(self.place[placed]):
             return np.empty(0, dtype=np.int64)

@@ -1,35 +1,219 @@
-"""Owns the way from idle spans to their pieces, each of one cause, at one place."""
+"""The idle time of devices: each piece with its cause, its line and what the CPU did.
+
+Generated code has no line of the user's, so where the CPU was says nothing of a ``.cpu()`` that is
+compiled. But the op that waits launched its copy before, and that launch was led to its line.
+
+A thread that waits for a device loses its lead. When the wait is over the device has nothing left
+to run, and idles until the thread has enqueued anew. Had the call not waited, the thread would be
+ahead by as long as the device was busy in the meantime. So idle time that follows is the waits'
+consequence, as long in all as the device was busy during them; what lies beyond that would be
+there without them. What a wait cost is used up in the order in which it was lost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from profiler_ext.attribution.cpu_places import CpuPlaces
-from profiler_ext.attribution.idle.activities import Activities
-from profiler_ext.attribution.idle.after_waits import consequences, split
-from profiler_ext.attribution.idle.controls import ThreadGroups, shared_group
-from profiler_ext.attribution.idle.cpu_causes import CAUSES, Causes, code, is_of
-from profiler_ext.attribution.idle.pieces import PieceCutter, Pieces, concatenated
-from profiler_ext.attribution.idle.spans import IdleSpans, idle_spans
-from profiler_ext.attribution.idle.wait_lines import WaitLines
-from profiler_ext.attribution.ledger import BusySpans
-from profiler_ext.attribution.trace.cutting import Cuts, cut_at
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows
-from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.records import (
-    NO_IDLE,
-    Codes,
-    Events,
-    GapReason,
-    IdleCause,
-    IdlePieces,
-    Interned,
-    Ints,
-    Step,
+from profiler_ext.attribution.idle.launching_threads import ThreadGroups, shared_group
+from profiler_ext.attribution.idle.pieces import (
+    IdleSpans,
+    PieceCutter,
+    Pieces,
+    concatenated,
+    idle_spans,
 )
+from profiler_ext.attribution.idle.tracks import CAUSES, Causes, Spans, code, is_of
+from profiler_ext.attribution.step_breakdown import BusySpans, time_before
+from profiler_ext.attribution.trace.intervals import Cuts, cut_at
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.kineto import classify, names
+from profiler_ext.records.analysis import NO_IDLE, IdlePieces, Place, Step
+from profiler_ext.records.events import Codes, Events, Interned, Ints, ranks
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import IdleCause
+
+
+@dataclass(frozen=True, slots=True)
+class WaitLines:
+    """At which place calls wait that stand in compiled graphs.
+
+    Attributes:
+        calls: rows of these calls, in order.
+        place: index into ``places`` for each.
+        places: the places of the launches that they are led by.
+    """
+
+    calls: Ints
+    place: Ints
+    places: tuple[Place, ...]
+
+    def at(self, rows: Ints) -> Ints:
+        """Return the index of the place of each call; ``NO_ROW`` where none is known."""
+        at = np.searchsorted(self.calls, rows)
+        result = np.append(self.calls, NO_ROW - 1)[at] == rows
+        return np.where(result, np.append(self.place, NO_ROW)[at], NO_ROW)
+
+
+def find_wait_places(
+    events: Events,
+    nesting: Nesting,
+    enqueued: EnqueuedLaunches,
+    main_place: Ints,
+    places: tuple[Place, ...],
+) -> WaitLines:
+    """Find the line of each call that waits in an op that launched something of a compiled graph."""
+    has_source = np.array(
+        [each.graph is not None and each.line is not None for each in places], bool
+    )
+    ops = nesting.nearest(flag_rows(events.name, classify.is_dispatched_op))
+    own = take(ops, enqueued.call, NO_ROW)
+    with_source = np.flatnonzero((own != NO_ROW) & has_source[main_place])
+    is_call = flag_rows(events.category, classify.is_runtime_call)
+    waiting = np.flatnonzero(is_call & flag_rows(events.name, classify.is_device_wait))
+    waiting = waiting[ops[waiting] != NO_ROW]
+    calls = np.concatenate([waiting, enqueued.call[with_source]])
+    by = _last_before(events, ops, calls, enqueued.call[with_source])
+    calls, first = np.unique(calls[by != NO_ROW], return_index=True)
+    used, place = np.unique(main_place[with_source[by[by != NO_ROW][first]]], return_inverse=True)
+    return WaitLines(calls, place, tuple(places[each] for each in used.tolist()))
+
+
+def _last_before(events: Events, ops: Rows, calls: Ints, launching: Ints) -> Ints:
+    """Return which launching call was the last of the same op up to each call, or ``NO_ROW``."""
+    every = np.append(launching, calls)
+    is_query = np.arange(len(every)) >= len(launching)
+    order = np.lexsort((is_query, events.start_ns[every], ops[every]))
+    last = np.maximum.accumulate(np.where(is_query[order], NO_ROW, np.arange(len(every))))
+    result = np.where(last == NO_ROW, NO_ROW, order[last])
+    is_same = ops[every[result]] == ops[every[order]]
+    before = np.empty(len(every), dtype=np.int64)
+    before[order] = np.where((result != NO_ROW) & is_same, result, NO_ROW)
+    return before[len(launching) :]
+
+
+class Activities:
+    """Names the innermost event that covers more than half of a piece of time."""
+
+    def __init__(self, events: Events, nesting: Nesting) -> None:
+        """Find what stands in which, the marks of this package left out."""
+        self._events, self._parent = events, nesting.parent
+        self._is_own = flag_rows(events.name, _is_own)
+
+    def rows(self, opened: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
+        """Return the innermost event that covers more than half of each piece, or ``NO_ROW``.
+
+        Args:
+            opened: the innermost event in the middle of each piece, or ``NO_ROW``: what covers more
+                than half of it is open then.
+        """
+        return self._wide_enough(self._others(opened), start_ns, end_ns)
+
+    def named(self, rows: Rows) -> Interned:
+        """Return the names of events; a step's own range says nothing."""
+        strings = self._events.name.strings
+        silent = [code for code, name in enumerate(strings) if classify.is_step(name)]
+        codes = take(self._events.name.codes, rows, len(strings))
+        codes = np.where(np.isin(codes, silent), len(strings), codes)
+        used, own = ranks(codes)
+        texts = tuple((*strings, "")[at] for at in used.tolist())
+        return Interned(own.astype(np.int32), texts)
+
+    def _others(self, rows: Rows) -> Rows:
+        """Climb from each mark of this package to what it stands in."""
+        rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
+        while len(at := at[self._is_own[rows[at]]]):
+            rows[at] = self._parent[rows[at]]
+            at = at[rows[at] != NO_ROW]
+        return rows
+
+    def _wide_enough(self, rows: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
+        """Climb from each row to the first event around it that covers more than half."""
+        starts, durations = self._events.start_ns, self._events.duration_ns
+        at = np.flatnonzero(rows != NO_ROW)
+        while len(at):
+            own = rows[at]
+            begun = np.maximum(starts[own], start_ns[at])
+            over = np.minimum(starts[own] + durations[own], end_ns[at])
+            at = at[2 * (over - begun) <= (end_ns - start_ns)[at]]
+            rows[at] = self._others(self._parent[rows[at]])
+            at = at[rows[at] != NO_ROW]
+        return rows
+
+
+def _is_own(name: str) -> bool:
+    """Tell whether an event is a mark of this package, which is no work of the CPU."""
+    return classify.is_call_mark(name) or names.is_clock_mark(name)
+
+
+# What the CPU did on its way to the launch, and what has a cause of its own but takes time too.
+_CONSEQUENCES = (
+    IdleCause.LAUNCHING,
+    IdleCause.PYTHON,
+    IdleCause.AUTOGRAD,
+    IdleCause.LAUNCH_LATENCY,
+    IdleCause.END_OF_STEP,
+)
+_NOT_CPU_CAUSES = (
+    IdleCause.SYNCHRONISATION,
+    IdleCause.BETWEEN_LAUNCHES,
+    IdleCause.NO_LAUNCH_CALL,
+    IdleCause.NO_CPU_EVENTS,
+)
+
+
+def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, Ints]:
+    """Return how much of each piece, from its beginning on, is the consequence of a wait.
+
+    Args:
+        pieces: pieces of one device's idle spans, in order of time, all ended by the same threads.
+        waits: when these threads waited for a device, in order of start; at least one.
+    """
+    spans = (busy.start_ns, busy.end_ns)
+    each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
+    lost = np.cumsum(each_ns)
+    counts = ~is_of(pieces.cause, _NOT_CPU_CAUSES)
+    used = np.where(counts, pieces.duration_ns, 0)
+    np.cumsum(used, out=used)
+    # A lead that is used up cannot fall below nothing: what was lost so far bounds what is used.
+    left = np.append(0, lost)[np.searchsorted(waits.start_ns, pieces.start_ns, side="right")]
+    left -= used
+    np.minimum.accumulate(left, out=left)
+    used += np.minimum(left, 0, out=left)
+    before = np.append(0, used[:-1])[: len(used)]
+    is_named = is_of(pieces.cause, _CONSEQUENCES)
+    blamed = np.searchsorted(lost, before, side="right")
+    np.minimum(blamed, len(lost) - 1, out=blamed)
+    used -= before
+    used[~is_named] = 0
+    return used, waits.start_ns[blamed]
+
+
+def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
+    """Cut pieces where a lead is used up.
+
+    Args:
+        taken: how much of each, from its beginning on, is the consequence of a wait.
+
+    Returns:
+        The pieces; and for each when the call began that is to blame, else when the piece began.
+    """
+    is_cut, has_rest = consequence_ns > 0, consequence_ns < pieces.duration_ns
+    own = np.repeat(np.arange(len(consequence_ns)), is_cut.astype(np.int64) + has_rest)
+    is_first = np.append(True, own[1:] != own[:-1])[: len(own)]
+    is_consequence, consequence_ns = is_cut[own] & is_first, consequence_ns[own]
+    selected = pieces.at(own)
+    begins = selected.start_ns + np.where(is_consequence, 0, consequence_ns)
+    lengths = np.where(is_consequence, consequence_ns, selected.duration_ns - consequence_ns)
+    cause = np.where(is_consequence, code(IdleCause.AFTER_SYNCHRONISATION), selected.cause)
+    moments = np.where(is_consequence, blamed_ns[own], begins)
+    return Pieces(selected.span, begins, lengths, cause), moments
+
 
 _CPU_CAUSES = (
     IdleCause.PYTHON,
@@ -54,17 +238,7 @@ def find_idle(
     busy: Sequence[BusySpans],
     steps: Sequence[Step],
 ) -> IdlePieces:
-    """Return all idle time of the steps, in pieces.
-
-    Args:
-        events: the trace's events.
-        nesting: which of them stands in which.
-        enqueued: the launches.
-        places: where the thread that makes the steps was.
-        wait_lines: at which lines compiled graphs wait.
-        busy: when each device was busy.
-        steps: the profiled steps.
-    """
+    """Return all idle time of the steps, in pieces."""
     if not steps:
         return NO_IDLE
     return _IdleFinder(events, nesting, enqueued, places, wait_lines).pieces(busy, steps)
@@ -119,11 +293,17 @@ class _IdleFinder:
             for each in np.unique(wait_groups).tolist():
                 is_in_group, group_waits = shared == each, waits.of(wait_groups == each)
                 # Mostly there is one turn: what a slice has of columns is no copy.
-                some = slice(begin, end) if is_in_group.all() else begin + np.flatnonzero(is_in_group)
-                consequence_ns[some], blamed_ns[some] = consequences(pieces.at(some), group_waits, own)
+                some = (
+                    slice(begin, end) if is_in_group.all() else begin + np.flatnonzero(is_in_group)
+                )
+                consequence_ns[some], blamed_ns[some] = consequences(
+                    pieces.at(some), group_waits, own
+                )
         return consequence_ns, blamed_ns
 
-    def _placed(self, idle: IdleSpans, step: Ints, pieces: Pieces, cause_times_ns: Ints) -> IdlePieces:
+    def _placed(
+        self, idle: IdleSpans, step: Ints, pieces: Pieces, cause_times_ns: Ints
+    ) -> IdlePieces:
         """Cut pieces by where the CPU was, and name those some at a time."""
         ends = pieces.start_ns + pieces.duration_ns
         cuts = cut_at(self._places.times_ns, pieces.start_ns, ends)

@@ -1,4 +1,4 @@
-"""Owns the pieces of idle spans, each of one cause, told by what ended the span."""
+"""Idle spans of devices, cut into pieces of one cause each."""
 
 from __future__ import annotations
 
@@ -7,13 +7,110 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.idle.controls import MAIN, ThreadGroups
-from profiler_ext.attribution.idle.cpu_causes import Causes, code, is_of
-from profiler_ext.attribution.idle.overhead import Overhead
-from profiler_ext.attribution.idle.spans import IdleSpans
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
-from profiler_ext.records import Events, IdleCause, Ints
+from profiler_ext.attribution.idle.launching_threads import MAIN, ThreadGroups
+from profiler_ext.attribution.idle.tracks import Causes, Tracks, code, is_of
+from profiler_ext.attribution.step_breakdown import BusySpans
+from profiler_ext.attribution.trace.intervals import Cuts, cut_at, gaps_between, timeline
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.kineto import classify
+from profiler_ext.records.analysis import Step
+from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.vocabulary import IdleCause
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSpans:
+    """When devices ran nothing within the steps: by device, in order of time, none of them empty.
+
+    Attributes:
+        device: the device of each span.
+        step: index of the step that it is of.
+        start_ns: start of each.
+        end_ns: end of each.
+        since_ns: since when the device runs nothing; earlier than the start where a step began.
+        ended_by_signal: the launch that the device ran next, or ``NO_ROW``; where a step ended the span,
+            that is not in it.
+    """
+
+    device: Ints
+    step: Ints
+    start_ns: Ints
+    end_ns: Ints
+    since_ns: Ints
+    ended_by_signal: Ints
+
+    def __len__(self) -> int:
+        """Return the number of spans."""
+        return len(self.start_ns)
+
+    def at(self, rows: slice) -> IdleSpans:
+        """Return some of them."""
+        return IdleSpans(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
+    """Return when devices ran nothing.
+
+    Where steps overlap, a moment is of the one that opened last, as what is enqueued then.
+
+    Args:
+        busy: for each device when it ran anything, in nanoseconds of the trace's clock.
+    """
+    parts = _exclusive_parts(steps)
+    columns = zip(*(_idle(device, parts) for device in busy), strict=True)
+    return IdleSpans(*(np.concatenate(column).astype(np.int64) for column in columns))
+
+
+def _exclusive_parts(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
+    """Return start, end and step of the parts of steps in which no later one is open."""
+    starts, ends = np.array([(s.start_ns, s.end_ns) for s in steps], np.int64).reshape(-1, 2).T
+    laid_out = timeline(starts, ends)
+    owners = laid_out.opened[:-1]
+    selected = np.flatnonzero(owners != NO_ROW)
+    return laid_out.times_ns[:-1][selected], laid_out.times_ns[1:][selected], owners[selected]
+
+
+def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> tuple[Ints, ...]:
+    """Return what lies before, between and after a device's launches in each part."""
+    begins, ends, owners = parts
+    idle = gaps_between(device.start_ns, device.end_ns, begins, ends)
+    launch = np.append(device.launch, NO_ROW)[idle.following]
+    before = np.append(device.end_ns, 0)[idle.following - 1]
+    since = np.where(idle.following == 0, idle.start_ns, before)
+    every = np.full(len(launch), device.device)
+    return every, owners[idle.window], idle.start_ns, idle.end_ns, since, launch
+
+
+class Overhead:
+    """Tells when the profiler worked while a thread went on with nothing else.
+
+    The trace does not say which thread it held up: that of which one segment covers most of it.
+    """
+
+    def __init__(self, events: Events) -> None:
+        """Lay out what the profiler did."""
+        rows = np.flatnonzero(flag_rows(events.category, classify.is_profilers))
+        rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
+        self._start_ns, self._end_ns = events.start_ns[rows], events.end_of(rows)
+        laid_out = timeline(self._start_ns, self._end_ns)
+        lasts = np.append(np.diff(laid_out.times_ns) > 0, True)[: len(laid_out.times_ns)]
+        self._times_ns = laid_out.times_ns[lasts]
+        self._owner = np.append(np.array([NO_ROW], dtype=np.int64), laid_out.opened[lasts])
+
+    def name(self, tracks: Tracks, group: Ints, cuts: Cuts) -> tuple[Cuts, Causes]:
+        """Cut parts of spans where the profiler began or ended, and name their causes."""
+        finer = cut_at(self._times_ns, cuts.start_ns, cuts.start_ns + cuts.duration_ns)
+        segment, owner = cuts.segment[finer.span], self._owner[finer.segment]
+        cause = tracks.cause[segment]
+        at = np.flatnonzero((owner != NO_ROW) & (cause != code(IdleCause.SYNCHRONISATION)))
+        begins, ends = tracks.extents(group[finer.span[at]], segment[at])
+        starts, stops = self._start_ns[owner[at]], self._end_ns[owner[at]]
+        common = np.minimum(ends, stops) - np.maximum(begins, starts)
+        cause[at[2 * common > stops - starts]] = code(IdleCause.PROFILER)
+        span = cuts.span[finer.span]
+        return Cuts(span, segment, finer.start_ns, finer.duration_ns), cause
+
 
 _SPANS_AT_ONCE = 1 << 16
 """What is made of them on the way to their pieces is then small beside the trace."""
@@ -58,13 +155,7 @@ class PieceCutter:
     """Cuts the idle spans of devices into pieces."""
 
     def __init__(self, events: Events, enqueued: EnqueuedLaunches, groups: ThreadGroups) -> None:
-        """Take what is known.
-
-        Args:
-            events: the trace's events.
-            enqueued: the launches.
-            controls: what led to each.
-        """
+        """Take what is known."""
         self._of_launch = groups.of_launch
         self.tracks = groups.tracks()
         self._overhead = Overhead(events)
@@ -78,31 +169,25 @@ class PieceCutter:
         self._enqueued_ns = np.append(enqueued.enqueue_ns, np.iinfo(np.int64).max)
 
     def groups(self, idle: IdleSpans, spans: Ints) -> Ints:
-        """Return the control of what ended spans; of what nothing ended, that of the steps.
-
-        Args:
-            idle: the idle spans.
-            spans: which of them.
-        """
+        """Return the control of what ended spans; of what nothing ended, that of the steps."""
         return take(self._of_launch, idle.ended_by_signal[spans], MAIN)
 
     def pieces(self, idle: IdleSpans, marks: tuple[Ints, Ints]) -> Pieces:
-        """Return the pieces of idle spans.
-
-        Args:
-            idle: the idle spans.
-            marks: when the CPU began and ended each step.
-        """
+        """Return the pieces of idle spans."""
         firsts = range(0, max(len(idle), 1), _SPANS_AT_ONCE)
         return concatenated([self._chunk(idle, at, marks) for at in firsts])
 
     def _chunk(self, every: IdleSpans, first: int, marks: tuple[Ints, Ints]) -> Pieces:
         """Return the pieces of some of the spans."""
         idle = every.at(slice(first, first + _SPANS_AT_ONCE))
-        called = np.where(idle.ended_by_signal == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by_signal])
+        called = np.where(
+            idle.ended_by_signal == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by_signal]
+        )
         known = self._is_known[idle.ended_by_signal]
         until = np.where(known, np.clip(called, idle.start_ns, idle.end_ns), idle.start_ns)
-        pieces = _merged([self._before_launch(idle, until), _after_launch(idle, until, called, known)])
+        pieces = _merged(
+            [self._before_launch(idle, until), _after_launch(idle, until, called, known)]
+        )
         pieces = self._with_ends(_without_repeats(pieces), idle, marks)
         return replace(pieces, span=pieces.span + first)
 
@@ -134,7 +219,12 @@ class PieceCutter:
             return own
         left_ns = (ends_ns - begun_ns)[remaining]
         return _merged(
-            [own, Pieces(pieces.span[remaining], begun_ns[remaining], left_ns, pieces.cause[remaining])]
+            [
+                own,
+                Pieces(
+                    pieces.span[remaining], begun_ns[remaining], left_ns, pieces.cause[remaining]
+                ),
+            ]
         )
 
 

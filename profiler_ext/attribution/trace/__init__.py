@@ -1,1 +1,1 @@
-"""Owns what the trace alone tells: nesting, launches and what enqueued them, steps."""
+"""What the trace alone tells: nesting, launches and what enqueued them, steps."""

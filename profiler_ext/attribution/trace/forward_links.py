@@ -1,4 +1,4 @@
-"""Owns the way from a backward event to its forward by autograd's sequence number.
+"""The way from a backward event to its forward by autograd's sequence number.
 
 Each thread counts its own sequence numbers. A backward event names the thread of its forward
 by a number that is not the trace's thread id; which thread is meant is learnt from the
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from profiler_ext.kineto.forward_flows import ForwardFlow
-from profiler_ext.records import Events, Ints
+from profiler_ext.kineto.flow_events import ForwardFlow
+from profiler_ext.records.events import Events, Ints
 
 Flows = Callable[[], Iterable[ForwardFlow]]
 
@@ -32,9 +32,6 @@ class ForwardLinks:
         """Index the forward events.
 
         Args:
-            events: the events.
-            forward: rows of forward events.
-            backward: rows of backward events.
             nodes: rows of backward events that have the number where another has none.
             flows: reads torch's arrows; asked only where numbers do not tell a thread.
         """

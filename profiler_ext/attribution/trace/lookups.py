@@ -1,4 +1,4 @@
-"""Owns lookups in columns: the rows that pass a test, the row of a key, the value at a row.
+"""Lookups in columns: the rows that pass a test, the row of a key, the value at a row.
 
 A column of rows holds indices of rows of another table, and ``NO_ROW`` where there is none; flags
 are ``bool`` arrays, one for each row.
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.records import Codes, Interned, Ints, MaskedInts, first_rows, ranks
+from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, first_rows, ranks
 
 NO_ROW = -1
 """What stands in a column of rows where there is none; never leaves this room."""
@@ -20,56 +20,31 @@ NO_ROW = -1
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int32]
 """Rows of events, where there are as many as events or more: no trace has so many."""
-SignedInteger = TypeVar("Whole", bound=np.signedinteger[Any])
+SignedInteger = TypeVar("SignedInteger", bound=np.signedinteger[Any])
 
 
 def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
-    """Test each distinct string once, and flag every row that has one that passes.
-
-    Args:
-        column: strings, one a row.
-        predicate: the test.
-
-    Returns:
-        Booleans, one a row.
-    """
+    """Test each distinct string once, and flag every row that has one that passes."""
     passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
     return passes[column.codes] if passes.any() else np.zeros(len(column), dtype=np.bool_)
 
 
 def intern(texts: Sequence[str]) -> Interned:
-    """Make a column of strings.
-
-    Returns:
-        The column; each distinct string is kept once.
-    """
+    """Make a column of strings."""
     codes: dict[str, int] = {}
     rows = [codes.setdefault(str(text), len(codes)) for text in texts]
     return Interned(np.array(rows, dtype=np.int32), tuple(codes))
 
 
 def masked(rows: Ints | Rows) -> MaskedInts:
-    """Mask the rows that hold ``NO_ROW``.
-
-    Returns:
-        The same values, those rows masked.
-    """
+    """Mask the rows that hold ``NO_ROW``."""
     return np.ma.MaskedArray(rows.astype(np.int64, copy=False), mask=rows == NO_ROW)
 
 
 def take(
     values: npt.NDArray[SignedInteger], rows: Ints | Codes, default: int | SignedInteger
 ) -> npt.NDArray[SignedInteger]:
-    """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``.
-
-    Args:
-        values: what to take from.
-        rows: indices of it, or ``NO_ROW``.
-        default: what stands for ``NO_ROW``.
-
-    Returns:
-        As many as ``rows``.
-    """
+    """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``."""
     if not len(values):
         return np.full(len(rows), default, dtype=values.dtype)
     result = values[rows]
@@ -79,11 +54,6 @@ def take(
 
 def find_unique(keys: MaskedInts, rows: Ints, wanted: MaskedInts) -> Ints:
     """Return for each wanted key the one row of ``rows`` that has it.
-
-    Args:
-        keys: key of every row.
-        rows: the rows to search.
-        wanted: keys to look up.
 
     Returns:
         The row, or ``NO_ROW`` where no row or several rows have the key.

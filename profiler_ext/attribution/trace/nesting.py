@@ -1,4 +1,4 @@
-"""Owns which CPU event stands inside which: the parent of each, and lookups up that chain."""
+"""Which CPU event stands inside which: the parent of each, and lookups up that chain."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from profiler_ext.attribution.trace.last_reaching import last_reaching
+from profiler_ext.attribution.trace.intervals import last_reaching
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
 from profiler_ext.kineto import classify
-from profiler_ext.records import Events, Ints
+from profiler_ext.records.events import Events, Ints
 
 _NEVER_OPEN = np.iinfo(np.int64).min
 
@@ -49,7 +49,6 @@ class Nesting:
         """Return for each row the outermost wanted event that is it or encloses it.
 
         Args:
-            wanted: events to find.
             within: events at which the search starts anew; they are not found themselves.
         """
         result = np.full(len(self.parent), NO_ROW, dtype=np.int32)
@@ -78,10 +77,6 @@ def nest(events: Events, further: Flags | None = None) -> Nesting:
 
     Operators and ranges of a thread enclose what lies wholly inside them. A runtime call
     is timed by another clock and may jut out: it belongs where it starts, and holds nothing.
-
-    Args:
-        events: the events.
-        further: calls of Python that enclose others too.
 
     Returns:
         One row for each event: parent and depth, ``NO_ROW`` of what is no CPU event.

@@ -31,13 +31,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
+from profiler_ext.attribution.trace.intervals import timeline
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
-from profiler_ext.records import Events, Ints, Step, first_rows
+from profiler_ext.records.analysis import Step
+from profiler_ext.records.events import Events, Ints, first_rows
 
 _NEVER = np.iinfo(np.int64).min
 
@@ -53,9 +54,6 @@ def find_steps(
     What follows the last ``prof.step()`` is a step only if something was enqueued in it.
 
     Args:
-        events: the trace's events.
-        nesting: which of them stands in which.
-        enqueued: the launches.
         first_step_ns: when the first one began on the devices, if that is known.
     """
     is_cpu = nesting.depth != NO_ROW
@@ -74,15 +72,7 @@ def find_steps(
 
 
 def steps_of(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
-    """Return the number of the step in which each launch was enqueued, or ``NO_ROW``.
-
-    Args:
-        enqueued: the launches.
-        steps: the profiled steps, in order of time.
-
-    Returns:
-        As many as there are launches.
-    """
+    """Return the number of the step in which each launch was enqueued, or ``NO_ROW``."""
     numbers = np.array([step.number for step in steps], dtype=np.int64)
     return take(numbers, _owner(enqueued, steps), NO_ROW)
 

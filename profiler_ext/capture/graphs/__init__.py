@@ -1,1 +1,1 @@
-"""Owns graphs as a whole: what is known while one compiles, its provenance, its instances here."""
+"""Graphs as a whole: what is known while one compiles, its provenance, its instances here."""

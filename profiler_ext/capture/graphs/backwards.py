@@ -1,4 +1,4 @@
-"""Owns the backward graphs that compiled autograd copies, and the way from a copy to its node.
+"""The backward graphs that compiled autograd copies, and the way from a copy to its node.
 
 Compiled autograd copies the backward half of each forward into one graph, as AOTAutograd left
 it, before any Inductor pass. Its nodes are named ``aot<number>_<name>``; the number leads to
@@ -17,17 +17,17 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.fx_nodes import describe_nodes
 from profiler_ext.capture.graphs.registry import Registry
-from profiler_ext.capture.lineage.joint_graph import JointGraph, fingerprint_of
 from profiler_ext.capture.lineage.order import COPIES, find_lineages
-from profiler_ext.capture.lineage.stage import Compilation
-from profiler_ext.capture.nodes.fx_nodes import describe_nodes
-from profiler_ext.files.paths import shorten
-from profiler_ext.isolation.alone import Alone
+from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.hook_protocols import TryRun
 from profiler_ext.recall.dynamo_graph import CopySources, DynamoGraph
 from profiler_ext.recall.lines import known_by, with_lineage
-from profiler_ext.records import FxNode, GraphInstance, LineEvidence
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.provenance import FxNode, GraphInstance
+from profiler_ext.source_paths import shorten
 from profiler_ext.torch_compat import compiled_autograd, fx, process
 from profiler_ext.torch_compat.names import fx_names
 
@@ -55,25 +55,14 @@ class Backwards:
     """The backward halves of this process, by their number in AOTAutograd."""
 
     def __init__(self, compiles: Compiles, registry: Registry, guard: Guard) -> None:
-        """Take what was seen of compiles, the graph instances so far, and what failed.
-
-        Args:
-            compiles: what was seen of compiles.
-            registry: has the graph instances so far.
-            guard: knows what failed.
-        """
+        """Take what was seen of compiles, the graph instances so far, and what failed."""
         self._compiles = compiles
         self._guard = guard
         self._registry = registry
         self._made: dict[int, _Backward] = {}
 
     def note(self, aot_id: int, info: object) -> None:
-        """Take down a backward half while its forward's compile is in force.
-
-        Args:
-            aot_id: number of the compile in AOTAutograd.
-            info: what torch keeps of the half (``AutogradLazyBackwardCompileInfo`` and the like).
-        """
+        """Take down a backward half while its forward's compile is in force."""
         gm, reference = compiled_autograd.traced_graph(info), weakref.ref(info)
         fingerprint = fingerprint_of(gm.graph) if gm else frozenset()
         self._compiles.keep_half(reference)
@@ -95,10 +84,6 @@ class Backwards:
     def with_copy_sources(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
         """Return a Dynamo graph with the origins of its nodes, if compiled autograd made it.
 
-        Args:
-            dynamo: what is kept of the Dynamo graph.
-            gm: that graph.
-
         Raises:
             LookupError: A hook failed in the compile of a forward whose backward is copied.
         """
@@ -109,7 +94,7 @@ class Backwards:
     def _copy_sources(self, gm: torch.fx.GraphModule) -> CopySources:
         copies = (compiled_autograd.copied_node(node.name) for node in gm.graph.nodes)
         backwards = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies if c}}
-        compilation = Compilation(lambda _: None, backwards=backwards, alone=self._guard.alone)
+        compilation = Compilation(lambda _: None, backwards=backwards, try_run=self._guard.try_run)
         return find_lineages(gm.graph.nodes, compilation, COPIES)
 
     def _nodes(self, aot_id: int) -> Mapping[str, FxNode]:
@@ -124,7 +109,7 @@ class Backwards:
         if gm is None:
             return _renamed(self._cached(made), compiled_autograd.cached_graph(info))
         if any(fx_names.SEQ_NR.text in node.meta for node in gm.graph.nodes):
-            return dict(_described(gm, made, self._guard.alone))
+            return dict(_described(gm, made, self._guard.try_run))
         return _recorded(self._compiled(made))
 
     def _cached(self, made: _Backward) -> GraphInstance | None:
@@ -164,9 +149,9 @@ def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> di
 
 
 def _described(
-    gm: torch.fx.GraphModule, made: _Backward, alone: Alone
+    gm: torch.fx.GraphModule, made: _Backward, try_run: TryRun
 ) -> Iterator[tuple[str, FxNode]]:
-    compilation = Compilation(lambda _: made.joint, made.dynamo, alone=alone)
+    compilation = Compilation(lambda _: made.joint, made.dynamo, try_run=try_run)
     joint = made.joint.id if made.joint else None
     for node in describe_nodes(gm.graph.nodes, compilation):
         yield node.name, with_lineage(known_by(LineEvidence.COMPILED, node), joint=joint)

@@ -1,4 +1,4 @@
-"""Owns the graph instances of this process, in order of registration."""
+"""The graph instances of this process, made as artifacts become ready, with what the caches did for each."""
 
 from __future__ import annotations
 
@@ -6,24 +6,162 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from profiler_ext.capture.graphs.cache_states import cache_state
-from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.kept import CallTarget, RegisteredGraph
-from profiler_ext.capture.graphs.process_store import process_store
-from profiler_ext.capture.graphs.ready import ready_artifact
-from profiler_ext.capture.graphs.unlearnt import UnprofiledGraphs, store_library_kernels
+from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
+from profiler_ext.capture.graphs.fx_nodes import (
+    describe_inputs,
+    describe_nested,
+    held_inputs,
+    nested_nodes,
+    nodes_with_lineage,
+)
+from profiler_ext.capture.graphs.library_calls import (
+    UnprofiledGraphs,
+    process_store,
+    store_library_kernels,
+)
+from profiler_ext.capture.graphs.regions import Region
+from profiler_ext.capture.graphs.registered_graph import CallTarget, RegisteredGraph
+from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.identity import identity
+from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.isolation.locks import Lock
-from profiler_ext.recall.records import has_record
-from profiler_ext.records import GraphInstance, LibraryKernels
-from profiler_ext.torch_compat import inductor, process
+from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.generated_code import GeneratedCode
+from profiler_ext.recall.provenance_lookup import ReadyArtifact, TracedGraph, has_record
+from profiler_ext.records.provenance import GraphInstance, LibraryKernels
+from profiler_ext.records.vocabulary import CacheState
+from profiler_ext.store import is_current
+from profiler_ext.torch_compat import inductor, inputs, process
 from profiler_ext.torch_compat.calling import forget_known_calls
+
+
+def cache_state(
+    inner: InnerCompile | None, key: str | None, autograd_bypass: str | None
+) -> tuple[CacheState, str]:
+    """Return how a graph came to be, and what each cache did, with torch's reason for a bypass.
+
+    Args:
+        inner: the compile around it; ``None`` where AOTAutograd's cache had it, or a saved
+            artifact was loaded.
+    """
+    if inner is None:
+        return CacheState.AOT_HIT, "AOTAutograd's cache: hit"
+    state, fx_detail = _fx_state(inner, key)
+    autograd_detail = f"bypass ({autograd_bypass})" if autograd_bypass else _autograd_state()
+    return state, f"FX graph cache: {fx_detail}; AOTAutograd's cache: {autograd_detail}"
+
+
+def is_compiled_in_child(inner: InnerCompile, key: str | None) -> bool:
+    """Tell whether a graph is no cache hit, and yet this process did not compile it."""
+    if inner.is_compiled or not inductor.compiles_in_child():
+        return False
+    return key is None or inductor.cache_misses() > inner.misses
+
+
+def _fx_state(inner: InnerCompile, key: str | None) -> tuple[CacheState, str]:
+    if not inner.is_compiled and not is_compiled_in_child(inner, key):
+        return CacheState.FX_HIT, "hit"
+    if key is not None:
+        return CacheState.MISS, "miss"
+    if inner.bypass is not None:
+        return CacheState.BYPASS, f"bypass ({inner.bypass})"
+    return CacheState.BYPASS, "not asked" if inductor.caches_enabled() else "off"
+
+
+def _autograd_state() -> str:
+    return "miss" if inductor.autograd_cache_enabled() else "off"
+
+
+def ready_artifact(
+    compiles: Compiles,
+    artifact: Any,
+    *,
+    is_backward: bool,
+    is_kept: bool,
+    may_have_record: bool,
+) -> ReadyArtifact:
+    """Return what was seen of an artifact that has become ready."""
+    inner, on_artifact = compiles.inner, getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None)
+    sealed = inner.sealed if inner else None
+    has_record = sealed is not None or (on_artifact is not None and is_current(on_artifact))
+    return ReadyArtifact(
+        key=inductor.cache_key(artifact),
+        code=_code_of(artifact, is_backward, has_record=has_record),
+        on_artifact=on_artifact,
+        sealed=sealed,
+        is_compiled=inner is not None and inner.is_compiled,
+        is_compiled_in_child=inductor.compiles_in_child(),
+        is_kept=is_kept,
+        dynamo=_dynamo(compiles, inner),
+        traced=_traced(compiles, inner) if may_have_record else None,
+    )
+
+
+def _dynamo(compiles: Compiles, inner: InnerCompile | None) -> DynamoGraph | None:
+    """Return what the artifact's graph was traced from: of a backward, when its forward was."""
+    joint = None if inner is None else compiles.joint_of(inner.fingerprint)
+    return compiles.traced_from(joint)
+
+
+def _code_of(artifact: Any, is_backward: bool, *, has_record: bool) -> Callable[[], GeneratedCode]:
+    """Return what gives the text of an artifact; of one with a record only while it is there."""
+    if not has_record:
+        return partial(_same_code, _code(artifact, is_backward))
+    return partial(_code_if_alive, weakref.ref(artifact), is_backward)
+
+
+def _same_code(code: GeneratedCode) -> GeneratedCode:
+    return code
+
+
+def _code_if_alive(artifact: weakref.ref[Any], is_backward: bool) -> GeneratedCode:
+    alive = artifact()
+    if alive is None:
+        return GeneratedCode("", "", is_backward, is_inference=False, torch_version="")
+    return _code(alive, is_backward)
+
+
+def _code(artifact: Any, is_backward: bool) -> GeneratedCode:
+    return GeneratedCode(
+        source=inductor.wrapper_source(artifact) or "",
+        printed=inductor.printed_graph(artifact) or "",
+        is_backward=is_backward,
+        is_inference=inductor.artifact_is_inference(artifact),
+        torch_version=process.version(),
+    )
+
+
+def _traced(compiles: Compiles, inner: InnerCompile | None) -> TracedGraph | None:
+    """Describe the graph that a cache had the code of; one that was compiled is sealed."""
+    if inner is not None:
+        return None if inner.is_compiled or inner.sealed else _freshly_traced(compiles, inner)
+    return None if compiles.region is None else _region(compiles.region)
+
+
+def _freshly_traced(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
+    compilation = compilation_of(compiles, inner.gm)
+    nodes = nodes_with_lineage(inner.gm.graph.nodes, compilation)
+    nodes += describe_nested(nested_nodes(inner.gm), compilation)
+    nodes += describe_inputs(inputs.all_inputs(inner.gm), compilation)
+    joint = compilation.joint_of(inner.gm.graph)
+    held = held_inputs(inputs.all_inputs(inner.gm), compiles.traced_from(joint))
+    return TracedGraph(nodes, joint.id if joint else None, held_inputs=held)
+
+
+def _region(region: Region) -> TracedGraph:
+    return TracedGraph(
+        nodes=region.nodes,
+        joint=region.graph.id or None,
+        is_region=True,
+        is_backward=region.outer_graph.is_backward,
+        is_inference=not region.is_differentiated,
+    )
+
 
 CopiedInputs = tuple[tuple[str, ...], ...]
 """For each CUDA graph that one call recorded, in order, the inputs that it copies."""
@@ -36,12 +174,7 @@ class Registry:
     """Makes a graph instance of each artifact that becomes ready in this process."""
 
     def __init__(self, compiles: Compiles, guard: Guard) -> None:
-        """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store.
-
-        Args:
-            compiles: what was seen of compiles.
-            guard: knows what failed.
-        """
+        """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store."""
         self._compiles = compiles
         self._guard = guard
         self._lock = Lock()
@@ -70,29 +203,20 @@ class Registry:
         """Return the backward graphs of a compile, in order.
 
         Args:
-            compile_id: that of the compile.
             before: the number of a graph that is not asked for, nor a later one.
         """
         of_compile = (k for k in self._graphs[:before] if k.about.compile_id == compile_id)
         return (kept.instance for kept in of_compile if kept.instance.is_backward)
 
     def hold(self, recording: object) -> None:
-        """Let go of what is gone, and of nothing more until a recording is over.
-
-        Args:
-            recording: who records, while it lives.
-        """
+        """Let go of what is gone, and of nothing more until a recording is over."""
         with self._lock.held():
             self._recordings.discard(recording)
             self._release_collected()
             self._recordings.add(recording)
 
     def release(self, recording: object) -> None:
-        """Have a recording be over: what ran in it is told.
-
-        Args:
-            recording: who recorded.
-        """
+        """Have a recording be over: what ran in it is told."""
         self._recordings.discard(recording)
 
     def _release_collected(self) -> None:
@@ -117,12 +241,7 @@ class Registry:
         kept.release_graph()
 
     def attach_provenance(self, artifact: Any, data: bytes) -> None:
-        """Put the record on its artifact, so that it goes where the artifact goes.
-
-        Args:
-            artifact: the ``CompiledFxGraph``.
-            data: the record's bytes.
-        """
+        """Put the record on its artifact, so that it goes where the artifact goes."""
         if os.environ.get("PROFILER_EXT_RIDE", "1") != "0":
             setattr(artifact, inductor.PROVENANCE_ATTRIBUTE, data)
 
@@ -170,7 +289,6 @@ class Registry:
         The store has it when the graph was recorded: a warm-up may run something else.
 
         Args:
-            graph: index of the graph instance.
             kernels: pairs of call site and the names of its device events, in order.
         """
         if not kernels:
@@ -185,11 +303,7 @@ class Registry:
             store_library_kernels(known, every)
 
     def discard_stored_kernels(self, graph: int) -> None:
-        """Have the next process learn anew of a graph: what an earlier one learnt fails here.
-
-        Args:
-            graph: index of the graph instance.
-        """
+        """Have the next process learn anew of a graph: what an earlier one learnt fails here."""
         known = self._graphs[graph].instance
         if known.stored_kernels and not known.library_kernels:
             store_library_kernels(known, ())
@@ -201,7 +315,6 @@ class Registry:
         replayed the rest, and which those are is not known.
 
         Args:
-            artifact: the ``CompiledFxGraph``.
             copied: for each CUDA graph that the call recorded, in order, the inputs that it copies.
         """
         graph = self._graph_of(artifact)
@@ -217,17 +330,7 @@ class Registry:
             graph.change(copied_inputs=first, copied_otherwise=tuple(others))
 
     def register(self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int) -> int:
-        """Make the instance of an artifact that has become ready.
-
-        Args:
-            artifact: the ``CompiledFxGraph``.
-            is_backward: it runs as a backward graph.
-            is_replayed: it will be replayed as a CUDA graph.
-            started_ns: when its compile or load began, by ``time.perf_counter_ns``.
-
-        Returns:
-            Its index, the next one.
-        """
+        """Make the instance of an artifact that has become ready."""
         region = self._compiles.region
         about = self._about(
             artifact, is_backward or bool(region and region.outer_graph.is_backward), started_ns
@@ -292,7 +395,10 @@ class Registry:
 
 
 def _on_collected(
-    collected: deque[tuple[int, list[RegisteredGraph]]], at: int, graphs: list[RegisteredGraph], _: object
+    collected: deque[tuple[int, list[RegisteredGraph]]],
+    at: int,
+    graphs: list[RegisteredGraph],
+    _: object,
 ) -> None:
     """Note that an artifact is gone: amid whatever the program does then, and so no more."""
     collected.append((at, graphs))

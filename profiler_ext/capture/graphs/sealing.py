@@ -1,29 +1,147 @@
-"""Owns the making of a provenance when a graph's artifact is made."""
+"""The making of a provenance when a graph's artifact is made, its call sites checked against the wrapper's text.
+
+A nested graph is generated once and may be called often; its sites stand at each call, so
+that each launch has a site of its own. ``3/1`` is the second site of what site 3 calls.
+
+Above each launch Inductor writes the ATen ops of all nodes that it lists for it, a superset of
+what the launch computes. A site whose nodes are not among them stands at the wrong launch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch.fx
 
+from profiler_ext.capture.graphs.call_sites import PendingCall, PendingSite, partial_sum_site
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.lineage.joint_graph import JointGraph, fingerprint_of
-from profiler_ext.capture.lineage.stage import Compilation
-from profiler_ext.capture.nodes.buckets import split_buckets
-from profiler_ext.capture.nodes.fx_nodes import describe_nodes
-from profiler_ext.capture.nodes.inputs import describe_inputs, held_inputs
-from profiler_ext.capture.nodes.nested import Nested, describe_nested
-from profiler_ext.capture.sites.call_sites import partial_sum_site
-from profiler_ext.capture.sites.comments import contradicted
-from profiler_ext.capture.sites.placing import PlacedSite, placed_sites
-from profiler_ext.recall.correspondence import bound
+from profiler_ext.capture.graphs.fx_nodes import (
+    Nested,
+    describe_inputs,
+    describe_nested,
+    describe_nodes,
+    held_inputs,
+    split_buckets,
+)
+from profiler_ext.capture.lineage.nested_graphs import inner_prefix
+from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
 from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.lines import bound
 from profiler_ext.recall.wrapper_calls import WrapperCall, wrapper_calls
-from profiler_ext.records import CallSite, FxNode, Gap, GapReason, Provenance, SiteKind
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import CallSite, FxNode, Gap, NestedIn, Provenance
+from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.store import with_digest
-from profiler_ext.torch_compat import inductor, inputs, process, schedules
+from profiler_ext.torch_compat import fx, inductor, inputs, process, schedules
+
+Entries = Sequence[PendingSite | PendingCall]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSite:
+    """A pending site at its place.
+
+    Attributes:
+        site: the site.
+        path: its place as a path through nested graphs.
+        prefix: what names the graph that it stands in; ``""`` for the outermost.
+        caller: the outermost graph's node that calls the nested graph, if it stands in one.
+        function: name of the wrapper's function that it stands in; ``call`` for the outermost.
+        within: the calls of nested graphs that it stands in, outermost first.
+    """
+
+    site: PendingSite
+    path: str
+    prefix: str = ""
+    caller: torch.fx.Node | None = None
+    function: str = "call"
+    within: tuple[NestedIn, ...] = ()
+
+    def without_nodes(self) -> PlacedSite:
+        """Return the place of a site of which it is not known what it computes."""
+        return replace(self, site=self._computing(()))
+
+    def replacing_caller(self, node: torch.fx.Node, outer_site: PlacedSite) -> PlacedSite:
+        """Return the place of a site that computes a node of the graph around it."""
+        return replace(self, site=self._computing((node,)), prefix=outer_site.prefix)
+
+    def _computing(self, nodes: tuple[torch.fx.Node, ...]) -> PendingSite:
+        graph = nodes[0].graph if nodes else self.site.graph
+        return replace(
+            self.site, nodes=nodes, inlined=(), limits=(), graph=graph, is_commented=False
+        )
+
+
+def placed_sites(entries: Entries, entries_of: Callable[[Any], Entries]) -> list[PlacedSite]:
+    """Return all sites of a graph in program order."""
+    return list(_placed(entries, entries_of, PlacedSite(_NO_SITE, "")))
+
+
+def _placed(
+    entries: Entries, entries_of: Callable[[Any], Entries], outer_site: PlacedSite
+) -> Iterator[PlacedSite]:
+    for number, entry in enumerate(entries):
+        path = f"{outer_site.path}/{number}" if outer_site.path else str(number)
+        if isinstance(entry, PendingSite):
+            yield replace(outer_site, site=entry, path=path)
+            continue
+        outer = entry.node.name if entry.node is not None else f"call_{number}"
+        for nested in entry.graphs:
+            prefix = outer_site.prefix + inner_prefix(outer, nested.name, len(entry.graphs))
+            caller = outer_site.caller or entry.node
+            within = (*outer_site.within, NestedIn(path, nested.part))
+            inner = PlacedSite(_NO_SITE, path, prefix, caller, nested.function, within)
+            inside = _placed(entries_of(nested.graph), entries_of, inner)
+            if nested.replaces_caller and entry.node is not None:
+                inside = (placed.replacing_caller(entry.node, outer_site) for placed in inside)
+            yield from inside
+
+
+_NO_SITE: Any = None
+
+
+_LIBRARY = (SiteKind.EXTERN, SiteKind.USER_TRITON)
+
+
+def contradicted(
+    sites: Sequence[PlacedSite], calls: Mapping[str, Sequence[WrapperCall]]
+) -> frozenset[int]:
+    """Find the call sites whose launch names other ops in its comment.
+
+    Returns:
+        Indices of sites. Where no comment stands, or the launches of a function are not as
+        many as its sites, nothing is said.
+    """
+    called: dict[tuple[str, str], list[tuple[int, PlacedSite]]] = {}
+    for at, placed in enumerate(sites):
+        called.setdefault((placed.function, placed.prefix), []).append((at, placed))
+    return frozenset(
+        at
+        for (function, _), own in called.items()
+        for at, placed, call in _pairs(own, calls.get(function, ()))
+        if placed.site.is_commented and call.ops and not call.ops >= _ops(placed)
+    )
+
+
+def _pairs(
+    own: list[tuple[int, PlacedSite]], calls: Sequence[WrapperCall]
+) -> Iterator[tuple[int, PlacedSite, WrapperCall]]:
+    """Lead each site to its launch: by order among all, or among the generated kernels."""
+    users = {placed.site.kernel for _, placed in own if placed.site.kind is SiteKind.USER_TRITON}
+    if len(own) != len(calls):
+        own = [(at, placed) for at, placed in own if placed.site.kind not in _LIBRARY]
+        calls = [call for call in calls if call.generated and call.callee not in users]
+    if len(own) == len(calls):
+        yield from ((at, placed, call) for (at, placed), call in zip(own, calls, strict=True))
+
+
+def _ops(placed: PlacedSite) -> frozenset[str]:
+    ops: Iterable[str | None] = (fx.commented_op(node) for node in placed.site.nodes)
+    return frozenset(op for op in ops if op is not None)
+
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.CPP)
 _Calls = dict[str, tuple[WrapperCall, ...]]
@@ -43,29 +161,18 @@ def seal(
     gm: torch.fx.GraphModule,
     failed: Callable[[], tuple[Gap, ...]] = tuple,
 ) -> Provenance:
-    """Make the provenance of a graph that was just compiled.
-
-    Args:
-        compiles: what was seen while it was compiled.
-        artifact: the ``CompiledFxGraph`` under construction.
-        graph: its ``GraphLowering``.
-        gm: the graph after all passes.
-        failed: tells which mechanisms failed in its compile.
-
-    Returns:
-        The record, with its digest.
-    """
+    """Make the provenance of a graph that was just compiled."""
     sites, unverified = _checked_sites(compiles, artifact, graph)
-    compilation, region, alone = compilation_of(compiles, gm), compiles.region, compiles.alone
+    compilation, region, try_run = compilation_of(compiles, gm), compiles.region, compiles.try_run
     nodes = describe_nodes(gm.graph.nodes, compilation)
-    nodes += alone(_NESTED, describe_nested, _nested_nodes(sites), compilation) or ()
-    nodes += alone(_INPUTS, _describe_inputs, artifact, gm, compilation) or ()
-    sealed = [p.site.sealed(n, p.path, p.prefix, p.within, alone) for n, p in enumerate(sites)]
-    split = alone(_BUCKETS, split_buckets, sealed, gm.graph.nodes, compilation)
+    nodes += try_run(_NESTED, describe_nested, _nested_nodes(sites), compilation) or ()
+    nodes += try_run(_INPUTS, _describe_inputs, artifact, gm, compilation) or ()
+    sealed = [p.site.sealed(n, p.path, p.prefix, p.within, try_run) for n, p in enumerate(sites)]
+    split = try_run(_BUCKETS, split_buckets, sealed, gm.graph.nodes, compilation)
     call_sites, parts = split or (_without_bucket_nodes(sealed, gm.graph.nodes, compilation), ())
     joint = compilation.joint_of(gm.graph)
     dynamo = compiles.traced_from(joint)
-    held = alone(_HELD, _held_inputs, gm, dynamo)
+    held = try_run(_HELD, _held_inputs, gm, dynamo)
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
@@ -89,13 +196,13 @@ def _checked_sites(
     compiles: Compiles, artifact: Any, graph: Any
 ) -> tuple[list[PlacedSite], tuple[Gap, ...]]:
     """Return a graph's call sites as far as the wrapper's text bears them out, and the doubts."""
-    alone = compiles.alone
+    try_run = compiles.try_run
     text = inductor.wrapper_source(artifact) or ""
-    calls = alone(_CHECK, wrapper_calls, text) or {}
+    calls = try_run(_CHECK, wrapper_calls, text) or {}
     sites = placed_sites(compiles.sites(graph), compiles.sites)
-    sites = alone(_SUMS, _with_partial_sums, sites, calls.get("call", ()), graph) or sites
-    wrong = alone(_CHECK, contradicted, sites, calls) or frozenset()
-    mismatches = alone(_CHECK, _contradictions, sites, calls)
+    sites = try_run(_SUMS, _with_partial_sums, sites, calls.get("call", ()), graph) or sites
+    wrong = try_run(_CHECK, contradicted, sites, calls) or frozenset()
+    mismatches = try_run(_CHECK, _contradictions, sites, calls)
     mismatches = (_UNCHECKED,) if mismatches is None else mismatches
     unverified = (*mismatches, *_unverified_gaps(sites, wrong))
     return [s.without_nodes() if at in wrong else s for at, s in enumerate(sites)], unverified
@@ -133,12 +240,7 @@ def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
 
 
 def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
-    """Return what is known of the compile in force, whose graph this is.
-
-    Args:
-        compiles: what was seen of compiles.
-        gm: the graph.
-    """
+    """Return what is known of the compile in force, whose graph this is."""
     inner, region = compiles.inner, compiles.region
     known: dict[torch.fx.Graph, JointGraph | None] = {}
 
@@ -157,7 +259,7 @@ def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
         dynamo=compiles.dynamo,
         entered=inner.entered if inner else frozenset(),
         replaced=inner.replaced if inner else {},
-        alone=compiles.alone,
+        try_run=compiles.try_run,
         lost=inner.lost if inner else frozenset(),
     )
 

@@ -1,1 +1,1 @@
-"""Owns the hooks: what each observes in torch, and how all are installed and removed."""
+"""The hooks: what each observes in torch, and how all are installed and removed."""

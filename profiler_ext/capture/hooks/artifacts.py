@@ -1,4 +1,12 @@
-"""Owns the hooks that see compiled artifacts: when made, when ready, when called."""
+"""The hooks that see what Inductor makes: call sites, artifacts compiled or cached, C++ kernels.
+
+The generated module's kernels are rebound after it is loaded, cold or warm, so neither
+config nor generated code changes. A rebound kernel costs one Python frame while it is
+bound; it records only while a profiler does.
+
+A cache may hold several entries under one key, all of them valid. Those that were made without
+capture are offered last, or not at all where the user wants them compiled once more.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +14,150 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import ModuleType
 from typing import Any, Protocol
 
+from profiler_ext.capture.graphs import call_sites
+from profiler_ext.capture.graphs.call_sites import PendingSite
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
-from profiler_ext.capture.graphs.failed import failure_gap
+from profiler_ext.capture.graphs.failed_graphs import failure_gap
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.capture.graphs.sealing import seal
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.recall.truths import Sealed
-from profiler_ext.records import Gap, GraphInstance, LibraryKernels
+from profiler_ext.isolation.hook_protocols import Ends, Ranges, Sorting
+from profiler_ext.recall.provenance_lookup import Sealed
+from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
+from profiler_ext.records.provenance import Gap, GraphInstance, LibraryKernels
+from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.store import to_bytes
 from profiler_ext.torch_compat import inductor, inputs, points, process
 from profiler_ext.torch_compat.patches import Hook
+
+_PREFIX = "cpp_"
+_Kernel = Callable[..., Any]
+
+
+class CpuKernels:
+    """The rebound kernels, and how to give them back.
+
+    Attributes:
+        is_on: they have events.
+        lasts: without them, launches would be missing from what is aligned.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        """Start with nothing rebound."""
+        self.is_on = self.is_persistent = True
+        self._guard = guard
+        self._originals: list[tuple[dict[str, Any], str, _Kernel, _Kernel]] = []
+
+    def rebind(self, module: ModuleType) -> None:
+        """Give each C++ kernel of a generated module an event."""
+        if not process.can_record():
+            return
+        names = [
+            n for n, value in vars(module).items() if n.startswith(_PREFIX) and callable(value)
+        ]
+        for name in names:
+            original = vars(module)[name]
+            if not hasattr(original, "_profiler_ext_original"):
+                wrapped = self._guard.wrap_ranges(original, "C++ kernel", _events(name), self)
+                vars(wrapped)["_profiler_ext_original"] = original
+                setattr(module, name, wrapped)
+                self._originals.append((vars(module), name, original, wrapped))
+
+    def restore(self) -> None:
+        """Give the kernels back."""
+        self.is_on = False
+        for namespace, name, original, wrapped in self._originals:
+            if namespace.get(name) is wrapped:
+                namespace[name] = original
+        self._originals.clear()
+
+
+def _events(name: str) -> Ranges:
+    """Give each call an event; a step has hundreds of them, so nothing observes it."""
+
+    def opened(*_: Any) -> Ends | None:
+        if not process.profiler_is_on():
+            return None
+        event = process.recording(name)
+        event.__enter__()
+        ends: Ends = event.__exit__
+        return ends
+
+    return Ranges(opened)
+
+
+_COMPUTED = "which nodes a kernel computes"
+
+
+class SiteHooks:
+    """Collects the call sites of what is compiled."""
+
+    def __init__(self, compiles: Compiles) -> None:
+        """Take where the sites are collected."""
+        self._compiles = compiles
+
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
+        return [
+            *((point, self._call_site) for point in points.CALL_SITES),
+            (points.EXTERN_CALL, self._extern_call),
+            (points.KERNEL_COMMENT, self._kernel_comment),
+            (points.KERNEL_CALL, self._kernel_call),
+            (points.COMBO_KERNELS, self._combo_kernels),
+        ]
+
+    def _call_site(self, call: Observed) -> Observation:
+        is_extern = bool(call.arguments.get("is_extern", False))
+        self._add_site(call["node_schedule"], call["kernel_name"], is_extern)
+        yield
+
+    def _add_site(self, schedule: Any, kernel: str, is_extern: bool = False) -> None:
+        try_run = self._compiles.try_run
+        if is_extern:
+            site = try_run(_COMPUTED, call_sites.extern_site, schedule, kernel)
+        else:
+            own = self._compiles.take_combo(schedule)
+            site = try_run(_COMPUTED, call_sites.generated_site, own, kernel, try_run)
+        self._compiles.add_site(site or _unknown_site(kernel, is_extern))
+
+    def _extern_call(self, call: Observed) -> Observation:
+        self._add_unreported(call["scheduler_node"])
+        yield
+
+    def _add_unreported(self, scheduler_node: Any) -> None:
+        """Add what torch reports no call site of: some library calls, and nested graphs."""
+        kernel = inductor.kernel_of(scheduler_node)
+        if (call := call_sites.nested_call(kernel)) is not None:
+            if len(call.graphs) > 1 and call.node is not None:
+                self._compiles.add_site(call_sites.predicate_site(call.node))
+            self._compiles.add_site(call)
+        elif inductor.launches_without_comment(kernel):
+            self._add_site(kernel, inductor.extern_name(kernel), is_extern=True)
+
+    def _kernel_comment(self, call: Observed) -> Observation:
+        """Keep a schedule whose kernel has no name yet."""
+        yield
+        if call.arguments.get("kernel_name", "") is None:
+            self._compiles.keep_schedule(call["node_schedule"])
+
+    def _kernel_call(self, call: Observed) -> Observation:
+        if (schedule := self._compiles.take_schedule()) is not None:
+            self._add_site(schedule, call["kernel_name"])
+        yield
+
+    def _combo_kernels(self, call: Observed) -> Observation:
+        yield
+        self._compiles.keep_combo(call["subkernel_nodes"], [nodes for _, _, nodes in call.result])
+
+
+def _unknown_site(kernel: str, is_extern: bool) -> PendingSite:
+    """Describe a launch of which it was not found out what it computes."""
+    kind = SiteKind.EXTERN if is_extern else generated_kind(kernel)
+    graph, op = inductor.current_fx_graph(), spelled_op(kernel) if is_extern else None
+    return PendingSite(kind, kernel, op, (), graph=graph, is_commented=False, is_work_known=False)
 
 
 class Warmup(Protocol):
@@ -65,12 +205,8 @@ class ArtifactHooks:
         """Take what is known of the compiles, and where instances are registered.
 
         Args:
-            guard: what ours runs behind.
-            compiles: what was seen of compiles.
-            registry: where graph instances are made.
             warmup: torch's pieces of a CUDA graph's first calls, ``None`` where this torch has
                 others.
-            ready: is told the index of each instance that is made.
         """
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
         self.learns = False
@@ -112,7 +248,10 @@ class ArtifactHooks:
         started_ns = time.perf_counter_ns()
         yield
         graph_kwargs: dict[str, Any] = call["graph_kwargs"]
-        is_backward, is_replayed = inductor.is_backward(graph_kwargs), inductor.is_replayed(graph_kwargs)
+        is_backward, is_replayed = (
+            inductor.is_backward(graph_kwargs),
+            inductor.is_replayed(graph_kwargs),
+        )
         self._ready(self._registry.register(call["self"], is_backward, is_replayed, started_ns))
 
     def _artifact_call(self, call: Observed) -> Observation:
@@ -155,3 +294,28 @@ class ArtifactHooks:
         with warmup.recording:
             yield from self._collect_copied_inputs(artifact)
         self._registry.learn(instance.index, warmup.learn(instance))
+
+
+class CacheHooks:
+    """Orders the candidates of a lookup.
+
+    Attributes:
+        recompile: entries without a record are no candidates.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        """Take who knows the records."""
+        self.recompile = False
+        self._registry = registry
+
+    def observations(self) -> list[Hook]:
+        """Return what is sorted where."""
+        sorting = Sorting(lambda offered: self._is_unknown(offered[0]), self._is_left_out)
+        return [(points.CACHE_CANDIDATES, sorting)]
+
+    def _is_left_out(self) -> bool:
+        return self.recompile and not inductor.misses_are_errors()
+
+    def _is_unknown(self, entry: Any) -> bool:
+        artifacts = inductor.cached_artifacts(entry)
+        return any(not self._registry.is_known(artifact) for artifact in artifacts)

@@ -1,7 +1,8 @@
-"""Owns the hooks that see the graphs on their way: Dynamo's, the joint one, Inductor's."""
+"""The hooks that see graphs on their way to Inductor: Dynamo's, the joint one, marked regions, compiled autograd's."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,29 +11,70 @@ from weakref import WeakKeyDictionary
 import torch.fx
 
 from profiler_ext.capture.graphs.backwards import Backwards
-from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.parts import begin_part
+from profiler_ext.capture.graphs.compiles import Compiles, begin_part
+from profiler_ext.capture.graphs.regions import describe_region
 from profiler_ext.capture.graphs.sealing import compilation_of
-from profiler_ext.capture.lineage.bodies import find_bodies
+from profiler_ext.capture.lineage.functionalization import find_mutations
 from profiler_ext.capture.lineage.joint import describe_joint
-from profiler_ext.capture.lineage.joint_graph import (
-    Fingerprint,
-    JointFindings,
-    Lineages,
-    fingerprint_of,
-)
-from profiler_ext.capture.lineage.mutated import find_mutations
+from profiler_ext.capture.lineage.nested_graphs import find_bodies
+from profiler_ext.capture.lineage.stage import Fingerprint, JointFindings, Lineages, fingerprint_of
 from profiler_ext.capture.traces.creations import CreationHooks
-from profiler_ext.capture.traces.dropped_traces import DroppedTraces
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.metadata import Replaced, clear_lineage_cache
-from profiler_ext.capture.traces.replacements import Watch
-from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
+from profiler_ext.capture.traces.nested_regions import DroppedTraces
+from profiler_ext.capture.traces.replacements import (
+    Watch,
+    carried_graphs,
+    retraced,
+    unreported,
+    watching_replacements,
+)
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.torch_compat import compiled_autograd, inductor, points, process
+from profiler_ext.isolation.hook_protocols import Results
+from profiler_ext.torch_compat import compiled_autograd, fx, inductor, points, process
 from profiler_ext.torch_compat.patches import Hook
-from profiler_ext.torch_compat.replacing import unreported, watching_replacements
+
+
+class _PerThread(threading.local):
+    """The graph of compiled autograd that is being traced."""
+
+    def __init__(self) -> None:
+        self.naming: compiled_autograd.Naming | None = None
+
+
+class AutogradHooks:
+    """Keeps each backward half, and the names of compiled autograd's nodes."""
+
+    def __init__(self, backwards: Backwards) -> None:
+        """Take where the backward halves are kept."""
+        self._backwards = backwards
+        self._thread = _PerThread()
+
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
+        return [
+            (points.BACKWARD_MADE, self._backward_made),
+            (points.FLATTENED_GRAPH, self._flattened_graph),
+            (points.NODE_MADE, Results(self._name)),
+        ]
+
+    def _backward_made(self, call: Observed) -> Observation:
+        self._backwards.note(*compiled_autograd.backward_of(call.arguments))
+        yield
+
+    def _flattened_graph(self, call: Observed) -> Observation:
+        if not process.in_compiled_autograd():
+            return
+        outer, self._thread.naming = self._thread.naming, compiled_autograd.Naming(call["self"])
+        try:
+            yield
+        finally:
+            self._thread.naming = outer
+
+    def _name(self, node: torch.fx.Node) -> None:
+        if (naming := self._thread.naming) is not None:
+            naming.name(node)
 
 
 class GraphHooks:
@@ -45,14 +87,7 @@ class GraphHooks:
         backwards: Backwards,
         before_trace: Callable[[], None],
     ) -> None:
-        """Take where the descriptions are kept, and what compiled autograd copies.
-
-        Args:
-            guard: what ours runs behind.
-            compiles: where the descriptions are kept.
-            backwards: what compiled autograd copies.
-            before_trace: is called before Dynamo hands a graph to a backend.
-        """
+        """Take where the descriptions are kept, and what compiled autograd copies."""
         self._before_trace = before_trace
         self._guard = guard
         self._compiles = compiles
@@ -78,7 +113,7 @@ class GraphHooks:
 
     def _dynamo_graph(self, call: Observed) -> Observation:
         self._before_trace()
-        finders = Finders(self._guard.alone)
+        finders = Finders(self._guard.try_run)
         described = describe_dynamo_graph(call["self"], call["gm"], self._dropped, finders)
         self._dropped.forget(call["gm"])
         self._compiles.keep_dynamo(self._backwards.with_copy_sources(described, call["gm"]))
@@ -94,14 +129,16 @@ class GraphHooks:
         watch = Watch(gm)
         with watching_replacements(gm, self._replacement_callback(points.TENSORIFY.path, watch)):
             yield
-        self._tensorified[gm.graph] = _replaced(watch, Finders(self._guard.alone))
+        self._tensorified[gm.graph] = _replaced(watch, Finders(self._guard.try_run))
 
     def _joint_passes(self, call: Observed) -> Observation:
         gm, region = call["gm"], self._compiles.region
         if process.in_compiled_autograd():
             compiled_autograd.name_copy_sources(gm)
-        fingerprint, finders = fingerprint_of(gm.graph), Finders(self._guard.alone)
-        watch = Watch(gm, {**self._earlier_replacements(fingerprint), **self._tensorified.get(gm.graph, {})})
+        fingerprint, finders = fingerprint_of(gm.graph), Finders(self._guard.try_run)
+        watch = Watch(
+            gm, {**self._earlier_replacements(fingerprint), **self._tensorified.get(gm.graph, {})}
+        )
         mutated = finders.find("mutated", find_mutations, gm, watch.before) or {}
         traced_from = region.traced_from(gm) if region else None
         with watching_replacements(gm, self._replacement_callback(points.JOINT_PASSES.path, watch)):
@@ -149,9 +186,11 @@ class GraphHooks:
         joint_findings = joint.findings if joint else JointFindings()
         watch = Watch(gm, at_joint=joint_findings.replaced, overwritten=joint_findings.overwritten)
         carried = carried_graphs(gm)
-        with watching_replacements(gm, self._replacement_callback(points.POST_GRAD_PASSES.path, watch)):
+        with watching_replacements(
+            gm, self._replacement_callback(points.POST_GRAD_PASSES.path, watch)
+        ):
             yield
-        finders = Finders(self._guard.alone)
+        finders = Finders(self._guard.try_run)
         replaced = _replaced(watch, finders)
         inner.replaced[gm.graph] = replaced
         inner.replaced.update(retraced(gm, replaced, carried))
@@ -189,4 +228,50 @@ def _replaced(watch: Watch, finders: Finders) -> Replaced:
 def _node_replaced(call: Observed) -> Observation:
     if not isinstance(call["replace_with"], torch.fx.Node):
         with unreported(call["self"]):
+            yield
+
+
+class RegionHooks:
+    """Describes the joint graph, its halves, and their regions."""
+
+    def __init__(self, compiles: Compiles, creations: CreationHooks) -> None:
+        """Take where the descriptions are kept, and how nodes were made."""
+        self._compiles = compiles
+        self._creations = creations
+
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
+        return [
+            (points.TRACED_GRAPH, self._traced_graph),
+            (points.REGIONS, self._regions),
+            (points.REGION, self._region),
+        ]
+
+    def _traced_graph(self, call: Observed) -> Observation:
+        yield
+        self._keep_joint(call.result)
+
+    def _keep_joint(self, gm: Any) -> None:
+        """Keep a joint graph that Inductor will not see, but for its regions."""
+        if self._compiles.region is not None or not fx.has_region_marks(gm):
+            return
+        finders = Finders(self._compiles.try_run)
+        mutated = finders.find("mutated", find_mutations, gm) or {}
+        creations = self._creations.of(gm.graph)
+        joint = describe_joint(gm, {}, mutated, creations, finders=finders)
+        is_inference = not fx.has_tangents(gm.graph)
+        self._compiles.keep_joint(replace(joint, is_inference=is_inference))
+
+    def _regions(self, call: Observed) -> Observation:
+        with self._compiles.in_outer_graph(self._compiles.outer_graph_of(call["gm"])):
+            yield
+
+    def _region(self, call: Observed) -> Observation:
+        if (outer_graph := self._compiles.outer_graph) is not None:
+            compiles, gm = self._compiles, call["gm"]
+            region = describe_region(outer_graph, gm, compiles.dynamo, compiles.try_run)
+            with self._compiles.in_region(region):
+                yield
+        else:
+            begin_part(self._compiles, call["gm"])
             yield

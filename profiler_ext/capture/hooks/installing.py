@@ -1,37 +1,240 @@
-"""Owns the installing and removing of the hooks, and what they have seen in this process."""
+"""The installing and removing of the hooks: Dynamo's with it, all others with Inductor, if this torch has their names.
+
+A hook may run while Dynamo watches the thread's frames: under compiled autograd's flag the
+engine builds its graph inside the region that is compiled. Torch's own files are skipped
+there; without this, Dynamo would compile the hooks.
+
+Source: ``torch/_dynamo/trace_rules.py``, ``add`` and ``SKIP_DIRS``.
+
+A function that one module binds from another is bound before it is wrapped, since what is waited
+for imports all the others of its part. When Dynamo hands over its first graph, to whichever
+backend, the others are put in place at the latest: AOTAutograd traces then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from profiler_ext.capture import lacking
-from profiler_ext.capture.cpu_kernels import CpuKernels
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.failed import TOO_MANY_FAILURES, failure_gap, without_failed_records
+from profiler_ext.capture.graphs.failed_graphs import (
+    TOO_MANY_FAILURES,
+    failure_gap,
+    without_failed_records,
+)
+from profiler_ext.capture.graphs.library_calls import graphs_with_unmatched_launches
 from profiler_ext.capture.graphs.registry import Registry
-from profiler_ext.capture.graphs.unlearnt import graphs_with_unmatched_launches
-from profiler_ext.capture.hooks.artifacts import ArtifactHooks, Warmup
-from profiler_ext.capture.hooks.autograd import AutogradHooks
-from profiler_ext.capture.hooks.caches import CacheHooks
-from profiler_ext.capture.hooks.graphs import GraphHooks
-from profiler_ext.capture.hooks.parts import DeferredHooks, is_dynamo_hook
-from profiler_ext.capture.hooks.regions import RegionHooks
-from profiler_ext.capture.hooks.sites import SiteHooks
-from profiler_ext.capture.timing.hooks import CompileHooks
-from profiler_ext.capture.timing.log import CompileLog
+from profiler_ext.capture.hooks.artifacts import (
+    ArtifactHooks,
+    CacheHooks,
+    CpuKernels,
+    SiteHooks,
+    Warmup,
+)
+from profiler_ext.capture.hooks.compile_log import CompileHooks, CompileLog
+from profiler_ext.capture.hooks.graphs import AutogradHooks, GraphHooks, RegionHooks
 from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.records import Compilation, Gap, GraphInstance
-from profiler_ext.torch_compat import inductor, points, process, skipping
-from profiler_ext.torch_compat.arrivals import IMPORT_HOOK, DYNAMO, INDUCTOR
+from profiler_ext.isolation.locks import Lock
+from profiler_ext.records.compiles import Compilation
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap, GraphInstance
+from profiler_ext.torch_compat import behaviour, inductor, names, points, process
 from profiler_ext.torch_compat.calling import forget_known_calls
+from profiler_ext.torch_compat.import_hooks import (
+    DYNAMO,
+    IMPORT_HOOK,
+    INDUCTOR,
+    ImportWatcher,
+    is_importing,
+)
+from profiler_ext.torch_compat.names import running_names
 from profiler_ext.torch_compat.patches import Hook, installed
 
 if TYPE_CHECKING:
-    from profiler_ext.records import Analysis
+    from profiler_ext.records.analysis import Analysis
+
+
+_F = TypeVar("_F", bound=Callable[..., object])
+_PACKAGE = __name__.partition(".")[0]
+
+
+def skip_own_code() -> None:
+    """Tell Dynamo not to compile this package's frames."""
+    running_names.ADD_RULE.get()(_PACKAGE)
+
+
+def forget_own_code() -> None:
+    """Leave Dynamo's rules as they were found."""
+    from importlib.util import find_spec
+
+    spec, skipped = find_spec(_PACKAGE), running_names.SKIP_DIRS.get()
+    folder = running_names.STRIP_INIT.get()(spec.origin) if spec and spec.origin else None
+    if folder in skipped:
+        skipped.remove(folder)
+        running_names.RECOMPILE_RULES.get()()
+
+
+def not_traced(reason: str) -> Callable[[_F], _F]:
+    """Have Dynamo break its graph at a function of ours, whether capture is on yet or not.
+
+    It is what ``torch.compiler.disable`` puts on a function, which would import Dynamo for it.
+
+    Source: ``torch/_dynamo/symbolic_convert.py``, ``check_inlineable``.
+    """
+
+    def marked(function: _F) -> _F:
+        vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=reason)
+        return function
+
+    return marked
+
+
+def problems() -> tuple[str, ...]:
+    """Return what this torch lacks that nothing can be captured without; empty when it has all.
+
+    Looking imports every module that holds a place, so a name that one module binds from
+    another is bound before any of them is wrapped.
+    """
+    wrapped = [(point, point.problem()) for point in points.ALL]
+    read = (name.problem() for name in names.ALL if name.is_vital)
+    vital = (problem for point, problem in wrapped if point.is_vital)
+    return tuple(problem for problem in (*vital, *read) if problem is not None)
+
+
+def gaps(*, is_compiling: bool = True) -> tuple[Gap, ...]:
+    """Return a gap for each other name that this torch lacks, with what is lost without it.
+
+    And one for each behaviour in which it is not what its version says, and where it was not tried.
+
+    Args:
+        is_compiling: the program has imported torch's compiler, and what is in it counts.
+    """
+    if not is_compiling:
+        missing_names = names.missing_names(is_loaded=True)
+        return (
+            *(Gap(GapReason.PRIVATE_NAME, missing_reason) for missing_reason in missing_names),
+            *_of_version(),
+        )
+    lost = (*names.missing_names(), *_unseen())
+    lacking = (Gap(GapReason.PRIVATE_NAME, missing_names) for missing_names in lost)
+    differs = (Gap(GapReason.TORCH_BEHAVIOUR, text) for text in behaviour.contradictions())
+    return (*lacking, *differs, *_of_version())
+
+
+def _of_version() -> Iterator[Gap]:
+    """Say that this torch was not tried, if it was not."""
+    if (said := behaviour.untested_version()) is not None:
+        yield Gap(GapReason.TORCH_BEHAVIOUR, said)
+
+
+def _unseen() -> Iterator[str]:
+    """Each place that capture does without, and what is lost by it."""
+    for point in points.ALL:
+        if not point.is_vital and (problem := point.problem()) is not None:
+            yield f"{problem}; lost is {point.purpose}"
+
+
+_HOOKED_MODULES = tuple(dict.fromkeys((DYNAMO, INDUCTOR, *(point.module for point in points.ALL))))
+
+Install = Callable[[], object]
+
+
+def is_dynamo_hook(hook: Hook) -> bool:
+    """Tell whether a hook is in a module that Dynamo imports with itself."""
+    return hook[0].module.startswith(DYNAMO + ".")
+
+
+class DeferredHooks:
+    """The parts that are not in place yet."""
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[str, Install]],
+        guard: Guard,
+        on_incompatible: Callable[[TorchCapabilityError], None],
+    ) -> None:
+        """Put none in place yet.
+
+        Args:
+            parts: for each, in order, the module that is waited for, and what puts it in place.
+            unfit: is told why this torch does not fit, where an import shows that.
+        """
+        self._parts = list(parts)
+        self._guard, self._on_incompatible = guard, on_incompatible
+        self._imported: set[str] = set()
+        self._watcher: ImportWatcher | None = None
+        self._lock = Lock()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether any is not in place."""
+        return bool(self._parts)
+
+    def install(self) -> None:
+        """Put in place what can be now, and the rest when its module has been imported.
+
+        Raises:
+            TorchCapabilityError: This torch lacks a place that capture stands on.
+        """
+        self._install_imported()
+        if self._parts:
+            self._watcher = ImportWatcher(_HOOKED_MODULES, self._on_import, self._guard)
+
+    def install_all(self) -> None:
+        """Import what is waited for, so that all are in place.
+
+        Of several threads that ask for it one imports: torch's compiler is in circles, and two that
+        begin at once find it half there.
+
+        Raises:
+            TorchCapabilityError: This torch lacks a place that capture stands on.
+        """
+        self.stop_waiting()
+        with self._lock.held():
+            while self._parts:
+                module, install = self._parts[0]
+                import_module(module)
+                del self._parts[:1]  # not before: Ctrl-C may end the import
+                install()
+
+    def install_before_trace(self) -> None:
+        """Do the same amid a compile."""
+        if self._parts:
+            self._attempt(self.install_all)
+
+    def stop_waiting(self) -> None:
+        """Wait for nothing any more."""
+        if self._watcher is not None:
+            self._watcher.leave()
+            self._watcher = None
+
+    def _on_import(self, module: str) -> None:
+        self._imported.add(module)
+        self._attempt(self._install_imported)
+
+    def _attempt(self, install: Install) -> None:
+        try:
+            install()
+        except TorchCapabilityError as error:
+            self._parts.clear()
+            self._on_incompatible(error)
+
+    def _install_imported(self) -> None:
+        while self._parts and self._is_imported(self._parts[0][0]):
+            _, install = self._parts.pop(0)
+            install()
+        if not self._parts:
+            self.stop_waiting()
+
+    def _is_imported(self, module: str) -> bool:
+        """Tell whether a module is imported, and no place of a hook is being so."""
+        others = (each for each in _HOOKED_MODULES if each not in self._imported)
+        return module in sys.modules and not any(map(is_importing, others))
 
 
 class Capture:
@@ -50,12 +253,11 @@ class Capture:
         """Prepare; nothing is installed yet.
 
         Args:
-            cpu_events: give Inductor's C++ kernels events.
             strict: raise what goes wrong in a hook instead of keeping it as a gap.
             warmup: profiles the first call of a graph that CUDA graphs will replay.
         """
         self.guard = Guard(strict, process.current_compile_id)
-        self._compiles = Compiles(self.guard.alone)
+        self._compiles = Compiles(self.guard.try_run)
         self._registry = Registry(self._compiles, self.guard)
         self.graph_of = self._registry.index_of  # itself: each call that is recorded asks
         self.call_target = self._registry.call_target.get
@@ -148,19 +350,11 @@ class Capture:
         return self._log.is_late
 
     def hold(self, recording: object) -> None:
-        """Let go of nothing that can run from here on until a recording is over.
-
-        Args:
-            recording: who records, while it lives.
-        """
+        """Let go of nothing that can run from here on until a recording is over."""
         self._registry.hold(recording)
 
     def release(self, recording: object) -> None:
-        """Have a recording be over: what ran in it is told.
-
-        Args:
-            recording: who recorded.
-        """
+        """Have a recording be over: what ran in it is told."""
         self._registry.release(recording)
 
     def knows(self, artifact: Any) -> bool:
@@ -178,9 +372,9 @@ class Capture:
         """What this torch lacks; looked for when it is asked for, for that takes a while."""
         is_compiling = not self._parts.is_pending
         if not is_compiling:
-            return lacking.gaps(is_compiling=False)
+            return gaps(is_compiling=False)
         if self._missing_names is None:
-            self._missing_names = lacking.gaps()
+            self._missing_names = gaps()
         return self._missing_names
 
     def learn(self, analysis: Analysis) -> None:
@@ -231,17 +425,17 @@ class Capture:
 
     def _install_dynamo(self) -> None:
         with ExitStack() as hooks:
-            skipping.skip_own_code()
-            hooks.callback(skipping.forget_own_code)
+            skip_own_code()
+            hooks.callback(forget_own_code)
             timing = self._timing
             hooks.enter_context(installed(filter(is_dynamo_hook, self._observed), self.guard))
             hooks.enter_context(installed(timing.observations(), timing.guard))
             self._hooks.push(hooks.pop_all())
 
     def _install_inductor(self) -> None:
-        if problems := lacking.problems():
+        if lacks := problems():
             raise TorchCapabilityError(
-                f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
+                f"torch {process.version()} does not fit capture: {'; '.join(lacks)}"
             )
         with ExitStack() as hooks:
             rest = (each for each in self._observed if not is_dynamo_hook(each))

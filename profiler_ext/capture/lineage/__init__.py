@@ -1,1 +1,1 @@
-"""Owns where each node of a graph comes from: one mechanism a file, and the order they win in."""
+"""Where each node of a graph comes from: one mechanism a file, and the order they win in."""

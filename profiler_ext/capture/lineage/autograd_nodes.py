@@ -1,4 +1,4 @@
-"""Owns with which node of a traced graph an autograd node was made: by its number and its name.
+"""With which node of a traced graph an autograd node was made: by its number and its name.
 
 The number was given just before the op's nodes were made. Other numbers may have been given there
 too, and an op may leave no node: the node must bear the autograd node's name as well. ``vmap`` runs
@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from profiler_ext.capture.lineage.links import PASSTHROUGH_OPS
 from profiler_ext.capture.traces.creations import Creation, Creations
-from profiler_ext.recall.views import is_view_op
-from profiler_ext.records import Frame
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import is_view_op
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import COPY_SLICES, AutogradNode
 
@@ -93,9 +93,6 @@ class AutogradNodeIndex:
         """Return the last node of the call in which the autograd node was made that ran.
 
         It says which call of Dynamo's graph a node differentiates where no op of it is known.
-
-        Args:
-            name: a node.
         """
         creation = self.creations.get(name)
         if creation is None or creation.autograd_node is None:

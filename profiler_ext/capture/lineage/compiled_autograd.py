@@ -1,15 +1,29 @@
-"""Owns what a node of compiled autograd's graph takes from what it is a copy of."""
+"""Lineage of the nodes of compiled autograd's graph: copies of backward nodes, hooks, and sums of copies.
+
+AOTAutograd loses the copies' stacks: https://github.com/pytorch/pytorch/issues/133567.
+
+What ran eagerly in the forward has a backward whose line nobody keeps.
+Source: ``torch/_dynamo/compiled_autograd.py``, ``AutogradCompilerInstance``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from profiler_ext.capture.lineage.joint_graph import Lineages
-from profiler_ext.capture.lineage.stage import Stage
+import torch.fx
+
+from profiler_ext.capture.lineage.stage import Lineages, Stage
 from profiler_ext.capture.traces.metadata import NodeSnapshot
+from profiler_ext.capture.traces.stack_traces import parse_stack
 from profiler_ext.recall.dynamo_graph import CopySources
-from profiler_ext.records import FxNode, Lineage, LineEvidence
+from profiler_ext.records.evidence import LineEvidence, Mechanism
+from profiler_ext.records.lineage import Lineage
+from profiler_ext.records.provenance import FxNode
+from profiler_ext.torch_compat import compiled_autograd, fx
+from profiler_ext.torch_compat.compiled_autograd import CopiedNode
+from profiler_ext.torch_compat.names import fx_names
 
 
 def copied_by_autograd(stage: Stage) -> Lineages:
@@ -35,10 +49,6 @@ def all_with_copied_lineage(
 
     A record of other source has other names, which lead nowhere here; and of which call a node
     is a copy, a record of another process does not tell.
-
-    Args:
-        nodes: nodes of a graph of compiled autograd's, each with its evidence.
-        copy_sources: where the nodes of that graph come from in this process.
     """
     return tuple(
         dataclasses.replace(node, lineage=_in_this_process(node.lineage, copy_sources))
@@ -69,3 +79,88 @@ def _copied_from(
     names = [row.copied_from for row in rows if row.copied_from is not None]
     sums = {name for name in names if name in copy_sources and copy_sources[name].is_gradient_acc}
     return next((name for name in names if name not in sums), names[0] if names else None)
+
+
+def copied_from_backward(stage: Stage) -> Lineages:
+    """Say of a copy where the node of the backward graph comes from, and of which call it is."""
+    lineages: dict[str, Lineage] = {}
+    for node in stage.nodes:
+        copy = compiled_autograd.copied_node(node.name)
+        backwards = stage.compilation.backwards
+        origin = _of_results(node, backwards) if copy is None else _origin(copy, backwards)
+        if origin is not None:
+            lineages[node.name] = origin
+    return lineages
+
+
+def _origin(copy: CopiedNode, backwards: Mapping[int, Mapping[str, FxNode]]) -> Lineage | None:
+    node = backwards[copy.aot_id].get(copy.name)
+    return None if node is None else _of_call(node, copy)
+
+
+def _of_results(
+    node: torch.fx.Node, backwards: Mapping[int, Mapping[str, FxNode]]
+) -> Lineage | None:
+    """Return the origin of a copied op with several results: Dynamo names only those."""
+    for user in node.users:
+        copy = compiled_autograd.copied_node(user.name)
+        nodes = backwards[copy.aot_id] if copy else {}
+        result = nodes.get(copy.name) if copy else None
+        read = result.inputs[:1] if result else ()
+        origin = next((each for each in nodes.values() if (each.name,) == read), None)
+        if origin is not None and copy and origin.target == fx.target_name(node.target):
+            return _of_call(origin, copy)
+    return None
+
+
+def _of_call(node: FxNode, copy: CopiedNode) -> Lineage:
+    return replace(node.lineage, copied_call=copy.call).by(Mechanism.COPIED)
+
+
+def line_of_hook(stage: Stage) -> Lineages:
+    """Say of what is no copy that it stands where Dynamo saw the user's own frames."""
+    own = (node for node in stage.nodes if compiled_autograd.copied_node(node.name) is None)
+    return {node.name: _seen_by_dynamo(node) for node in own}
+
+
+def _seen_by_dynamo(node: torch.fx.Node) -> Lineage:
+    frames = parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
+    users = tuple(frame for frame in frames if not compiled_autograd.is_torch_internal(frame.file))
+    lineage = Lineage(stack=users, source_fns=fx.source_fns(node.meta)).by(Mechanism.OWN)
+    return replace(
+        lineage, evidence=LineEvidence.COMPILED if users else LineEvidence.EAGER_BACKWARD
+    )
+
+
+def sum_of_copies(stage: Stage) -> Lineages:
+    """Say of a sum of gradients that it stands where all of them do, if that is one place."""
+    lineages = dict(stage.lineages)
+    for node in stage.nodes:
+        own = lineages.get(node.name)
+        is_known = own is None or own.stack or own.copied_call
+        gradients = () if is_known else compiled_autograd.summed_gradients(node)
+        if own is not None and gradients:
+            of_sum = replace(own, is_gradient_acc=True)
+            lineages[node.name] = _sum(of_sum, [lineages.get(n.name, of_sum) for n in gradients])
+    return lineages
+
+
+def _sum(own: Lineage, summed: Sequence[Lineage]) -> Lineage:
+    places = {(each.stack, each.modules) for each in summed}
+    stack, modules = places.pop()
+    if places or not stack:
+        return own
+    return replace(
+        own,
+        stack=stack,
+        modules=modules,
+        joint=_one(each.joint for each in summed),
+        copied_call=_one(each.copied_call for each in summed),
+        mechanism=Mechanism.GRADIENT_SUM,
+        evidence=LineEvidence.GRADIENT,
+    )
+
+
+def _one(values: Iterable[str | None]) -> str | None:
+    first, *others = set(values)
+    return None if others else first

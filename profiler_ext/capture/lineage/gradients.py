@@ -1,4 +1,10 @@
-"""Owns gradients taken inside the traced function: the op that each of their nodes differentiates.
+"""Lineage of gradients taken inside the traced function: the op that each node differentiates, or the hook it is of.
+
+A tensor's hook runs between two autograd nodes, where torch expects sums of gradients alone: what
+it does is marked as one, and has the line of the node before. Where Dynamo kept the hook's body as
+a graph, that knows better. Else a sum is an addition that is made when a node has run; what else
+bears the mark is a hook's, and stands nowhere.
+Source: ``torch/_functorch/_aot_autograd/logging_utils.py``, ``get_posthook``.
 
 An op of such a gradient is made while an autograd node runs, and is led to the op that the
 autograd node was made with (``autograd_nodes``), or to its call where it left no node of its name;
@@ -9,20 +15,58 @@ op that mutates has the number of none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from profiler_ext.capture.lineage.autograd_nodes import AutogradNodeIndex
-from profiler_ext.capture.lineage.complex_sums import parts_of_sums
-from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
-from profiler_ext.capture.lineage.joint_graph import Lineages, Link
-from profiler_ext.capture.lineage.stage import Stage
-from profiler_ext.capture.lineage.sums import CallOf, summed_values
+from profiler_ext.capture.lineage.gradient_sums import CallOf, parts_of_sums, summed_values
+from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
 from profiler_ext.capture.traces.creations import Creation, Creations
-from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
+from profiler_ext.capture.traces.metadata import lineage_of
+from profiler_ext.records.evidence import ForwardEvidence, Mechanism
+from profiler_ext.records.lineage import Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
+
+
+def find_gradient_hooks(creations: Creations) -> Lineages:
+    """Return what is known of the nodes that hooks on gradients made, by their names."""
+    hook_nodes: dict[str, None] = {}
+    for node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
+        if node is not None:
+            names = list(group)
+            known = [name for name in names if creations[name].hook is not None]
+            hook_nodes |= dict.fromkeys(known or _hook_nodes_among(creations, names))
+    return {name: _hook_lineage(creations[name]) for name in hook_nodes}
+
+
+def _hook_lineage(creation: Creation) -> Lineage:
+    own = replace(creation.lineage, stack=(), is_gradient_acc=False)
+    return own.with_place_of(lineage_of(creation.hook or {})).by(Mechanism.HOOK)
+
+
+def _hook_nodes_among(creations: Creations, names: Sequence[str]) -> Iterator[str]:
+    """Find them among the nodes that were made while one autograd node ran: before its own."""
+    names = [name for name in names if creations[name].replays is None]  # a view is made anew late
+    marked = [creations[name].lineage.is_gradient_acc for name in names]
+    own = max((at for at, is_marked in enumerate(marked) if not is_marked), default=-1)
+    parts = parts_of_sums(creations, names[own + 1 :])
+    of_sums = parts.keys() | {part for each in parts.values() for part in each}
+    hook_nodes: set[str] = set()
+    for at, name in enumerate(names):
+        is_addition = creations[name].target == "aten.add.Tensor" or name in of_sums
+        is_sum = is_addition and at > own
+        if marked[at] and (not is_sum or not hook_nodes.isdisjoint(creations[name].inputs)):
+            hook_nodes.add(name)
+            yield name
+
+
+def hook_on_gradient(stage: Stage) -> Lineages:
+    """Say of what a hook on a gradient did that it stands in the hook, or nowhere."""
+    known = stage.joint.findings.hooks if stage.joint else {}
+    names = {node.name: stage.compilation.traced_name(node) or "" for node in stage.nodes if known}
+    return {name: known[traced] for name, traced in names.items() if traced in known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +85,7 @@ class Gradients:
 
 
 def find_gradients(creations: Creations) -> Gradients:
-    """Lead the nodes of gradients to what they differentiate.
-
-    Args:
-        creations: how the nodes of a graph were made, in order.
-
-    Returns:
-        Their links and places.
-    """
+    """Lead the nodes of gradients to what they differentiate."""
     if all(creation.autograd_node is None for creation in creations.values()):
         return Gradients({}, {}, lambda _: None)
     made, rule = AutogradNodeIndex(creations), ForwardEvidence.AUTOGRAD_NODE
@@ -80,7 +117,9 @@ def _traced(made: AutogradNodeIndex, forward: Mapping[str, str]) -> Iterator[tup
 def gradient_of(stage: Stage) -> Lineages:
     """Say of a gradient's node that it stands where the op does that it differentiates."""
     known = stage.joint.findings.gradients if stage.joint else {}
-    return _place_lineages(stage, {n: at for n, at in known.items() if not (at and at.is_gradient_acc)})
+    return _place_lineages(
+        stage, {n: at for n, at in known.items() if not (at and at.is_gradient_acc)}
+    )
 
 
 def sum_of_gradients(stage: Stage) -> Lineages:
@@ -133,7 +172,9 @@ def _is_at_grad_call(creation: Creation) -> bool:
 
 def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
     """Lead a gradient's first value to the op whose gradient it is: the one that it is handed."""
-    first = (n for n, made in creations.items() if made.autograd_node is None and _is_at_grad_call(made))
+    first = (
+        n for n, made in creations.items() if made.autograd_node is None and _is_at_grad_call(made)
+    )
     users: dict[str, set[str | None]] = {name: set() for name in first}
     for name, creation in creations.items() if users else ():
         for value in users.keys() & creation.inputs:
@@ -176,7 +217,11 @@ def _links_of_sums(
 def _is_sum(creations: Creations, name: str, same_run: frozenset[str]) -> bool:
     """Tell whether an addition's inputs are gradients, of which one at least was there before."""
     creation = creations[name]
-    if creation.target != "aten.add.Tensor" or not creation.inputs or not _is_at_grad_call(creation):
+    if (
+        creation.target != "aten.add.Tensor"
+        or not creation.inputs
+        or not _is_at_grad_call(creation)
+    ):
         return False
     if creation.lineage.original_aten != "aten.add.Tensor":
         return False
@@ -200,6 +245,8 @@ def _places(
     for name, link in links.items():
         forward, known_place = creations[link.forward_node].lineage, lineages.get(link.forward_node)
         place = forward if known_place is None else forward.with_place_of(known_place)
-        needs_place = _is_at_grad_call(creations[name]) or name in sums or _lacks_source(creations[name])
+        needs_place = (
+            _is_at_grad_call(creations[name]) or name in sums or _lacks_source(creations[name])
+        )
         lineages[name] = replace(place, is_gradient_acc=name in sums) if needs_place else None
     return lineages

@@ -1,4 +1,11 @@
-"""Owns what is looked for in a joint graph, before it is cut into a forward and a backward."""
+"""The description of a joint graph after its passes, before it is partitioned into forward and backward.
+
+That a module's code has a key as a text says that torch knows it, not that it still puts it on
+nodes. One node may lack it for reasons of torch's; all nodes of a joint graph may not.
+
+Source: ``torch/fx/experimental/proxy_tensor.py`` for values and ops, and
+``torch/_functorch/_aot_autograd/graph_capture_wrappers.py`` for tags.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +15,11 @@ from dataclasses import replace
 
 import torch.fx
 
-from profiler_ext.capture.lineage.bodies import is_retraced
-from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
-from profiler_ext.capture.lineage.gradients import Gradients, find_gradients
-from profiler_ext.capture.lineage.joint_graph import (
+from profiler_ext.capture.lineage.functionalization import find_replayed_views
+from profiler_ext.capture.lineage.gradients import Gradients, find_gradient_hooks, find_gradients
+from profiler_ext.capture.lineage.links import find_links, follow_replaced
+from profiler_ext.capture.lineage.nested_graphs import is_retraced
+from profiler_ext.capture.lineage.stage import (
     JointFindings,
     JointGraph,
     Lineages,
@@ -20,13 +28,35 @@ from profiler_ext.capture.lineage.joint_graph import (
     fingerprint_of,
     op_call,
 )
-from profiler_ext.capture.lineage.links import find_links, follow_replaced
-from profiler_ext.capture.lineage.made_anew import find_replayed_views
 from profiler_ext.capture.traces.creations import Creations, with_overwritten
 from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
-from profiler_ext.records import ForwardEvidence
-from profiler_ext.torch_compat import fx, inputs, plausible, random_calls
+from profiler_ext.records.evidence import ForwardEvidence
+from profiler_ext.torch_compat import fx, inputs, ops
+from profiler_ext.torch_compat.fx import has_tangents
+from profiler_ext.torch_compat.names import fx_names
+
+_ON_SOME_NODE = (fx_names.VAL, fx_names.ORIGINAL_ATEN, fx_names.PARTITIONER_TAG)
+
+
+def check_told(graph: torch.fx.Graph) -> None:
+    """Look whether the nodes of a joint graph say what torch puts on nodes that it traces.
+
+    Graphs that take no gradient of an output are left alone, and so are those of compiled
+    autograd, which copies nodes without it; there the name of the copied node tells.
+
+    Raises:
+        PrivateNameError: No node has one of the keys.
+    """
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    if not calls or not has_tangents(graph):
+        return
+    ops = [node for node in calls if fx_names.OP_OVERLOAD.is_type_of(node.target)]
+    for key in _ON_SOME_NODE:
+        # A graph whose work is all in the bodies of calls, its regions', has no op of its own.
+        nodes = ops if key is fx_names.ORIGINAL_ATEN else calls
+        if nodes and not any(key.text in node.meta for node in nodes):
+            key.refuse(f"none of {len(nodes)} traced nodes has {key.name!r}")
 
 
 def describe_joint(
@@ -40,17 +70,12 @@ def describe_joint(
     """Describe a joint graph after its passes and before it is cut.
 
     Args:
-        gm: the graph.
-        replaced: what the nodes that its passes made replaced.
         mutated: where its epilogue copies' values were made, looked up before the passes.
-        creations: how its nodes were made.
-        overwritten: what nodes said of their origin before a pass overwrote it.
-        finders: runs the mechanisms; knows which of them failed.
 
     Raises:
         PrivateNameError: No node has a key that torch puts on nodes that it traces.
     """
-    plausible.check_told(gm.graph)
+    check_told(gm.graph)
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
     finders = finders or Finders()
     findings = _findings(gm.graph, nodes, replaced, creations or {}, overwritten or {}, finders)
@@ -73,9 +98,10 @@ def _findings(
     find = finders.find
     lineages = {name: before.lineage for name, before in overwritten.items()}
     creations = find("creations", with_overwritten, creations, lineages) or {}
-    replayed = find("made_anew", find_replayed_views, creations) or {}
+    replayed = find("replayed_views", find_replayed_views, creations) or {}
     snapshots = {
-        n.name: _snapshot(n, overwritten, replayed).filled_by(replaced.get(n.name, ())) for n in nodes
+        n.name: _snapshot(n, overwritten, replayed).filled_by(replaced.get(n.name, ()))
+        for n in nodes
     }
     none = Gradients({}, {}, lambda _: None)
     gradients = find("gradients", find_gradients, creations) or none
@@ -83,7 +109,7 @@ def _findings(
         links=find("links", _links, nodes, snapshots, creations, gradients, replaced) or {},
         replaced=replaced,
         overwritten=lineages,
-        made_anew=replayed,
+        replayed_views=replayed,
         hooks=find("hooks", find_gradient_hooks, creations) or {},
         gradients=gradients.places,
         random=find("random", _random, nodes) or {},
@@ -133,7 +159,7 @@ def _are_apart(name: str, link: Link, snapshots: Mapping[str, NodeSnapshot]) -> 
 
 def _random(nodes: Sequence[torch.fx.Node]) -> dict[OpCall, NodeSnapshot]:
     """Return what the nodes that draw random numbers say, by their calls."""
-    drawing = filter(random_calls.is_random, nodes)
+    drawing = filter(ops.is_random, nodes)
     return {op_call(node.target, node.args): snapshot(node.name, node.meta) for node in drawing}
 
 
@@ -145,7 +171,9 @@ def _outputs(
     return {at: snapshots[node.name] for at, node in yielded if node.name in snapshots}
 
 
-def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot], replayed: Lineages) -> NodeSnapshot:
+def _snapshot(
+    node: torch.fx.Node, was: Mapping[str, NodeSnapshot], replayed: Lineages
+) -> NodeSnapshot:
     own = snapshot(node.name, node.meta)
     if (before := was.get(node.name)) is not None:
         lineage = own.lineage.traced_from(before.lineage)

@@ -1,4 +1,4 @@
-"""Owns the way from a backward node of a joint graph to the forward node it differentiates.
+"""The way from a backward node of a joint graph to the forward node it differentiates.
 
 ``seq_nr`` links within one joint graph, never across, and it is not a key: nodes that
 have no gradient share the number of their neighbour. Where several forward nodes carry a
@@ -16,10 +16,10 @@ from dataclasses import replace
 
 import torch.fx
 
-from profiler_ext.capture.lineage.joint_graph import Lineages, Link
-from profiler_ext.capture.lineage.stage import Compilation, Stage
+from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, main_of
-from profiler_ext.records import ForwardEvidence, Lineage
+from profiler_ext.records.evidence import ForwardEvidence
+from profiler_ext.records.lineage import Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
 
@@ -50,40 +50,28 @@ def _names(rows: Sequence[NodeSnapshot]) -> list[str]:
 def link_of(
     node: torch.fx.Node, compilation: Compilation, replaced: Iterable[str] = ()
 ) -> Link | None:
-    """Return the forward node of a node, or of the first one that it replaced.
-
-    Args:
-        node: a node of a graph on its way to code.
-        compilation: what is known of its compile.
-        replaced: names of what it replaced, in order.
-    """
+    """Return the forward node of a node, or of the first one that it replaced."""
     joint = compilation.joint_of(node.graph)
     if joint is None:
         return None
     traced = compilation.traced_name(node) if joint.has_other_origins else None
-    names = (*((traced,) if joint.has_other_origin(traced) else ()), compilation.own_name(node), *replaced)
+    names = (
+        *((traced,) if joint.has_other_origin(traced) else ()),
+        compilation.own_name(node),
+        *replaced,
+    )
     links = joint.findings.links
     return next((links[name] for name in names if name in links), None)
 
 
 def joint_name(node: torch.fx.Node, compilation: Compilation) -> str | None:
-    """Return a node's name in the joint graph.
-
-    Args:
-        node: a node of a graph on its way to code.
-        compilation: what is known of its compile.
-    """
+    """Return a node's name in the joint graph."""
     joint, own = compilation.joint_of(node.graph), compilation.own_name(node)
     return joint.joint_name(own) if joint and own else None
 
 
 def forward_name(node: torch.fx.Node, compilation: Compilation) -> str | None:
-    """Return the name in the joint graph of a call's forward: of its own, if it is that.
-
-    Args:
-        node: a call of nested graphs.
-        compilation: what is known of its compile.
-    """
+    """Return the name in the joint graph of a call's forward: of its own, if it is that."""
     link = link_of(node, compilation)
     return link.forward_node if link else joint_name(node, compilation)
 
@@ -100,7 +88,6 @@ def find_links(
     """Return the forward node of each backward node that has one.
 
     Args:
-        nodes: the call nodes of a joint graph, in graph order.
         snapshots: what is known of them, with what a pattern lost found again.
     """
     ordered = list(nodes)
@@ -118,7 +105,6 @@ def follow_replaced(
     Args:
         links: the forward node of each node, as it was before the passes.
         nodes: the call nodes of a joint graph after its passes, in graph order.
-        replaced: what each of them that a pattern made replaced.
     """
     targets = {node.name: fx.target_name(node.target) for node in nodes}
     left: dict[str, str] = {}
@@ -127,7 +113,9 @@ def follow_replaced(
         if main is not None and main.name not in targets:
             replacement = left.get(main.name)
             # A node may not say its op, as a `full` that a pass made: the last one stands for it.
-            is_same_op = replacement is not None and targets[replacement] == main.lineage.original_aten
+            is_same_op = (
+                replacement is not None and targets[replacement] == main.lineage.original_aten
+            )
             left[main.name] = replacement if replacement is not None and is_same_op else name
     return {
         name: replace(link, forward_node=left.get(link.forward_node, link.forward_node))
@@ -139,10 +127,6 @@ def differentiates(node: torch.fx.Node, lineage: Lineage) -> bool:
     """Tell whether a node of a joint graph differentiates a forward node.
 
     A gradient sum's and an epilogue copy's number and stack tell of some other node.
-
-    Args:
-        node: a node of a joint graph.
-        lineage: what is known of it.
     """
     return not is_forward(lineage) and not lineage.is_gradient_acc and not _is_epilogue(node)
 

@@ -1,4 +1,4 @@
-"""Owns which autograd node ran while each node of a graph was traced.
+"""Which autograd node ran while each node of a graph was traced.
 
 Autograd numbers its nodes. Where a gradient is taken inside the function that is traced, each
 op of it is made while an autograd node runs, and the number of that node was given when the
@@ -19,21 +19,21 @@ from weakref import WeakKeyDictionary
 import torch.fx
 
 from profiler_ext.capture.traces.metadata import lineage_of
-from profiler_ext.isolation.asking import Results
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.records import Lineage
+from profiler_ext.isolation.hook_protocols import Results
+from profiler_ext.records.lineage import Lineage
 from profiler_ext.torch_compat import fx, points
 from profiler_ext.torch_compat.autograd import (
     AutogradNode,
     Edge,
     Edges,
+    current_autograd_node,
     edges_of_backward,
     feeds_twice,
     last_sequence_nr,
+    node_of_hook,
     note_edges,
-    current_autograd_node,
 )
-from profiler_ext.torch_compat.graph_code import node_of_hook
 from profiler_ext.torch_compat.patches import Hook, installed
 
 
@@ -81,12 +81,7 @@ _KEPT_TRACES = 256
 
 
 def with_overwritten(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creations:
-    """Return the creations with what nodes said of their origin before a pass overwrote it.
-
-    Args:
-        creations: how the nodes of a graph were made.
-        overwritten: what the nodes said of their origin before, by name.
-    """
+    """Return the creations with what nodes said of their origin before a pass overwrote it."""
     known = overwritten.keys() & creations.keys()
     was = {n: dataclasses.replace(creations[n], overwritten=overwritten[n]) for n in known}
     return {**creations, **was}
@@ -177,9 +172,6 @@ class CreationHooks:
 @contextmanager
 def watched() -> Iterator[CreationHooks]:
     """Watch what is traced in this context, whether capture is on or not.
-
-    Yields:
-        How the nodes are made.
 
     Raises:
         TorchCapabilityError: A function of torch's is not there or has another shape.

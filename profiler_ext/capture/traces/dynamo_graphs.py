@@ -1,7 +1,14 @@
-"""Owns the reading of this process's Dynamo graphs: what recall needs, and a digest of each."""
+"""The reading of Dynamo's graphs, whole or the part that a backend compiles: what recall needs, with a digest of each.
+
+A backend may cut the graph (DDP at its buckets, serving engines at attention) and have each part
+compiled on its own. Parts that are equal share one cache key, and a backend may keep one artifact
+for all of them. So a part is described without the names that tell it from its equals, and its
+nodes correspond to those of an equal part by their position.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -9,21 +16,20 @@ from typing import Any, NamedTuple
 
 import torch.fx
 
-from profiler_ext.capture.traces.called_regions import RegionCalls
-from profiler_ext.capture.traces.dropped_traces import DroppedTraces
-from profiler_ext.capture.traces.equal_code import note_equal_code
+from profiler_ext.capture.traces import module_paths
 from profiler_ext.capture.traces.finders import Finders
-from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
-from profiler_ext.capture.traces.held_tensors import held_tensors
-from profiler_ext.capture.traces.module_paths import module_frames, root_modules
-from profiler_ext.capture.traces.region_runs import RunsOfGraph
-from profiler_ext.capture.traces.resumed_lines import note_resumed
-from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined
-from profiler_ext.recall.places import Source
-from profiler_ext.recall.region_calls import RegionRuns
-from profiler_ext.records import ModuleFrame
-from profiler_ext.torch_compat import fx, inputs, modules, process
+from profiler_ext.capture.traces.module_paths import (
+    HeldPaths,
+    held_paths,
+    held_tensors,
+    module_frames,
+    root_modules,
+)
+from profiler_ext.capture.traces.nested_regions import DroppedTraces, RegionCalls, RunsOfGraph
+from profiler_ext.capture.traces.stack_traces import note_equal_code, note_resumed, parse_stack
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined, RegionRuns, Source
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.torch_compat import fx, inputs, process
 from profiler_ext.torch_compat.names import fx_names
 
 
@@ -33,25 +39,22 @@ def describe_dynamo_graph(
     dropped: DroppedTraces,
     finders: Finders | None = None,
 ) -> DynamoGraph:
-    """Describe the graph that Dynamo hands to the backend.
-
-    Args:
-        output_graph: Dynamo's ``OutputGraph``.
-        gm: the graph.
-        dropped: the traces of regions that Dynamo made for it and dropped.
-        finders: runs the mechanisms; knows which of them failed.
-    """
+    """Describe the graph that Dynamo hands to the backend."""
     _note_code(output_graph)
     finders = finders or Finders()
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     resolved = finders.find("modules", _modules, output_graph, nodes) or _Modules({}, None, {})
     has_no_modules = "modules" in finders.lost
-    source_of = Sources(tuple(resolved.models), resolved.own, resolved.held, has_no_modules=has_no_modules)
+    source_of = Sources(
+        tuple(resolved.models), resolved.own, resolved.held, has_no_modules=has_no_modules
+    )
     places, named = [source_of(node) for node in nodes], [fx.source_fns(n.meta) for n in nodes]
     arguments = finders.find("arguments", _arguments, gm, output_graph, resolved.own) or {}
     models = resolved.models.values()
     runs = finders.find("runs", _runs, gm.graph, nodes, source_of, models, dropped) or _Runs()
-    unique_names = [() if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)]
+    unique_names = [
+        () if n.graph in runs.bodies else key for n, key in zip(nodes, named, strict=True)
+    ]
     sources = {} if "runs" in finders.lost else _sources(unique_names, places)
     return DynamoGraph(
         digest_of(nodes, named),
@@ -81,8 +84,10 @@ def _modules(output_graph: Any, nodes: Sequence[torch.fx.Node]) -> _Modules:
     # Compiled autograd's own graph module is no module of the user's.
     resolved = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
     own_path, module = resolved or (None, None)
-    models = dict([resolved] if resolved else []) | _outermost_modules(output_graph, nodes, own_path)
-    held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, own_path)
+    models = dict([resolved] if resolved else []) | _outermost_modules(
+        output_graph, nodes, own_path
+    )
+    held = held_paths({module_paths.modules_called(node.meta) for node in nodes}, models, own_path)
     return _Modules(models, _own_module(module), held)
 
 
@@ -214,15 +219,42 @@ class Sources:
 
 
 def digest_of(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:
-    """Return what tells a graph from others: its ops, what each reads, and its source functions.
-
-    Args:
-        nodes: the calls of the graph, in order.
-        named: the source functions of each; empty where they shall not count.
-    """
+    """Return what tells a graph from others: its ops, what each reads, and its source functions."""
     position = {node: index for index, node in enumerate(nodes)}
     rows = [
         (key, fx.target_name(n.target), [position.get(i) for i in n.all_input_nodes])
         for n, key in zip(nodes, named, strict=True)
     ]
     return hashlib.blake2b(repr(rows).encode(), digest_size=16).hexdigest()
+
+
+def part_of(gm: torch.fx.GraphModule, dynamo_graph: DynamoGraph) -> DynamoGraph | None:
+    """Describe a graph that a backend has compiled; ``None`` where it is all of Dynamo's graph.
+
+    Passes of a backend may change nodes, but what a graph takes stays: a part takes something else.
+    """
+    given = inputs.all_inputs(gm)
+    if tuple((f"argument {node.name}",) for node in given) == dynamo_graph.arguments:
+        return None
+    nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
+    # Inputs are called p_0, p_1, ... where torch's cache keys are to be the same for equal graphs.
+    if digest_of(nodes, [fx.source_fns(node.meta) for node in nodes]) == dynamo_graph.digest:
+        return None
+    source_of = Sources(
+        dynamo_graph.roots,
+        dynamo_graph.own,
+        dynamo_graph.held,
+        has_no_modules="modules" in dynamo_graph.lost,
+    )
+    paths = (dynamo_graph.tensor_paths.get(inputs.source_name(node) or "") for node in given)
+    return dataclasses.replace(
+        dynamo_graph,
+        digest=digest_of(nodes, [()] * len(nodes)),
+        sources={
+            name: dynamo_graph.sources[name]
+            for name in dynamo_graph.arguments
+            if name in dynamo_graph.sources
+        },
+        places=tuple(map(source_of, nodes)),
+        held_inputs={at: path for at, path in enumerate(paths) if path is not None},
+    )

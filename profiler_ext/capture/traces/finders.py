@@ -1,11 +1,11 @@
-"""Owns how what mechanisms find in a graph is found: each alone, and what failed is noted."""
+"""How what mechanisms find in a graph is found: each alone, and what failed is noted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from profiler_ext.isolation.alone import Alone, unguarded
+from profiler_ext.isolation.hook_protocols import TryRun, unguarded
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ FINDING_LABELS = {
     "overwritten": f"where nodes come from whose origin a pass overwrote, and {_LINKS}",
     "replaced": f"where nodes come from that passes made, and {_LINKS}",
     "creations": f"where gradients, their hooks and replayed views come from, and {_LINKS}",
-    "made_anew": f"where replayed views come from, and {_LINKS}",
+    "replayed_views": f"where replayed views come from, and {_LINKS}",
     "gradients": f"where gradients come from that the function takes, their sums, and {_LINKS}",
     "links": _LINKS,
     "hooks": "where hooks on gradients come from",
@@ -31,9 +31,9 @@ FINDING_LABELS = {
 """What is lost with each finding, as a gap says it."""
 
 DEPENDENTS = {
-    "creations": ("gradients", "hooks", "made_anew"),
+    "creations": ("gradients", "hooks", "replayed_views"),
     "overwritten": ("links",),
-    "made_anew": ("links",),
+    "replayed_views": ("links",),
     "replaced": ("links",),
     "gradients": ("links",),
     "links": ("bodies",),
@@ -49,23 +49,13 @@ class Finders:
         lost: the names of what is not known, as the mechanism failed that finds it.
     """
 
-    def __init__(self, alone: Alone = unguarded) -> None:
-        """Nothing failed yet.
-
-        Args:
-            alone: runs a mechanism that may fail alone.
-        """
-        self._alone = alone
+    def __init__(self, try_run: TryRun = unguarded) -> None:
+        """Nothing failed yet."""
+        self._alone = try_run
         self.lost: frozenset[str] = frozenset()
 
     def find(self, finding: str, function: Callable[..., T], *args: Any) -> T | None:
-        """Return what a mechanism finds; ``None`` where it fails, or lacks what it stands on.
-
-        Args:
-            finding: the name of what it finds.
-            function: the mechanism.
-            *args: what it is given.
-        """
+        """Return what a mechanism finds; ``None`` where it fails, or lacks what it stands on."""
         if finding in self.lost:
             return None
         found = self._alone(FINDING_LABELS[finding], function, *args)

@@ -1,4 +1,4 @@
-"""Owns the reading of a node's metadata: what torch says of where it comes from, as a lineage."""
+"""The reading of a node's metadata: what torch says of where it comes from, as a lineage."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.records import Lineage, Mechanism, ModuleFrame, TensorSpec
+from profiler_ext.capture.traces.stack_traces import parse_stack
+from profiler_ext.records.evidence import Mechanism
+from profiler_ext.records.lineage import Lineage, ModuleFrame
+from profiler_ext.records.provenance import TensorSpec
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
 from profiler_ext.torch_compat.names import fx_names
@@ -76,12 +78,7 @@ def lineage_of(meta: fx.Meta) -> Lineage:
 
 
 def has_same_origin(one: fx.Meta, other: fx.Meta) -> bool:
-    """Tell whether two nodes' metadata holds the very same of all that tells where they come from.
-
-    Args:
-        one: a node's ``meta``.
-        other: the same node's or another's.
-    """
+    """Tell whether two nodes' metadata holds the very same of all that tells where they come from."""
     same = map(operator.is_, fx_names.ORIGIN.of(one), fx_names.ORIGIN.of(other))
     return all(same) and one.get(COPIED_FROM) == other.get(COPIED_FROM)
 
@@ -117,22 +114,12 @@ def clear_lineage_cache() -> None:
 
 
 def snapshot(name: str, meta: fx.Meta) -> NodeSnapshot:
-    """Return what metadata says, but for the node's tensors.
-
-    Args:
-        name: the node's name.
-        meta: its ``meta``.
-    """
+    """Return what metadata says, but for the node's tensors."""
     return NodeSnapshot(name, lineage_of(meta), fx.text(meta, fx_names.STACK_TRACE))
 
 
 def snapshot_with_outputs(name: str, meta: fx.Meta) -> NodeSnapshot:
-    """Return all that metadata says.
-
-    Args:
-        name: the node's name.
-        meta: its ``meta``.
-    """
+    """Return all that metadata says."""
     text = fx.text(meta, fx_names.STACK_TRACE)
     return NodeSnapshot(name, lineage_of(meta), text, tensor_specs(meta))
 

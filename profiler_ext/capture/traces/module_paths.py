@@ -1,17 +1,69 @@
-"""Owns the path of a module as the user sees it: ``layers.7.mlp``, without Dynamo's scope."""
+"""The path of a module or parameter as the user sees it: ``layers.7.mlp``, without Dynamo's scope.
+
+Dynamo names a module by how the program came to it: through a closure (``mlpf.__closure__``), a
+bound method, a global. What a model holds has its path of ``named_modules()``, whichever way it
+was called; what it does not hold has no place in its tree, and that work is its caller's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.fx
 
-from profiler_ext.records import ModuleFrame
-from profiler_ext.torch_compat import process
-from profiler_ext.torch_compat.class_names import user_name, without_prefix
-from profiler_ext.torch_compat.names import running_names
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.torch_compat import fx, inputs, process
+from profiler_ext.torch_compat.fx import user_name, without_prefix
+from profiler_ext.torch_compat.names import fx_names, running_names
+
+
+def held_modules(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield the modules that a module holds, without a call of what is the user's own.
+
+    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_modules``, which is not
+    there before it has run, and may be anything in a module that is no ordinary one.
+    """
+    for name, module in _entries(holder, "_modules"):
+        if process.is_module(module):
+            yield name, module
+
+
+def held_parameters(holder: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters that a module holds itself, without a call of what is the user's own.
+
+    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_parameters``.
+    """
+    for name, tensor in _entries(holder, "_parameters"):
+        if issubclass(type(tensor), torch.Tensor):
+            yield name, tensor
+
+
+def _entries(holder: torch.nn.Module, attribute: str) -> Iterator[tuple[str, Any]]:
+    held: Any = process.own_attributes(holder).get(attribute)
+    if not issubclass(type(held), dict):
+        return
+    for name, value in list(dict.items(held)):
+        if type(name) is str:
+            yield name, value
+
+
+def modules_called(meta: fx.Meta) -> tuple[tuple[int | None, str], ...]:
+    """Return ``(id, path)`` from the root inwards; the id of a module that torch numbers only.
+
+    Source: ``torch/_dynamo/variables/nn_module.py``, ``record_nn_module_stack``: the key is the
+    module's ``id``, and from its second call on ``@`` with the number of calls before.
+    """
+    stack = fx_names.NN_MODULE_STACK.of(meta) or {}
+    return tuple([(_identity(str(key)), str(path)) for key, (path, _) in stack.items()])
+
+
+def _identity(key: str) -> int | None:
+    number = key.partition("@")[0]
+    return int(number) if number.isdecimal() else None
+
 
 _VARIABLE = re.compile(r"^(?P<scope>[LG])\['(?P<name>[^']+)'\]")
 _CALLED = re.compile(r"getattr\(([^()]+), '([^']+)'\)")
@@ -46,20 +98,12 @@ def held_under(module: Any) -> str | None:
 
 
 def user_class(module: Any) -> str:
-    """Return how the user calls the class of a module, or of what a wrapper of torch's holds.
-
-    Args:
-        module: a module of the user's, or a wrapper.
-    """
+    """Return how the user calls the class of a module, or of what a wrapper of torch's holds."""
     return user_name(type(without_wrappers(module)))
 
 
 def without_wrappers(module: Any) -> Any:
-    """Return a module, or what wrappers of torch's hold that it is one of.
-
-    Args:
-        module: a module of the user's, or a wrapper.
-    """
+    """Return a module, or what wrappers of torch's hold that it is one of."""
     while (under := held_under(module)) is not None:
         held = process.own_attributes(module)
         inner = held.get(under, (held.get("_modules") or {}).get(under))
@@ -72,16 +116,7 @@ def without_wrappers(module: Any) -> Any:
 def root_modules(
     stacks: set[str], local: Mapping[str, Any], outer: Mapping[str, Any]
 ) -> dict[str, torch.nn.Module]:
-    """Return the variables among ``stacks`` that hold a module themselves, in order of their names.
-
-    Args:
-        stacks: module paths as Dynamo spells them, ``L['self'].layers.0``.
-        local: local variables of the compiled frame.
-        outer: its global variables.
-
-    Returns:
-        Prefixes such as ``L['self']`` whose object is an ``nn.Module``, with it.
-    """
+    """Return the variables among ``stacks`` that hold a module themselves, in order of their names."""
     variables = {match[0]: match for path in stacks if (match := _VARIABLE.match(dotted(path)))}
     scopes = {"L": local, "G": outer}
     held = {each: scopes[m["scope"]].get(m["name"]) for each, m in sorted(variables.items())}
@@ -97,11 +132,9 @@ def module_frames(
     """Return a node's modules by their path from the model that the user holds.
 
     Args:
-        stack: ``(path, class name)`` from the root inwards, as Dynamo spells them.
         roots: variables that hold a module (:func:`root_modules`); that of the module whose own
             method was compiled is the first.
         own: the module whose own method was compiled; Dynamo leaves it out of every stack.
-        held: paths under which a module is held elsewhere, or nowhere (:mod:`held_paths`).
 
     Returns:
         The same modules without torch's wrappers; the path of the model itself is ``""``, and
@@ -123,13 +156,7 @@ def module_frames(
 
 
 def name_of_root(root: str, roots: tuple[str, ...], own: ModuleFrame | None) -> str:
-    """Return where the paths of a model begin in the record of a graph.
-
-    Args:
-        root: the variable that holds it.
-        roots: all such variables, as :func:`module_frames` has them.
-        own: the module whose own method was compiled.
-    """
+    """Return where the paths of a model begin in the record of a graph."""
     is_own = own is not None and root == roots[0]
     return "" if is_own or len(roots) < 2 else root
 
@@ -141,12 +168,7 @@ def variable(root: str) -> tuple[str, str]:
 
 
 def join_path(model: str, path: str) -> str:
-    """Return a path that begins at a model, given the one from there on.
-
-    Args:
-        model: where it begins, ``""`` where that has no name.
-        path: the path from the model on.
-    """
+    """Return a path that begins at a model, given the one from there on."""
     return f"{model}.{path}".strip(".")
 
 
@@ -174,21 +196,119 @@ def _unwrapped(
 
 
 def is_within(path: str, root: str) -> bool:
-    """Tell whether a path is that of a root, or of something that the root holds.
-
-    Args:
-        path: as :func:`dotted` yields it.
-        root: a variable that holds a module.
-    """
+    """Tell whether a path is that of a root, or of something that the root holds."""
     return path == root or path.startswith((root + ".", root + "["))
 
 
 def relative(path: str, root: str) -> str:
-    """Return a path from a root, ``""`` of the root itself; of one elsewhere from its variable.
-
-    Args:
-        path: as :func:`dotted` yields it.
-        root: a variable that holds a module.
-    """
+    """Return a path from a root, ``""`` of the root itself; of one elsewhere from its variable."""
     rest = path[len(root) :] if is_within(path, root) else _VARIABLE.sub("", path)
     return _ITEM.sub(r".\1", rest).strip(".")
+
+
+HeldPaths = Mapping[str, str | None]
+"""Paths as Dynamo spells them, and as their root holds the module; ``None`` where it does not."""
+
+Named = tuple[tuple[int | None, str], ...]
+"""The modules of a node from the root inwards: the identity of each, and Dynamo's path."""
+
+_HIDDEN = re.compile(r"(^|\.)__\w+__(\.|$)")
+
+
+def held_paths(
+    stacks: Iterable[Named], roots: Mapping[str, torch.nn.Module], own_path: str | None = None
+) -> HeldPaths:
+    """Return the modules that are held elsewhere than where the program reached them, or nowhere.
+
+    Args:
+        itself: that of the module whose own method was compiled, and calls all others.
+    """
+    trees = {root: _Tree(root, module) for root, module in roots.items()}
+    held: dict[str, str | None] = {}
+    for stack in filter(None, set(stacks)):
+        outermost = dotted(stack[0][1])
+        root = own_path or next((root for root in trees if is_within(outermost, root)), "")
+        tree = trees.get(root)
+        known = {path: tree.path(identity, path) for identity, path in stack if tree is not None}
+        held |= {path: where for path, where in known.items() if where != path}
+    return held
+
+
+class _Tree:
+    """The modules that a variable's module holds, and those that these hold."""
+
+    def __init__(self, root: str, module: torch.nn.Module) -> None:
+        self._root, self._module = root, module
+        self._paths: dict[int, str] = {}
+        todo = [(root, module)]
+        while todo:
+            path, holder = todo.pop()
+            if id(holder) not in self._paths:
+                self._paths[id(holder)] = path
+                held = reversed([*held_modules(holder)])
+                todo += [(f"{path}.{name}", child) for name, child in held]
+
+    def path(self, identity: int | None, path: str) -> str | None:
+        """Return where a module is held that the program reached by a path.
+
+        Args:
+            path: the way that the program came to it, as Dynamo spells it.
+        """
+        reached = dotted(path)
+        own = relative(reached, self._root) if is_within(reached, self._root) else None
+        if identity is None or (own is not None and self._is_at(own, identity)):
+            return path
+        if identity in self._paths:
+            return self._paths[identity]
+        # One in a plain list or object of the model's is not among its modules, but has a name.
+        return None if own is None or _HIDDEN.search(own) else path
+
+    def _is_at(self, path: str, identity: int) -> bool:
+        module: torch.nn.Module | None = self._module
+        for name in filter(None, path.split(".")):
+            module = dict(held_modules(module)).get(name) if module is not None else None
+        return id(module) == identity
+
+
+_TENSOR = re.compile(r"(?P<holder>.+)\._(?:parameters|buffers)\['(?P<name>[^']+)'\]")
+
+
+def held_tensors(
+    gm: torch.fx.GraphModule,
+    roots: Mapping[str, torch.nn.Module],
+    own: ModuleFrame | None = None,
+) -> dict[str, str]:
+    """Return the path of each tensor that the user's modules hold, as nodes' modules have theirs.
+
+    Returns:
+        By the name of each input's source, ``L['self']._modules['a']._parameters['b']``, its path
+        ``a.b``, without the names that torch's wrappers add.
+    """
+    sources = filter(None, map(inputs.source_name, inputs.all_inputs(gm)))
+    paths = ((source, _path(source, roots, own)) for source in sources)
+    return {source: path for source, path in paths if path is not None}
+
+
+def _path(source: str, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | None) -> str | None:
+    if (match := _TENSOR.fullmatch(source)) is None:
+        return None
+    holder = dotted(match["holder"])
+    root = next((root for root in roots if is_within(holder, root)), None)
+    if root is None:
+        return None
+    names = _names(relative(holder, root), roots[root])
+    model = name_of_root(root, tuple(roots), own)
+    return None if names is None else join_path(model, ".".join((*names, match["name"])))
+
+
+def _names(path: str, module: torch.nn.Module) -> list[str] | None:
+    """Return the names on a path without those of wrappers; ``None`` of one that is not there."""
+    names = []
+    for name in filter(None, path.split(".")):
+        held = dict(held_modules(module)).get(name)
+        if held is None:
+            return None
+        if name != held_under(module):
+            names.append(name)
+        module = held
+    return names

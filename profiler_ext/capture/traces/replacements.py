@@ -1,38 +1,83 @@
-"""Owns what a pattern's node replaced: pattern matching drops ``seq_nr``, stack and source.
+"""What a pattern's node replaced: pattern matching drops ``seq_nr``, stack and source.
 
 FX reports each replacement; from a new node the walk leads back through the replaced
 nodes and those erased with them, staying in the same half of the joint graph. It ends where
 another new node took the place of what was read: one match may feed the next.
+
+Inductor traces such a body anew, in the body of a ``while_loop``, and drops where its nodes
+stand. What was the body before stands in it node by node; all else is the work of the call.
+Source: ``torch/_inductor/fx_passes/post_grad.py``, ``decompose_scan_to_while_loop``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+import torch
 import torch.fx
 
 from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import (
     NodeSnapshot,
     Replaced,
-    lineage_of,
     has_same_origin,
+    lineage_of,
     snapshot_with_outputs,
 )
-from profiler_ext.recall.views import is_view_op
-from profiler_ext.records import Lineage
+from profiler_ext.records.lineage import Lineage
+from profiler_ext.records.provenance import is_view_op
 from profiler_ext.torch_compat import fx
-from profiler_ext.torch_compat.effects import (
-    Call,
-    call_of,
-    call_text,
-    functional_call,
-    writing_call,
-)
 from profiler_ext.torch_compat.names import fx_names
+from profiler_ext.torch_compat.ops import Call, call_of, call_text, functional_call, writing_call
+
+Report = Callable[..., None]
+_REPORTS: WeakKeyDictionary[torch.fx.GraphModule, Report] = WeakKeyDictionary()
+
+
+@contextmanager
+def watching_replacements(gm: torch.fx.GraphModule, on_replace: Report) -> Iterator[None]:
+    """Report each replacement made in a graph.
+
+    Args:
+        on_replace: takes ``old``, ``new`` and ``user`` by these names, amid torch's passes: it
+            must not raise.
+
+    Source: ``torch/fx/graph_module.py``, ``GraphModule._register_replace_node_hook``.
+    """
+    forget = fx_names.UNREGISTER_REPLACE.of(gm)
+    fx_names.REGISTER_REPLACE.of(gm)(on_replace)
+    _REPORTS[gm] = on_replace
+    try:
+        yield
+    finally:
+        del _REPORTS[gm]
+        forget(on_replace)
+
+
+@contextmanager
+def unreported(node: torch.fx.Node) -> Iterator[None]:
+    """Report no replacement in the graph of a node.
+
+    What takes a node's place may be a number, as of a Python float that cannot become a tensor;
+    torch asks it for its name where anybody is reported to, and fails.
+
+    Source: ``torch/fx/node.py``, ``Node.replace_all_uses_with``.
+    """
+    gm = node.graph.owning_module
+    report = None if gm is None else _REPORTS.get(gm)
+    if gm is None or report is None:
+        yield
+        return
+    fx_names.UNREGISTER_REPLACE.of(gm)(report)
+    try:
+        yield
+    finally:
+        fx_names.REGISTER_REPLACE.of(gm)(report)
 
 
 class _Before(NamedTuple):
@@ -87,13 +132,7 @@ class Watch:
         return self._snapshots[name]
 
     def note(self, old: Any, new: Any, user: Any) -> None:
-        """Take down one replacement, as FX tells it.
-
-        Args:
-            old: the node that is replaced.
-            new: name of the node that stands in its place.
-            user: the node that reads it.
-        """
+        """Take down one replacement, as FX tells it."""
         self._old_of[fx.node_name(new)].append(fx.node_name(old))
 
     def made(self) -> tuple[str, ...]:
@@ -132,7 +171,11 @@ class Watch:
         for node in filter(_writes, made):
             *value_path, memory = self._to_memory(node, rows)
             row = rows.get(memory.name, ()) or self._scattered(node, memory)
-            own = (each for each in value_path if each is node or is_view_op(fx.target_name(each.target)))
+            own = (
+                each
+                for each in value_path
+                if each is node or is_view_op(fx.target_name(each.target))
+            )
             replaced |= {each.name: row for each in own if row}
         return replaced
 
@@ -177,9 +220,6 @@ class Watch:
         """Return what nodes said of their origin that took that of a no-op removed beside them.
 
         Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
-
-        Args:
-            creations: how the nodes were made, those included that are gone.
         """
         metas = {name: creation.meta for name, creation in creations.items()}
         metas |= {node.name: node.meta for node in self.gm.graph.nodes}
@@ -276,3 +316,70 @@ def _nearest(
             nearest |= old[node.name]
             todo += () if old[node.name] else following(node)
     return nearest
+
+
+Carried = Mapping[str, tuple[torch.fx.Graph, ...]]
+
+
+def carried_graphs(gm: torch.fx.GraphModule) -> Carried:
+    """Return the graphs that the nodes of a graph call, by the nodes' names."""
+    return {node.name: graphs for node in gm.graph.nodes if (graphs := _graphs(node))}
+
+
+def _graphs(call: torch.fx.Node) -> tuple[torch.fx.Graph, ...]:
+    return tuple(module.graph for _, module in fx.nested(call))
+
+
+def retraced(
+    gm: torch.fx.GraphModule, replaced: Replaced, before: Carried
+) -> dict[torch.fx.Graph, Replaced]:
+    """Return what the nodes of bodies that the passes made were traced from."""
+    of_bodies: dict[torch.fx.Graph, Replaced] = {}
+    for call in gm.graph.nodes:
+        rows = [row for row in replaced.get(call.name, ()) if row.name in before]
+        if call.op == "call_function" and len(rows) == 1:
+            of_bodies.update(_inside(call, before[rows[0].name], rows[0]))
+    return of_bodies
+
+
+def _inside(
+    call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: NodeSnapshot
+) -> dict[torch.fx.Graph, Replaced]:
+    """Return the same of all graphs in a call, which did stand in a call of other graphs."""
+    graphs = _graphs(call)
+    is_alike = len(graphs) == len(before)  # the branches of a ``cond`` keep their order
+    replaced: dict[torch.fx.Graph, Replaced] = {}
+    for at, graph in enumerate(graphs):
+        nodes = _calls(graph)
+        own = _only_copy(
+            [_calls(body) for body in (before[at : at + 1] if is_alike else before)], nodes
+        )
+        rows = {
+            n: snapshot_with_outputs(own[n].name, own[n].meta) if n in own else row for n in nodes
+        }
+        replaced[graph] = {node.name: (rows[node],) for node in nodes}
+        for node in nodes:
+            replaced.update(_inside(node, _graphs(own[node]) if node in own else (), rows[node]))
+    return replaced
+
+
+def _only_copy(
+    bodies: Sequence[Sequence[torch.fx.Node]], nodes: Sequence[torch.fx.Node]
+) -> Mapping[torch.fx.Node, torch.fx.Node]:
+    """Lead nodes to a body's, where just one run of them has a body's ops and edges."""
+    copies = [
+        dict(zip(run, body, strict=True))
+        for body in bodies
+        for run in (nodes[at : at + len(body)] for at in range(len(nodes) - len(body) + 1))
+        if body and _shape(run) == _shape(body)
+    ]
+    return copies[0] if len(copies) == 1 else {}
+
+
+def _shape(nodes: Sequence[torch.fx.Node]) -> list[tuple[object, list[int | None]]]:
+    place = {node: at for at, node in enumerate(nodes)}
+    return [(node.target, [place.get(i) for i in node.all_input_nodes]) for node in nodes]
+
+
+def _calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    return [node for node in graph.nodes if node.op == "call_function"]

@@ -1,4 +1,4 @@
-"""Owns the list of rules, one file each: a new rule is a file, and a row here."""
+"""The list of rules, one file each: a new rule is a file, and a row here."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Owns the rule of steps that take memory from the driver, and give it back."""
+"""The rule of steps that take memory from the driver, and give it back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
-from profiler_ext.findings.idleness import idle_by_line, median_per_step, idle_pieces, idle_spans_per_step
+from profiler_ext.findings.facts import (
+    CannotJudge,
+    Facts,
+    idle_by_line,
+    idle_pieces,
+    idle_spans_per_step,
+    median_per_step,
+)
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import IdleCause, Ints
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import IdleCause
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:

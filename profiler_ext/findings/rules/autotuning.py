@@ -1,17 +1,150 @@
-"""Owns the rule of kernels that autotuning chose for other sizes than those they run with."""
+"""The rule of kernels that autotuning chose for other sizes than those they run with.
+
+Autotuning times the choices with the sizes of the call that is compiled. In dynamic code one
+dimension of a product is a symbol, and later calls have others. What capture estimated of the call
+site holds for the sizes that were compiled; the grid of a launch, times the tile that the generated
+code names, is the size that it ran with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil, prod
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.tiles import TunedTemplate, tuned_templates
-from profiler_ext.records import Ints
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.kineto.launch_shapes import launch_shapes
+from profiler_ext.records.events import Ints
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, TensorSpec
+from profiler_ext.records.vocabulary import LaunchKind
+
+_PRODUCTS = {"aten.mm.default": 0, "aten.addmm.default": 1}
+"""Products of two matrices, and which of their inputs is the first one."""
+_TILE = re.compile(r"^\s*BLOCK_([MN]) : tl\.constexpr = (\d{1,5})$", re.MULTILINE | re.ASCII)
+_OTHERS, _DIMENSIONS = (1, 0), "MN"
+
+
+@dataclass(frozen=True, slots=True)
+class TunedTemplate:
+    """Launches of one template in dynamic code.
+
+    Attributes:
+        launches: their rows.
+        tuned_size: the size of the dynamic dimension for which its kernel was chosen.
+        run_size: that of each launch, rounded up to whole tiles.
+        tile: the tile of the dynamic dimension, and of the other one.
+    """
+
+    launches: Ints
+    tuned_size: int
+    run_size: Ints
+    tile: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product whose result has one dynamic dimension: which, its symbol, the other one's size."""
+
+    dynamic: int
+    symbol: str
+    other: int
+    inner: int | None
+
+
+def tuned_templates(facts: Facts) -> Iterator[TunedTemplate]:
+    """Yield the launches of each template in dynamic code of which both sizes are known."""
+    launches = facts.launches
+    rows = np.flatnonzero(facts.in_steps(launches.kind.where(LaunchKind.TRITON_TEMPLATE)))
+    rows = rows[~np.ma.getmaskarray(launches.graph)[rows]]
+    graph, site = launches.graph.data[rows], launches.call_site.filled(-1)[rows]
+    for at in np.unique(graph).tolist():
+        instance = facts.analysis.recording.graphs[at]
+        products = _products(instance)
+        tuned, text = _tuned_for(instance, products), _text(facts, instance)
+        for ordinal, product in products.items():
+            own = rows[(graph == at) & (site == ordinal)]
+            tile = _tile(text, instance.call_sites[ordinal].kernel, product.dynamic)
+            if len(own) and tile is not None and product.symbol in tuned:
+                run_size = _ran_with(facts, own, product, tile)
+                yield TunedTemplate(own, tuned[product.symbol], run_size, tile)
+
+
+def _products(graph: GraphInstance) -> dict[int, _Product]:
+    """Return the products with one dynamic dimension that templates compute, by call site."""
+    nodes = {node.name: node for node in graph.nodes}
+    of_site: dict[int, _Product] = {}
+    for at, site in enumerate(graph.call_sites):
+        own = [nodes[name] for name in site.nodes if name in nodes]
+        result = [node for node in own if node.target in _PRODUCTS]
+        if at == site.ordinal and len(result) == 1 and (made := _product(result[0], nodes)):
+            of_site[at] = made
+    return of_site
+
+
+def _product(node: FxNode, nodes: Mapping[str, FxNode]) -> _Product | None:
+    size = node.outputs[0].size if len(node.outputs) == 1 else ()
+    dynamic = [at for at, each in enumerate(size) if isinstance(each, str)]
+    if len(size) != 2 or len(dynamic) != 1:
+        return None
+    first = _PRODUCTS[node.target]
+    specs = [_spec(nodes.get(name)) for name in node.inputs[first : first + 2]]
+    inner = [spec.size[1 - at] for at, spec in enumerate(specs) if spec and len(spec.size) == 2]
+    known = next((each for each in inner if isinstance(each, int)), None)
+    other = size[_OTHERS[dynamic[0]]]
+    return _Product(dynamic[0], str(size[dynamic[0]]), int(other), known)
+
+
+def _spec(node: FxNode | None) -> TensorSpec | None:
+    return node.outputs[0] if node is not None and len(node.outputs) == 1 else None
+
+
+def _tuned_for(graph: GraphInstance, products: Mapping[int, _Product]) -> dict[str, int]:
+    """Return the size that each symbol had when the graph was compiled, where one product tells.
+
+    What is fused into a product adds to its estimate, so the least of several is nearest.
+    """
+    result: dict[str, int] = {}
+    for at, product in products.items():
+        flops = _number(graph.call_sites[at])
+        if product.inner and flops:
+            size = flops // (2 * product.inner * product.other)
+            result[product.symbol] = min(size, result.get(product.symbol, size))
+    return {symbol: size for symbol, size in result.items() if size > 0}
+
+
+def _number(site: CallSite) -> int | None:
+    return int(site.flops) if site.flops is not None and site.flops.isdecimal() else None
+
+
+def _text(facts: Facts, graph: GraphInstance) -> str:
+    """Return the code that Inductor generated for a graph; empty where it is not kept."""
+    kept = facts.analysis.recording.generated
+    return next((each.text for each in kept if graph.output_module in each.paths), "")
+
+
+def _tile(text: str, kernel: str, dynamic: int) -> tuple[int, int] | None:
+    """Return the tile of a template's dynamic dimension, and of the other."""
+    _, _, after = text.partition(f"async_compile.triton('{kernel}',")
+    source = after.partition("'''")[2].partition("'''")[0]
+    result = {name: int(size) for name, size in _TILE.findall(source)}
+    own, other = (result.get(_DIMENSIONS[at]) for at in (dynamic, _OTHERS[dynamic]))
+    return None if own is None or other is None else (own, other)
+
+
+def _ran_with(facts: Facts, launches: Ints, product: _Product, tile: tuple[int, int]) -> Ints:
+    """Return the size of the dynamic dimension in each launch; 0 where its grid is not told."""
+    own, other = tile
+    events = facts.launches.event[launches]
+    shapes = launch_shapes(facts.analysis.recording.trace, events)
+    blocks = [prod(map(int, text.split("x"))) if text else 0 for text in shapes.grid.strings]
+    tiles: Ints = np.array(blocks, np.int64)[shapes.grid.codes] // ceil(product.other / other)
+    return tiles * own
+
 
 _OTHER = 4
 """So many times as large, or as small, a size is another one: a choice serves its neighbours."""

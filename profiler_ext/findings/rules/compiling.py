@@ -1,14 +1,15 @@
-"""Owns the rule of steps in which torch compiles."""
+"""The rule of steps in which torch compiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median_low
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Confidence, Location
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Compilation, CompileKind, Step
+from profiler_ext.records.analysis import Step
+from profiler_ext.records.compiles import Compilation, CompileKind
 
 _MIN_STEPS = 3
 _LATER = "record later: more steps left out (--skip), until nothing is compiled any more"
@@ -27,7 +28,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not any(spent):
         return ()
     is_steady = len(spent) >= _MIN_STEPS and median_low(spent) > 0
-    in_steps = [each for each in on_this_process if any(_overlap(each, s) for s in facts.analysis.steps)]
+    in_steps = [
+        each for each in on_this_process if any(_overlap(each, s) for s in facts.analysis.steps)
+    ]
     longest = max(in_steps, key=lambda each: each.duration_ns)
     return (
         Candidate(

@@ -1,15 +1,20 @@
-"""Owns the rule of steps in which the device waits for the next batch."""
+"""The rule of steps in which the device waits for the next batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
-from profiler_ext.findings.idleness import idle_by_line, median_per_step, idle_pieces
+from profiler_ext.findings.facts import (
+    CannotJudge,
+    Facts,
+    idle_by_line,
+    idle_pieces,
+    median_per_step,
+)
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.kineto import waits
-from profiler_ext.records import IdleCause
+from profiler_ext.kineto import classify
+from profiler_ext.records.vocabulary import IdleCause
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -35,7 +40,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _remedy(facts: Facts) -> str:
     names = facts.analysis.recording.trace.events.name.strings
-    if any(waits.is_data_loader(name) and "_SingleProcess" in name for name in names):
+    if any(classify.is_data_loader(name) and "_SingleProcess" in name for name in names):
         return "DataLoader(num_workers=...) of 4 or more, with pin_memory=True and prefetch_factor"
     return (
         "more workers, a larger prefetch_factor, cheaper transforms, or data that is prepared once"

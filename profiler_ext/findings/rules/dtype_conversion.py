@@ -1,4 +1,4 @@
-"""Owns the rule of launches that only convert a dtype, at lines that ask for no conversion."""
+"""The rule of launches that only convert a dtype, at lines that ask for no conversion."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import launching
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
-from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import Candidate, Rule, launching
 from profiler_ext.kineto import classify
-from profiler_ext.records import Ints, Place
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Ints
 
 _CONVERTS = re.compile(
     r"aten::(_to_copy|to|_autocast_to_\w+)|(aten|prims)\.(_to_copy|convert_element_type)\..*"
@@ -22,7 +22,9 @@ _CONVERTING = "aten::_to_copy"
 _CONVERSION = re.compile(
     r"b?float16_copy_kernel|unrolled_elementwise_kernel<at::native::direct_copy_kernel"
 )
-_EXPLICIT_CAST = re.compile(r"\.(to|float|half|bfloat16|double|type|type_as|int|long|bool)\(|dtype=")
+_EXPLICIT_CAST = re.compile(
+    r"\.(to|float|half|bfloat16|double|type|type_as|int|long|bool)\(|dtype="
+)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -50,7 +52,9 @@ def _is_implicit(place: Place) -> bool:
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
     longest = facts.longest(launches)
     duration = facts.launches.duration_ns[launches]
-    removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches, of_op=_CONVERTING))
+    removal_saving_ns = facts.median_per_step(
+        launches, facts.removal_saving_ns(launches, of_op=_CONVERTING)
+    )
     return Candidate(
         what="launches only convert a dtype, at lines that ask for no conversion",
         at_stake_ns=removal_saving_ns,

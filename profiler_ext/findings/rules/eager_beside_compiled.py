@@ -1,4 +1,4 @@
-"""Owns the rule of eager ops, one kernel each, beside code that is compiled."""
+"""The rule of eager ops, one kernel each, beside code that is compiled."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.eager import launches_by_line, eager_kernels, is_partly_compiled
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Figure, Confidence
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints
+from profiler_ext.findings.facts import (
+    CannotJudge,
+    Facts,
+    eager_kernels,
+    is_partly_compiled,
+    launches_by_line,
+    location_of,
+)
+from profiler_ext.findings.finding import Confidence, Figure
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.records.events import Ints
 
 _MIN_LAUNCHES = 3
 _MIN_STEP_FRACTION = 0.03
@@ -24,7 +29,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU")
     if not is_partly_compiled(facts):
         return ()
-    lines = [own for own in launches_by_line(facts, eager_kernels(facts)) if _is_significant(facts, own)]
+    lines = [
+        own for own in launches_by_line(facts, eager_kernels(facts)) if _is_significant(facts, own)
+    ]
     return (_candidate(facts, lines),) if lines else ()
 
 

@@ -1,4 +1,4 @@
-"""Owns the rule of collectives beside which the device computes nothing."""
+"""The rule of collectives beside which the device computes nothing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from enum import Enum
 import numpy as np
 
 from profiler_ext.findings.collectives import (
-    equal_size_ids,
-    overlaps_collective,
-    is_sharding,
-    exposed_transfers_ns,
-    waited,
+    Passes,
     dominant_location,
+    equal_size_ids,
+    exposed_transfers_ns,
+    is_repeated_per_pass,
+    is_sharding,
+    overlaps_collective,
+    passes_of,
+    waited,
 )
-from profiler_ext.findings.facts import Facts, CannotJudge, Rows
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
-from profiler_ext.findings.passes import Passes, passes_of
-from profiler_ext.findings.repeats import is_repeated_per_pass
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints, Phase
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase
 
 _MIN_FRACTION = 0.08
 """Something of each collective is exposed; less than this was hardly won by hiding it."""

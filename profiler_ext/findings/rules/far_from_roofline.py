@@ -1,4 +1,4 @@
-"""Owns the rule of products that take much longer than what they move and compute has to."""
+"""The rule of products that take much longer than what they move and compute has to."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from profiler_ext.findings.collectives import overlaps_collective
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Interned, Ints
-from profiler_ext.rooflines.words import Bound
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.records.events import Interned, Ints
+from profiler_ext.rooflines.compute_units import Bound
 
 _MAX_SAVED_FRACTION = 0.5
 """A kernel that could not be twice as fast is near enough: the makers' peaks are not reached."""
@@ -34,7 +33,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU, whose peaks are not known")
     known = ~np.ma.getmaskarray(facts.rooflines.could_save_ns)
     if not known.any():
-        return CannotJudge("no launch has a roofline: the device's peaks or the shapes are not known")
+        return CannotJudge(
+            "no launch has a roofline: the device's peaks or the shapes are not known"
+        )
     saved_ns = np.where(facts.pace.is_critical, facts.rooflines.could_save_ns.filled(0), 0)
     known &= facts.rooflines.bound.where(*_REMEDY) & ~overlaps_collective(facts)
     chosen = np.flatnonzero(facts.in_steps(known))

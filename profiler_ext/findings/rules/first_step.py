@@ -1,12 +1,12 @@
-"""Owns the rule of a first recorded step that is unlike the others."""
+"""The rule of a first recorded step that is unlike the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
 from profiler_ext.findings.rule import Candidate, Rule
 
 _MIN_STEPS = 3

@@ -1,4 +1,4 @@
-"""Owns the rule of matrix products in fp32 that leave the tensor cores unused."""
+"""The rule of matrix products in fp32 that leave the tensor cores unused."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints
+from profiler_ext.records.events import Ints
+from profiler_ext.rooflines.compute_units import Unit, UnitEvidence
 from profiler_ext.rooflines.rooflines import REACHABLE_FRACTION
-from profiler_ext.rooflines.words import Unit, UnitEvidence
 
 _OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Owns the rule of breaks in the graphs that Dynamo makes, which keep the device waiting."""
+"""The rule of breaks in the graphs that Dynamo makes, which keep the device waiting."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Confidence, Location
+from profiler_ext.findings.facts import CannotJudge, Facts, time_within
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.steps import time_within
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Compilation, GraphBreak, Ints
+from profiler_ext.records.compiles import Compilation, GraphBreak
+from profiler_ext.records.events import Ints
 
 _Span = tuple[int, int]
 _Line = tuple[str | None, int | None]

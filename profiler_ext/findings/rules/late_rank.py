@@ -1,4 +1,4 @@
-"""Owns the rule of a rank that the others wait for."""
+"""The rule of a rank that the others wait for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.collectives import are_point_to_point, exposed_transfers_ns, dominant_location
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Confidence, Location
+from profiler_ext.findings.collectives import (
+    are_point_to_point,
+    dominant_location,
+    exposed_transfers_ns,
+)
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import IdleCause, Ints
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import IdleCause
 
 _MIN_FRACTION = 0.03
 _MIN_ALONE = 0.1

@@ -1,4 +1,4 @@
-"""Owns the rule of steps in which the device waits for the CPU to launch."""
+"""The rule of steps in which the device waits for the CPU to launch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.eager import FUSION_SAVING, eager_kernels
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Confidence, Location
-from profiler_ext.findings.idleness import idle_by_line, median_per_step, idle_pieces
+from profiler_ext.findings.facts import (
+    FUSION_SAVING,
+    CannotJudge,
+    Facts,
+    eager_kernels,
+    idle_by_line,
+    idle_pieces,
+    median_per_step,
+)
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.rule import NO_ROWS, Candidate, Rule
-from profiler_ext.records import CallSite, IdleCause, Ints, Scope
+from profiler_ext.records.events import Ints
+from profiler_ext.records.provenance import CallSite
+from profiler_ext.records.vocabulary import IdleCause, Scope
 
 _MIN_IDLE = 0.1
 _MIN_LAUNCHES = 5

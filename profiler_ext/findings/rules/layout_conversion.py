@@ -1,4 +1,4 @@
-"""Owns the rule of layouts that cuDNN changes before and after each convolution."""
+"""The rule of layouts that cuDNN changes before and after each convolution."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import launching
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.records.events import Ints
 
 _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 _NORMALISES = re.compile(

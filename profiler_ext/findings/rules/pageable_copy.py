@@ -1,4 +1,4 @@
-"""Owns the rule of copies between the device and pageable memory."""
+"""The rule of copies between the device and pageable memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.kineto import waits
-from profiler_ext.records import Ints
+from profiler_ext.kineto import classify
+from profiler_ext.records.events import Ints
 
 _REMEDY = {
     "HtoD": "DataLoader(pin_memory=True) or tensor.pin_memory(), and tensor.to(device, "
@@ -22,13 +22,13 @@ _REMEDY = {
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, where nothing is copied to a device")
-    if facts.in_steps(facts.named(waits.is_copy_of_unknown_memory)).any():
+    if facts.in_steps(facts.named(classify.is_copy_of_unknown_memory)).any():
         return CannotJudge("the trace does not say of its copies whether they use pageable memory")
     return tuple(filter(None, (_by_direction(facts, direction) for direction in _REMEDY)))
 
 
 def _by_direction(facts: Facts, direction: str) -> Candidate | None:
-    is_match = facts.named(lambda name: waits.pageable_copy(name) == direction)
+    is_match = facts.named(lambda name: classify.pageable_copy(name) == direction)
     launches = np.flatnonzero(facts.in_steps(is_match))
     launches = launches[facts.pace.call[launches] >= 0]
     return _candidate(facts, direction, launches) if len(launches) else None

@@ -1,14 +1,70 @@
-"""Owns the rule of functions that are compiled more than once, as a guard failed."""
+"""The rule of functions that are compiled again because a guard failed, with a remedy for each kind of guard."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence, Location
-from profiler_ext.findings.guards import expected_guard_kind, guard_remedy
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location, Stake
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Compilation, CompileKind
+from profiler_ext.records.compiles import Compilation, CompileKind
+
+SIZES: Final = (
+    "say that the size changes: mark_dynamic for that input, or torch.compile(dynamic=True); or "
+    "pad batches to few sizes"
+)
+LAYOUT: Final = (
+    "hand the input over in one layout: .contiguous() before the call, or one memory_format for all"
+)
+TENSOR: Final = (
+    "hand the input over alike in each call: of one dtype, with as many dimensions, on one device"
+)
+GRADIENTS: Final = (
+    "code with gradients and code without are compiled apart, so one of each is right; of more, "
+    "let inputs be alike: want a gradient in each call or in none, and be made under one of "
+    "no_grad() and inference_mode()"
+)
+TRAINING: Final = (
+    "code for train() and code for eval() are compiled apart, so one of each is right; where that "
+    "costs too much, evaluate with the model that torch.compile was given, uncompiled"
+)
+_ONE_OF_EACH: Final = (
+    r"requires_grad mismatch",
+    r"dispatch key set mismatch",
+    r"changed: grad_mode",
+    r"\.training == ",
+)
+"""What may fail once where a program trains and evaluates, or calls equal blocks one after another,
+of which the first has an input that wants no gradient."""
+BACKEND: Final = "call torch.compile once for each function, and keep what it returns"
+STATE: Final = (
+    "call it in one state: the same autocast, determinism and number of threads in each call"
+)
+VALUES: Final = (
+    "keep what the guard compares constant: hand it over as a tensor, or take it out of the model"
+)
+_REMEDIES: Final = (
+    (r"stride mismatch", LAYOUT),
+    (r"(?:dtype|rank|device index) mismatch", TENSOR),
+    (r"requires_grad mismatch|dispatch key set mismatch|changed: grad_mode", GRADIENTS),
+    (r"GLOBAL_STATE changed", STATE),
+    (r"BACKEND_MATCH", BACKEND),
+    (r"\.training == ", TRAINING),
+    (r"size mismatch|\bsize\b|\.shape", SIZES),
+)
+"""Of two that stand in a guard the first is meant."""
+
+
+def expected_guard_kind(guard: str) -> str | None:
+    """Return what kind of guard it is, where one failure of that kind is as it should be."""
+    return next((kind for kind in _ONE_OF_EACH if re.search(kind, guard)), None)
+
+
+def guard_remedy(guard: str) -> str:
+    """Return what to try so that a guard does not fail again."""
+    return next((remedy for text, remedy in _REMEDIES if re.search(text, guard)), VALUES)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -37,7 +93,9 @@ def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
     spent_ns = sum(each.duration_ns for each in compiles)
     frame = failed.stack[-1] if failed.stack else None
     where = (
-        Location(last.file, last.line) if frame is None else Location(frame.file, frame.line, frame.code)
+        Location(last.file, last.line)
+        if frame is None
+        else Location(frame.file, frame.line, frame.code)
     )
     return Candidate(
         what=f"{last.function or 'a function'} was compiled again, as a guard failed",

@@ -1,4 +1,4 @@
-"""Owns the rule of forwards that the backward runs once more."""
+"""The rule of forwards that the backward runs once more."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import launching
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import LaunchKind, Phase, Place
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.vocabulary import LaunchKind, Phase
 
 _HEAVY = (LaunchKind.EXTERN, LaunchKind.TRITON_TEMPLATE, LaunchKind.EAGER)
 """What a checkpoint runs again; what the compiler itself recomputes is fused into its kernels."""
@@ -28,7 +28,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return ()
     forward = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.FORWARD)))
     forward_ns = facts.median_per_step(forward, facts.launches.duration_ns[forward])
-    removal_saving_ns = facts.median_per_step(recomputed, facts.removal_saving_ns(recomputed, with_python=True))
+    removal_saving_ns = facts.median_per_step(
+        recomputed, facts.removal_saving_ns(recomputed, with_python=True)
+    )
     return (
         Candidate(
             what="the backward runs forwards once more, as checkpoints ask",

@@ -1,4 +1,4 @@
-"""Owns the rule of gradients that are reduced after each micro-batch of a step."""
+"""The rule of gradients that are reduced after each micro-batch of a step."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.collectives import (
-    is_sharding,
-    fastest_alike_ns,
-    exposed_transfers_ns,
-    waited,
+    Passes,
     dominant_location,
+    exposed_transfers_ns,
+    fastest_alike_ns,
+    is_repeated_per_pass,
+    is_sharding,
+    passes_of,
+    waited,
 )
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
-from profiler_ext.findings.idleness import median_per_step
-from profiler_ext.findings.passes import Passes, passes_of
-from profiler_ext.findings.repeats import is_repeated_per_pass
+from profiler_ext.findings.facts import CannotJudge, Facts, median_per_step
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints
+from profiler_ext.records.events import Ints
 
 _MIN_FRACTION, _MIN_HIDDEN = 0.03, 0.1
 _MAX_IDLE = 0.3
@@ -59,7 +59,9 @@ def _transfer_ns(facts: Facts, rows: Ints) -> int:
     """Return how long collectives take without their waits, exposed or not."""
     communication = facts.analysis.communication
     launches, waiting = communication.launch[rows], communication.waiting_ns[rows]
-    single_rank_ns = np.ma.minimum(facts.launches.duration_ns[launches], fastest_alike_ns(facts, launches))
+    single_rank_ns = np.ma.minimum(
+        facts.launches.duration_ns[launches], fastest_alike_ns(facts, launches)
+    )
     merged_ns = facts.launches.duration_ns[launches] - waiting.filled(0)
     transfer_only_ns = np.where(np.ma.getmaskarray(waiting), single_rank_ns.filled(0), merged_ns)
     return facts.median_per_step(launches, transfer_only_ns)

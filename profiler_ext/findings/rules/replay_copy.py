@@ -1,4 +1,4 @@
-"""Owns the rule of copies and seeds that torch runs before it replays a CUDA graph."""
+"""The rule of copies and seeds that torch runs before it replays a CUDA graph."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import launching
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints, Phase, SiteEvidence, TensorSpec
+from profiler_ext.findings.facts import CannotJudge, Facts, location_of
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
+from profiler_ext.findings.rule import Candidate, Rule, launching
+from profiler_ext.records.events import Ints
+from profiler_ext.records.evidence import SiteEvidence
+from profiler_ext.records.provenance import TensorSpec
+from profiler_ext.records.vocabulary import Phase
 
 _OF_REPLAYS = (SiteEvidence.RUNNER_COPY, SiteEvidence.RUNNER_SEED)
 _MIN_FRACTION, _MIN_NS = 0.01, 20_000

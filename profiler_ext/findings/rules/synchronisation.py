@@ -1,14 +1,21 @@
-"""Owns the rule of lines at which the CPU waits for the device, so that it then has no lead."""
+"""The rule of lines at which the CPU waits for the device, so that it then has no lead."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Confidence, Location
-from profiler_ext.findings.idleness import idle_by_line, median_per_step, idle_pieces, idle_spans_per_step
+from profiler_ext.findings.facts import (
+    CannotJudge,
+    Facts,
+    idle_by_line,
+    idle_pieces,
+    idle_spans_per_step,
+    median_per_step,
+)
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import IdleCause, Ints
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import IdleCause
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:

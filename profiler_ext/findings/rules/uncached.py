@@ -1,13 +1,14 @@
-"""Owns the rule of compiled graphs that torch's caches do not keep."""
+"""The rule of compiled graphs that torch's caches do not keep."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Confidence, Location
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import CacheState, GraphInstance
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import CacheState
 
 _IS_OFF = "FX graph cache: off"
 _IS_OP = "Can't cache HigherOrderOperator"

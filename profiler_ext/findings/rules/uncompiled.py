@@ -1,15 +1,21 @@
-"""Owns the rule of a step whose device runs eager ops one by one, and nothing that is compiled."""
+"""The rule of a step whose device runs eager ops one by one, and nothing that is compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.eager import FUSION_SAVING, launches_by_line, eager_kernels, is_partly_compiled
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import count_and_time
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints
+from profiler_ext.findings.facts import (
+    FUSION_SAVING,
+    CannotJudge,
+    Facts,
+    eager_kernels,
+    is_partly_compiled,
+    launches_by_line,
+    location_of,
+)
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.records.events import Ints
 
 _MIN_STEP_FRACTION = 0.1
 _FILLED = 0.9

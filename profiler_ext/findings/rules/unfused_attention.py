@@ -1,4 +1,4 @@
-"""Owns the rule of attention that runs as products and a softmax, and not as one kernel."""
+"""The rule of attention that runs as products and a softmax, and not as one kernel."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.eager import launches_by_line
-from profiler_ext.findings.facts import Facts, CannotJudge, location_of
-from profiler_ext.findings.figures import count_and_time
+from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints, Phase
+from profiler_ext.findings.rule import Candidate, Rule, count_and_time
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase
 
 _CALL = "scaled_dot_product_attention"
 _PRODUCT = "bmm"

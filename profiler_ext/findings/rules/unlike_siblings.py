@@ -1,4 +1,4 @@
-"""Owns the rule of a numbered layer that takes longer than its siblings."""
+"""The rule of a numbered layer that takes longer than its siblings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from statistics import median
 import numpy as np
 
 from profiler_ext.findings.collectives import overlaps_collective
-from profiler_ext.findings.facts import Facts, CannotJudge, Rows
-from profiler_ext.findings.finding import Figure, FigureUnit, Confidence, Location
+from profiler_ext.findings.facts import CannotJudge, Facts, Rows
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
+from profiler_ext.findings.outliers import (
+    MIN_SAMPLES,
+    outlier_indices,
+    outlier_indices_of_equal_sizes,
+)
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.siblings import MIN_SAMPLES, outlier_indices_of_equal_sizes, outlier_indices
-from profiler_ext.records import Ints
+from profiler_ext.records.events import Ints
 
 _BEYOND = 0.5
 _COLLECTIVE_SLOWDOWN = 2

@@ -1,4 +1,4 @@
-"""Owns the rule of autotuning that takes longer than many thousand steps can win back."""
+"""The rule of autotuning that takes longer than many thousand steps can win back."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, CannotJudge
-from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Confidence, Location
+from profiler_ext.findings.facts import CannotJudge, Facts
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location, Stake
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Compilation, CompileKind, CompilePhase
+from profiler_ext.records.compiles import Compilation, CompileKind, CompilePhase
 
 _MIN_STEPS = 50_000
 _MIN_NS = 10_000_000_000

@@ -1,4 +1,4 @@
-"""Owns the declared names of FX nodes: the keys of their metadata, and the operators they call."""
+"""The declared names of FX nodes: the keys of their metadata, and the operators they call."""
 
 from __future__ import annotations
 

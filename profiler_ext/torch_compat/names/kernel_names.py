@@ -1,4 +1,4 @@
-"""Owns the declared names of what Inductor has while it generates code: graphs, schedules, IR."""
+"""The declared names of what Inductor has while it generates code: graphs, schedules, IR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the declared names of what runs: Dynamo, autograd, compiled autograd, the profiler."""
+"""The declared names of what runs: Dynamo, autograd, compiled autograd, the profiler."""
 
 from __future__ import annotations
 

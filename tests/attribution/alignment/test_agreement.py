@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler_ext.attribution.alignment import agreement
-from profiler_ext.attribution.alignment.agreement import Names, agreed_pairs
+from profiler_ext.attribution.alignment import aligning
+from profiler_ext.attribution.alignment.aligning import Names, agreed_pairs
 
 
 def _names(rows, columns, kinds=None) -> Names:
@@ -37,7 +37,7 @@ def _lengths(table):
 @pytest.mark.parametrize("margin", [1, 2, 32])
 @pytest.mark.parametrize("seed", range(40))
 def test_a_band_finds_what_the_whole_table_finds(seed, margin, monkeypatch):
-    monkeypatch.setattr(agreement, "_FIRST_MARGIN", margin)
+    monkeypatch.setattr(aligning, "_FIRST_MARGIN", margin)
     random = np.random.default_rng(seed)
     columns = random.integers(0, random.integers(2, 30), size=(2, random.integers(1, 40)))
     rows = columns[0].copy()

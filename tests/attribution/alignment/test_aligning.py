@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from profiler_ext.attribution.alignment.aligning import align
-from profiler_ext.attribution.alignment.learnt import KnownKernels
-from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.patterns import WorkItem
-from profiler_ext.records import GapReason, SiteEvidence
+from profiler_ext.attribution.alignment.library_kernels import KnownKernels
+from profiler_ext.attribution.graph_calls import Match, WorkItem
+from profiler_ext.records.evidence import SiteEvidence
+from profiler_ext.records.gaps import GapReason
 from tests.attribution.graphs import extern, nameless, numbered, triton, user_triton
 
 A, B, C = triton("triton_a_fused_0"), triton("triton_b_fused_1"), triton("triton_c_fused_2")
@@ -38,7 +38,9 @@ def test_equal_orders_match_site_by_site_and_say_by_which_rule():
 def test_a_call_whose_order_is_too_far_from_that_of_the_sites_is_a_gap():
     sites = [triton(f"triton_fused_{n}") for n in range(6_000)]
     items = _called("aten::copy_", *(site.kernel for site in reversed(sites)))
-    assert set(align(numbered(sites), items, KnownKernels())) == {Match(gap=GapReason.ALIGNMENT_MISMATCH)}
+    assert set(align(numbered(sites), items, KnownKernels())) == {
+        Match(gap=GapReason.ALIGNMENT_MISMATCH)
+    }
 
 
 def test_operators_of_the_wrapper_are_glue():
@@ -95,7 +97,12 @@ def test_in_a_replay_a_run_of_library_sites_with_as_many_kernels_takes_one_each(
 def test_in_a_replay_a_memset_leaves_the_boundary_of_a_run_open():
     items = _replayed(A.kernel, "Memset", "cublas", B.kernel)
     open_run = GapReason.AMBIGUOUS_EXTERN_RUN
-    assert _sites(align(numbered([A, MM, ADDMM, B]), items, KnownKernels())) == [0, open_run, open_run, 3]
+    assert _sites(align(numbered([A, MM, ADDMM, B]), items, KnownKernels())) == [
+        0,
+        open_run,
+        open_run,
+        3,
+    ]
 
 
 def test_in_a_replay_learnt_kernels_close_the_boundary():
@@ -171,7 +178,9 @@ def test_a_users_kernel_replays_under_its_functions_name():
         2,
         3,
     ]
-    assert _sites(align(sites, _called(A.kernel, "addk_0", "addk_1", B.kernel), KnownKernels())) == [
+    assert _sites(
+        align(sites, _called(A.kernel, "addk_0", "addk_1", B.kernel), KnownKernels())
+    ) == [
         0,
         1,
         2,

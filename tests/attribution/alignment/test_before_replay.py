@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import FxNode, TensorSpec
+from profiler_ext.records.provenance import FxNode, TensorSpec
 from tests.attribution.graphs import graph, node, triton
 from tests.attribution.reading import assert_conserves, rows, shares
 from tests.attribution.timeline import Timeline

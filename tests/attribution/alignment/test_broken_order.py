@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_ext.attribution.alignment.verification import StreamOrder
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.records import Thread
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches
+from profiler_ext.records.events import Thread
 from tests.handmade import Mark, trace
 
 _LAUNCHES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12)), min_size=1, max_size=10)

@@ -9,7 +9,9 @@ import pytest
 
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto.names import call_mark
-from profiler_ext.records import FxNode, GraphInstance, Mechanism, Recording
+from profiler_ext.records.evidence import Mechanism
+from profiler_ext.records.provenance import FxNode, GraphInstance
+from profiler_ext.records.recording import Recording
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import AUTOGRAD, Timeline

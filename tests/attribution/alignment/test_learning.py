@@ -4,7 +4,7 @@ import copy
 from dataclasses import replace
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.alignment.learning import library_kernels
+from profiler_ext.attribution.alignment.observed_kernels import library_kernels
 from profiler_ext.sessions.session import Session
 from tests.attribution.graphs import extern, graph, numbered, triton
 from tests.attribution.timeline import Timeline

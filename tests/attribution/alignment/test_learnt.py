@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from profiler_ext.attribution.alignment.learnt import KernelFamilies, kernel_families
+from profiler_ext.attribution.alignment.library_kernels import KernelFamilies, kernel_families
 from tests.attribution.graphs import extern, graph, triton
 
 SITES = (extern("mm"), extern("mm"), extern("convolution"), triton("triton_a"))

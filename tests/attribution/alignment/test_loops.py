@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.attribution.alignment.aligning import align
-from profiler_ext.attribution.alignment.learnt import KnownKernels
+from profiler_ext.attribution.alignment.library_kernels import KnownKernels
 from profiler_ext.attribution.alignment.loops import LoopGrammar
-from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.patterns import WorkItem
-from profiler_ext.records import GapReason, NestedIn
+from profiler_ext.attribution.graph_calls import Match, WorkItem
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import NestedIn
 from tests.attribution.graphs import cpp, extern, numbered, triton
 
 WHILE = (("2", "condition"), ("2", "body"))
@@ -37,7 +37,9 @@ LED = [3, 4, 2, 1]
 
 
 def led(sites, *names: str) -> list[int | None]:
-    return [match.site for match in align(sites, [WorkItem(name) for name in names], KnownKernels())]
+    return [
+        match.site for match in align(sites, [WorkItem(name) for name in names], KnownKernels())
+    ]
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from profiler_ext.attribution.alignment.verification import StreamOrder
-from profiler_ext.attribution.calls.enclosing import EnclosingRanges
-from profiler_ext.attribution.calls.graph_calls import find_calls
-from profiler_ext.attribution.trace.enqueued import find_launches
+from profiler_ext.attribution.enclosing import EnclosingRanges
+from profiler_ext.attribution.graph_calls import find_calls
+from profiler_ext.attribution.trace.launches import find_launches
 from profiler_ext.attribution.trace.nesting import nest
 from tests.attribution.timeline import Timeline
 from tests.handmade import Mark, trace

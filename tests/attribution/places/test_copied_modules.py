@@ -6,7 +6,9 @@ import pytest
 
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto.names import call_mark
-from profiler_ext.records import FxNode, GraphInstance, ModuleFrame, Recording
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.provenance import FxNode, GraphInstance
+from profiler_ext.records.recording import Recording
 from tests.attribution.graphs import extern, graph, node
 from tests.attribution.timeline import AUTOGRAD, SETTINGS, Timeline
 from tests.fx_nodes import changed

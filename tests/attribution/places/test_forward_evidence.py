@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.places.forward_evidence import (
-    eager_forward_evidence,
-    forward_evidence,
-)
-from profiler_ext.records import Phase
+from profiler_ext.attribution.places import eager_forward_evidence, forward_evidence
+from profiler_ext.records.vocabulary import Phase
 from tests.attribution.graphs import extern, graph, node
 from tests.attribution.timeline import Timeline
 

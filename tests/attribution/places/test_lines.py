@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.attribution.places.lines import SourceRoots
-from profiler_ext.records import Frame, Settings
+from profiler_ext.attribution.places import SourceRoots
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.recording import Settings
 
 SETTINGS = Settings(
     user_roots=("/home/me/project",),

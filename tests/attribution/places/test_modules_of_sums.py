@@ -2,8 +2,9 @@
 
 import pytest
 
-from profiler_ext.attribution.places.modules import with_modules_of_gradient_sums
-from profiler_ext.records import FxNode, Lineage, ModuleFrame
+from profiler_ext.attribution.places import with_modules_of_gradient_sums
+from profiler_ext.records.lineage import Lineage, ModuleFrame
+from profiler_ext.records.provenance import FxNode
 
 ROOT = ModuleFrame("", "Model")
 LAYER = ModuleFrame("layers.1", "Layer")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Analysis, ModuleFrame
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.lineage import ModuleFrame
 from tests.attribution.graphs import MODEL, extern, graph, node, triton
 from tests.attribution.reading import rows
 from tests.attribution.timeline import Timeline

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from profiler_ext.attribution.analysis import attribute
-from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.places.phases import call_phase, is_leaked, joint_phase, node_phase
-from profiler_ext.records import Phase
+from profiler_ext.attribution.enclosing import CallContext
+from profiler_ext.attribution.phases import call_phase, is_leaked, joint_phase, node_phase
+from profiler_ext.records.vocabulary import Phase
 from tests.attribution.graphs import graph, node
 from tests.attribution.timeline import Timeline
 

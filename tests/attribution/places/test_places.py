@@ -7,18 +7,14 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.places.places import PlaceTable
-from profiler_ext.records import (
-    Frame,
-    GapReason,
-    Level,
-    LineEvidence,
-    ModuleFrame,
-    Phase,
-    Place,
-    Settings,
-)
+from profiler_ext.attribution.enclosing import CallContext
+from profiler_ext.attribution.places import PlaceTable
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import Level, Phase
 from tests.attribution.graphs import MODEL, extern, graph, node, triton
 from tests.attribution.reading import rows
 from tests.attribution.small_graph import NODES, SITES, one_call, one_graph
@@ -122,7 +118,7 @@ def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums(k
 
 def test_what_is_told_of_a_graph_leaves_a_module_open_where_a_record_says_the_root():
     bare = node("mm", 1, modules=())
-    made = graph([bare], [extern("mm", "mm")], evidence=LineEvidence.TOLD)
+    made = graph([bare], [extern("mm", "mm")], evidence=LineEvidence.CODE_COMMENTS)
     told = replace(made, provenance=replace(made.provenance, is_told=True))
     called = CallContext(module=ModuleFrame("", "Net"))
     tables = [PlaceTable((each,), Settings()) for each in (made, told)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_ext.attribution.positions.clock import watch_clock
+from profiler_ext.attribution.positions import watch_clock
 from profiler_ext.kineto.names import clock_mark
-from profiler_ext.records import ClockMark, Events, Thread
+from profiler_ext.records.events import Events, Thread
+from profiler_ext.records.recording import ClockMark
 from tests.handmade import Mark, ints, trace
 
 MAIN = Thread(1, 1)

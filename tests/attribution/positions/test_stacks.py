@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from profiler_ext.attribution.positions.stacks import Stacks, StackState
-from profiler_ext.attribution.positions.threads import NO_POSITION
-from profiler_ext.records import Frame, Function, ModuleFrame, Position, PythonLines
+from profiler_ext.attribution.positions import NO_POSITION, Stacks, StackState
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.recording import Function, Position, PythonLines
 
 BLOCK = ModuleFrame("blocks.0", "Block")
 LINES = PythonLines(

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.attribution.positions.clock import WatchClock
-from profiler_ext.attribution.positions.threads import (
+from profiler_ext.attribution.positions import (
     NO_POSITION,
     AmbiguousPositionError,
     PositionsOfThreads,
+    WatchClock,
     next_outside,
 )
-from profiler_ext.records import Function, Position, PythonLines, ThreadPositions, thread_positions
+from profiler_ext.records.recording import (
+    Function,
+    Position,
+    PythonLines,
+    ThreadPositions,
+    thread_positions,
+)
 from tests.handmade import ints
 
 FIRST, SECOND, WITHIN = 0, 1, 2
@@ -102,5 +108,8 @@ def test_after_the_watch_ended_and_in_unknown_threads_nobody_stands_anywhere() -
 
 
 def test_a_position_that_comes_again_after_others_of_its_depth_is_another_time() -> None:
-    depths, entries = ints([1, 2, 1, 1, 1, 0]), ints([FIRST, WITHIN, FIRST, SECOND, FIRST, NO_POSITION])
+    depths, entries = (
+        ints([1, 2, 1, 1, 1, 0]),
+        ints([FIRST, WITHIN, FIRST, SECOND, FIRST, NO_POSITION]),
+    )
     assert next_outside(depths, entries).tolist() == [3, 2, 3, 4, 5, 5]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.kineto.forward_flows import ForwardFlow
-from profiler_ext.records import Thread
+from profiler_ext.kineto.flow_events import ForwardFlow
+from profiler_ext.records.events import Thread
 from tests.handmade import Mark, ints, trace
 
 ONE, OTHER = Thread(1, 10), Thread(1, 11)

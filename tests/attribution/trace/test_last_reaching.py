@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from profiler_ext.attribution.trace.last_reaching import last_reaching
+from profiler_ext.attribution.trace.intervals import last_reaching
 
 
 def walked(values: list[int], limits: list[int]) -> list[int]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import nest
-from profiler_ext.records import Thread
+from profiler_ext.records.events import Thread
 from tests.attribution.timeline import AUTOGRAD, MAIN
 from tests.handmade import Mark, trace
 

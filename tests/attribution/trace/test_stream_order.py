@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.attribution.trace.stream_order import in_every_longest_order
+from profiler_ext.attribution.trace.launches import in_every_longest_order
 
 
 @pytest.mark.parametrize(

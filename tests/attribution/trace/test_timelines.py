@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler_ext.attribution.trace.intervals import timeline
 from profiler_ext.attribution.trace.lookups import NO_ROW
-from profiler_ext.attribution.trace.timelines import timeline
 
 
 def opened(spans: list[tuple[int, int]], times: range) -> list[int]:

@@ -3,7 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Gap, GapReason, Level, Phase, Place, Thread
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.events import Thread
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap
+from profiler_ext.records.vocabulary import Level, Phase
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import AUTOGRAD, Timeline
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto.names import clock_mark
-from profiler_ext.records import (
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.recording import (
     ClockMark,
     Function,
-    ModuleFrame,
-    Place,
     Position,
     PythonLines,
     Recording,

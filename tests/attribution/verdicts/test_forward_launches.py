@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_ext.attribution.trace.enqueued import find_launches
+from profiler_ext.attribution.launches.eager import forward_launches
+from profiler_ext.attribution.trace.launches import find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import nest
-from profiler_ext.attribution.verdicts.forward_launches import forward_launches
 from tests.attribution.timeline import Timeline
 from tests.handmade import ints, trace
 

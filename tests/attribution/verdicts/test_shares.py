@@ -3,8 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler_ext.attribution.verdicts.verdicts import LaunchAttribution, main_phases, main_places, split
-from profiler_ext.records import LaunchKind, Phase, Place
+from profiler_ext.attribution.launches.launch_table import (
+    LaunchAttribution,
+    main_phases,
+    main_places,
+    split,
+)
+from profiler_ext.records.analysis import Place
+from profiler_ext.records.vocabulary import LaunchKind, Phase
 
 
 def _split(durations, weights):

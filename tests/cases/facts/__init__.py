@@ -1,1 +1,1 @@
-"""Owns what a person read in the models' sources: where the work of each case belongs."""
+"""What a person read in the models' sources: where the work of each case belongs."""

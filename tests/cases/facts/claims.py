@@ -1,4 +1,4 @@
-"""Owns what a fact of a case is, and how attribution is held against it."""
+"""What a fact of a case is, and how attribution is held against it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the facts of the cases that run eagerly: an op has the name that the dispatcher gives it."""
+"""The facts of the cases that run eagerly: an op has the name that the dispatcher gives it."""
 
 from __future__ import annotations
 

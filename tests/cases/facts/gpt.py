@@ -1,4 +1,4 @@
-"""Owns what a person read in ``tests/cases/models.py``: facts of the GPT and of its parts.
+"""What a person read in ``tests/cases/models.py``: facts of the GPT and of its parts.
 
 Order is data flow. A forward runs block by block, and in a block qkv, out, up, down; a backward
 runs the other way round, since a layer's gradients need those of the layer after it.

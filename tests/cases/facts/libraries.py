@@ -1,4 +1,4 @@
-"""Owns what a person read in Hugging Face's models: facts of BERT, Llama and ResNet."""
+"""What a person read in Hugging Face's models: facts of BERT, Llama and ResNet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the facts of the cases that try one mechanism each: a layout, a loop, a kernel, a cache."""
+"""The facts of the cases that try one mechanism each: a layout, a loop, a kernel, a cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the facts of each case, by its name.
+"""The facts of each case, by its name.
 
 They come of the sources of the models and of torch's rules of differentiation alone.
 """

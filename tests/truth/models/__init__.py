@@ -1,4 +1,4 @@
-"""Owns the list of models: those made by hand, and those as they are published."""
+"""The list of models: those made by hand, and those as they are published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns models of many different ops: the user's own backward, complex numbers, losses, types."""
+"""Models of many different ops: the user's own backward, complex numbers, losses, types."""
 
 from __future__ import annotations
 

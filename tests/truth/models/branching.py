@@ -1,4 +1,4 @@
-"""Owns models of higher-order ops: branches, loops, regions, checkpoints in checkpoints."""
+"""Models of higher-order ops: branches, loops, regions, checkpoints in checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what makes a model: a function that yields it and what it is called on."""
+"""What makes a model: a function that yields it and what it is called on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns models whose ops mutate: values, views of them, through strides, in equal layers, again."""
+"""Models whose ops mutate: values, views of them, through strides, in equal layers, again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the models of transformers: tiny ones of each architecture, from its configuration."""
+"""The models of transformers: tiny ones of each architecture, from its configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns models that call one layer step by step: cells, and torch's recurrent modules."""
+"""Models that call one layer step by step: cells, and torch's recurrent modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns models that use a weight or a value more than once, so that gradients are summed."""
+"""Models that use a weight or a value more than once, so that gradients are summed."""
 
 from __future__ import annotations
 

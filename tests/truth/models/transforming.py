@@ -1,4 +1,4 @@
-"""Owns models that take gradients within: transforms of functions, in reverse and forward."""
+"""Models that take gradients within: transforms of functions, in reverse and forward."""
 
 from __future__ import annotations
 

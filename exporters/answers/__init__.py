@@ -1,1 +1,0 @@
-"""Owns answers for programs: each is one JSON object of a stated schema, bounded in size."""

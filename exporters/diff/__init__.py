@@ -1,0 +1,1 @@
+"""A comparison of two runs and its gate, for a person and for CI."""

@@ -1,0 +1,342 @@
+"""How a comparison reads in every format: changes, rows, fusions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from profiler_ext.comparison.comparison import Basis, Comparison
+from profiler_ext.comparison.matching import op_name
+from profiler_ext.comparison.notes import devices_differ
+from profiler_ext.comparison.records import (
+    Account,
+    Change,
+    FusedKernel,
+    Match,
+    Row,
+    Run,
+    Subject,
+    Table,
+    Verdict,
+)
+from profiler_ext.comparison.sides import Side
+from profiler_ext.exporters.views.formatting import (
+    cause_text,
+    gap_text,
+    ledger_label,
+    middle,
+    short_kernel,
+    short_phase,
+    time_text,
+)
+from profiler_ext.records.compiles import CompileKind
+from profiler_ext.records.vocabulary import Phase, Scope
+
+_FALLBACK_LABELS = {
+    "line": "no source line",
+    "module": "no module",
+    "layer": "no module",
+    "op": "no op",
+    "kernel": "no kernel",
+}
+
+
+def names_text(by: str, row: Row) -> str:
+    """Return what a row is of; where the two sides call it differently, both."""
+    base, head = (None if each is None else name_text(by, each) for each in (row.base, row.head))
+    if base is None or head is None or base == head:
+        return head or base or ""
+    if by == "kernel":  # their names are long, and the base's is told beside
+        return head
+    old, new = row.base, row.head
+    if by in ("line", "compile") and old and new and old.file == new.file:
+        return f"{base} -> :{new.line}"
+    return f"{base} -> {head}"
+
+
+def name_text(by: str, subject: Subject) -> str:
+    """Return what a subject is called in a table."""
+    if by == "ledger":
+        return _ledger_name(subject)
+    if subject.account not in (Account.DEVICE, Account.IDLE):
+        return f"({Account(subject.account).words})"
+    idle = f"idle: {cause_text(subject.cause)}" if subject.cause else ""
+    name = own_name(by, subject)
+    if idle:
+        return f"{name} ({idle})" if name else f"({idle})"
+    why = gap_text(subject.gap) if subject.gap else _FALLBACK_LABELS.get(by, "not told")
+    return name or f"({why})"
+
+
+def own_name(by: str, subject: Subject) -> str:
+    """Return what tells a subject apart in a table, nothing where it has no such name."""
+    if by in ("line", "compile") and subject.file is not None:
+        function = f" {subject.function}" if by == "compile" and subject.function else ""
+        return f"{subject.file}:{subject.line}{function}{_compile_kind(by, subject)}"
+    if by == "compile":
+        return f"{subject.function or 'no function'}{_compile_kind(by, subject)}"
+    if by in ("module", "layer") and subject.module is not None:
+        return subject.module or "(the model itself)"
+    if by == "phase":
+        return short_phase(Phase(subject.phase)) if subject.phase else ""
+    if by == "kernel":
+        return short_kernel(subject.kernel or "")
+    return (subject.aten_op or "") if by == "op" else ""
+
+
+def _compile_kind(by: str, subject: Subject) -> str:
+    return f" ({CompileKind(subject.kind).words})" if by == "compile" and subject.kind else ""
+
+
+def _ledger_name(subject: Subject) -> str:
+    if subject.account == Account.STEPS_OVERLAP:
+        return Account.STEPS_OVERLAP.words
+    if subject.account == Account.IDLE:
+        return f"{Scope.IDLE.words}: {cause_text(subject.cause or '')}"
+    return ledger_label(
+        {"scope": subject.scope, "level": subject.level, "category": subject.category}
+    )
+
+
+MAX_OPS = 8
+_MAX_KERNEL_CHARS = 40
+_STEPS = {Basis.TRAINING: "step in training", Basis.RECORDED: "step as recorded"}
+_ORDER = (
+    *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
+    *(Verdict.TOO_FEW, Verdict.NOT_COMPARABLE, Verdict.NOISE, Verdict.EQUAL),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTexts:
+    """A row as texts.
+
+    Attributes:
+        base, head: its times of a step; nothing where a side has none.
+        delta: the difference, signed.
+        percent: the same as a part of the base.
+        verdict: what it came to.
+        name: what it is of; of a line that moved or has another name both.
+        code: the text of the line, the class of the module, or nothing.
+        details: what is to be known besides, each a few words.
+    """
+
+    base: str
+    head: str
+    delta: str
+    percent: str
+    verdict: str
+    name: str
+    code: str
+    details: tuple[str, ...]
+
+
+def side_text(side: Side) -> str:
+    """Return what a side consists of, in one line: its runs, what ran, where, how long."""
+    first = side.runs[0]
+    steps = sum(run.steps for run in side.runs)
+    parts = [
+        ", ".join(run.name for run in side.runs),
+        f"{len(side.runs)} runs" if len(side.runs) > 1 else "",
+        f"{steps} step{'s' if steps != 1 else ''}",
+        _ranks_text(first),
+        ", ".join(dict.fromkeys(name for run in side.runs for name in run.devices)),
+        f"torch {first.torch_version}" if first.torch_version else "",
+        " ".join(first.command),
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def total_texts(comparison: Comparison) -> Iterator[str]:
+    """Yield what changed overall: the time of a step, and its device time."""
+    yield step_text(comparison)
+    yield f"device time, as recorded: {change_text(comparison.device)}"
+    rows = [row for row in comparison.table("phase").rows if row.subject.phase]
+    if len(rows) > 1 and comparison.device.verdict is not Verdict.EQUAL:
+        yield ", ".join(_phase_text(row) for row in rows)
+
+
+def step_text(comparison: Comparison) -> str:
+    """Return the change of a step's time, and which steps it is of."""
+    return f"{_STEPS[comparison.step.basis]}: {change_text(comparison.step.change)}"
+
+
+def _phase_text(row: Row) -> str:
+    times = f"{time_of(row.change.base_per_step_ns)} -> {time_of(row.change.head_per_step_ns)}"
+    part = percent_of(row.change) or row.change.verdict.words
+    return f"{names_text('phase', row)} {times} ({part})"
+
+
+def change_text(change: Change) -> str:
+    """Return a change in words, with its interval."""
+    times = f"{time_text(change.base_per_step_ns)} -> {time_text(change.head_per_step_ns)}"
+    if change.verdict is Verdict.EQUAL:
+        return f"{times}, equal"
+    percent = f" ({percent_of(change)})" if change.fraction is not None else ""
+    interval = f", 95%: {interval_text(change)}" if change.interval else ""
+    return f"{times}, {signed(change.delta_ns)}{percent}{interval}: {change.verdict.words}"
+
+
+def count_text(rows: Sequence[Row]) -> str:
+    """Return how many rows changed, and how many are inside the noise."""
+    occurrences = Counter(row.change.verdict for row in rows)
+    verdict_counts = [
+        f"{occurrences[verdict]} {verdict.words}" for verdict in _ORDER if occurrences[verdict]
+    ]
+    noise = [row.change.delta_ns for row in rows if row.change.verdict is Verdict.NOISE]
+    text = ", ".join(verdict_counts) or "no rows"
+    return f"{text} (together {signed(sum(noise))})" if noise else text
+
+
+def shown_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows to be shown: what changed, and what cannot be told from noise."""
+    hidden = (Verdict.NOISE, Verdict.EQUAL)
+    return tuple(row for row in rows if row.change.verdict not in hidden)
+
+
+def device_rows(table: Table) -> tuple[Row, ...]:
+    """Return the rows that only this table tells; of the ledger all."""
+    is_whole = table.by == "ledger"
+    return tuple(r for r in table.rows if is_whole or r.subject.account == Account.DEVICE)
+
+
+def idle_rows(table: Table) -> tuple[Row, ...]:
+    """Return the rows of idle time at lines; what has no line is in the ledger."""
+    rows = (row for row in table.rows if row.subject.account == Account.IDLE)
+    return tuple(row for row in rows if row.subject.file is not None)
+
+
+def row_texts(comparison: Comparison, table: Table, row: Row) -> RowTexts:
+    """Return a row as texts."""
+    change = row.change
+    return RowTexts(
+        base=time_of(change.base_per_step_ns) if row.base else "",
+        head=time_of(change.head_per_step_ns) if row.head else "",
+        delta=signed(change.delta_ns),
+        percent=percent_of(change) if row.base and row.head else "",
+        verdict=change.verdict.words,
+        name=names_text(table.by, row),
+        code=row.subject.code or row.subject.module_class or "",
+        details=tuple(_details(comparison, table, row)),
+    )
+
+
+def details_text(texts: RowTexts) -> str:
+    """Return what is to be known of a row besides its times and name, in one line."""
+    return " · ".join(texts.details)
+
+
+def kernel_text(kernel: FusedKernel, steps: int) -> str:
+    """Return what launches compute, and what they take of a step."""
+    at: dict[str, list[str]] = {}
+    for op in kernel.ops[:MAX_OPS]:
+        phase = short_phase(Phase(op.phase)) if op.phase else ""
+        place = f"{own_name('line', op) or 'no line'} {phase}".strip()
+        at.setdefault(place, []).append(op_name(op.aten_op or "?"))
+    ops = "; ".join(f"{', '.join(sorted(set(names)))} ({place})" for place, names in at.items())
+    left = len(kernel.ops) - MAX_OPS
+    more = f"; {left} more" if left > 0 else ""
+    count = f"{kernel.launches / max(steps, 1):.3g}"
+    time = time_text(kernel.duration_ns / max(steps, 1))
+    launches = "1 launch" if count == "1" else f"{count} launches"
+    return f"{time}, {launches}: {ops}{more}  {_kernels_text(kernel)}"
+
+
+def _kernels_text(kernel: FusedKernel) -> str:
+    first, *others = (
+        middle(short_kernel(name), _MAX_KERNEL_CHARS) for name in kernel.kernels or ("?",)
+    )
+    return f"[{first}, {len(others)} more]" if others else f"[{first}]"
+
+
+def signed(time_ns: float) -> str:
+    """Return a difference of times with its sign: ``+1.20 ms``."""
+    return f"{'-' if time_ns < 0 else '+'}{time_text(abs(time_ns))}"
+
+
+def time_of(time_ns: float) -> str:
+    """Return a time, which can be below zero in a comparison."""
+    return f"-{time_text(-time_ns)}" if time_ns < 0 else time_text(time_ns)
+
+
+def percent_of(change: Change) -> str:
+    """Return a change as a part of the base: ``+5.4%``; nothing where there is no base."""
+    if change.fraction is None:
+        return ""
+    part = 100 * change.fraction * (-1 if change.base_ns < 0 else 1)
+    return f"{part:+.1f}%" if abs(part) < 1000 else f"{1 + change.fraction:,.0f}x"
+
+
+def interval_text(change: Change) -> str:
+    """Return the interval of a change: ``+1.10 ms to +1.30 ms``."""
+    if change.interval is None:
+        return ""
+    return f"{signed(change.interval.low_ns)} to {signed(change.interval.high_ns)}"
+
+
+def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
+    change = row.change
+    if row.match not in (Match.SAME, Match.NEW, Match.GONE):
+        yield row.match.words
+    if change.interval is not None and change.is_change:
+        yield f"95%: {interval_text(change)}"
+    if table.by == "kernel":
+        yield from _shape_text(comparison, row)
+    if devices_differ(comparison) and row.subject.account == Account.DEVICE:
+        yield f"part of device time: {_parts_text(comparison, change)}"
+    if row.modules and table.by not in ("module", "layer"):
+        yield ", ".join(module or "(the model itself)" for module in row.modules)
+    if table.by != "phase" and (phases := _phases_text(row)):
+        yield phases
+    counts = _launches_of_step(change)
+    if counts[0] != counts[1] and row.subject.account == Account.DEVICE:
+        yield f"launches a step: {' -> '.join(counts)}"
+    if row.match is Match.EDITED and row.base is not None:
+        yield f"was: {row.base.code}"
+    is_other_kernel = row.match in (Match.SAME_WORK, Match.SIMILAR_WORK, Match.RENAMED)
+    if is_other_kernel and table.by == "kernel" and row.base is not None:
+        yield f"was: {name_text(table.by, row.base)}"
+
+
+def _phases_text(row: Row) -> str:
+    steps = row.change.base_steps, row.change.head_steps
+    parts = [
+        (short_phase(Phase(each.phase)), each.head_ns / steps[1] - each.base_ns / steps[0])
+        for each in row.phases
+    ]
+    largest = sorted((part for part in parts if part[1]), key=lambda part: -abs(part[1]))
+    if len(row.phases) == 1:
+        return parts[0][0]
+    return ", ".join(f"{name} {signed(delta)}" for name, delta in largest)
+
+
+def _shape_text(comparison: Comparison, row: Row) -> Iterator[str]:
+    old, new = (
+        side.shapes.get((each.kernel, each.kind)) if each else None
+        for side, each in zip(comparison.matched.sides, (row.base, row.head), strict=True)
+    )
+    if old and new and old != new:
+        named = zip(("grid", "block"), old, new, strict=True)
+        yield ", ".join(f"{name} {mine} -> {other}" for name, mine, other in named if mine != other)
+
+
+def _launches_of_step(change: Change) -> tuple[str, str]:
+    base = change.base_launches / change.base_steps
+    head = change.head_launches / change.head_steps
+    return f"{base:.4g}", f"{head:.4g}"
+
+
+def _parts_text(comparison: Comparison, change: Change) -> str:
+    whole = comparison.device
+    parts = (
+        (change.base_per_step_ns, whole.base_per_step_ns),
+        (change.head_per_step_ns, whole.head_per_step_ns),
+    )
+    return " -> ".join(f"{100 * part / of:.1f}%" if of else "none" for part, of in parts)
+
+
+def _ranks_text(run: Run) -> str:
+    if run.ranks == (0,):
+        return ""
+    return f"rank{'s' if len(run.ranks) > 1 else ''} {', '.join(map(str, run.ranks))}"

@@ -1,0 +1,1 @@
+"""JSON for programs: each answer is one object of a stated schema, bounded in size."""

@@ -1,0 +1,337 @@
+"""How JSON answers are made from a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import chain, islice
+from typing import Any, Protocol, Unpack
+
+import msgspec
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.json_output.documents import (
+    Cut,
+    Figure,
+    FindingEntry,
+    FindingsAnswer,
+    FindingsPart,
+    GapRow,
+    LedgerRow,
+    Report,
+    Rows,
+    SequenceTable,
+    SessionFacts,
+    StepFacts,
+    TableAnswer,
+    Whole,
+)
+from profiler_ext.exporters.table_kinds import TableKind, table_named
+from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.exporters.tables.trust import RowEvidence, evidence_of_rows
+from profiler_ext.exporters.views.findings import SHOWN
+from profiler_ext.exporters.views.formatting import require_top
+from profiler_ext.exporters.views.summary import first_rows, records
+from profiler_ext.findings import Finding, Findings
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import Level, Phase, Scope
+from profiler_ext.rooflines.utilisation import utilisation_by_step, walls_ns
+
+MAX_STEPS = 32
+"""So many steps are told one by one; tables sum over all."""
+
+
+class SessionLike(Protocol):
+    """What an answer is about: a session, or the sessions of several ranks."""
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """The analyses, one for each rank."""
+
+    @property
+    def found(self) -> Findings:
+        """What to do first."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell the user."""
+
+    def table(
+        self, name: str, *arguments: Any, **filters: Unpack[tables.Filters]
+    ) -> tables.DataFrame:
+        """Return a table by its name."""
+
+
+def session_facts(source: SessionLike) -> SessionFacts:
+    """Return what was profiled."""
+    settings = source.analyses[0].recording.settings
+    devices = (name for each in source.analyses for name in each.device_names)
+    steps = [(each, number) for each in source.analyses for number in walls_ns(each)]
+    return SessionFacts(
+        command=list(settings.command),
+        torch_version=settings.torch_version or None,
+        devices=list(dict.fromkeys(devices)),
+        ranks=[each.recording.settings.rank for each in source.analyses],
+        world_size=settings.world_size,
+        launches=sum(each.launch_count for each in source.analyses),
+        step_count=len({number for _, number in steps}),
+        steps=list(islice(chain.from_iterable(map(_steps, source.analyses)), MAX_STEPS)),
+    )
+
+
+def _steps(analysis: Analysis) -> list[StepFacts]:
+    """Return the first steps of one rank; steps of one number are told as one."""
+    walls = dict(islice(walls_ns(analysis).items(), MAX_STEPS))
+    busy = dict.fromkeys(walls, 0)
+    for line in analysis.ledger:
+        if line.step in busy and line.scope != Scope.IDLE:
+            busy[line.step] += line.duration_ns
+    found = utilisation_by_step(analysis, list(walls))
+    return [
+        StepFacts(
+            rank=analysis.recording.settings.rank,
+            step=number,
+            wall_ns=walls[number],
+            busy_ns=busy[number],
+            mfu=None if each is None else each.mfu,
+            est_flops=None if each is None else each.flops,
+            known_fraction=None if each is None else each.known_fraction,
+            counted_fraction=None if each is None else each.counted_fraction,
+        )
+        for number, each in zip(walls, found, strict=True)
+    ]
+
+
+def whole(source: SessionLike) -> Whole:
+    """Return how much of the time is led to lines, and why the rest is not."""
+    rows = records(source.table("coverage"))
+    named = ("scope", "level", "category", "duration_ns", "fraction")
+    return Whole(
+        ledger=[LedgerRow(**{name: row[name] for name in named}) for row in rows],
+        gaps=_gaps(rows),
+        line_fraction=_line_fraction(source.analyses, Scope.COMPILED),
+        eager_line_fraction=_line_fraction(source.analyses, Scope.EAGER),
+        linked_fraction=tables.fraction_linked_to_forward(source.analyses),
+        notes=list(source.notes),
+    )
+
+
+def _line_fraction(analyses: Sequence[Analysis], scope: Scope) -> float | None:
+    ledger = [line for analysis in analyses for line in analysis.ledger]
+    is_there = any(line.scope == scope and line.duration_ns for line in ledger)
+    return tables.fraction_of(ledger, Level.LINE, scope) if is_there else None
+
+
+def _gaps(rows: Sequence[dict[str, Any]]) -> list[GapRow]:
+    """Sum the ledger's rows that are gaps, by reason, longest first."""
+    busy = sum(row["duration_ns"] for row in rows if row["scope"] != Scope.IDLE)
+    sums = tables.gap_times_ns((row["category"], row["duration_ns"]) for row in rows)
+    return [gap_row(reason, duration_ns, busy) for reason, duration_ns in sums.items()]
+
+
+def gap_row(reason: str, duration_ns: int, of_ns: int) -> GapRow:
+    """Return a gap with its words, and what to do about it."""
+    gap = GapReason(reason)
+    return GapRow(
+        gap=gap.value,
+        words=gap.words,
+        duration_ns=duration_ns,
+        fraction=duration_ns / of_ns if of_ns else None,
+        remedy=gap.remedy,
+        page=gap.page,
+    )
+
+
+PHASES = {phase.value for phase in Phase}
+OVERVIEW_TABLES = ("by_phase", "by_line", "by_module", "by_kernel", "idle_by_cause", "compiles")
+"""The tables of which a report has the largest rows."""
+
+
+@cache
+def table_answer_type(name: str) -> type[TableAnswer]:
+    """Return the answer that is called as a table is."""
+    title = "".join(word.capitalize() for word in name.split("_"))
+    made = msgspec.defstruct(
+        f"{title}Answer",
+        [],
+        bases=(TableAnswer,),
+        tag=name,
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+    assert issubclass(made, TableAnswer)
+    return made
+
+
+def table_answer(
+    source: SessionLike,
+    kind: TableKind,
+    top: int | None = None,
+    depth: int | None = None,
+    **filters: Unpack[Filters],
+) -> TableAnswer:
+    """Return the largest rows of a table, and what they rest on.
+
+    Raises:
+        UsageError: There is no such step, rank or phase, ``top`` is less than 1, or the table has
+            no depth.
+    """
+    rows, cuts = _rows(source, kind, "rows", top, kind.arguments(depth), **filters)
+    given = {"depth": depth, **filters}
+    narrowed = {name: value for name, value in given.items() if value is not None}
+    return table_answer_type(kind.name)(
+        cuts=[*cuts, *steps_truncation(source)],
+        session=session_facts(source),
+        whole=whole(source),
+        filters=narrowed,
+        row_count=rows.row_count,
+        total_ns=rows.total_ns,
+        rows=rows.rows,
+    )
+
+
+def report_answer(source: SessionLike, top: int | None = 15) -> Report:
+    """Return a session at a glance.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    cuts: list[Cut] = []
+    rows: dict[str, Rows] = {}
+    for name in OVERVIEW_TABLES:
+        rows[name], more = _rows(source, table_named(name), f"tables.{name}.rows", top)
+        cuts += more
+    entries = [finding_entry(each) for each in source.found.found]
+    cuts += _cut("findings.findings", len(entries[:SHOWN]), len(entries))
+    findings = FindingsPart(
+        step_ns=source.found.step_ns,
+        unrecorded_ns=source.found.unrecorded_ns,
+        judged=source.found.judged,
+        findings=entries[:SHOWN],
+        unjudged=list(source.found.unjudged),
+    )
+    return Report(
+        cuts=[*cuts, *steps_truncation(source)],
+        session=session_facts(source),
+        whole=whole(source),
+        findings=findings,
+        tables=rows,
+    )
+
+
+def findings_answer(source: SessionLike, top: int | None = None) -> FindingsAnswer:
+    """Return the findings of a session.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    found: Findings = source.found
+    entries = [finding_entry(each) for each in found.found]
+    kept = entries if top is None else entries[: require_top(top)]
+    return FindingsAnswer(
+        cuts=[*_cut("findings", len(kept), len(entries)), *steps_truncation(source)],
+        session=session_facts(source),
+        whole=whole(source),
+        step_ns=found.step_ns,
+        unrecorded_ns=found.unrecorded_ns,
+        judged=found.judged,
+        findings=kept,
+        unjudged=list(found.unjudged),
+    )
+
+
+def steps_truncation(source: SessionLike) -> list[Cut]:
+    """Say which steps :func:`session_facts` does not tell one by one."""
+    walls = [step.wall_ns for each in source.analyses for step in each.steps]
+    kept = min(len(walls), MAX_STEPS)
+    return _cut("session.steps", kept, len(walls), sum(walls[kept:]), "size")
+
+
+def top_of(where: str, rows: Sequence[Any], top: int | None) -> tuple[list[Any], list[Cut]]:
+    """Return the first rows of a list, and what was left out.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    kept = list(rows if top is None else rows[: require_top(top)])
+    left = sum(row.duration_ns for row in rows[len(kept) :])
+    return kept, _cut(where, len(kept), len(rows), left)
+
+
+def sequence_answer(table: tables.DataFrame) -> SequenceTable:
+    """Return the table of a joint graph."""
+    return SequenceTable(row_count=len(table), rows=records(table))
+
+
+def _rows(
+    source: SessionLike,
+    kind: TableKind,
+    where: str,
+    top: int | None,
+    arguments: tuple[Any, ...] = (),
+    **filters: Unpack[Filters],
+) -> tuple[Rows, list[Cut]]:
+    table = kind.in_order(source.table(kind.name, *arguments, **filters))
+    shown = first_rows(table, top)
+    plain = [_nest_phases(row) for row in records(shown)]
+    trust = evidence_of_rows(source.analyses, kind.name, kind.keys, *arguments, **filters)
+    if trust is not None:
+        plain = [row | _evidence_columns(trust, kind, row) for row in plain]
+    time = _time(table)
+    left = None if time is None else time - (_time(shown) or 0)
+    return Rows(row_count=len(table), total_ns=time, rows=plain), _cut(
+        where, len(shown), len(table), left
+    )
+
+
+def _nest_phases(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the columns of phases, whose names say no unit, into one object that does."""
+    if not row.keys() >= PHASES:
+        return dict(row)
+    spent = {name: row[name] for name in row if name in PHASES and row[name]}
+    return {name: value for name, value in row.items() if name not in PHASES} | {"phases_ns": spent}
+
+
+def _evidence_columns(
+    trust: Mapping[tuple[Any, ...], RowEvidence], kind: TableKind, row: Mapping[str, Any]
+) -> dict[str, dict[str, int]]:
+    of_row = trust.get(tuple(row[name] for name in kind.keys), RowEvidence())
+    return {
+        "site_evidence_ns": of_row.site_evidence_ns,
+        "line_evidence_ns": of_row.line_evidence_ns,
+        "gaps_ns": of_row.gaps_ns,
+    }
+
+
+def _time(table: tables.DataFrame) -> int | None:
+    return int(table["duration_ns"].sum()) if "duration_ns" in table.columns else None
+
+
+def _cut(
+    where: str, kept: int, of: int, left_out_ns: int | None = None, because: str = "top"
+) -> list[Cut]:
+    """Say that a list is not whole, where it is not."""
+    cut = Cut(where=where, kept=kept, of=of, unit="items", because=because, left_out_ns=left_out_ns)
+    return [cut] if kept < of else []
+
+
+def finding_entry(finding: Finding) -> FindingEntry:
+    """Return a finding as answers have it."""
+    return FindingEntry(
+        rule=finding.rule,
+        rank=finding.rank,
+        what=finding.what,
+        where=finding.where,
+        at_stake_ns=finding.at_stake_ns,
+        of_ns=finding.of_ns,
+        fraction=finding.fraction,
+        stake=finding.stake,
+        sureness=finding.sureness,
+        why=[Figure(name=f.name, value=f.value, unit=f.unit) for f in finding.why],
+        remedy=finding.remedy,
+        shared_with=list(finding.shared_with),
+        page=f"findings.md#{finding.rule}",
+    )

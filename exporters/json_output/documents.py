@@ -1,0 +1,303 @@
+"""The JSON answers as types, and the parts that they share.
+
+Times are integer nanoseconds and sizes are bytes; both are said in names. What is not known is
+``null``. Fields are only ever added within a schema version.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from profiler_ext.findings import FigureUnit, Unjudged
+from profiler_ext.findings import Location as FindingPlace
+
+SCHEMA_VERSION: Final = 2
+
+
+def about(words: str) -> msgspec.Meta:
+    """Return what the schema says of a field."""
+    return msgspec.Meta(description=words)
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a part of an answer is: fields that are stated, and no other."""
+
+
+class Cut(Part, frozen=True, kw_only=True):
+    """What was left out of one list or text of an answer."""
+
+    where: Annotated[str, about("the list or text, as a path of names from the answer")]
+    kept: Annotated[int, about("so much of it is there")]
+    of: Annotated[int, about("so much there was")]
+    unit: Annotated[str, about("what is counted: items or characters")]
+    because: Annotated[str, about("what bounds it: top, budget or size")]
+    left_out_ns: Annotated[int | None, about("time of what was left out, where it has one")] = None
+
+
+class StepFacts(Part, frozen=True, kw_only=True):
+    """A profiled step."""
+
+    rank: int
+    step: int
+    wall_ns: int
+    busy_ns: Annotated[int, about("how long its devices were busy, each once")]
+    mfu: Annotated[float | None, about("model FLOPs utilisation, null where not known")]
+    est_flops: Annotated[int | None, about("operations of the model's products")]
+    known_fraction: Annotated[float | None, about("part of these whose unit and peak are known")]
+    counted_fraction: Annotated[float | None, about("part of the products' time with operations")]
+
+
+class SessionFacts(Part, frozen=True, kw_only=True):
+    """What was profiled."""
+
+    command: list[str]
+    torch_version: str | None
+    devices: list[str]
+    ranks: list[int]
+    world_size: int
+    launches: int
+    step_count: int
+    steps: list[StepFacts]
+
+
+class LedgerRow(Part, frozen=True, kw_only=True):
+    """Wall time of the profiled steps on each device, of one category."""
+
+    scope: str
+    level: str | None
+    category: str
+    duration_ns: int
+    fraction: float | None
+
+
+class GapRow(Part, frozen=True, kw_only=True):
+    """Device time that was not led to a source line, by its reason."""
+
+    gap: Annotated[str, about("the reason's name, as in the column gap")]
+    words: str
+    duration_ns: int
+    fraction: Annotated[float | None, about("part of the time in which devices were busy")]
+    remedy: str
+    page: Annotated[str, about("where the documentation explains it, below docs")]
+
+
+class Whole(Part, frozen=True, kw_only=True):
+    """What tells how far the whole of an answer can be trusted."""
+
+    ledger: Annotated[list[LedgerRow], about("adds up to the steps' wall time on each device")]
+    gaps: Annotated[list[GapRow], about("what of the busy time has no source line, and why")]
+    line_fraction: Annotated[float | None, about("part of compiled device time with a line")]
+    eager_line_fraction: Annotated[float | None, about("part of eager device time with a line")]
+    linked_fraction: Annotated[float | None, about("part of compiled backward with its forward")]
+    notes: Annotated[list[str], about("sentences: what is missing, and the remedy")]
+
+
+class Figure(Part, frozen=True, kw_only=True):
+    """A number in its unit, or a text."""
+
+    name: str
+    value: float | str
+    unit: FigureUnit
+
+
+class FindingEntry(Part, frozen=True, kw_only=True):
+    """One thing to do."""
+
+    rule: str
+    rank: int
+    what: str
+    where: FindingPlace
+    at_stake_ns: int
+    of_ns: int
+    fraction: Annotated[float, about("part of `of_ns` that is at stake")]
+    stake: Annotated[str, about("what the time is of: step, window, process or unknown")]
+    sureness: Annotated[str, about("measured, estimated or upper_bound")]
+    why: list[Figure]
+    remedy: str
+    shared_with: Annotated[list[str], about("rules that count the same time: do not add")]
+    page: str
+
+
+class FindingsPart(Part, frozen=True, kw_only=True):
+    """What to do first, and which rules could not be judged."""
+
+    step_ns: Annotated[int, about("wall time of the usual step")]
+    unrecorded_ns: Annotated[
+        int | None, about("the same without recording, where steps before it tell")
+    ]
+    judged: Annotated[int, about("how many rules could be judged")]
+    findings: list[FindingEntry]
+    unjudged: list[Unjudged]
+
+
+class SourceLine(Part, frozen=True, kw_only=True):
+    """A line of a source file, and its device time."""
+
+    line: int
+    text: str
+    phases_ns: Annotated[dict[str, int], about("phase to time; a phase without time is left out")]
+
+
+class FileEntry(Part, frozen=True, kw_only=True):
+    """A source file, as far as it is known."""
+
+    path: str
+    is_whole: Annotated[bool, about("all lines are there, and they are those that ran")]
+    missing: Annotated[str | None, about("why there is no more than the recorded lines")]
+    duration_ns: int
+    lines: list[SourceLine]
+
+
+class DoctorCheck(Part, frozen=True, kw_only=True):
+    """One thing that the doctor looked at."""
+
+    subject: str
+    state: Annotated[str, about("ok, off or missing")]
+    detail: str
+    is_fatal: Annotated[bool, about("nothing can be captured like this")]
+
+
+class StoredRecord(Part, frozen=True, kw_only=True):
+    """What is stored of a compiled graph."""
+
+    key: str
+    state: Annotated[str, about("whether this version reads it")]
+    graph: Annotated[str | None, about("forward, backward or inference")]
+    source: Annotated[str | None, about("the first source line of the graph")]
+    nodes: int | None
+    kernels: list[str]
+    call_sites: int | None
+    torch_version: str | None
+    used_s: Annotated[float, about("when it was last used, in seconds since 1970")]
+    size_bytes: int
+    path: str
+
+
+class Rows(Part, frozen=True, kw_only=True):
+    """The rows of a table."""
+
+    row_count: Annotated[int, about("how many rows the table has")]
+    total_ns: Annotated[int | None, about("sum of duration_ns over all rows, left out or not")]
+    rows: list[dict[str, Any]]
+
+
+class Answer(Part, frozen=True, kw_only=True, tag_field="answer", tag="answer"):
+    """What every answer has."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    cuts: Annotated[list[Cut], about("what was left out, and how much of it")] = msgspec.field(
+        default_factory=list
+    )
+
+
+class SessionAnswer(Answer, frozen=True, kw_only=True, tag="of_session"):
+    """What every answer about a session has."""
+
+    session: SessionFacts
+    whole: Whole
+
+
+class TableAnswer(SessionAnswer, frozen=True, kw_only=True, tag="table"):
+    """One table of a session; each is an answer that is called as the table is."""
+
+    filters: Annotated[dict[str, Any], about("what the table is narrowed to")]
+    row_count: int
+    total_ns: Annotated[int | None, about("sum of duration_ns over all rows, left out or not")]
+    rows: list[dict[str, Any]]
+
+
+class Report(Answer, frozen=True, kw_only=True, tag="report"):
+    """A session at a glance: what to do first, and the largest rows of some tables."""
+
+    session: SessionFacts
+    findings: FindingsPart
+    whole: Whole
+    tables: Annotated[dict[str, Rows], about("name of a table to its largest rows")]
+
+
+class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
+    """All findings of a session, what has most at stake first."""
+
+    step_ns: Annotated[int, about("wall time of the usual step")]
+    unrecorded_ns: Annotated[
+        int | None, about("the same without recording, where steps before it tell")
+    ]
+    judged: Annotated[int, about("how many rules could be judged")]
+    findings: list[FindingEntry]
+    unjudged: list[Unjudged]
+
+
+class AnnotatedSource(Answer, frozen=True, kw_only=True, tag="annotate"):
+    """Source files with the device time of their lines."""
+
+    files: list[FileEntry]
+
+
+class Doctor(Answer, frozen=True, kw_only=True, tag="doctor"):
+    """What fits on a machine, and what does not."""
+
+    looked_at: list[DoctorCheck]
+
+
+class CacheList(Answer, frozen=True, kw_only=True, tag="cache_list"):
+    """What the store holds of compiled graphs, what was used last first."""
+
+    folder: str
+    record_count: int
+    total_bytes: int
+    records: list[StoredRecord]
+
+
+class Pruned(Answer, frozen=True, kw_only=True, tag="cache_prune"):
+    """What was removed from the store, and what is left."""
+
+    folder: str
+    removed_files: int
+    removed_bytes: int
+    left_files: int
+    left_bytes: int
+
+
+class Written(Answer, frozen=True, kw_only=True, tag="written"):
+    """What a command wrote."""
+
+    path: str
+    format: Annotated[str, about("its name in formats.md")]
+    notes: Annotated[list[str], about("sentences: how to see it, what was corrected")]
+
+
+class SequenceTable(Answer, frozen=True, kw_only=True, tag="seq_table"):
+    """One row for each op of a model's joint graph, in graph order."""
+
+    row_count: int
+    rows: list[dict[str, Any]]
+
+
+class Sessions(Answer, frozen=True, kw_only=True, tag="sessions"):
+    """The sessions that a server can be asked about."""
+
+    folders: Annotated[list[str], about("only what lies below these is read")]
+    sessions: Annotated[list[str], about("paths, as the other tools take them")]
+    is_partial: Annotated[bool, about("there may be more: not all folders were looked at")]
+
+
+class JobAnswer(Answer, frozen=True, kw_only=True, tag="job"):
+    """All ranks of a job, read on Dask: how they differ, and what is missing."""
+
+    place: Annotated[str, about("the folder or URL that was read")]
+    rank_count: int
+    tables: Annotated[
+        dict[str, list[dict[str, Any]]],
+        about("name of a table, as cluster.md has it, to its rows"),
+    ]
+    missing: Annotated[list[dict[str, Any]], about("ranks and files that are in no table, and why")]
+    notes: Annotated[list[str], about("sentences: how the clocks were set, what is not known")]
+
+
+class Failure(Answer, frozen=True, kw_only=True, tag="failure"):
+    """A question that was not answered."""
+
+    slug: Annotated[str, about("what kind of error it is")]
+    message: Annotated[str, about("what was found, what was expected, what to do")]

@@ -1,0 +1,174 @@
+"""The JSON answer about one line, module or kernel, as types."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from profiler_ext.exporters.json_output.comparison import (
+    ChangeFacts,
+    ComparedRow,
+    FusionFacts,
+    SideFacts,
+)
+from profiler_ext.exporters.json_output.documents import (
+    FindingEntry,
+    GapRow,
+    Part,
+    SessionAnswer,
+    about,
+)
+
+_Phases = Annotated[dict[str, int], about("phase to time; a phase without time is left out")]
+
+
+class SubjectFacts(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """What is explained."""
+
+    kind: Annotated[str, about("line, module or kernel")]
+    name: Annotated[str, about("what finds it again: FILE:LINE, a module's path, a kernel")]
+    file: str | None = None
+    line: int | None = None
+    code: Annotated[str | None, about("text of the line")] = None
+    function: str | None = None
+    module: str | None = None
+    module_class: str | None = None
+    kernel: str | None = None
+
+
+class TimeFacts(Part, frozen=True, kw_only=True):
+    """Its device time in the profiled steps, of all ranks."""
+
+    duration_ns: Annotated[int, about("its part of its launches")]
+    fraction: Annotated[float | None, about("part of all device time of the steps")]
+    rank_steps: Annotated[int, about("over how many steps it sums, each rank's for itself")]
+    per_step_ns: Annotated[float | None, about("the mean of a step, on one rank")]
+    inclusive_ns: Annotated[int, about("the whole time of those launches")]
+    launches: int
+    phases_ns: _Phases
+    below_ns: Annotated[int | None, about("of a module, the part of its submodules")] = None
+    called_ns: Annotated[int | None, about("of a line, time of other lines that it calls")] = None
+
+
+class StepTime(Part, frozen=True, kw_only=True):
+    """Its device time in one step."""
+
+    rank: int
+    step: int
+    duration_ns: int
+    phases_ns: _Phases
+
+
+class PartRow(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """Time of one line, module or op, within what is explained or within its kernels."""
+
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+    module: Annotated[str | None, about("numbers of layers alike are `*`")] = None
+    modules: Annotated[int, about("how many modules that is")] = 1
+    aten_op: str | None = None
+    gap: str | None = None
+    duration_ns: int
+    launches: int
+    phases_ns: _Phases
+
+
+class KernelRow(Part, frozen=True, kw_only=True):
+    """A kernel that computes it, or a part of it."""
+
+    kernel: Annotated[str, about("Inductor's name, or the event's")]
+    name: Annotated[str, about("the name of the device's event")]
+    kind: str
+    launches: int
+    duration_ns: Annotated[int, about("the part of what is explained")]
+    whole_ns: Annotated[int, about("all of these launches")]
+    min_ns: Annotated[int, about("the shortest of them")]
+    median_ns: Annotated[int, about("their median, as by_kernel has it")]
+    max_ns: Annotated[int, about("the longest of them")]
+    phases_ns: _Phases
+    site_evidence_ns: Annotated[dict[str, int], about("its part by the rule that tied it")]
+
+
+class Roofline(Part, frozen=True, kw_only=True):
+    """How near to its roofline it is, by the table's columns of those names."""
+
+    known_ns: Annotated[int, about("its time of which bytes or operations are known")]
+    est_bytes: int | None
+    est_flops: int | None
+    est_gb_per_s: float | None
+    est_tflop_per_s: float | None
+    est_attainable_tflop_per_s: float | None
+    est_peak_fraction: float | None
+    unit: str | None
+    bound: str | None
+    roofline_ns: int | None
+    could_save_ns: int | None
+
+
+class NodeFacts(Part, frozen=True, kw_only=True):
+    """An FX node that a kernel computes."""
+
+    name: str
+    target: str
+    outputs: Annotated[list[str], about("dtype and sizes of each tensor: bf16[8, 1024]")]
+
+
+class Generated(Part, frozen=True, kw_only=True):
+    """The code that Inductor generated for one of its kernels."""
+
+    kernel: str
+    own_nodes: Annotated[list[NodeFacts], about("what of its first launch is explained here")]
+    other_nodes: Annotated[int, about("how many nodes of others it computes besides")]
+    module: Annotated[str, about("path of the generated module that holds it")]
+    text: str
+
+
+class IdleRow(Part, frozen=True, kw_only=True):
+    """Time in which the device waited while the CPU was there."""
+
+    cause: str
+    cpu_activity: str | None
+    duration_ns: int
+
+
+class Against(Part, frozen=True, kw_only=True):
+    """What changed since another run, the base; this session is the head."""
+
+    base: SideFacts
+    change: Annotated[ChangeFacts, about("of its device time in a mean step")]
+    rows: Annotated[list[ComparedRow], about("of the comparison, those that are of it")]
+    fusions: Annotated[list[FusionFacts], about("those in which it takes part")]
+    in_words: Annotated[list[str], about("the same for a person")]
+    notes: list[str]
+
+
+class Explanation(SessionAnswer, frozen=True, kw_only=True, tag="explain"):
+    """All about one thing."""
+
+    subject: SubjectFacts
+    time: TimeFacts
+    silence: Annotated[str | None, about("why it has no time, where it has none")]
+    steps: list[StepTime]
+    kernels: list[KernelRow]
+    fused_with: Annotated[list[PartRow], about("what else the same launches compute")]
+    lines: Annotated[list[PartRow], about("of a module or kernel, its lines")]
+    modules: Annotated[list[PartRow], about("in which modules it runs; of a module those below")]
+    ops: list[PartRow]
+    callers: Annotated[list[PartRow], about("of a line, the lines that call it")]
+    roofline: Roofline | None
+    site_evidence_ns: dict[str, int]
+    line_evidence_ns: dict[str, int]
+    forward_evidence_ns: Annotated[dict[str, int], about("how backward is tied to forward")]
+    own_gaps: Annotated[list[GapRow], about("what of it was not led further, and why")]
+    findings: Annotated[list[FindingEntry], about("those that touch it")]
+    idle: list[IdleRow]
+    generated: Annotated[list[Generated], about("code of its kernels, of most time first")]
+    against: Annotated[Against | None, about("what changed since another run")] = None
+
+
+class Candidates(SessionAnswer, frozen=True, kw_only=True, tag="candidates"):
+    """What a name could mean that is not the name of one thing."""
+
+    asked: str
+    is_ambiguous: Annotated[bool, about("it fits several; else it fits none, and these are close")]
+    candidates: list[str]

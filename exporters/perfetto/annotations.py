@@ -1,0 +1,198 @@
+"""Debug annotations: interned strings, and columns of arguments."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+from profiler_ext.exporters.perfetto.encoding import (
+    Cells,
+    Matrix,
+    double,
+    doubles,
+    hstack,
+    key_of,
+    offsets_of,
+    sized,
+    varint,
+    varints,
+)
+from profiler_ext.records.events import Codes, Ints, MaskedInts
+
+Argument = str | int | float | Sequence[str] | Sequence[int] | Mapping[str, int]
+
+NAMES, CATEGORIES = "event_names", "event_categories"
+ARGUMENT_NAMES, _ARGUMENT_TEXTS = "debug_annotation_names", "debug_annotation_string_values"
+ANNOTATION = key_of(pb.TrackEvent, "debug_annotations")
+INT = key_of(pb.DebugAnnotation, "int_value")
+DOUBLE = key_of(pb.DebugAnnotation, "double_value")
+ENTRY = key_of(pb.DebugAnnotation, "dict_entries")
+_INTERNED = key_of(pb.TracePacket, "interned_data")
+KEY = key_of(pb.DebugAnnotation, "name_iid")
+_TEXT = key_of(pb.DebugAnnotation, "string_value_iid")
+_ITEM = key_of(pb.DebugAnnotation, "array_values")
+
+
+class Texts:
+    """The texts of one sequence of packets, by the number that stands for each."""
+
+    def __init__(self) -> None:
+        self._unsent: pb.InternedData | None = None
+        self._numbers: dict[str, dict[str, int]] = defaultdict(dict)
+
+    def number(self, table: str, text: str) -> int:
+        """Return the number of a text; a new text must be sent before it is used."""
+        known = self._numbers[table]
+        number = known.get(text)
+        if number is None:
+            number = known[text] = len(known) + 1
+            self._send(table, number, text)
+        return number
+
+    def unsent(self) -> bytes:
+        """Return the field of a packet that sends the new texts; they count as sent."""
+        if self._unsent is None:
+            return b""
+        message, self._unsent = self._unsent, None
+        return sized(_INTERNED, message.SerializeToString())
+
+    def annotated(self, arguments: Mapping[str, Argument]) -> bytes:
+        """Return arguments, each encoded as a debug annotation."""
+        encoded = b""
+        for key, value in arguments.items():
+            encoded += sized(ANNOTATION, self.named(key) + self._value(value))
+        return encoded
+
+    def named(self, key: str) -> bytes:
+        """Return the name of an annotation, encoded."""
+        return KEY + varint(self.number(ARGUMENT_NAMES, key))
+
+    def _value(self, value: Argument) -> bytes:
+        if isinstance(value, int) and -(2**63) <= value < 2**63:
+            return INT + varint(value)
+        if isinstance(value, int):  # as a file may say that another tool wrote
+            value = str(value)
+        if isinstance(value, str):
+            return _TEXT + varint(self.number(_ARGUMENT_TEXTS, value))
+        if isinstance(value, float):
+            return DOUBLE + double(value)
+        if isinstance(value, Mapping):
+            return b"".join(self._entry(key, part) for key, part in value.items())
+        return b"".join(sized(_ITEM, self._value(item)) for item in value)
+
+    def _entry(self, key: str, part: int) -> bytes:
+        return sized(ENTRY, self.named(key) + self._value(part))
+
+    def _send(self, table: str, number: int, text: str) -> None:
+        if self._unsent is None:
+            self._unsent = pb.InternedData()
+        # A name from a trace may hold half a surrogate pair, which UTF-8 has no bytes for.
+        encoded = text.encode("utf-8", "replace")
+        entry = getattr(self._unsent, table).add(iid=number)
+        if table == _ARGUMENT_TEXTS:
+            entry.str = encoded
+        else:
+            entry.name = encoded.decode()
+
+
+def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
+    """Return the arguments that say something: zero does, an empty text or list does not."""
+    return {
+        key: value
+        for key, value in arguments.items()
+        if value is not None and (isinstance(value, int | float) or len(value))
+    }
+
+
+MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
+
+
+class ColumnArgument(Protocol):
+    """What the slices of some rows say besides what they share."""
+
+    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+        """Return what rows say, encoded; ``None`` where none says anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntArgument:
+    """Integers; a masked one is not said."""
+
+    name: str
+    values: Ints | MaskedInts
+
+    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+        """See :class:`ColumnArgument`."""
+        values, bounds = _present(self.values, rows)
+        return _annotations(texts.named(self.name) + INT, varints(values), bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatArgument:
+    """Floats; a masked one is not said."""
+
+    name: str
+    values: MaskedFloats
+
+    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+        """See :class:`ColumnArgument`."""
+        values, bounds = _present(self.values, rows)
+        return _annotations(texts.named(self.name) + DOUBLE, doubles(values), bounds)
+
+
+NumberArgument = IntArgument | FloatArgument
+
+
+@dataclass(frozen=True, slots=True)
+class DictArgument:
+    """A dictionary of integers: the parts that each row has.
+
+    Attributes:
+        name: name of the argument.
+        keys: what parts are called.
+        firsts: where the parts of each row begin, and where the last end.
+        key: which of the keys each part has.
+        values: the parts.
+    """
+
+    name: str
+    keys: Sequence[str]
+    firsts: Ints
+    key: Codes | Ints
+    values: Ints
+
+    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+        """See :class:`ColumnArgument`."""
+        bounds = offsets_of(self.firsts[rows + 1] - self.firsts[rows])
+        if not bounds[-1]:
+            return None
+        at = np.repeat(self.firsts[rows] - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+        return Cells(self._entries(texts, at), bounds, ANNOTATION, texts.named(self.name))
+
+    def _entries(self, texts: Texts, at: Ints) -> Matrix:
+        keys, numbers = self.key[at], np.zeros(len(self.keys), np.int64)
+        used = np.zeros(len(self.keys), np.bool_)
+        used[keys] = True
+        for key in np.flatnonzero(used).tolist():
+            numbers[key] = texts.number(ARGUMENT_NAMES, self.keys[key])
+        names, values = varints(numbers[keys]), varints(self.values[at])
+        size = len(KEY) + names.shape[1] + len(INT) + values.shape[1]
+        return hstack(len(at), ENTRY + varint(size) + KEY, names, INT, values)
+
+
+def _present(column: Any, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
+    """Return the values of the rows that are not masked, and where those of each row stand."""
+    values, mask = np.ma.getdata(column)[rows], np.ma.getmask(column)
+    if mask is np.ma.nomask or not (absent := mask[rows]).any():
+        return values, np.arange(len(rows) + 1)
+    return values[~absent], offsets_of(~absent)
+
+
+def _annotations(name: bytes, values: Matrix, bounds: Ints) -> Cells | None:
+    return Cells(values, bounds, ANNOTATION, name) if len(values) else None

@@ -1,0 +1,230 @@
+"""Protobuf fields as bytes, encoded a column at a time, equal rows once.
+
+``protobuf`` makes an object of each message in a message; here a field is its bytes at once.
+The numbers and types of fields are read from the library's own descriptors.
+
+A column is a matrix of bytes, a row each, so all numbers of a column have one width: the narrowest
+that the largest fits in. A varint may have leading groups of zeros; Perfetto's own writer has them
+in the lengths of messages (``WriteRedundantVarInt`` in ``protozero/proto_utils.h``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_ext.records.events import Codes, Ints
+
+_BITS = 14
+_LOW = (1 << _BITS) - 1
+# Most numbers are small, and large ones are made of small ones, 14 bits at a time.
+_LAST = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(_LOW + 1)]
+_MORE_FOLLOW = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(_LOW + 1)]
+double: Callable[[float], bytes] = struct.Struct("<d").pack
+fixed: Callable[[int], bytes] = struct.Struct("<Q").pack
+
+
+def key_of(message: Any, name: str) -> bytes:
+    """Return what stands before a field's value: its number and how the value is encoded."""
+    field = message.DESCRIPTOR.fields_by_name[name]
+    return varint(field.number << 3 | _wire_type(field))
+
+
+def _wire_type(field: Any) -> int:
+    if field.type in (field.TYPE_DOUBLE, field.TYPE_FIXED64):
+        return 1
+    return 2 if field.type == field.TYPE_MESSAGE else 0
+
+
+def varint(number: int) -> bytes:
+    """Encode an integer of 64 bits, with or without a sign.
+
+    Raises:
+        ValueError: It has more bits.
+    """
+    if 0 <= number <= _LOW:
+        return _LAST[number]
+    if not -(2**63) <= number < 2**64:
+        raise ValueError(f"{number} does not fit into 64 bits")
+    bits = number & 2**64 - 1
+    return _MORE_FOLLOW[bits & _LOW] + varint(bits >> _BITS)
+
+
+def sized(key: bytes, content: bytes) -> bytes:
+    """Encode a field that is a message."""
+    return key + varint(len(content)) + content
+
+
+Matrix = npt.NDArray[np.uint8]
+_SEVEN_BITS = 7
+_MOST_NUMBERS = 2**62
+
+
+def varints(values: Ints) -> Matrix:
+    """Return integers of 64 bits, with or without a sign, as varints of one width."""
+    rest = values.astype(np.int64, copy=False).view(np.uint64)
+    widest = max(int(rest.max()).bit_length(), 1) if len(rest) else 1
+    matrix = np.empty((len(rest), -(-widest // _SEVEN_BITS)), np.uint8)
+    for place in range(matrix.shape[1]):
+        matrix[:, place] = rest.astype(np.uint8) | 128
+        rest = rest >> np.uint64(_SEVEN_BITS)
+    matrix[:, -1] &= 127
+    return matrix
+
+
+def doubles(values: npt.NDArray[np.float64]) -> Matrix:
+    """Return floats, encoded."""
+    return _eight_bytes(values.astype("<f8"))
+
+
+def fixed_integers(values: Ints) -> Matrix:
+    """Return integers, encoded in 8 bytes each."""
+    return _eight_bytes(values.astype("<i8"))
+
+
+def _eight_bytes(values: npt.NDArray[np.generic]) -> Matrix:
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), 8)
+
+
+def hstack(rows: int, *parts: bytes | Matrix) -> Matrix:
+    """Return columns beside each other."""
+    columns = [np.frombuffer(each, np.uint8) if isinstance(each, bytes) else each for each in parts]
+    whole = np.empty((rows, sum(each.shape[-1] for each in columns)), np.uint8)
+    end = 0
+    for each in columns:
+        begin, end = end, end + each.shape[-1]
+        whole[:, begin:end] = each
+    return whole
+
+
+def row_bytes(matrix: Matrix) -> list[bytes]:
+    """Return the rows of a matrix, which has a column at least."""
+    texts: list[bytes] = np.ascontiguousarray(matrix).view(f"V{matrix.shape[1]}").ravel().tolist()
+    return texts
+
+
+class ByteDictionary:
+    """A few texts, of which each row has one."""
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        """Take the texts."""
+        self.texts = np.empty(len(texts), np.object_)
+        self.texts[:] = texts
+        self._lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+
+    def chosen(self, codes: Codes | Ints) -> tuple[list[bytes], Ints]:
+        """Return for each row one of them, and how long it is."""
+        return self.texts[codes].tolist(), self._lengths[codes]
+
+
+class Cells(NamedTuple):
+    """A field of rows: each row has some cells, often one or none, of one width.
+
+    Attributes:
+        matrix: the cells, row after row.
+        bounds: the first cell of each row, and where the last ends.
+        key: stands before the cells of a row, and before their length; ``b""`` where nothing does.
+        name: stands between that and the cells.
+    """
+
+    matrix: Matrix
+    bounds: Ints
+    key: bytes = b""
+    name: bytes = b""
+
+    def of(self, rows: Ints, count: int) -> Iterator[bytes | Matrix]:
+        """Yield the columns of rows that have equally many cells."""
+        if self.key:
+            length = len(self.name) + count * self.matrix.shape[1]
+            yield self.key + varint(length) + self.name
+        cells = self.matrix
+        if len(cells) > count * len(rows):
+            cells = cells[self.bounds[rows, None] + np.arange(count)]
+        yield cells.reshape(len(rows), -1)
+
+
+def offsets_of(counts: Ints | npt.NDArray[np.bool_]) -> Ints:
+    """Return where the cells of each row begin, and where the last end."""
+    return np.concatenate(([0], np.cumsum(counts)))
+
+
+def encode_rows(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], Ints]:
+    """Return rows of fields, and how long the fields of each are.
+
+    Rows of one shape, which have equally many cells of every field, are laid out together.
+    """
+    counts = [np.diff(each.bounds) for each in fields]
+    shape = alike(counts, len(after))
+    order = np.argsort(shape, kind="stable")
+    shapes = np.split(order, np.flatnonzero(np.diff(shape[order])) + 1)
+    texts = np.empty(len(after), np.object_)
+    lengths = np.zeros(len(after), np.int64)
+    for rows in shapes:
+        with_counts = zip(fields, (int(each[rows[0]]) for each in counts), strict=True)
+        parts = [part for each, count in with_counts if count for part in each.of(rows, count)]
+        whole = hstack(len(rows), *parts, after if len(shapes) == 1 else after[rows])
+        texts[rows] = row_bytes(whole)
+        lengths[rows] = whole.shape[1] - after.shape[1]
+    return texts.tolist(), lengths
+
+
+def alike(columns: Sequence[Codes | Ints], rows: int) -> Ints:
+    """Return a number for each row, the same for those that are alike in all columns."""
+    numbers, most = np.zeros(rows, np.int64), 1
+    for each in columns:
+        more = int(each.max(initial=0)) + 1
+        if most * more > _MOST_NUMBERS:
+            known, numbers = np.unique(numbers, return_inverse=True)
+            most = len(known)
+        numbers, most = numbers * more + each, most * more
+    return numbers
+
+
+class _Numbers(dict[Hashable, int]):
+    """The number that each key was given when it was first seen."""
+
+    def __missing__(self, key: Hashable) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+class Shared:
+    """What is the same for rows with the same key.
+
+    Attributes:
+        constants: what they share, encoded.
+        of_row: which of it each row has.
+    """
+
+    def __init__(
+        self,
+        keys: Iterable[Hashable],
+        encode: Callable[[int], bytes],
+        codes: Sequence[Codes | Ints] = (),
+    ) -> None:
+        """Encode it.
+
+        Args:
+            codes: rows with the same key must be alike in these columns, too.
+        """
+        numbers = np.fromiter(map(_Numbers().__getitem__, keys), np.int64)
+        firsts, self.of_row = _kinds([*codes, numbers])
+        self.constants = ByteDictionary([encode(row) for row in firsts.tolist()])
+
+
+def concatenated(parts_shared: Sequence[Shared]) -> tuple[ByteDictionary, Ints]:
+    """Return what rows share one after the other; of the whole texts there are few again."""
+    firsts, of_row = _kinds([each.of_row for each in parts_shared])
+    parts = [each.constants.chosen(each.of_row[firsts])[0] for each in parts_shared]
+    return ByteDictionary([b"".join(each) for each in zip(*parts, strict=True)]), of_row
+
+
+def _kinds(columns: Sequence[Codes | Ints]) -> tuple[Ints, Ints]:
+    """Return the first row of each kind of rows that are alike, and of which kind each row is."""
+    numbers = alike(columns, len(columns[-1]))
+    _, firsts, kinds = np.unique(numbers, return_index=True, return_inverse=True)
+    return firsts, kinds

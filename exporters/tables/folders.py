@@ -1,0 +1,48 @@
+"""A session as a folder of tables, one file each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.table_kinds import WRITTEN, TableKind
+from profiler_ext.records.analysis import Analysis
+
+_MakeTable = Callable[[TableKind], tables.DataFrame]
+_WriteTable = Callable[[tables.DataFrame, Path], None]
+
+
+def export_csv(analysis: Analysis, folder: Path) -> Path:
+    """Write the tables of one rank as CSV; returns the folder."""
+    return _written(_of_rank(analysis), folder, tables.write_csv, "csv")
+
+
+def export_ranks_csv(analyses: Sequence[Analysis], folder: Path) -> Path:
+    """Write the tables of several ranks as CSV; returns the folder."""
+    return _written(_of_ranks(analyses), folder, tables.write_csv, "csv")
+
+
+def export_parquet(analysis: Analysis, folder: Path) -> Path:
+    """Write the tables of one rank as Parquet; returns the folder."""
+    return _written(_of_rank(analysis), folder, tables.write_parquet, "parquet")
+
+
+def export_ranks_parquet(analyses: Sequence[Analysis], folder: Path) -> Path:
+    """Write the tables of several ranks as Parquet; returns the folder."""
+    return _written(_of_ranks(analyses), folder, tables.write_parquet, "parquet")
+
+
+def _of_rank(analysis: Analysis) -> _MakeTable:
+    return lambda kind: kind.make(analysis)
+
+
+def _of_ranks(analyses: Sequence[Analysis]) -> _MakeTable:
+    base_ns = analyses[0].recording.trace.base_ns
+    return lambda kind: tables.of_ranks(analyses, base_ns, kind.name)
+
+
+def _written(make: _MakeTable, folder: Path, write: _WriteTable, suffix: str) -> Path:
+    for kind in WRITTEN:
+        write(make(kind), folder / f"{kind.name}.{suffix}")
+    return folder

@@ -1,0 +1,306 @@
+"""Tables of a session as a whole: compiled graphs, ledger, MFU by step, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+import msgspec
+import numpy as np
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tables.schema import (
+    FLOAT,
+    INT,
+    TEXT,
+    Dtype,
+    frame,
+    gather,
+    ratio,
+    repeated,
+    whole,
+)
+from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.findings import Finding, find
+from profiler_ext.records.analysis import Analysis, BreakdownRow, Place
+from profiler_ext.records.evidence import ForwardEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import Level, Phase, Scope
+from profiler_ext.rooflines.peaks import PEAKS, Peak
+from profiler_ext.rooflines.utilisation import Utilisation, utilisation_by_step
+
+_SCOPES = tuple(Scope)
+_BUSY = tuple(scope for scope in Scope if scope is not Scope.IDLE)
+_BEST_FIRST = tuple(Level)
+_Entry = tuple[str, str | None, str]
+
+
+def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+    """Return one row for each graph instance, in order of registration.
+
+    Args:
+        **filters: the step in which they launched something, their rank, or their phase:
+            forward, backward or optimizer.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    chosen = _chosen_graphs(analysis, Selection(**filters))
+    every = np.arange(len(chosen))
+    columns = {
+        "key": gather([graph.key for graph in chosen], every, TEXT),
+        "compile_id": gather([graph.compile_id for graph in chosen], every, TEXT),
+        "phase": gather([graph_phase(graph) for graph in chosen], every, TEXT),
+        "fx_nodes": gather([_count(graph, "nodes") for graph in chosen], every, INT),
+        "call_sites": gather([_count(graph, "call_sites") for graph in chosen], every, INT),
+        "cache_state": gather([graph.cache_state for graph in chosen], every, TEXT),
+        "cache_detail": gather([graph.cache_detail for graph in chosen], every, TEXT),
+        "compile_ns": gather([graph.compile_ns for graph in chosen], every, INT),
+        "output_module": gather([graph.output_module for graph in chosen], every, TEXT),
+    }
+    return frame(columns)
+
+
+def graph_phase(graph: GraphInstance) -> Phase:
+    """Return the phase that a graph as a whole belongs to."""
+    if graph.runs_optimizer:
+        return Phase.OPTIMIZER
+    return Phase.BACKWARD if graph.runs_backward else Phase.FORWARD
+
+
+def coverage(
+    analysis: Analysis, *, step: int | None = None, rank: int | None = None
+) -> pd.DataFrame:
+    """Return wall time of the profiled steps by scope and category, busy first.
+
+    Wall time overlaps phases, so there is no filter by phase.
+
+    Returns:
+        ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
+        ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
+        work, op, a gap's reason, idle) and the time. Eager work that is led to its op alone has
+        the reason why as its category. It adds up to the wall time of the steps on each device.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+    selection = Selection(step, rank)
+    sums = _ledger_sums(analysis, selection)
+    every = np.arange(len(sums))
+    time = np.array(list(sums.values()), np.int64)
+    steps = selection.count_steps(analysis)
+    columns = {
+        name: gather([entry[at] for entry in sums], every, TEXT)
+        for at, name in enumerate(("scope", "level", "category"))
+    }
+    columns |= {
+        "duration_ns": whole(time),
+        "fraction": ratio(time, int(time.sum())),
+        "steps": repeated(steps, len(sums), INT),
+        "per_step_ns": ratio(time, steps),
+    }
+    return frame(columns)
+
+
+def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled") -> float:
+    """Return which part of the busy time was led back to ``level`` or better.
+
+    Returns:
+        A fraction from 0 to 1; 0.0 where the scope has no busy time.
+
+    Raises:
+        UsageError: There is no such level or scope.
+    """
+    return fraction_of(analysis.ledger, level, scope)
+
+
+def fraction_of(ledger: Iterable[BreakdownRow], level: str, scope: str) -> float:
+    """Return :func:`fraction_at` of ledger lines, of one rank or of several."""
+    levels = _levels_from(level)
+    scopes = _busy_scopes(scope)
+    busy = [line for line in ledger if line.scope in scopes]
+    total = sum(line.duration_ns for line in busy)
+    attributed_ns = sum(line.duration_ns for line in busy if line.level in levels)
+    return attributed_ns / total if total else 0.0
+
+
+def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the time of each gap, longest first.
+
+    Args:
+        times: a category of a ledger and its time, as often as they come.
+    """
+    sums: dict[str, int] = {}
+    for category, duration_ns in times:
+        if category in tuple(GapReason):
+            sums[category] = sums.get(category, 0) + duration_ns
+    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+
+
+def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
+    """Return which part of the compiled backward time was led to the forward op it differentiates.
+
+    Sums of gradients, recomputed forwards, mutations and hooks differentiate nothing and are left
+    out.
+
+    Returns:
+        A fraction from 0 to 1; ``None`` where no compiled backward ran in a profiled step.
+    """
+    linked, total = 0, 0
+    for analysis in analyses:
+        for index, spent in _profiled_time(analysis).items():
+            place = analysis.places[index]
+            if _differentiates(place):
+                total += spent
+                linked += spent if place.forward_node is not None else 0
+    return linked / total if total else None
+
+
+def _profiled_time(analysis: Analysis) -> dict[int, int]:
+    """Return the time of each place in the profiled steps."""
+    selection = Selection()
+    chosen = selection.shares(analysis, selection.profiled(analysis))
+    time = np.zeros(len(analysis.places), np.int64)
+    np.add.at(time, analysis.shares.place[chosen], analysis.shares.duration_ns[chosen])
+    return {int(place): int(time[place]) for place in np.flatnonzero(time)}
+
+
+def _differentiates(place: Place) -> bool:
+    is_own = place.forward_evidence in (ForwardEvidence.MUTATION, ForwardEvidence.HOOK)
+    return place.graph is not None and place.phase is Phase.BACKWARD and not is_own
+
+
+def _levels_from(level: str) -> Sequence[Level]:
+    if level not in _BEST_FIRST:
+        raise UsageError(f"there is no level {level!r}; ask for one of {', '.join(_BEST_FIRST)}")
+    return _BEST_FIRST[: _BEST_FIRST.index(Level(level)) + 1]
+
+
+def _busy_scopes(scope: str) -> tuple[str, ...]:
+    if scope == "all":
+        return _BUSY
+    if scope not in _BUSY:
+        raise UsageError(f"there is no scope {scope!r}; ask for 'compiled', 'eager' or 'all'")
+    return (scope,)
+
+
+def _ledger_sums(analysis: Analysis, selection: Selection) -> dict[_Entry, int]:
+    selection.require_step(analysis)
+    sums: dict[_Entry, int] = {}
+    for line in analysis.ledger if selection.has_rank_of(analysis) else ():
+        if selection.step in (None, line.step):
+            entry = (line.scope, line.level, line.category)
+            sums[entry] = sums.get(entry, 0) + line.duration_ns
+    return dict(sorted(sums.items(), key=_ledger_order))
+
+
+def _ledger_order(item: tuple[_Entry, int]) -> tuple[int, int, int, str]:
+    (scope, level, category), duration = item
+    rank = len(_BEST_FIRST) if level is None else _BEST_FIRST.index(Level(level))
+    return _SCOPES.index(Scope(scope)), rank, -duration, category
+
+
+def _chosen_graphs(analysis: Analysis, selection: Selection) -> list[GraphInstance]:
+    if not selection.has_rank_of(analysis):
+        return []
+    every = analysis.recording.graphs
+    ran = np.unique(analysis.launches.graph[selection.launches(analysis)].compressed()).tolist()
+    is_whole = selection.step is None and selection.scope is None
+    there = every if is_whole else [every[index] for index in ran]
+    return [graph for graph in there if selection.phase in (None, graph_phase(graph))]
+
+
+def _count(graph: GraphInstance, what: str) -> int | None:
+    return len(getattr(graph.record, what)) if graph.is_known else None
+
+
+_COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
+    "wall_ns": (INT, lambda by_step: by_step.wall_ns),
+    "est_flops": (INT, lambda by_step: by_step.flops),
+    "unit": (TEXT, lambda by_step: by_step.by_unit[0][0]),
+    "mfu": (FLOAT, lambda by_step: by_step.mfu),
+    "known_fraction": (FLOAT, lambda by_step: by_step.known_fraction),
+    "counted_fraction": (FLOAT, lambda by_step: by_step.counted_fraction),
+}
+
+
+def utilisation(
+    analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
+) -> pd.DataFrame:
+    """Return the model FLOPs utilisation (MFU) of each step; it has no filter by phase or scope.
+
+    Args:
+        peaks: what devices can do at best, by the words of their names.
+
+    Returns:
+        ``rank``, ``step``, the wall time over all devices, the operations of the model, the unit
+        that did most of them, ``mfu``, and which parts of it are known; a step of which it is not
+        known has its number alone.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+    selection = Selection(**filters)
+    if selection.has_rank_of(analysis):
+        selection.require_step(analysis)
+    numbers = dict.fromkeys(each.number for each in analysis.steps)
+    chosen = [number for number in numbers if selection.step in (None, number)]
+    chosen = chosen if selection.has_rank_of(analysis) else []
+    by_step = utilisation_by_step(analysis, chosen, peaks)
+    every = np.arange(len(chosen))
+    columns: dict[str, ExtensionArray] = {
+        "rank": repeated(analysis.recording.settings.rank, len(chosen), INT),
+        "step": gather(chosen, every, INT),
+    }
+    for name, (dtype, value_of) in _COLUMNS.items():
+        values = [None if each is None else value_of(each) for each in by_step]
+        columns[name] = gather(values, every, dtype)
+    return frame(columns)
+
+
+_PLACE: tuple[tuple[str, Dtype], ...] = (
+    ("file", TEXT),
+    ("line", INT),
+    ("code", TEXT),
+    ("module", TEXT),
+    ("kernel", TEXT),
+)
+
+
+def findings(analysis: Analysis, *, rank: int | None = None) -> pd.DataFrame:
+    """Return what to do first, what has most at stake first.
+
+    Returns:
+        One row for each finding: the rule, what is the matter, the place, the time at stake and
+        what it is counted for, how sure that is, the figures as JSON, and the remedy.
+    """
+    is_there = Selection(rank=rank).has_rank_of(analysis)
+    return _findings_frame(find(analysis).found if is_there else ())
+
+
+def _findings_frame(found: tuple[Finding, ...]) -> pd.DataFrame:
+    every = np.arange(len(found))
+    columns = {
+        "rank": gather([each.rank for each in found], every, INT),
+        "rule": gather([each.rule for each in found], every, TEXT),
+        "what": gather([each.what for each in found], every, TEXT),
+    }
+    columns |= {
+        name: gather([getattr(each.where, name) for each in found], every, dtype)
+        for name, dtype in _PLACE
+    }
+    columns |= {
+        "compile_id": gather([each.where.graph for each in found], every, TEXT),
+        "at_stake_ns": gather([each.at_stake_ns for each in found], every, INT),
+        "of_ns": gather([each.of_ns for each in found], every, INT),
+        "at_stake_fraction": gather([each.fraction for each in found], every, FLOAT),
+        "stake": gather([each.stake.value for each in found], every, TEXT),
+        "sureness": gather([each.sureness.value for each in found], every, TEXT),
+        "why": gather([msgspec.json.encode(each.why).decode() for each in found], every, TEXT),
+        "remedy": gather([each.remedy for each in found], every, TEXT),
+        "shared_with": gather([", ".join(each.shared_with) for each in found], every, TEXT),
+    }
+    return frame(columns)

@@ -1,0 +1,1 @@
+"""The terminal: reports, tables and annotated source, drawn with rich."""

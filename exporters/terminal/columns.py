@@ -1,0 +1,210 @@
+"""What fits into a terminal: the rows to draw, and which columns have room at which width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.table_kinds import TableKind
+from profiler_ext.exporters.terminal.console import Console, Table, Text
+from profiler_ext.exporters.views.formatting import percent_text, time_text
+from profiler_ext.printable import printable
+from profiler_ext.records.recording import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A table to be shown in a terminal.
+
+    Attributes:
+        kind: which table it is.
+        whole: all its rows.
+        shown: the first of them, so many as were asked for.
+        settings: has the roots, to shorten paths.
+        console: what it must fit.
+        wall_ns: the wall time that fills a bar.
+        depth: how deep modules are shown; ``None`` for as deep as there is room.
+    """
+
+    kind: TableKind
+    whole: tables.DataFrame
+    shown: tables.DataFrame
+    settings: Settings
+    console: Console
+    wall_ns: int
+    depth: int | None = None
+
+
+BETWEEN = 2
+ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+_PRIORITY_LIMIT = 3
+_MIN_NAME_WIDTH = 8
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A column of numbers, or of bars.
+
+    Attributes:
+        heading: what heads it.
+        width: in letters.
+        cell: what it says of a row.
+        order: those of the least are there first, where there is little room; that of 0 always.
+        style: of its heading.
+        justify: where in its column a cell stands.
+        group: columns of one group and order have room together, or none of them is there.
+        stands_for: the group whose sum it is: where that is there, it is left out.
+    """
+
+    heading: str
+    width: int
+    cell: Callable[[Row], Text]
+    order: int
+    style: str = ""
+    justify: Any = "right"
+    group: str = ""
+    stands_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A column that names rows.
+
+    Attributes:
+        heading: what heads it.
+        texts: one for each row.
+        cut: cuts one to a width.
+        least: so many letters it needs before a number that matters less.
+        wanted: so many before one that matters least.
+    """
+
+    heading: str
+    texts: Sequence[str]
+    cut: Callable[[str, int], str]
+    least: int
+    wanted: int = 48
+
+    @property
+    def longest(self) -> int:
+        """The letters of the longest of its texts."""
+        return max(map(len, (self.heading, *self.texts)), default=0)
+
+
+def number(
+    heading: str, cell: Callable[[Row], str], order: int, width: int = 0, style: str = ""
+) -> Number:
+    """Return a column of numbers."""
+    return Number(heading, max(width, len(heading)), lambda row: Text(cell(row)), order, style)
+
+
+def fitting(numbers: Sequence[Number], names: Sequence[Name], width: int) -> list[Number]:
+    """Return the columns of numbers that there is room for beside the names, in their order."""
+    least = sum(min(each.least, each.longest) + BETWEEN for each in names) - BETWEEN
+    wanted = sum(min(max(each.least, each.wanted), each.longest) for each in names)
+    wanted += BETWEEN * (len(names) - 1)
+    chosen: list[Number] = []
+    for some in _by_priority(numbers):
+        groups = {each.group for each in some} - {""}
+        with_these = [*(each for each in chosen if each.stands_for not in groups), *some]
+        taken = sum(column.width + BETWEEN for column in with_these)
+        order = some[0].order
+        if order == 0 or taken + (least if order <= _PRIORITY_LIMIT else wanted) <= width:
+            chosen = with_these
+    return [each for each in numbers if each in chosen]
+
+
+def _by_priority(numbers: Sequence[Number]) -> list[list[Number]]:
+    """Return the columns by order, those of one group at the place of its first."""
+    groups_found: dict[tuple[int, object], list[Number]] = {}
+    for at, each in enumerate(numbers):
+        groups_found.setdefault((each.order, each.group or at), []).append(each)
+    return sorted(groups_found.values(), key=lambda some: some[0].order)
+
+
+def name_widths(names: Sequence[Name], room: int) -> list[int]:
+    """Return how wide the columns of names are; the second is left out where it has no room."""
+    first, *others = names
+    if others:
+        second = others[0]
+        own = min(first.longest, max(first.least, room - BETWEEN - second.longest))
+        left = min(second.longest, room - BETWEEN - own)
+        if left >= min(second.longest, _MIN_NAME_WIDTH):
+            return [own, left]
+    return [max(min(first.longest, room), 1)]
+
+
+def table_of(
+    rows: Sequence[Row], names: Sequence[Name], numbers: Sequence[Number], width: int
+) -> Table:
+    """Return a table whose rows are named first, and then have their numbers.
+
+    Args:
+        numbers: what is said of them; those for which there is no room are left out.
+    """
+    names = [each for at, each in enumerate(names) if at == 0 or any(each.texts)]
+    shown = fitting(numbers, names, width)
+    widths = name_widths(names, width - sum(each.width + BETWEEN for each in shown))
+    table = plain_table()
+    for each, wide in zip(names, widths, strict=False):
+        table.add_column(each.heading, width=wide, **ONE_LINE)
+    for column in shown:
+        heading = Text(column.heading, style=column.style)
+        table.add_column(heading, justify=column.justify, width=column.width)
+    for at, row in enumerate(rows):
+        texts = _spread_names([printable(each.texts[at]) for each in names], widths)
+        cut = (each.cut(text, wide) for each, text, wide in zip(names, texts, widths, strict=False))
+        table.add_row(*map(Text, cut), *(column.cell(row) for column in shown))
+    return table
+
+
+def _spread_names(texts: list[str], widths: list[int]) -> list[str]:
+    """Move what is too long for its column into the next, where that is empty and wider."""
+    if len(widths) < 2 or texts[1] or len(texts[0]) <= widths[0] or widths[1] <= widths[0]:
+        return texts
+    return ["", texts[0]]
+
+
+def plain_table() -> Table:
+    """Return a table without lines."""
+    return Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+
+
+def time_cell(duration_ns: float) -> str:
+    """Return a time; nothing for none."""
+    return time_text(duration_ns) if duration_ns else ""
+
+
+def part_of(total_ns: float) -> Callable[[Row], str]:
+    """Return what says which part of a total a row's time is."""
+    return lambda row: percent_text(row["duration_ns"], total_ns)
+
+
+def bar_width(console: Console) -> int:
+    """Return how wide bars are."""
+    return max(4, min(24, console.width // 8))
+
+
+def bar_text(parts: Mapping[str, float], whole: float, width: int, console: Console) -> Text:
+    """Return a bar, coloured by part.
+
+    Args:
+        console: what it is drawn for; without Unicode a bar is of whole cells.
+    """
+    is_plain = console.options.ascii_only
+    block = "#" if is_plain else "\N{FULL BLOCK}"
+    bar, reached, drawn = Text(no_wrap=True), 0.0, 0
+    for style, duration in parts.items():
+        reached += duration
+        cells = min(width * reached / whole, width) if whole else 0
+        edge = round(cells) if is_plain else int(cells + 1e-9)
+        bar.append(block * (edge - drawn), style=style)
+        drawn = edge
+    last = next((style for style, time in reversed([*parts.items()]) if time), "")
+    cells = min(width * reached / whole, width) if whole else 0
+    eighths = 0 if is_plain else int(8 * (cells - drawn) + 1e-9)
+    bar.append(_EIGHTHS[eighths].strip(), style=last)
+    return bar

@@ -1,0 +1,185 @@
+"""The module tree as a terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+from typing import Any
+
+from profiler_ext.exporters.terminal.columns import Drawing, Name, Row, number, table_of, time_cell
+from profiler_ext.exporters.terminal.console import Table
+from profiler_ext.exporters.terminal.tables import (
+    TIME,
+    bar,
+    measures,
+    phase_numbers,
+    roofline_numbers,
+)
+from profiler_ext.exporters.views.formatting import (
+    PHASE_STYLES,
+    labels,
+    middle,
+    range_text,
+    time_text,
+)
+from profiler_ext.exporters.views.modules import (
+    ModuleNode,
+    Outlier,
+    folded_paths,
+    inclusive_times,
+    module_tree,
+    root_label,
+    summed_by_fold,
+    tree_rooflines,
+)
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.records.vocabulary import Phase
+
+_EACH, _EACH_WIDTH = "each (least - most)", 26
+_LEAST_NAME = 24
+_SHOWN_OUTLIERS = 3
+_INDENT = "  "
+
+
+def module_table(drawing: Drawing) -> Table:
+    """Return modules as a tree, largest first; each has the time of all below it, and its own."""
+    rows = records(drawing.whole)
+    models = drawing.settings.models
+    drawn = tree_rows(rows, len(drawing.shown), drawing.depth, models)
+    drawn += [_gap_row(row, drawing) for row in rows if _is_gap(row)]
+    numbers = [
+        *measures(sum(row["duration_ns"] for row in rows)),
+        number("itself", lambda row: time_cell(row.get("own_ns") or 0), 1, TIME),
+        *phase_numbers(rows, 2),
+        number(_EACH, lambda row: row.get("each", ""), 3, _EACH_WIDTH),
+        bar(_parts, drawing, 4),
+        *roofline_numbers(drawn, drawing.console.width),
+    ]
+    table = table_of(drawn, _names(drawn), numbers, drawing.console.width)
+    for line, row in zip(table.rows, drawn, strict=True):
+        line.style = row.get("style", "")
+    return table
+
+
+def _names(drawn: Sequence[Row]) -> list[Name]:
+    names = Name("module", [row["label"] for row in drawn], middle, _LEAST_NAME)
+    classes = Name("class", [row["class"] for row in drawn], middle, 0, 16)
+    return [names, classes]
+
+
+def _parts(row: Row) -> dict[str, float]:
+    return {PHASE_STYLES[phase]: row.get(phase, 0) for phase in Phase}
+
+
+def tree_rows(
+    rows: Iterable[Row], most: int, depth: int | None, models: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the rows of the tree in the order in which they are shown.
+
+    Returns:
+        Rows with ``label``, ``class``, ``duration_ns`` (with all below), ``own_ns`` (without, in a
+        step), each phase and what rooflines say of all that; what lies deeper than the tree counts
+        for what it lies in.
+    """
+    tree = _Tree([row for row in rows if not _is_gap(row)], root_label(models))
+    return tree.rows(most, depth)
+
+
+class _Tree:
+    """The tree of some rows, with what each node takes in each phase."""
+
+    def __init__(self, rows: list[Row], name: str) -> None:
+        self._name = name
+        self._classes = {row["module"]: row["module_class"] for row in rows}
+        own = {row["module"]: row["duration_ns"] for row in rows}
+        self._of_step = next(
+            (r["per_step_ns"] / r["duration_ns"] for r in rows if r["duration_ns"]), 0
+        )
+        self._every = inclusive_times(own)
+        self._folds = folded_paths(self._every, self._classes)
+        of_phases = {phase: {row["module"]: row[phase] for row in rows} for phase in Phase}
+        self._phases = {p: summed_by_fold(own, self._folds) for p, own in of_phases.items()}
+        self._each_phase = {phase: inclusive_times(own) for phase, own in of_phases.items()}
+        self._rooflines = tree_rooflines(rows)
+        self._root = module_tree(own, self._classes)
+        self._is_empty = not rows
+
+    def rows(self, most: int, depth: int | None) -> list[dict[str, Any]]:
+        if self._is_empty:
+            return []
+        deepest = self._fitting(most) if depth is None else depth
+        walk = _walk(self._root, self._name, deepest)
+        return [row for each in walk for row in self._of_node(*each)]
+
+    def _fitting(self, most: int) -> int:
+        """Return how deep the tree can be within so many rows."""
+        sizes = [len([*_walk(self._root, "", 0)])]
+        while (size := len([*_walk(self._root, "", len(sizes))])) <= most and size > sizes[-1]:
+            sizes.append(size)
+        return len(sizes) - 1
+
+    def _of_node(self, node: ModuleNode, label: str, at: int) -> Iterator[dict[str, Any]]:
+        times = f" x{node.modules}" if node.modules > 1 else ""
+        yield {
+            "label": f"{_INDENT * at}{label}{times}",
+            "class": node.module_class or "",
+            "duration_ns": node.inclusive_ns,
+            "per_step_ns": node.inclusive_ns * self._of_step,
+            "own_ns": node.own_ns * self._of_step,
+            "each": self._each(node),
+            **{phase.value: self._phases[phase].get(node.path, 0) for phase in Phase},
+            **self._rooflines[node.path],
+        }
+        for outlier in node.outliers[:_SHOWN_OUTLIERS]:
+            yield self._of_outlier(outlier, at + 1)
+
+    def _of_outlier(self, outlier: Outlier, at: int) -> dict[str, Any]:
+        ratio = outlier.inclusive_ns / outlier.median_ns if outlier.median_ns else 0
+        ratio_text = f"{ratio:.1f} times the median" if ratio else "the others take no time"
+        return {
+            "label": f"{_INDENT * at}! {outlier.path}: {ratio_text}",
+            "class": "",
+            "duration_ns": outlier.inclusive_ns,
+            "per_step_ns": outlier.inclusive_ns * self._of_step,
+            **{phase.value: own.get(outlier.path, 0) for phase, own in self._each_phase.items()},
+            "style": "yellow",
+        }
+
+    def _each(self, node: ModuleNode) -> str:
+        """Return the median of the modules that are folded, and their range."""
+        times = [self._every[path] for path, fold in self._folds.items() if fold == node.path]
+        if len(times) < 2:
+            return ""
+        usual, least, most = (
+            time * self._of_step for time in (median(times), min(times), max(times))
+        )
+        return f"{time_text(usual)} ({range_text(least, most)})"
+
+
+def _walk(root: ModuleNode, name: str, depth: int) -> Iterator[tuple[ModuleNode, str, int]]:
+    """Yield each node with its label and how deep it lies; one that only holds another is one."""
+    yield root, name, 0
+    if depth:
+        for below in root.below:
+            yield from _below(below, below.name, depth - 1, 1)
+
+
+def _below(
+    node: ModuleNode, label: str, depth: int, at: int
+) -> Iterator[tuple[ModuleNode, str, int]]:
+    while not node.own_ns and len(node.below) == 1 and node.modules == 1:
+        (node,) = node.below
+        label = f"{label}.{node.name}"
+    yield node, label, at
+    if depth:
+        for below in node.below:
+            yield from _below(below, below.name, depth - 1, at + 1)
+
+
+def _is_gap(row: Row) -> bool:
+    return row["module"] is None
+
+
+def _gap_row(row: Row, drawing: Drawing) -> dict[str, Any]:
+    (why, *_) = labels(drawing.kind, row, drawing.settings)
+    return {**row, "label": why, "class": "", "style": "dim"}

@@ -1,0 +1,381 @@
+"""What `report` prints: findings, ledger and one table, of one rank or several."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, Unpack
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.table_kinds import TableKind, load_function, table_by, table_named
+from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.exporters.terminal.columns import (
+    Drawing,
+    Name,
+    Number,
+    Row,
+    bar_text,
+    bar_width,
+    table_of,
+)
+from profiler_ext.exporters.terminal.console import (
+    Console,
+    Table,
+    Text,
+    print_line,
+    print_notes,
+    print_wrapped,
+    text_console,
+)
+from profiler_ext.exporters.terminal.tables import SCOPE_STYLES, STEP_PART, measures
+from profiler_ext.exporters.views.compiles import compile_text, compile_text_of_ranks
+from profiler_ext.exporters.views.findings import (
+    MAX_ON_PAGE,
+    SHOWN,
+    findings_heading,
+    more_text,
+    skipped_rules_lines,
+    time_at_stake_texts,
+    what_text,
+    where_text,
+    why_text,
+)
+from profiler_ext.exporters.views.formatting import (
+    cache_bypass_text,
+    ledger_label,
+    middle,
+    range_text,
+    require_top,
+    step_text,
+    training_text,
+)
+from profiler_ext.exporters.views.idle import cause_times, idle_texts, straggler_lines
+from profiler_ext.exporters.views.rooflines import utilisation_texts
+from profiler_ext.exporters.views.summary import (
+    coverage_lines,
+    filters_text,
+    first_rows,
+    heading,
+    heading_of_ranks,
+    records,
+    table_text,
+)
+from profiler_ext.findings import Finding, Findings, find, training_steps
+from profiler_ext.printable import printable
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.recording import Settings
+
+_TIME, _PART = 7, 6
+ALL = "report --findings"
+
+
+def print_first(findings: Findings, settings: Settings, console: Console) -> None:
+    """Print the largest findings, or that there is none."""
+    _print(findings, findings.found[:SHOWN], settings, console)
+    if (more := more_text(findings, f"profiler-ext {ALL}")) is not None:
+        print_line(console, more, "dim")
+    console.print()
+
+
+def print_all(
+    findings: Findings, settings: Settings, console: Console, top: int | None = None
+) -> None:
+    """Print the findings, and the rules that could not be judged.
+
+    Args:
+        top: so many findings at most; ``None`` for as many as a page has.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    shown = findings.found[: MAX_ON_PAGE if top is None else require_top(top)]
+    _print(findings, shown, settings, console)
+    if (left := len(findings.found) - len(shown)) > 0:
+        console.print(
+            Text(f"and {left:,} more: --top {len(findings.found)} prints all", style="dim")
+        )
+    for line in skipped_rules_lines(findings):
+        console.print(Text(line, style="dim"))
+
+
+def _print(
+    findings: Findings, shown: tuple[Finding, ...], settings: Settings, console: Console
+) -> None:
+    console.print(Text(findings_heading(findings), style="bold"))
+    if not shown:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
+    table.add_column(width=_TIME, justify="right", no_wrap=True)
+    table.add_column(width=_PART, justify="right", no_wrap=True)
+    table.add_column()
+    for finding in shown:
+        table.add_row(*map(Text, time_at_stake_texts(finding)), _words(finding, settings))
+    console.print(table)
+
+
+def _words(finding: Finding, settings: Settings) -> Text:
+    text = Text(what_text(finding), style="bold")
+    if where := where_text(finding.where, settings):
+        text.append(f"\n{where}", "not bold cyan")
+    text.append(f"\n{why_text(finding)}", "not bold dim")
+    text.append(f"\ntry: {printable(finding.remedy)}", "not bold green")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is reported besides the ledger.
+
+    Attributes:
+        kind: the summing table.
+        top: how many of its rows at most; ``None`` for all.
+        depth: how deep modules are shown; ``None`` for as deep as there is room.
+        settings: has the roots, to shorten paths.
+        table: makes a table by its name, narrowed to the filters that it is given.
+    """
+
+    kind: TableKind
+    top: int | None
+    depth: int | None
+    settings: Settings
+    table: Callable[..., tables.DataFrame]
+
+
+_LEAST_LABEL = 34
+_SHOWN_STEPS = 8
+_SHOWN_IDLE = 3
+
+
+def print_report(
+    analysis: Analysis,
+    console: Console,
+    *,
+    by: str = "line",
+    top: int | None = 15,
+    depth: int | None = None,
+    **filters: Unpack[Filters],
+) -> None:
+    """Print the ledger, and then the largest rows of one summing table.
+
+    Args:
+        depth: how deep modules are shown; ``None`` for as deep as there is room.
+
+    Raises:
+        UsageError: There is no such table, step or phase, or ``top`` is less than 1.
+    """
+    report = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
+    table = report.table(report.kind.name, **filters)
+    console.print(Text(heading(analysis), style="bold"))
+    if analysis.steps:
+        print_first(find(analysis), analysis.recording.settings, console)
+    else:
+        print_line(console, "No step was profiled, so there is nothing to sum.")
+    _print_ledger(analysis, console)
+    if (compiled := compile_text(analysis)) is not None:
+        console.print(Text(compiled))
+    if (bypassed := cache_bypass_text(analysis.recording.graphs)) is not None:
+        print_line(console, bypassed, "yellow")
+    if analysis.steps or len(table):
+        print_top(report, table, console, filters)
+    print_notes(analysis.notes, console)
+
+
+def report_of(
+    by: str,
+    top: int | None,
+    depth: int | None,
+    settings: Settings,
+    table: Callable[..., tables.DataFrame],
+) -> Report:
+    """Return what is reported.
+
+    Raises:
+        UsageError: There is no such table, ``top`` is less than 1, or ``depth`` is less than 0 or
+            of a table that has none.
+    """
+    kind = table_by(by)
+    if top is not None:
+        require_top(top)
+    kind.arguments(depth)
+    return Report(kind, top, depth, settings, table)
+
+
+def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
+    return lambda name, **filters: table_named(name).make(analysis, **filters)
+
+
+def print_top(
+    report: Report,
+    table: tables.DataFrame,
+    console: Console,
+    filters: Filters,
+) -> None:
+    """Print the largest rows of a summing table, or that it has none, and what it is narrowed to."""
+    kind, shown = report.kind, first_rows(report.kind.in_order(table), report.top)
+    console.print()
+    if any(value is not None for value in filters.values()):
+        all_ns = _time_of(report.table(kind.name))
+        console.print(Text(filters_text(filters, _time_of(table), all_ns)))
+    if not len(table):
+        console.print(Text(f"nothing to show by {kind.by}: {kind.words}"))
+        return
+    of_wall: Filters = {"step": filters.get("step"), "rank": filters.get("rank")}
+    wall_ns = int(report.table("coverage", **of_wall)["duration_ns"].sum())
+    drawing = Drawing(kind, table, shown, report.settings, console, wall_ns, report.depth)
+    console.print(load_function(kind.drawer)(drawing))
+
+
+def _time_of(table: tables.DataFrame) -> int:
+    name = next(each for each in ("duration_ns", "compile_ns", "wall_ns") if each in table)
+    return int(table[name].sum())
+
+
+def report(
+    analysis: Analysis,
+    by: str = "line",
+    top: int | None = 15,
+    format: str = "text",
+    width: int = 120,
+    depth: int | None = None,
+    **filters: Unpack[Filters],
+) -> str:
+    """Return one summing table as text; for a person, the ledger comes first.
+
+    Raises:
+        UsageError: There is no such table, format, step or phase, or ``top`` is less than 1.
+    """
+    if format == "text":
+        file = io.StringIO()
+        console = text_console(file, width)
+        print_report(analysis, console, by=by, top=top, depth=depth, **filters)
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    request = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
+    arguments = request.kind.arguments(depth)
+    table = request.kind.make(analysis, *arguments, **filters)
+    return table_text(request.kind.in_order(table), top, format)
+
+
+def _print_ledger(analysis: Analysis, console: Console) -> None:
+    rows = records(tables.coverage(analysis))
+    if not rows:
+        return
+    causes = cause_times(tables.idle_by_cause(analysis))
+    sentences = (*coverage_lines([analysis]), *utilisation_texts([analysis]))
+    print_coverage(rows, causes, sentences, console)
+    _print_steps(analysis, console)
+    for each in idle_texts(analysis, _SHOWN_IDLE):
+        print_line(console, each.text)
+
+
+def print_coverage(
+    rows: list[dict[str, Any]],
+    causes: Iterable[tuple[str, int]],
+    sentences: Iterable[str],
+    console: Console,
+) -> None:
+    """Print the ledger, and which parts of the device time are led to lines and forward."""
+    if rows:
+        console.print(_ledger_table(rows, causes, console))
+        for text in sentences:
+            print_wrapped(console, text)
+
+
+def _ledger_table(
+    rows: list[dict[str, Any]], causes: Iterable[tuple[str, int]], console: Console
+) -> Table:
+    wall = sum(row["duration_ns"] for row in rows)
+    of_steps = sum(row["per_step_ns"] for row in rows) / wall if wall else 0.0
+    rows_shown: list[Row] = [{**row, "label": printable(ledger_label(row))} for row in rows]
+    rows_shown += [_part_row(f"  {words}", took_ns, of_steps) for words, took_ns in causes]
+    rows_shown.append(_part_row("total", wall, of_steps))
+    width = max(bar_width(console), len(STEP_PART))
+
+    def bar(row: Row) -> Text:
+        parts = {SCOPE_STYLES[row["scope"]]: row["duration_ns"]} if "scope" in row else {}
+        return bar_text(parts, wall, width, console)
+
+    name = Name(
+        "wall time of the steps", [row["label"] for row in rows_shown], middle, _LEAST_LABEL
+    )
+    numbers = [*measures(wall), Number(STEP_PART, width, bar, 1, justify="left")]
+    table = table_of(rows_shown, [name], numbers, console.width)
+    for drawn, row in zip(table.rows, rows_shown, strict=True):
+        drawn.style = "" if "scope" in row else "bold" if row["label"] == "total" else "dim"
+    return table
+
+
+def _part_row(label: str, duration_ns: int, of_steps: float) -> Row:
+    return {"label": label, "duration_ns": duration_ns, "per_step_ns": duration_ns * of_steps}
+
+
+def _print_steps(analysis: Analysis, console: Console) -> None:
+    if steps_ns := training_steps(analysis):
+        print_line(console, training_text(analysis, steps_ns))
+    if len(analysis.steps) < 2:
+        return
+    for step in analysis.steps[:_SHOWN_STEPS]:
+        print_line(console, step_text(analysis, step))
+    if walls := [step.wall_ns for step in analysis.steps[_SHOWN_STEPS:]]:
+        # Where the CPU runs ahead, the last step waits for the device, and is the longest.
+        print_line(console, f"and {len(walls)} more: {range_text(min(walls), max(walls))}")
+
+
+class Ranks(Protocol):
+    """What a report of several ranks needs."""
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """The analyses, one for each rank."""
+
+    @property
+    def found(self) -> Findings:
+        """What to do first."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell the user."""
+
+    def by(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
+        """Return a summing table by its name."""
+
+    def table(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
+        """Return a table by its name."""
+
+    def coverage(self) -> tables.DataFrame:
+        """Return the ledger."""
+
+    def idle_by_cause(self) -> tables.DataFrame:
+        """Return the idle time by cause."""
+
+
+def print_ranks_report(
+    ranks: Ranks,
+    console: Console,
+    *,
+    by: str = "line",
+    top: int | None = 15,
+    depth: int | None = None,
+    **filters: Unpack[Filters],
+) -> None:
+    """Print the ledger of several ranks together, and then the largest rows of one table.
+
+    Raises:
+        UsageError: There is no such step, rank or phase, or ``top`` is less than 1.
+    """
+    settings = ranks.analyses[0].recording.settings
+    report = report_of(by, top, depth, settings, ranks.table)
+    table = ranks.by(by, **filters)
+    console.print(Text(heading_of_ranks(ranks.analyses), style="bold"))
+    print_first(ranks.found, settings, console)
+    causes = cause_times(ranks.idle_by_cause())
+    stragglers = (each.text for each in straggler_lines(ranks.analyses))
+    sentences = (*coverage_lines(ranks.analyses), *utilisation_texts(ranks.analyses), *stragglers)
+    print_coverage(records(ranks.coverage()), causes, sentences, console)
+    if (compiled := compile_text_of_ranks(ranks.analyses)) is not None:
+        console.print(Text(compiled))
+    for analysis in ranks.analyses:
+        if (bypassed := cache_bypass_text(analysis.recording.graphs)) is not None:
+            print_line(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
+    print_top(report, table, console, filters)
+    print_notes(ranks.notes, console)

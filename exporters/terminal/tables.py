@@ -1,0 +1,362 @@
+"""The tables as a terminal shows them: one drawing function for each kind of table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from profiler_ext.exporters.table_kinds import TableKind
+from profiler_ext.exporters.terminal.columns import (
+    BETWEEN,
+    Drawing,
+    Name,
+    Number,
+    Row,
+    bar_text,
+    bar_width,
+    number,
+    part_of,
+    table_of,
+    time_cell,
+)
+from profiler_ext.exporters.terminal.console import Group, Padding, RenderableType, Table, Text
+from profiler_ext.exporters.views.compiles import detail_texts, name_text
+from profiler_ext.exporters.views.formatting import (
+    PHASE_STYLES,
+    SCOPE_COLORS,
+    gap_text,
+    kernel_text,
+    labels,
+    middle,
+    path_end,
+    percent_text,
+    range_text,
+    short_kernel,
+    short_path,
+    short_phase,
+    start,
+    time_text,
+)
+from profiler_ext.exporters.views.rooflines import figure, roofline_text, savings_text
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.printable import printable
+from profiler_ext.records.compiles import CompilePhase
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import Phase, Scope
+
+SCOPE_STYLES = {scope: color.middle for scope, color in SCOPE_COLORS.items()}
+TIME, PART, ROOFLINE, _RANGE = 7, 6, 11, 17
+_GROUP = 12
+STEP_PART = "of the step"
+_LEAST_WIDTHS = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
+_NARROW_LEAST_WIDTHS = {"file": 16, "code": 17, "kernel": 22, "name": 22, "module": 20}
+_NARROW_WIDTH, _NARROW_NAMES_WIDTH = 96, 112
+_FIRST_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+_FEW_PHASES, _OTHER_PHASES = "few phases", "other phases"
+_SAVED, _SAVED_NARROW = "could save", "to save"
+
+
+def top_table(drawing: Drawing) -> Table:
+    """Return the table of the largest rows of a summing table, with the rest in one row."""
+    kind, whole, shown = drawing.kind, drawing.whole, drawing.shown
+    rows, every = records(shown), records(whole)
+    numbers = [
+        *measures(sum(row["duration_ns"] for row in every)),
+        *_collective_numbers(rows),
+        *(_kernel_numbers(rows) if "min_ns" in whole else ()),
+        *_phase_numbers(kind, every),
+        _bar(drawing),
+        *roofline_numbers(rows, drawing.console.width),
+    ]
+    table = table_of(rows, _names(drawing, rows), numbers, drawing.console.width)
+    if len(whole) > len(shown):
+        added_up = [
+            *measures(sum(row["duration_ns"] for row in every)),
+            *_phase_numbers(kind, every),
+        ]
+        _add_rest(table, every, rows, added_up)
+    return table
+
+
+def _add_rest(
+    table: Table, every: Sequence[Row], rows: Sequence[Row], added_up: Sequence[Number]
+) -> None:
+    """Say in one row how many more there are, and what they take, in each phase too."""
+    times = ("duration_ns", "per_step_ns", *(phase for phase in Phase if phase in every[0]))
+    rest = {n: sum(row[n] for row in every) - sum(row[n] for row in rows) for n in times}
+    cells: dict[str, Any] = {column.heading: column.cell(rest) for column in added_up}
+    headings = [str(column.header) for column in table.columns]
+    more = Text(f"({len(every) - len(rows)} more)")
+    table.add_row(more, *(cells.get(heading, "") for heading in headings[1:]), style="dim")
+
+
+def measures(total_ns: float) -> list[Number]:
+    """Return the columns that every table has: the time of a step, and its part."""
+    return [
+        number("a step", lambda row: time_cell(row["per_step_ns"]) or "0 ns", 0, TIME),
+        number("part", part_of(total_ns), 0, PART),
+    ]
+
+
+def roofline_numbers(rows: Sequence[Row], width: int) -> list[Number]:
+    """Return the columns that say how near rows are to their roofline, and what they could save.
+
+    What could be saved is among the first columns of numbers that get room, the roofline after
+    these and the phases.
+    """
+    roofline = number("roofline", roofline_text, 2, ROOFLINE)
+    savings = number(_SAVED_NARROW if width < _NARROW_WIDTH else _SAVED, _savings_per_step, 1, TIME)
+    has_rooflines = any(row.get("bound") for row in rows)
+    return [each for each in (roofline, savings) if has_rooflines and _has_values(each, rows)]
+
+
+def _savings_per_step(row: Row) -> str:
+    saved = row.get("could_save_ns")
+    of_step = saved * row["per_step_ns"] / row["duration_ns"] if saved else None
+    return savings_text({"could_save_ns": of_step})
+
+
+def _has_values(column: Number, rows: Sequence[Row]) -> bool:
+    return any(column.cell(row).plain for row in rows)
+
+
+def _bar(drawing: Drawing) -> Number:
+    kind = drawing.kind
+
+    def parts(row: Row) -> Mapping[str, float]:
+        if not kind.has_phases:
+            return {SCOPE_STYLES[Scope.IDLE]: row["duration_ns"]}
+        return {PHASE_STYLES[phase]: row[phase] for phase in Phase}
+
+    names_first = "kernel" in kind.keys or drawing.console.width < _NARROW_NAMES_WIDTH
+    return bar(parts, drawing, 4 if names_first else 3)
+
+
+def bar(parts: Callable[[Row], Mapping[str, float]], drawing: Drawing, order: int) -> Number:
+    """Return a column of bars, which the wall time of the steps fills."""
+    width = max(bar_width(drawing.console), len(STEP_PART))
+
+    def cell(row: Row) -> Text:
+        return bar_text(parts(row), drawing.wall_ns, width, drawing.console)
+
+    return Number(STEP_PART, width, cell, order, justify="left")
+
+
+def _phase_numbers(kind: TableKind, rows: Sequence[Row]) -> list[Number]:
+    if "phase" in kind.keys or not kind.has_phases or "kernel" in kind.keys:
+        return []
+    return phase_numbers(rows, 1)
+
+
+def phase_numbers(rows: Sequence[Row], order: int) -> list[Number]:
+    """Return columns of phases, which add up to a row's time wherever they are there.
+
+    Forward and backward are the first, with the sum of the others; these have columns of their
+    own where there is more room.
+    """
+    spent = [phase for phase in Phase if any(row.get(phase) for row in rows)]
+    first = [phase for phase in spent if phase in _FIRST_PHASES]
+    others = [phase for phase in spent if phase not in _FIRST_PHASES]
+    columns = [_phase_number(phase, order, _FEW_PHASES) for phase in first]
+    if others:
+        rest = number("rest", _phase_times(*others), order, TIME)
+        columns.append(replace(rest, group=_FEW_PHASES, stands_for=_OTHER_PHASES))
+    return [*columns, *(_phase_number(phase, 4, _OTHER_PHASES) for phase in others)]
+
+
+def _phase_number(phase: Phase, order: int, group: str) -> Number:
+    style = PHASE_STYLES[phase]
+    column = number(short_phase(phase), _phase_times(phase), order, TIME, style)
+    return replace(column, group=group)
+
+
+def _phase_times(*phases: Phase) -> Callable[[Row], str]:
+    """Return what says the time that a row has in phases, in a step."""
+
+    def cell(row: Row) -> str:
+        of_step = row["per_step_ns"] / row["duration_ns"] if row["duration_ns"] else 0
+        return time_cell(sum(row.get(phase, 0) for phase in phases) * of_step)
+
+    return cell
+
+
+def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:
+    """Return what single launches took, how fast they were, and how they were launched."""
+    columns = [
+        number("launches", lambda row: f"{row['launches']:,}", 2),
+        number("median", lambda row: time_cell(row.get("median_ns") or 0), 2, TIME),
+        number("range", lambda row: range_text(row["min_ns"], row["max_ns"]), 4, _RANGE),
+        number("GB/s", lambda row: _rate(row.get("est_gb_per_s")), 3, 5),
+        number("TFLOP/s", lambda row: _rate(row.get("est_tflop_per_s")), 3),
+        number("grid", lambda row: row.get("grid") or "", 5, 11),
+        number("block", lambda row: row.get("block") or "", 5, 8),
+        number("registers", lambda row: _integer(row.get("registers_per_thread")), 5),
+        number("shared mem.", lambda row: _integer(row.get("shared_memory_bytes")), 5),
+    ]
+    return [column for column in columns if _has_values(column, rows)]
+
+
+def _collective_numbers(rows: Sequence[Row]) -> list[Number]:
+    """Return beside how much of collectives nothing ran, and how long they waited for a rank.
+
+    Where there are several process groups, which one it was comes first.
+    """
+    words = ("exposed", "overlapped", "waiting")
+    times = [
+        number(word, _per_step(f"{word}_ns"), 1, TIME)
+        for word in words
+        if any(row.get(f"{word}_ns") is not None for row in rows)
+    ]
+    groups = {row.get("process_group") for row in rows}
+    return [number("group", _group, 1, _GROUP), *times] if len(groups) > 1 else times
+
+
+def _group(row: Row) -> str:
+    return middle(printable(row["process_group"] or "not told"), _GROUP)
+
+
+def _per_step(name: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        took = row.get(name)
+        return "" if took is None else time_cell(took / row["steps"] / row.get("ranks", 1))
+
+    return cell
+
+
+def _rate(value: float | None) -> str:
+    return "" if not value else figure(value)
+
+
+def _integer(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _names(drawing: Drawing, rows: Sequence[Row]) -> list[Name]:
+    kind = drawing.kind
+    least = _NARROW_LEAST_WIDTHS if drawing.console.width < _NARROW_NAMES_WIDTH else _LEAST_WIDTHS
+    texts = list(zip(*(labels(kind, row, drawing.settings) for row in rows), strict=True))
+    names = []
+    for (column, heading), of_rows in zip(kind.shown, texts, strict=True):
+        cut = {"file": path_end, "code": start}.get(column, middle)
+        names.append(Name(heading, of_rows, cut, least.get(column, 16)))
+    if kind.shown[0][0] != "kernel":
+        return names[:2]
+    first = Name(kind.headings[0], tuple(map(kernel_text, rows)), _cut_kernel, least["kernel"])
+    return [first, *([_places(rows, drawing.settings)] if kind.by == "site" else ())]
+
+
+def _places(rows: Sequence[Row], settings: Settings) -> Name:
+    """Return the modules of call sites, which tell equal layers apart; else the lines."""
+    texts = (_place(row, settings) for row in rows)
+    return Name("module or line", tuple(texts), path_end, 20)
+
+
+def _place(row: Row, settings: Settings) -> str:
+    if row["module"]:
+        return str(row["module"])
+    return "" if row["file"] is None else f"{short_path(row['file'], settings)}:{row['line']}"
+
+
+def _cut_kernel(text: str, width: int) -> str:
+    """A name with arguments of a template is told by its start, others by their end too."""
+    return (start if "<" in text else middle)(text, width)
+
+
+_LEAST_NAME_WIDTH = 24
+
+
+def record_table(drawing: Drawing) -> RenderableType:
+    """Return the first rows of a table: what each is called, then the columns that are shown."""
+    rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
+    (first, heading), *others = drawing.kind.shown
+    labels = [_text(row, first, drawing.settings) or _unnamed(row, drawing) for row in rows]
+    every = (_column(at, *each, rows, drawing.settings) for at, each in enumerate(others))
+    numbers = [each for each in every if any(each.cell(row).plain for row in rows)]
+    table = table_of(
+        rows, [Name(heading, labels, middle, _LEAST_NAME_WIDTH)], numbers, drawing.console.width
+    )
+    return Group(table, *([Text(f"({left:,} more)", style="dim")] if left > 0 else []))
+
+
+def _unnamed(row: Row, drawing: Drawing) -> str:
+    return f"({gap_text(row['gap'])})" if row.get("gap") else f"({drawing.kind.unnamed})"
+
+
+def _column(at: int, name: str, heading: str, rows: Sequence[Row], settings: Settings) -> Number:
+    """Return a column; those that stand first matter most where there is little room."""
+    width = max((len(_text(row, name, settings)) for row in rows), default=0)
+    return number(heading, lambda row: _text(row, name, settings), at, width)
+
+
+def _text(row: Row, name: str, settings: Settings) -> str:
+    value: Any = _kernel(row) if name == "kernel" else row[name]
+    if value is None or value == "":
+        return ""
+    if name.endswith("_ns"):
+        return time_text(value)
+    if name == "file":
+        return f"{short_path(value, settings)}:{row['line']}"
+    if name in ("mfu", "share") or name.endswith("fraction"):
+        return percent_text(value, 1)
+    if name == "est_flops":
+        return figure(value / 1e12)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _kernel(row: Row) -> str:
+    """Return what ran: what Inductor calls it, if it does, and the device."""
+    return kernel_text(row) if row["kernel"] else short_kernel(row["name"])
+
+
+HEADS = {
+    CompilePhase.DYNAMO: "Dynamo",
+    CompilePhase.AOT_AUTOGRAD: "AOT",
+    CompilePhase.INDUCTOR: "Inductor",
+    CompilePhase.KERNELS: "kernels",
+    CompilePhase.AUTOTUNING: "tuning",
+    CompilePhase.CUDA_GRAPHS: "graphs",
+    CompilePhase.OTHER: "other",
+}
+_PHASES_MIN_WIDTH = 72
+
+
+def phases_of(rows: Iterable[Mapping[str, Any]]) -> list[CompilePhase]:
+    """Return the phases that took time in some rows of the table ``compiles``."""
+    listed = list(rows)
+    return [phase for phase in CompilePhase if any(row[f"{phase}_ns"] for row in listed)]
+
+
+def compile_table(drawing: Drawing) -> RenderableType:
+    """Return some compilations, each with its times in one line and the rest below.
+
+    Args:
+        drawing: what is shown, and where; where that is narrow they have the whole time alone.
+    """
+    rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
+    console, settings = drawing.console, drawing.settings
+    phases = phases_of(rows) if console.width >= _PHASES_MIN_WIDTH else []
+    heads = [("time", TIME), *((HEADS[each], max(TIME, len(HEADS[each]))) for each in phases)]
+    widths = [width for _, width in heads]
+    parts: list[RenderableType] = [
+        Text(_line([head for head, _ in heads], widths, "what torch compiled"), style="bold")
+    ]
+    for row in rows:
+        spent = (row["compile_ns"], *(row[f"{phase}_ns"] for phase in phases))
+        times = [time_text(each) if each else "" for each in spent]
+        rank = f"rank {row['rank']}: " if len({each["rank"] for each in rows}) > 1 else ""
+        name = printable(f"{rank}{name_text(row, settings)}")
+        line = _line(times, widths, name)
+        texts = [Text(each, style="dim") for each in detail_texts(row, settings)]
+        if len(line) > console.width:  # the name stands below its times, and is not broken
+            line, texts = _line(times, widths, "").rstrip(), [Text(name), *texts]
+        parts.append(Text(line))
+        parts.extend(Padding(text, (0, 0, 0, TIME + BETWEEN)) for text in texts)
+    if left:
+        parts.append(Text(f"({left} more)", style="dim"))
+    return Group(*parts)
+
+
+def _line(cells: list[str], widths: list[int], name: str) -> str:
+    numbers = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    return (" " * BETWEEN).join((*numbers, name))

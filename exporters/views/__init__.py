@@ -1,0 +1,1 @@
+"""What every screen says, before one draws it: terminal, HTML, notebook and TensorBoard render it."""

@@ -1,0 +1,155 @@
+"""How findings read: time at stake, location, evidence, remedy."""
+
+from __future__ import annotations
+
+from profiler_ext.exporters.views.formatting import (
+    middle,
+    percent_text,
+    short_kernel,
+    short_path,
+    start,
+    time_text,
+    with_recorded_text,
+)
+from profiler_ext.findings import (
+    MIN_FRACTION,
+    ON_RANKS,
+    Confidence,
+    Figure,
+    FigureUnit,
+    Finding,
+    Findings,
+    Location,
+    Stake,
+)
+from profiler_ext.printable import printable
+from profiler_ext.records.recording import Settings
+
+SHOWN = 5
+"""So many findings are shown before all else; the rest is behind a key."""
+MAX_ON_PAGE = 100
+"""So many findings a person is shown where all are asked for: they are ranked, and each has its
+words with it."""
+_CONFIDENCE = {
+    Confidence.MEASURED: "measured",
+    Confidence.ESTIMATED: "an estimate",
+    Confidence.UPPER_BOUND: "at most",
+}
+_UNKNOWN = "at stake is not known"
+_PART = {Stake.WINDOW: "window", Stake.PROCESS: "once"}
+_MAX_CHARS = 64
+_BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+
+
+def findings_heading(findings: Findings) -> str:
+    """Return what heads the findings; where there is none, that there is none."""
+    if findings.found:
+        return f"What to do first, of a step of {_step_text(findings)}"
+    if not findings.judged:
+        return "What to do first is not told: no rule could be judged (report --findings says why)"
+    unjudged = len({each.rule for each in findings.unjudged})
+    if unjudged > findings.judged:
+        of_all = f"{findings.judged} of {findings.judged + unjudged} rules could be judged"
+        return f"What to do first is hardly told: {of_all} (report --findings says why)"
+    rules = f"{findings.judged} rules were judged"
+    if unjudged:
+        rules += f", {unjudged} could not be"
+    return f"Nothing to do first: no rule found {MIN_FRACTION:.0%} of a step at stake ({rules})"
+
+
+def _step_text(findings: Findings) -> str:
+    """Return how long a step takes in training, and in the recording where that is known apart."""
+    recorded = time_text(findings.step_ns)
+    if findings.unrecorded_ns is None:
+        return recorded
+    return with_recorded_text(time_text(findings.unrecorded_ns), recorded)
+
+
+def time_at_stake_texts(finding: Finding) -> tuple[str, str]:
+    """Return the time at stake, and which part of a step it is, or what else it is counted for."""
+    if finding.stake is Stake.UNKNOWN:
+        return "?", ""
+    part = percent_text(finding.at_stake_ns, finding.of_ns)
+    return time_text(finding.at_stake_ns), _PART.get(finding.stake, part)
+
+
+def where_text(where: Location, settings: Settings) -> str:
+    """Return the place of a finding on one line; empty where it has none."""
+    line = "" if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
+    parts = (
+        line,
+        where.module and _module_text(where.module),
+        where.kernel and kernel_name(where.kernel),
+        f"compile {where.graph}" if where.graph else None,
+        where.code.strip() if where.code else None,
+    )
+    return printable(" · ".join(filter(None, parts)))
+
+
+def _module_text(path: str) -> str:
+    """Return a module's path; a number alone, as layers of a sequence have it, is called one."""
+    return f"module {path}" if path.replace(".", "").isdecimal() else path
+
+
+def kernel_name(kernel: str) -> str:
+    """Return a kernel's name as findings have it: what it is called by, in a few words."""
+    name = short_kernel(kernel)
+    # A template's first argument tells it apart, the end of other names.
+    return (start if "<" in name else middle)(name, _MAX_CHARS)
+
+
+def why_text(finding: Finding) -> str:
+    """Return the rule, how sure it is, the figures that it rests on, and what it shares."""
+    figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
+    shared = [f"counted in {name} too: do not add" for name in finding.shared_with]
+    confidence = _UNKNOWN if finding.stake is Stake.UNKNOWN else _CONFIDENCE[finding.sureness]
+    return printable(" · ".join([finding.rule, confidence, *figures, *shared]))
+
+
+def figure_text(figure: Figure) -> str:
+    """Return the value of a figure with its unit."""
+    value = figure.value
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if figure.unit is FigureUnit.NS:
+        return time_text(value)
+    if figure.unit is FigureUnit.FRACTION:
+        return f"{100 * value:.1f}%"
+    if figure.unit is FigureUnit.TIMES:
+        return f"{value:.3g}x"
+    return _bytes_text(value) if figure.unit is FigureUnit.BYTES else f"{value:,.0f}"
+
+
+def skipped_rules_lines(findings: Findings) -> tuple[str, ...]:
+    """Return a line for each reason for which rules could not be judged, of several ranks once."""
+    rules: dict[str, dict[str, None]] = {}
+    for each in findings.unjudged:
+        rules.setdefault(each.why, {})[each.rule] = None
+    lines = (f"not judged: {', '.join(names)}: {why}" for why, names in rules.items())
+    return tuple(map(printable, lines))
+
+
+def more_text(findings: Findings, how: str) -> str | None:
+    """Return how many findings are left out, and how to see them; ``None`` where none is."""
+    left = len(findings.found) - SHOWN
+    return f"and {left} more: {how}" if left > 0 else None
+
+
+def what_text(finding: Finding) -> str:
+    """Return what is the matter, and on which rank where several were judged."""
+    return printable(_rank_text(finding) + finding.what)
+
+
+def _rank_text(finding: Finding) -> str:
+    """Return on which rank a finding is, or most of it, where several ranks were judged."""
+    ranks = next((str(each.value) for each in finding.why if each.name == ON_RANKS), "")
+    count = len(ranks.split(", "))
+    most = f"{count:,} ranks, rank {finding.rank} most: " if count > 1 else f"rank {finding.rank}: "
+    return most if ranks else ""
+
+
+def _bytes_text(value: float) -> str:
+    for unit, size in _BYTES:
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} bytes"

@@ -1,0 +1,325 @@
+"""How times, names, phases and ledger rows look in every output: units, shortened names, labels, colors.
+
+Chosen to be told apart with any of the three kinds of colour blindness, and to stand out from
+white, from the dark page, and (``middle``) from both; tests/exporters/test_colors.py measures it.
+Perfetto takes no colours from a trace: it draws each name in one of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Any
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.table_kinds import TableKind
+from profiler_ext.kineto.names import graph_key, is_graph_marker
+from profiler_ext.printable import printable
+from profiler_ext.records.analysis import Analysis, Step
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import (
+    BreakdownCategory,
+    CacheState,
+    IdleCause,
+    Level,
+    Phase,
+    Scope,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Color:
+    """A colour, as ``#rrggbb``.
+
+    Attributes:
+        light: on a light page.
+        dark: on a dark page.
+        middle: where the background is not known: a terminal's, a notebook's.
+    """
+
+    light: str
+    dark: str
+    middle: str
+
+
+PHASE_COLORS: Mapping[Phase, Color] = {
+    Phase.FORWARD: Color("#2464dc", "#8ab4ff", "#5294fa"),
+    Phase.BACKWARD: Color("#a9502c", "#d64a26", "#c8330f"),
+    Phase.RECOMPUTE: Color("#c47f0c", "#f7b02a", "#c4860a"),
+    Phase.GRADIENT_ACCUMULATION: Color("#66298c", "#a53fe0", "#8e48d3"),
+    Phase.OPTIMIZER: Color("#0f4a33", "#c8f2da", "#1e7a5d"),
+    Phase.OTHER: Color("#868d95", "#8a9098", "#898e96"),
+}
+SCOPE_COLORS: Mapping[Scope, Color] = {
+    Scope.COMPILED: Color("#334a66", "#b9c9de", "#5f7ea6"),
+    Scope.EAGER: Color("#6f88ab", "#7189ab", "#8a94a3"),
+    Scope.COMMUNICATION: Color("#0d7d86", "#3fb5be", "#128f99"),
+    Scope.IDLE: Color("#c9ced4", "#4a5057", "#9aa1a9"),
+}
+
+
+def style_sheet() -> str:
+    """Return what gives a page a variable and a class for each phase and kind of time."""
+    named = [(str(key), color) for key, color in (*PHASE_COLORS.items(), *SCOPE_COLORS.items())]
+    light = "".join(f" --{name}: {color.light};" for name, color in named)
+    dark = "".join(f" --{name}: {color.dark};" for name, color in named)
+    shown = "\n".join(
+        f".{name} {{ background: var(--{name}); fill: var(--{name}); }}" for name, _ in named
+    )
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{{dark} }} }}"
+    return f":root {{{light} }}\n{on_dark}\n{shown}\n"
+
+
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+_CUTLASS = re.compile(r"cutlass::(?:Kernel\d*|device_kernel)<(?:cutlass::)?(\w+)")
+_NAMESPACES = re.compile(
+    r"\b(?:at::native|at::cuda|c10|cub|thrust|cublasLt|detail)::|\(anonymous namespace\)::"
+)
+_ENDS = re.compile(r"(?:_execute\w*_kernel)?_{1,2}5x_cublas$")
+_PREFIXES = ("extern_kernels.", "torch.ops.aten.", "torch.ops.", "aten.")
+
+
+def middle(text: str, width: int) -> str:
+    """Return a name that has its beginning and its end: ``triton_poi_…_view_5``."""
+    if len(text) <= width:
+        return text
+    after = (width - 1) // 2
+    return text[: max(width - 1 - after, 0)] + _ELLIPSIS + text[len(text) - after :]
+
+
+def path_end(text: str, width: int) -> str:
+    """Return the end of a path, which tells more than its start; of a remark its start."""
+    if len(text) <= width or text.startswith("("):
+        return start(text, width)
+    return _ELLIPSIS + text[len(text) - width + 1 :]
+
+
+def start(text: str, width: int) -> str:
+    """Return the start of a line of code."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + _ELLIPSIS
+
+
+def short_kernel(name: str) -> str:
+    """Return a kernel's name without its result, its parameters and the namespaces of torch."""
+    if (found := _CUTLASS.search(name)) is not None:
+        return found[1]
+    plain = _ENDS.sub("", _NAMESPACES.sub("", name.removeprefix("void ")))
+    return plain[: _parameters(plain)].rstrip() or name
+
+
+def kernel_text(row: Mapping[str, Any]) -> str:
+    """Return what a kernel is called: of a library's call also what the device ran."""
+    kernel, own = row["kernel"], row["name"]
+    if own is None or own == kernel:
+        return short_kernel(kernel)
+    if own.endswith(kernel) or kernel.startswith(("triton_", "cpp_")):
+        return str(kernel)
+    prefix = next((each for each in _PREFIXES if kernel.startswith(each)), "")
+    return f"{kernel.removeprefix(prefix)}: {short_kernel(own)}"
+
+
+def _parameters(name: str) -> int:
+    """Return where the parameters begin: a bracket after a name, outside of a template's."""
+    depth = 0
+    for at, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and not name[:at].endswith(" "):
+            return at
+    return len(name)
+
+
+PHASE_STYLES = {phase: color.middle for phase, color in PHASE_COLORS.items()}
+_CATEGORIES = {term.value: term.words for each in (BreakdownCategory, GapReason) for term in each}
+_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
+
+
+def require_top(top: int) -> int:
+    """Return how many rows are to be shown.
+
+    Raises:
+        UsageError: It is less than 1.
+    """
+    if top < 1:
+        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    return top
+
+
+def time_text(duration_ns: float) -> str:
+    """Return a time in the unit that suits it, with three digits: ``12.3 us``."""
+    for unit, size in _UNITS:
+        if duration_ns >= 0.9995 * size:
+            value = duration_ns / size
+            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def per_step_text(duration_ns: float, steps: int) -> str:
+    """Return a time that some steps have together as that of one: ``12.3 us a step``."""
+    return time_text(duration_ns) if steps < 2 else f"{time_text(duration_ns / steps)} a step"
+
+
+def range_text(least_ns: float, most_ns: float) -> str:
+    """Return the range of some times, with the unit once where it is one: ``132 - 135 us``."""
+    least, most = time_text(least_ns), time_text(most_ns)
+    (number, unit), (_, of_most) = least.split(), most.split()
+    return f"{number if unit == of_most else least} - {most}"
+
+
+def percent_text(part: float, total: float) -> str:
+    """Return a part of a total in percent; nothing where there is no total."""
+    return f"{100 * part / total:.1f}%" if total else ""
+
+
+def with_recorded_text(unrecorded: str, recorded: str) -> str:
+    """Return what is so in training, and what was recorded where that reads otherwise."""
+    return unrecorded if unrecorded == recorded else f"{unrecorded} ({recorded} as recorded)"
+
+
+def short_path(path: str, settings: Settings) -> str:
+    """Return a path without the root that it lies under."""
+    roots = (*settings.user_roots, *settings.library_roots)
+    for root in sorted(roots, key=len, reverse=True):
+        if path.startswith(root.rstrip("/") + "/"):
+            return path[len(root.rstrip("/")) + 1 :]
+    return path
+
+
+def short_phase(phase: Phase) -> str:
+    """Return what heads a phase's column where there is little room."""
+    return "grad. acc." if phase is Phase.GRADIENT_ACCUMULATION else phase.value
+
+
+def gap_text(reason: str) -> str:
+    """Return a gap's reason as words; one that is not known is its own."""
+    return GapReason(reason).words if reason in tuple(GapReason) else reason
+
+
+def cause_text(cause: str) -> str:
+    """Return a cause of idle time as words; one that is not known is its own."""
+    return IdleCause(cause).words if cause in tuple(IdleCause) else cause
+
+
+def delay_cause_text(row: Mapping[str, Any]) -> str:
+    """Return what made a rank late: why its device idled, or that it worked."""
+    return "running" if row["cause"] is None else cause_text(row["cause"])
+
+
+def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
+    """Return what a row of a summing table is called, one text for each of its headings."""
+    first, *others = (_name(name, row, settings) for name, _ in kind.shown)
+    if row[kind.shown[0][0]] is None:
+        first = f"({gap_text(row['gap']) if row.get('gap') else kind.unnamed})"
+    return (first, *others)
+
+
+def _activity(event: str | None) -> str | None:
+    """Return what the CPU ran; of a graph's call, that it is one, and not its key."""
+    return "a compiled graph" if is_graph_marker(event or "") else event
+
+
+def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
+    if column == "file" and row["file"] is not None:
+        return f"{short_path(row['file'], settings)}:{row['line']}"
+    if column == "cpu_activity":
+        return ": ".join(filter(None, (cause_text(row["cause"]), _activity(row[column]))))
+    if row[column] is None:
+        return ""
+    if column == "cause":
+        return cause_text(row["cause"])
+    if column == "rank":
+        return f"rank {row['rank']}: {delay_cause_text(row)}"
+    return "(the model itself)" if column == "module" and not row[column] else str(row[column])
+
+
+def ledger_label(row: Mapping[str, Any]) -> str:
+    """Return what a row of the coverage table says, in words."""
+    text: str = _CATEGORIES.get(row["category"], row["category"])
+    if row["scope"] == Scope.IDLE:
+        return text
+    is_reason = row["level"] == Level.OP and row["category"] != BreakdownCategory.OP
+    prefix = "ops only: " if is_reason else ""
+    return f"{Scope(row['scope']).words}: {prefix}{text}"
+
+
+def cache_bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
+    """Return one line that says which graphs bypassed torch's caches, why, and the cost."""
+    bypassing = [graph for graph in graphs if graph.cache_state is CacheState.BYPASS]
+    traced = [g for g in graphs if g.autograd_bypass is not None and g not in bypassing]
+    cost = time_text(sum(graph.compile_ns for graph in bypassing))
+    why = [graph.cache_detail or "unknown" for graph in bypassing]
+    parts = [
+        f"{len(bypassing)} of {len(graphs)} compiled graphs bypassed torch's cache: every process "
+        f"compiles anew ({cost} here): {'; '.join(dict.fromkeys(why))}",
+        f"{len(traced)} of {len(graphs)} compiled graphs bypassed AOTAutograd's cache: every "
+        f"process traces anew: {'; '.join(dict.fromkeys(map(_autograd_bypass, traced)))}",
+    ]
+    sentences = [
+        part for part, bypassed in zip(parts, (bypassing, traced), strict=True) if bypassed
+    ]
+    return printable(". ".join(sentences)) or None
+
+
+def _autograd_bypass(graph: GraphInstance) -> str:
+    """Return torch's reason, and whose doing it is where torch's words are of its inside.
+
+    DDPOptimizer runs each bucket once on fake tensors: https://github.com/pytorch/pytorch/pull/120523.
+    """
+    reason = str(graph.autograd_bypass)
+    is_bucket = "fakify_first_call" in reason
+    return f"{reason}: torch's way with each bucket that DDPOptimizer cuts" if is_bucket else reason
+
+
+def step_text(analysis: Analysis, step: Step) -> str:
+    """Return one line that says how long a step took, and which part the device was busy."""
+    lines = [line for line in analysis.ledger if line.step == step.number]
+    total = sum(line.duration_ns for line in lines)
+    busy = sum(line.duration_ns for line in lines if line.scope != Scope.IDLE)
+    text = f"step {step.number}: {time_text(step.wall_ns)}"
+    return f"{text}, device busy {percent_text(busy, total)}" if total else text
+
+
+def training_text(analysis: Analysis, steps_ns: Sequence[int]) -> str:
+    """Return one line on the steps before the recording, and how busy they keep the device.
+
+    A recording slows the CPU and not the device: what that runs for a step takes as long in both.
+    """
+    least, most = min(steps_ns), max(steps_ns)
+    is_one = time_text(least) == time_text(most)
+    times = time_text(least) if is_one else range_text(least, most)
+    busy_ns = sum(line.duration_ns for line in analysis.ledger if line.scope != Scope.IDLE)
+    devices = len({line.device for line in analysis.ledger})
+    part = percent_text(busy_ns / devices / len(analysis.steps), median_low(steps_ns))
+    return f"{len(steps_ns)} steps without a profiler: {times}, device busy {part}"
+
+
+PYTHON = "Python outside of any op"
+_MAX_CHARS = 48
+
+
+class ActivityNames:
+    """Says in few words what the CPU did: a compiled graph by its number, not by its key."""
+
+    def __init__(self, graphs: Iterable[GraphInstance]) -> None:
+        """Take the compiled graphs."""
+        self._graphs = {graph.key: graph for graph in graphs if graph.key is not None}
+
+    def short(self, activity: str | None) -> str:
+        """Return an activity of the CPU in few words."""
+        if activity is None:
+            return PYTHON
+        if is_graph_marker(activity):
+            return self._graph(graph_key(activity))
+        is_long = len(activity) > _MAX_CHARS
+        return f"{activity[: _MAX_CHARS - 1]}…" if is_long else activity
+
+    def _graph(self, key: str | None) -> str:
+        """Return a graph's name; one that bypassed torch's cache has no key, and tells no graph."""
+        graph = self._graphs.get(key or "")
+        if graph is None:
+            return "a compiled graph"
+        part = "backward" if graph.runs_backward else "forward"
+        return f"compiled graph {graph.compile_id or '?'} {part}"

@@ -1,0 +1,174 @@
+"""How idle time and stragglers read: by cause, with the source line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.views.formatting import (
+    ActivityNames,
+    cause_text,
+    delay_cause_text,
+    per_step_text,
+    percent_text,
+    short_path,
+    time_text,
+)
+from profiler_ext.exporters.views.summary import records
+from profiler_ext.printable import printable
+from profiler_ext.records.analysis import Analysis, IdlePieces, Place
+from profiler_ext.records.events import first_rows, numbered
+from profiler_ext.records.recording import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class LineText:
+    """A sentence that names a line of source, or none.
+
+    Attributes:
+        before: what stands before the line.
+        line: the line as ``model.py:12``; empty where none is known.
+        after: what stands after it.
+    """
+
+    before: str
+    line: str = ""
+    after: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it; no character of it steers a terminal."""
+        return printable(f"{self.before}{self.line}{self.after}")
+
+
+_SHOWN_CAUSES = 6
+
+
+def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
+    """Return lines that say why devices ran nothing for most of their idle time, largest first.
+
+    Args:
+        most: so many lines at most, besides one that says how much is left.
+    """
+    named = ActivityNames(analysis.recording.graphs)
+    sums: dict[LineText, int] = {}
+    for (cause, place, activity), duration_ns in _distinct(analysis.idle):
+        text = _placed(cause, place, activity, analysis.recording.settings, named)
+        sums[text] = sums.get(text, 0) + duration_ns
+    largest = sorted(sums.items(), key=lambda each: -each[1])
+    steps = len(analysis.steps)
+    shown = largest[:most]
+    if rest := largest[most:]:
+        left_ns = sum(duration_ns for _, duration_ns in rest)
+        shown.append((LineText(f"{len(rest)} more causes and lines"), left_ns))
+    return [
+        replace(text, before=f"idle {per_step_text(took_ns, steps)}: {text.before}")
+        for text, took_ns in shown
+    ]
+
+
+def cause_times(table: tables.DataFrame) -> list[tuple[str, int]]:
+    """Return the causes of idle time in words, each with its time; together they are all of it."""
+    sums: dict[str, int] = {}
+    for row in records(table):
+        sums[row["cause"]] = sums.get(row["cause"], 0) + row["duration_ns"]
+    return top_causes(sums)
+
+
+def cause_sums(analyses: Iterable[Analysis], step: int | None = None) -> dict[str, int]:
+    """Return the idle time of each cause."""
+    sums: dict[str, int] = {}
+    for idle in (analysis.idle for analysis in analyses):
+        chosen = idle.step == step if step is not None else np.ones(len(idle), np.bool_)
+        times = np.zeros(len(idle.cause.strings), np.int64)
+        np.add.at(times, idle.cause.codes[chosen], idle.duration_ns[chosen])
+        for cause, time in zip(idle.cause.strings, times.tolist(), strict=True):
+            if time:
+                sums[cause] = sums.get(cause, 0) + time
+    return sums
+
+
+def top_causes(sums: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the largest causes of idle time in words, and what all others are together."""
+    parts = sorted(sums.items(), key=lambda part: -part[1])
+    most = len(parts) if len(parts) == _SHOWN_CAUSES + 1 else _SHOWN_CAUSES
+    rest = parts[most:]
+    shown = [(cause_text(cause), duration_ns) for cause, duration_ns in parts[:most]]
+    more = [(f"({len(rest)} more causes)", sum(duration_ns for _, duration_ns in rest))]
+    return shown + (more if rest else [])
+
+
+def causes_text(analysis: Analysis) -> str:
+    """Return one line that says how much of the idle time each cause has."""
+    parts = cause_times(tables.idle_by_cause(analysis))
+    total = sum(duration_ns for _, duration_ns in parts)
+    shares = (f"{words} {percent_text(duration_ns, total)}" for words, duration_ns in parts)
+    return printable(f"device idle {time_text(total)}: {', '.join(shares)}")
+
+
+def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None], int]]:
+    """Yield each cause with its place and what the CPU did, and how long that was."""
+    columns = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
+    group = numbered(columns)
+    firsts = first_rows(group)
+    sums = np.zeros(len(firsts), dtype=np.int64)
+    np.add.at(sums, group, idle.duration_ns)
+    groups = zip(*(column[firsts].tolist() for column in columns), sums.tolist(), strict=True)
+    for cause, place, activity, duration_ns in groups:
+        shares = (
+            idle.cause.strings[cause],
+            idle.places[place],
+            idle.cpu_activity.strings[activity],
+        )
+        yield (shares[0], shares[1], shares[2] or None), duration_ns
+
+
+def _placed(
+    cause: str, place: Place, activity: str | None, settings: Settings, named: ActivityNames
+) -> LineText:
+    words = cause_text(cause)
+    if place.file is None:
+        return LineText(f"{words}, the CPU in {named.short(activity)}")
+    line = f"{short_path(place.file, settings)}:{place.line}"
+    return LineText(f"{words} at ", line, f"  {place.code}" if place.code else "")
+
+
+def straggler_lines(analyses: Sequence[Analysis]) -> Iterator[LineText]:
+    """Yield a line for each rank for which others waited, and what it did most then."""
+    for analysis in analyses:
+        rows = records(tables.skew(analysis))
+        if rows:
+            settings = analysis.recording.settings
+            waited_ns = sum(row["duration_ns"] for row in rows)
+            waited = per_step_text(waited_ns, len(analysis.steps))
+            activity, line, part = _main_activity(rows, settings)
+            yield LineText(
+                f"rank {settings.rank} came last {_last_count(analysis)} times, others waited "
+                f"{waited}: {activity}{' at ' if line else ''}",
+                line,
+                f" ({part})",
+            )
+
+
+def _last_count(analysis: Analysis) -> str:
+    """Return to how many of the collectives in steps a rank came last."""
+    collectives = analysis.communication
+    in_steps = ~np.ma.getmaskarray(analysis.launches.step)[collectives.launch]
+    late_ns = collectives.late_ns[in_steps]
+    return f"{int((late_ns.filled(0) > 0).sum())} of {int(late_ns.count())}"
+
+
+def _main_activity(rows: Sequence[Mapping[str, Any]], settings: Settings) -> tuple[str, str, str]:
+    """Return what a late rank did for most of the time for which others waited, where, how much."""
+    sums: dict[tuple[str, str], int] = {}
+    for row in rows:
+        known = row["file"] is not None
+        line = f"{short_path(row['file'], settings)}:{row['line']}" if known else ""
+        activity = delay_cause_text(row), line
+        sums[activity] = sums.get(activity, 0) + row["duration_ns"]
+    most = max(sums, key=lambda each: sums[each])
+    return *most, percent_text(sums[most], sum(sums.values()))

@@ -1,0 +1,129 @@
+"""How rooflines read: what bounds a row, how close to it, and the MFU of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profiler_ext.exporters.views.formatting import percent_text, time_text, with_recorded_text
+from profiler_ext.findings import find
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.rooflines.compute_units import Bound, Unit
+from profiler_ext.rooflines.utilisation import Utilisation, utilisation
+
+_LEAST_COUNTED = 0.9
+_ALL = 0.9995
+
+
+def roofline_text(row: Mapping[str, Any]) -> str:
+    """Return how near a row is to what bounds it: ``62% memory``, ``41% bf16``, ``launch``.
+
+    Args:
+        row: of a table with the columns of rooflines; absent values are ``None``.
+
+    Returns:
+        The text; without a roofline the unit alone (``fp32``), where that is known, and of several
+        ranks, whose peaks may differ, without the part.
+    """
+    bound, unit = row.get("bound"), (row.get("unit") or "").removesuffix("_tensor")
+    if not bound or bound in (Bound.LATENCY, Bound.LAUNCH):
+        return bound or unit
+    by = unit if bound == Bound.COMPUTE and unit else bound
+    fraction = row.get("est_peak_fraction")
+    return by if fraction is None else f"{100 * fraction:.0f}% {by}"
+
+
+def savings_text(row: Mapping[str, Any]) -> str:
+    """Return what a row could save by the roofline model; nothing where that is nothing.
+
+    Args:
+        row: of a table with the columns of rooflines; absent values are ``None``.
+    """
+    saved = row.get("could_save_ns")
+    return time_text(saved) if saved else ""
+
+
+def work_text(row: Mapping[str, Any]) -> str:
+    """Return what a row moves and computes, how fast, and how fast it could.
+
+    Args:
+        row: of a table with the columns of rooflines; absent values are ``None``.
+    """
+    parts = []
+    if row["est_bytes"] is not None:
+        rate = _rate(row["est_gb_per_s"], "GB/s")
+        parts.append(f"moves {_amount(row['est_bytes'], 'B')}{rate}")
+    if row["est_flops"]:
+        rate = _rate(row["est_tflop_per_s"], "TFLOP/s")
+        parts.append(f"does {_amount(row['est_flops'], 'FLOP')}{_unit(row)}{rate}{_best(row)}")
+    return " and ".join(parts)
+
+
+def _unit(row: Mapping[str, Any]) -> str:
+    return f" in {Unit(row['unit']).words}" if row["unit"] else ""
+
+
+def _rate(rate: float | None, unit: str) -> str:
+    return "" if rate is None else f" at {figure(rate)} {unit}"
+
+
+def _best(row: Mapping[str, Any]) -> str:
+    best = row["est_attainable_tflop_per_s"]
+    return "" if best is None else f", of {figure(best)} attainable"
+
+
+def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """Return the model FLOPs utilisation of each rank's steps, where it is known."""
+    utilisation_found = [(analysis, utilisation(analysis)) for analysis in analyses]
+    known = [(analysis, each) for analysis, each in utilisation_found if each is not None]
+    return tuple(_text(each, analysis, len(analyses) > 1) for analysis, each in known)
+
+
+def _text(utilisation_found: Utilisation, analysis: Analysis, is_named: bool) -> str:
+    settings = analysis.recording.settings
+    of_rank = f"rank {settings.rank}: " if is_named else ""
+    if utilisation_found.counted_fraction < _LEAST_COUNTED:
+        percent = percent_text(utilisation_found.counted_fraction, 1)
+        more = "" if "shapes" in settings.asked else "; `--shapes` records those of eager ops"
+        return f"{of_rank}MFU is not known: products of {percent} of their time have sizes{more}."
+    units = ", ".join(_units(utilisation_found))
+    known = (
+        ""
+        if utilisation_found.known_fraction > _ALL
+        else f"; the unit of {_known(utilisation_found)} is known"
+    )
+    amount = _amount(utilisation_found.flops / len(analysis.steps), "FLOP")
+    mfu = _mfu(utilisation_found, find(analysis).unrecorded_ns)
+    return f"{of_rank}MFU {mfu}: {amount} a step, {units}{known}."
+
+
+def _mfu(utilisation_found: Utilisation, unrecorded_ns: int | None) -> str:
+    """Return it of a step in training, and of the recorded ones where that is known apart."""
+    recorded = percent_text(utilisation_found.mfu, 1)
+    if unrecorded_ns is None:
+        return recorded
+    return with_recorded_text(percent_text(utilisation_found.mfu_of(unrecorded_ns), 1), recorded)
+
+
+def _known(utilisation_found: Utilisation) -> str:
+    return percent_text(utilisation_found.known_fraction, 1)
+
+
+def _units(utilisation_found: Utilisation) -> list[str]:
+    """Say which units did the operations, and of several, how much."""
+    whole = sum(flops for _, flops in utilisation_found.by_unit)
+    if len(utilisation_found.by_unit) == 1:
+        return [utilisation_found.by_unit[0][0]]
+    return [f"{unit} {percent_text(flops, whole)}" for unit, flops in utilisation_found.by_unit]
+
+
+def _amount(amount: float, unit: str) -> str:
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if amount >= size:
+            return f"{amount / size:.3g} {prefix}{unit}"
+    return f"{amount:.0f} {unit}"
+
+
+def figure(value: float) -> str:
+    """Return a number with three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

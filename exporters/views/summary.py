@@ -1,0 +1,154 @@
+"""The lines that sum up a session: what was profiled, notes, and how much of the time is attributed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.table_kinds import printed
+from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.exporters.views.formatting import (
+    per_step_text,
+    percent_text,
+    require_top,
+    time_text,
+)
+from profiler_ext.printable import printable
+from profiler_ext.records.analysis import Analysis, BreakdownRow
+from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import Level, Scope
+
+
+def heading(analysis: Analysis) -> str:
+    """Return one line that says what was profiled."""
+    settings = analysis.recording.settings
+    rank = f"rank {settings.rank} of {settings.world_size}" if settings.world_size > 1 else ""
+    return _heading(analysis, rank, analysis.launch_count)
+
+
+def heading_of_ranks(analyses: Sequence[Analysis]) -> str:
+    """Return one line that says what was profiled on several ranks."""
+    launches = sum(analysis.launch_count for analysis in analyses)
+    return _heading(analyses[0], f"{len(analyses)} ranks", launches)
+
+
+def _heading(analysis: Analysis, rank: str, launches: int) -> str:
+    settings = analysis.recording.settings
+    parts = [
+        _command_text(settings),
+        f"torch {settings.torch_version}" if settings.torch_version else "",
+        ", ".join(analysis.device_names),
+        rank,
+        f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}",
+        f"{launches:,} launches",
+    ]
+    return printable(" · ".join(filter(None, parts)))
+
+
+def _command_text(settings: Settings) -> str:
+    program = settings.command[0] if settings.command else "profile"
+    # A notebook's command line is the kernel's and tells nobody anything.
+    return "notebook" if "ipykernel" in program else " ".join(settings.command) or program
+
+
+_MAX_RANKS_LISTED = 8
+
+
+def note_texts(analyses: Sequence[Analysis]) -> list[str]:
+    """Return what attribution has to say to a person, each note once."""
+    ranks: dict[str, list[int]] = {}
+    for analysis in analyses:
+        for note in analysis.notes:
+            ranks.setdefault(note, []).append(analysis.recording.settings.rank)
+    several = len(analyses) > 1
+    lines = (f"{_ranks_text(of)}: {note}" if several else note for note, of in ranks.items())
+    return list(map(printable, lines))
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    if len(ranks) > _MAX_RANKS_LISTED:
+        return f"{len(ranks)} ranks, the first {ranks[0]}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
+    """Return the first rows of a table as text for a program: ``csv`` or ``md``.
+
+    Raises:
+        UsageError: There is no such format, or ``top`` is less than 1.
+    """
+    return printed(first_rows(table, top), format)
+
+
+def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
+    """Return the first ``top`` rows.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    return table if top is None else table.head(require_top(top))
+
+
+def records(table: tables.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries, absent values as ``None``."""
+    plain = table.astype(object).where(table.notna(), None)
+    return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
+
+
+def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """Return how much of the device time is led to lines, and of compiled backward to forward.
+
+    Of eager work nothing is said where nobody watched the lines.
+    """
+    ledger = [line for analysis in analyses for line in analysis.ledger]
+    is_watched = any(analysis.recording.python is not None for analysis in analyses)
+    scopes = (Scope.COMPILED, Scope.EAGER) if is_watched else (Scope.COMPILED,)
+    spent = {line.scope for line in ledger if line.duration_ns}
+    texts = [
+        f"{100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}% of {scope} device time is led "
+        "to source lines."
+        for scope in scopes
+        if scope in spent
+    ]
+    if (linked := tables.fraction_linked_to_forward(analyses)) is not None:
+        texts.append(f"{100 * linked:.1f}% of compiled backward time is led to its forward op.")
+    return (*texts, *_gaps_texts(ledger), *_communication_texts(analyses))
+
+
+def _gaps_texts(ledger: Sequence[BreakdownRow]) -> Iterator[str]:
+    """Yield a line with the gaps by the names under which the documentation explains them."""
+    busy = sum(line.duration_ns for line in ledger if line.scope != Scope.IDLE)
+    gaps = tables.gap_times_ns((line.category, line.duration_ns) for line in ledger)
+    if gaps:
+        parts = (f"{gap} {percent_text(time, busy)}" for gap, time in gaps.items())
+        yield f"Gaps, of the busy time: {', '.join(parts)}."
+
+
+def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
+    """Yield a line that says how much of the steps' communication is exposed, if there is any.
+
+    It is that of the mean step of a rank, as the ledger beside it has it.
+    """
+    sums = dict.fromkeys(("duration_ns", "exposed_ns", "waiting_ns"), 0)
+    for row in (row for analysis in analyses for row in records(tables.communication(analysis))):
+        for name in sums:
+            sums[name] += row[name] or 0
+    steps = sum(len(analysis.steps) for analysis in analyses)
+    of_step = {name: spent_ns / max(steps, 1) for name, spent_ns in sums.items()}
+    total, exposed, waiting = of_step.values()
+    if total:
+        waits = f"; {time_text(waiting)} waiting for the last rank" if waiting else ""
+        parts = f"{time_text(exposed)} exposed, {time_text(total - exposed)} overlapped{waits}"
+        yield f"Communication {per_step_text(sums['duration_ns'], steps)}: {parts}."
+
+
+def filters_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
+    """Say what a table is narrowed to, and how much it leaves out; nothing where it is not."""
+    if not (given := [f"{name} {value}" for name, value in filters.items() if value is not None]):
+        return ""
+    left_ns, text = all_ns - shown_ns, f"only {', '.join(given)}; left out"
+    part = percent_text(left_ns, all_ns) or "nothing"
+    return (
+        f"{text}: {time_text(left_ns)} of {time_text(all_ns)} ({part}); all above is of everything"
+    )

@@ -1,0 +1,160 @@
+"""The kernels that library calls of a graph are known to launch, from stored records and from other calls of the recording.
+
+A library has other kernels for other sizes, but a product that is split still ends in the kernel
+that adds up its parts, and that never begins a call. A memset may be of what comes next.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from profiler_ext.attribution.alignment.loops import is_in_loop
+from profiler_ext.attribution.graph_calls import GraphCall, Match, Pattern
+from profiler_ext.kineto import classify
+from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.vocabulary import SiteKind
+
+_KernelNames = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFamilies:
+    """How calls of libraries begin and go on.
+
+    Attributes:
+        followers: names that were seen in a call, and never first.
+        plain_ops: operators whose calls all began once: one kernel, and its followers.
+    """
+
+    followers: frozenset[str] = frozenset()
+    plain_ops: frozenset[str] = frozenset()
+
+    def parts(self, names: Sequence[str]) -> list[int] | None:
+        """Return for each name the part that it is of, from 0; ``None`` where that is open.
+
+        It is where the first one follows, and where a memset may be of either side.
+        """
+        begins = [name not in self.followers for name in names]
+        if not any(begins[:1]) or any(map(classify.is_memory_work, names)):
+            return None
+        return [sum(begins[: at + 1]) - 1 for at in range(len(begins))]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKernels:
+    """Which device events library calls launch, from other calls of their graph.
+
+    Attributes:
+        kernels: their names in order, by index of the call site.
+        elsewhere: the sites of which only another run saw it.
+        is_reselected: where the call ran something else than was learnt, the libraries chose anew,
+            and nothing was lost: another call ran the very same, say.
+        is_contradicted: other calls ran something else, and none the same.
+        families: how the calls of libraries begin and go on in this session.
+    """
+
+    kernels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    from_store: frozenset[int] = frozenset()
+    is_reselected: bool = False
+    is_contradicted: bool = False
+    families: KernelFamilies = field(default_factory=KernelFamilies)
+
+
+def kernel_families(graphs: Iterable[GraphInstance]) -> KernelFamilies:
+    """Learn from all that the calls of libraries were seen to launch.
+
+    Returns:
+        Which names only go on with a call, and of which operators each call began once.
+    """
+    ran: dict[str | None, set[_KernelNames]] = defaultdict(set)
+    for graph in graphs:
+        sites = graph.call_sites
+        for at, names in (*graph.stored_kernels, *graph.library_kernels):
+            if names and at < len(sites):
+                ran[sites[at].op].add(names)
+    every = [names for own in ran.values() for names in own]
+    later = {name for names in every for name in names[1:] if not classify.is_memory_work(name)}
+    followers = later - {names[0] for names in every}
+    plain = [op for op, own in ran.items() if all(followers.issuperset(n[1:]) for n in own)]
+    return KernelFamilies(frozenset(followers), frozenset(op for op in plain if op))
+
+
+_EventNames = tuple[str, ...]
+
+
+def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _EventNames]:
+    """Return the names of what each call site launched in a call, in order.
+
+    Args:
+        matches: for each piece of its work the call site that it was led to.
+    """
+    ran_at: dict[int, _EventNames] = {}
+    for match, names in zip(matches, pattern.event_names, strict=True):
+        if match.site is not None:
+            ran_at[match.site] = ran_at.get(match.site, ()) + names
+    return ran_at
+
+
+class ObservedKernels:
+    """What was learnt of each graph's library calls so far."""
+
+    def __init__(self, graphs: Sequence[GraphInstance]) -> None:
+        """Take the graphs."""
+        self._graphs = graphs
+        self._kernels: dict[object, dict[int, _EventNames | None]] = {}
+        self._seen: dict[Hashable, Sequence[Match]] = {}
+        self._current: dict[object, dict[int, tuple[KnownKernels, int]]] = {}
+        self._states: dict[object, int] = {}
+
+    def observe(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
+        """Note which device events each library call launched; a dispute unlearns it.
+
+        The same call teaches nothing more; its matches are kept, so that no others can come to be
+        the same.
+
+        Args:
+            matches: for each piece of its work the call site that it was led to.
+        """
+        key = (graph, call.pattern, id(matches))
+        if key not in self._seen:
+            self._seen[key] = matches
+            self._record(graph, call.pattern, matches)
+
+    def _record(self, graph: int, pattern: Pattern, matches: Sequence[Match]) -> None:
+        sites, identity = self._graphs[graph].call_sites, self._identity(graph)
+        if any(map(is_in_loop, sites)):
+            return  # what a site launches differs from call to call
+        known = self._kernels.setdefault(identity, {})
+        for site, ran in ran_at_sites(pattern, matches).items():
+            if sites[site].kind is SiteKind.EXTERN:
+                known[site] = ran if known.setdefault(site, ran) == ran else None
+        self._current.pop(identity, None)
+
+    def of_graph(self, graph: int) -> tuple[KnownKernels, int]:
+        """Return what was learnt of a graph's library calls, and a number: equal ones have one."""
+        current = self._current.setdefault(self._identity(graph), {})
+        if graph not in current:
+            known_kernels = self._known(graph)
+            state = tuple(sorted(known_kernels.kernels.items()))
+            current[graph] = known_kernels, self._states.setdefault(state, len(self._states))
+        return current[graph]
+
+    def _known(self, graph: int) -> KnownKernels:
+        """Return what was learnt of a graph's library calls.
+
+        What was seen here when the graph was recorded is what its replays run; then come other
+        calls of this process, then another run.
+        """
+        instance = self._graphs[graph]
+        here = dict(instance.library_kernels)
+        called = self._kernels.get(self._identity(graph), {})
+        others = {at: ran for at, ran in called.items() if at not in here}
+        stored = {at: ran for at, ran in instance.stored_kernels if at not in {**others, **here}}
+        known = {**stored, **others, **here}
+        kernels = {at: ran for at, ran in known.items() if ran is not None}
+        return KnownKernels(kernels, frozenset(stored))
+
+    def _identity(self, graph: int) -> object:
+        return self._graphs[graph].record.digest or graph

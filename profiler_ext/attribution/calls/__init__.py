@@ -1,1 +1,0 @@
-"""Owns the calls of compiled graphs in a trace, and what each of them ran."""

@@ -1,0 +1,398 @@
+"""The calls of compiled graphs in a trace: where each was made, and the operators and launches that it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from profiler_ext.attribution.enclosing import CallContext, EnclosingRanges
+from profiler_ext.attribution.trace.forward_links import ForwardLinks
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.kineto import classify, names
+from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.evidence import SiteEvidence
+from profiler_ext.records.gaps import GapReason
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One thing that a graph call ran: an operator, or a device event without an operator.
+
+    Attributes:
+        name: the operator's or the device event's name, without a ``graph_0_`` prefix.
+        on_device: no operator is known, so the name is the device event's.
+        replayed: it was launched by the replay of a CUDA graph.
+        is_kernel: for a device event: neither a copy nor a memset.
+        launched: for an operator: it launched something.
+    """
+
+    name: str
+    on_device: bool = False
+    replayed: bool = False
+    is_kernel: bool = True
+    launched: bool = True
+
+    @property
+    def order_evidence(self) -> SiteEvidence:
+        """The rule that its order alone makes."""
+        return SiteEvidence.REPLAY_ORDER if self.replayed else SiteEvidence.CALL_ORDER
+
+
+class DeviceEvent(NamedTuple):
+    """What one launch of a call ran.
+
+    Attributes:
+        name: the event's name.
+        category: its category.
+        call: the first of the graph call's launches that the same runtime call made, counted from
+            0; ``NO_ROW`` where the trace does not tell what launched it.
+    """
+
+    name: str
+    category: str
+    call: int = NO_ROW
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """What equal calls ran, in enqueue order; it is the same only as itself.
+
+    Attributes:
+        work: the items.
+        events: for each item what its launches ran.
+        event_names: the names of these, as every call's.
+        is_replay: a CUDA graph was replayed.
+    """
+
+    work: tuple[WorkItem, ...]
+    events: tuple[tuple[DeviceEvent, ...], ...]
+    event_names: tuple[tuple[str, ...], ...]
+    is_replay: bool
+
+
+class Patterns:
+    """Finds the pattern of each call."""
+
+    def __init__(self, events: Events) -> None:
+        """Take the names that codes are of."""
+        self._names, self._categories = events.name.strings, events.category.strings
+        self._known: dict[tuple[bytes, ...], Pattern] = {}
+        self._items: dict[int, WorkItem] = {}
+
+    def pattern(self, items: Ints, ends: Ints, launched: Ints, calls: Ints) -> Pattern:
+        """Return the pattern of a call."""
+        key = tuple(column.tobytes() for column in (items, ends, launched, calls))
+        if key not in self._known:
+            self._known[key] = self._new(items, ends, launched, calls)
+        return self._known[key]
+
+    def _new(self, items: Ints, ends: Ints, launched: Ints, calls: Ints) -> Pattern:
+        pairs = zip(launched.tolist(), calls.tolist(), strict=True)
+        ran = [DeviceEvent(*self._ran(code), call) for code, call in pairs]
+        events = tuple(tuple(ran[begin:end]) for begin, end in pairwise([0, *ends.tolist()]))
+        event_names = tuple(tuple(_work_name(event) for event in own) for own in events)
+        work = tuple(map(self._item, items.tolist()))
+        return Pattern(work, events, event_names, any(item.replayed for item in work))
+
+    def _item(self, code: int) -> WorkItem:
+        if code not in self._items:
+            self._items[code] = self._operator(-1 - code) if code < 0 else self._on_device(code)
+        return self._items[code]
+
+    def _operator(self, code: int) -> WorkItem:
+        name, launched = divmod(code, 2)
+        return WorkItem(names.kernel_name(self._names[name]), launched=bool(launched))
+
+    def _on_device(self, code: int) -> WorkItem:
+        ran, replayed = divmod(code, 2)
+        name, category = self._ran(ran)
+        return WorkItem(
+            name=classify.work_name(name, category),
+            on_device=True,
+            replayed=bool(replayed),
+            is_kernel=not (classify.is_copy(category) or classify.is_memset(category)),
+        )
+
+    def _ran(self, code: int) -> tuple[str, str]:
+        name, category = divmod(code, len(self._categories))
+        return self._names[name], self._categories[category]
+
+
+def what_ran(events: Events, rows: Ints) -> Ints:
+    """Return a code for each device event: the same where name and category are."""
+    name, category = events.name.codes[rows].astype(np.int64), events.category.codes[rows]
+    return name * len(events.category.strings) + category
+
+
+def device_items(ran: Ints, replayed: Flags) -> Ints:
+    """Return a code for each device event without an operator."""
+    return 2 * ran + replayed
+
+
+def operators(events: Events, rows: Ints, launched: Flags) -> Ints:
+    """Return a code for each operator."""
+    return -1 - (2 * events.name.codes[rows].astype(np.int64) + launched)
+
+
+def _work_name(event: DeviceEvent) -> str:
+    return classify.work_name(event.name, event.category)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where a work item belongs: a call site (index into the sites), or a gap.
+
+    Attributes:
+        site: index of the call site, ``None`` for a gap.
+        evidence: the rule that led there.
+        gap: why there is no call site.
+    """
+
+    site: int | None = None
+    evidence: SiteEvidence | None = None
+    gap: GapReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """Items of work: of which call, which code, which operator, and what sorts them.
+
+    The CPU enqueued one at ``enqueue_ns``, then the device ran it at ``start_ns``: a replay
+    enqueues all at once. Of equal ones those come first that have a lower ``tie``.
+    """
+
+    marker: Ints
+    code: Ints
+    row: Ints
+    enqueue_ns: Ints
+    start_ns: Ints
+    tie: Ints
+
+
+class WorkOfCalls:
+    """What each call ran, in enqueue order: operators, and launches without an operator.
+
+    A call that replays also shows the operators of the recording, which launched nothing; those
+    are left out, as their work is what the replay runs.
+    """
+
+    def __init__(
+        self, enclosing: EnclosingRanges, enqueued: EnqueuedLaunches, launches: Ints
+    ) -> None:
+        """Look at all calls at once."""
+        self._enclosing, self._enqueued = enclosing, enqueued
+        self._events, self._patterns = enclosing.events, Patterns(enclosing.events)
+        cpu, self._call = enqueued.cpu[launches], enqueued.call[launches]
+        operator = take(enclosing.operator, cpu, NO_ROW)
+        by_operator = operator.astype(np.int64)
+        self._ran = what_ran(self._events, enqueued.event[launches])
+        on_device = by_operator == NO_ROW
+        marker = take(enclosing.marker, cpu, NO_ROW)
+        device = self._device(launches, on_device, marker.astype(np.int64))
+        called = self._operators(launches, by_operator, device)
+        self._lay_out(launches, by_operator, _concatenated(device, called))
+
+    def of_call(self, marker: int) -> tuple[Pattern, Ints, Ints]:
+        """Return what a call ran.
+
+        Returns:
+            The pattern of it; its launches, by item and in enqueue order; and of each item the row
+            of its operator, ``NO_ROW`` where it is none.
+        """
+        first, last = np.searchsorted(self._marker, (marker, marker + 1)).tolist()
+        begin, end = self._begins[first], self._begins[last]
+        ends = self._begins[first + 1 : last + 1] - begin
+        calls = np.where(self._first[begin:end] == NO_ROW, NO_ROW, self._first[begin:end] - begin)
+        pattern = self._patterns.pattern(self._code[first:last], ends, self._ran[begin:end], calls)
+        return pattern, self._launches[begin:end], self._row[first:last]
+
+    def _device(self, launches: Ints, on_device: Flags, marker: Ints) -> _Items:
+        """Return the launches without an operator."""
+        own, call = launches[on_device], self._call[on_device]
+        replays = flag_rows(self._events.name, names.is_graph_launch)
+        replayed = np.append(replays, False)[call]  # NO_ROW is the last
+        return _Items(
+            marker=marker[on_device],
+            code=device_items(self._ran[on_device], replayed),
+            row=np.full(len(own), NO_ROW),
+            enqueue_ns=self._enqueued.enqueue_ns[own],
+            start_ns=self._events.start_ns[self._enqueued.event[own]],
+            tie=own,
+        )
+
+    def _operators(self, launches: Ints, by_operator: Ints, device: _Items) -> _Items:
+        """Return the operators that calls called themselves, and those that launched anything."""
+        enclosing = self._enclosing
+        is_own: Flags = enclosing.operator == np.arange(len(enclosing.operator), dtype=np.int32)
+        called = np.flatnonzero(is_own & (enclosing.marker != NO_ROW))
+        called = called[~enclosing.is_trial(called)]
+        launching, first = np.unique(by_operator, return_index=True)
+        launching, first = launching[launching != NO_ROW], first[launching != NO_ROW]
+        is_additional = ~np.isin(launching, called)
+        rows = np.append(called, launching[is_additional])
+        count = len(self._events) + len(self._enqueued)
+        tie = np.append(called, launches[first[is_additional]] + len(self._events)) + count
+        marker, launched = enclosing.marker[rows], np.isin(rows, launching)
+        is_kept = launched | ~np.isin(marker, device.marker[(device.code & 1) == 1])
+        rows, launched = rows[is_kept], launched[is_kept]
+        code, start_ns = operators(self._events, rows, launched), self._events.start_ns[rows]
+        zero_column = np.zeros(len(rows), dtype=np.int64)
+        return _Items(marker[is_kept], code, rows, start_ns, zero_column, tie[is_kept])
+
+    def _lay_out(self, launches: Ints, by_operator: Ints, items: _Items) -> None:
+        """Sort the items by their calls and in enqueue order, and the launches by the items."""
+        keys = (items.tie, items.start_ns, items.enqueue_ns, items.marker)
+        order = np.lexsort(keys)
+        self._marker, self._code = items.marker[order], items.code[order]
+        self._row = items.row[order]
+        # A launch without an operator is the item that has its number.
+        wanted = np.where(by_operator == NO_ROW, launches, by_operator + len(self._enqueued))
+        own = np.where(items.row == NO_ROW, items.tie, items.row + len(self._enqueued))[order]
+        by_own = np.argsort(own)
+        item = by_own[np.searchsorted(own[by_own], wanted)]
+        by_item = np.argsort(item, kind="stable")
+        self._launches, self._ran = launches[by_item], self._ran[by_item]
+        self._begins = np.append(0, np.cumsum(np.bincount(item, minlength=len(own))))
+        self._first = self._first_of_call(self._marker[item[by_item]], self._call[by_item])
+
+    def _first_of_call(self, marker: Ints, call: Ints) -> Ints:
+        """Return for each launch the first of its graph call that the same runtime call made."""
+        keys = marker * (len(self._events) + 1) + call
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        return np.where(call == NO_ROW, NO_ROW, first[inverse.reshape(-1)])
+
+
+def _concatenated(first: _Items, second: _Items) -> _Items:
+    pairs = ((getattr(first, name), getattr(second, name)) for name in _Items.__slots__)
+    return _Items(*(np.concatenate(pair).astype(np.int64) for pair in pairs))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphCall:
+    """One call of a compiled graph, as the trace shows it.
+
+    Attributes:
+        marker: row of the marker.
+        key: cache key that the marker carries.
+        compile_id: id of the compiled frame, or of the forward's; ``None`` unknown.
+        context: where it was called.
+        pattern: what it ran.
+        launches: its launches, by item of what it ran and in enqueue order.
+        trials: launches of compile work inside the call, each with what it was.
+        place: which call it is within one run of a compiled function, and of how many.
+        graph: the index of its graph that the process noted, ``None`` where it noted none.
+        frame_row: row of the compiled frame that it belongs to, a backward to its forward's.
+        rows: the row of the operator that each item is, ``NO_ROW`` of a launch without one.
+        caller: the marker of the call that it lies within and the operator there, if it does.
+    """
+
+    marker: int
+    key: str | None
+    compile_id: str | None
+    context: CallContext
+    pattern: Pattern
+    launches: Ints
+    trials: tuple[tuple[int, GapReason], ...]
+    place: tuple[int, int]
+    graph: int | None
+    frame_row: int | None
+    rows: Ints
+    caller: tuple[int, int] | None
+
+    @property
+    def work(self) -> tuple[WorkItem, ...]:
+        """What it ran, in enqueue order."""
+        return self.pattern.work
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether a CUDA graph was replayed in this call."""
+        return self.pattern.is_replay
+
+    def launches_of_items(self) -> list[list[int]]:
+        """Return for each item of what it ran its launches, in enqueue order."""
+        launches = iter(self.launches.tolist())
+        return [list(islice(launches, len(own))) for own in self.pattern.events]
+
+
+def find_calls(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> tuple[GraphCall, ...]:
+    """Collect every call of a compiled graph and what it ran."""
+    return _Calls(enclosing, enqueued).every()
+
+
+class _Calls:
+    def __init__(self, enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> None:
+        self._enclosing, self._enqueued = enclosing, enqueued
+        marker = take(enclosing.marker, enqueued.cpu, NO_ROW)
+        is_trial = enclosing.is_trial(enqueued.cpu)
+        own = np.flatnonzero((marker != NO_ROW) & ~is_trial)
+        trials = np.flatnonzero((marker != NO_ROW) & is_trial)
+        self._work = WorkOfCalls(enclosing, enqueued, own)
+        self._trials = _by_marker(marker[trials], trials)
+        self._links, self._places = _forward_links(enclosing), _places(enclosing)
+
+    def every(self) -> tuple[GraphCall, ...]:
+        return tuple(map(self._call, np.flatnonzero(self._enclosing.is_marker).tolist()))
+
+    def _call(self, marker: int) -> GraphCall:
+        enclosing, name = self._enclosing, self._enclosing.events.name
+        forward = _forward_row(enclosing, self._links, marker)
+        frame_row = _frame_row(enclosing, forward)
+        pattern, launches, rows = self._work.of_call(marker)
+        return GraphCall(
+            marker=marker,
+            key=names.graph_key(name[marker]),
+            compile_id=None if frame_row is None else names.compile_id(name[frame_row]),
+            context=enclosing.context(marker, forward, self._links),
+            pattern=pattern,
+            launches=launches,
+            trials=tuple(self._trials_of(marker)),
+            place=self._places[marker],
+            graph=enclosing.graph(marker),
+            frame_row=frame_row,
+            rows=rows,
+            caller=enclosing.caller(marker),
+        )
+
+    def _trials_of(self, marker: int) -> Iterator[tuple[int, GapReason]]:
+        for launch in self._trials.get(marker, np.empty(0, dtype=np.int64)).tolist():
+            yield launch, self._enclosing.compile_work(int(self._enqueued.cpu[launch]))
+
+
+def _by_marker(marker: Rows, values: Ints) -> dict[int, Ints]:
+    order = np.argsort(marker, kind="stable")
+    distinct, first = np.unique(marker[order], return_index=True)
+    return dict(zip(distinct.tolist(), np.split(values[order], first[1:]), strict=False))
+
+
+def _forward_links(enclosing: EnclosingRanges) -> ForwardLinks:
+    def rows(predicate: Callable[[str], bool]) -> Ints:
+        return np.flatnonzero(flag_rows(enclosing.events.name, predicate) & enclosing.is_op)
+
+    forward, backward = rows(classify.is_compiled_forward), rows(classify.is_compiled_backward)
+    return ForwardLinks(enclosing.events, forward, backward)
+
+
+def _forward_row(enclosing: EnclosingRanges, links: ForwardLinks, marker: int) -> int | None:
+    """Return the row at which the forward of a call ran: its own, or by sequence number."""
+    backward = enclosing.own(enclosing.backward, marker)
+    return marker if backward == NO_ROW else links.forward_of(backward)
+
+
+def _frame_row(enclosing: EnclosingRanges, forward: int | None) -> int | None:
+    """Return the row of a call's compiled frame; a backward's is that of its forward."""
+    frame = NO_ROW if forward is None else enclosing.own(enclosing.frame, forward)
+    return None if frame == NO_ROW else frame
+
+
+def _places(enclosing: EnclosingRanges) -> dict[int, tuple[int, int]]:
+    """Return for each marker which call it is within one run of a compiled function."""
+    markers = np.flatnonzero(enclosing.is_marker)
+    markers = markers[np.argsort(enclosing.events.start_ns[markers], kind="stable")]
+    runs = _by_marker(enclosing.compiled_range[markers], markers).values()
+    return {int(row): (at, len(own)) for own in runs for at, row in enumerate(own)}

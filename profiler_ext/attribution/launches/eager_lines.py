@@ -1,0 +1,395 @@
+"""The source line of eager launches: the line that ran, or for a backward the line of its forward.
+
+Source: ``torch/csrc/autograd/engine.cpp``, ``CompareNodeTaskTime``: the largest sequence number
+goes first, and that of ``AccumulateGrad`` is the largest: it runs right after the node that gives
+the gradient, in the same thread.
+
+What autograd's engine runs is of the forward op with the node's sequence number, unless Python
+runs within the node: a backward that the program wrote, a hook, a forward that is run again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiler_ext.attribution.enclosing import EnclosingRanges
+from profiler_ext.attribution.positions import (
+    NO_POSITION,
+    AmbiguousPositionError,
+    PositionsOfThreads,
+    Stacks,
+    StackState,
+    watch_clock,
+)
+from profiler_ext.attribution.trace.forward_links import ForwardLinks
+from profiler_ext.attribution.trace.launches import EnqueuedLaunches, out_of_order
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
+from profiler_ext.kineto import classify, names
+from profiler_ext.records.events import Ints
+from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.provenance import Gap
+from profiler_ext.records.recording import PythonLines, Recording
+from profiler_ext.records.vocabulary import Phase
+
+NO_LINES_REASONS = frozenset(
+    {
+        GapReason.LINES_OFF,
+        GapReason.LINES_NEED_COLUMNS,
+        GapReason.LINES_NEED_PYTHON_312,
+        GapReason.LINES_TAKEN,
+        GapReason.LINES_FAILED,
+    }
+)
+"""Why a recording has no lines at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class EagerLine:
+    """The line that launched something.
+
+    Attributes:
+        stack: the frames of the program, outermost first; empty where there is a gap.
+        module: the module that it is of.
+        evidence: the rule that told the line.
+        gap: why there is none.
+        phase: the phase, where it is another than the trace alone tells.
+        linked_by: the same of what ties it to a forward op.
+        in_module: it was launched while a module was called, as the watched lines say.
+        caller: the frame of the forward call whose backward the program wrote itself.
+    """
+
+    stack: tuple[Frame, ...] = ()
+    module: ModuleFrame | None = None
+    evidence: EagerEvidence | None = None
+    gap: GapReason | None = None
+    phase: Phase | None = None
+    linked_by: ForwardEvidence | None = None
+    caller: Frame | None = None
+    in_module: bool = False
+
+
+def missing_lines_reason(gaps: tuple[Gap, ...]) -> GapReason | None:
+    """Return why a recording has no lines at all, where one of its gaps says so."""
+    return next((GapReason(gap.reason) for gap in gaps if gap.reason in NO_LINES_REASONS), None)
+
+
+class EngineOrder:
+    """Tells what the engine evaluated before something."""
+
+    def __init__(self, enclosing: EnclosingRanges) -> None:
+        """Go through the engine's events."""
+        events, parent = enclosing.events, enclosing.nesting.parent
+        rows: Ints = np.flatnonzero(enclosing.engine == np.arange(len(events), dtype=np.int32))
+        rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+        self._events = events
+        self._node_before: dict[int, int] = {}
+        self._starts: dict[int, list[int]] = {}
+        self._ends: dict[int, list[int]] = {}
+        last: dict[tuple[int, int], int] = {}
+        for row in rows.tolist():
+            around, thread = int(parent[row]), int(events.thread[row])
+            outer = NO_ROW if around == NO_ROW else int(enclosing.engine[around])
+            self._starts.setdefault(thread, []).append(int(events.start_ns[row]))
+            self._ends.setdefault(thread, []).append(events.end_at(row))
+            if not classify.is_gradient_accumulation(events.name[row]):
+                last[thread, outer] = row
+            elif (thread, outer) in last:
+                self._node_before[row] = last[thread, outer]
+
+    def node_before(self, accumulation: int) -> int | None:
+        """Return the node that the same thread evaluated before it accumulates a gradient."""
+        return self._node_before.get(accumulation)
+
+    def last_end_ns(self, row: int) -> int | None:
+        """Return when the thread of a row was last done with a node before it."""
+        ends = self._ends.get(int(self._events.thread[row]), [])
+        at = bisect_left(ends, int(self._events.start_ns[row]))
+        return ends[at - 1] if at else None
+
+    def next_start_ns(self, row: int) -> int | None:
+        """Return when the thread of a row next began with a node after it."""
+        starts = self._starts.get(int(self._events.thread[row]), [])
+        at = bisect_left(starts, self._events.end_at(row))
+        return starts[at] if at < len(starts) else None
+
+
+def threads_of_ops(enclosing: EnclosingRanges) -> frozenset[int]:
+    """Return the system's ids of the threads that launch: only they can have called a backward."""
+    events = enclosing.events
+    known = np.unique(events.thread[np.flatnonzero(enclosing.is_op)]).tolist()
+    ids = (events.threads[each].tid for each in known)
+    return frozenset(tid for tid in ids if isinstance(tid, int))
+
+
+def max_call_overhang_ns(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
+    """Return how far a runtime call juts out of the op that made it: its clock is another."""
+    events = enclosing.events
+    both = (enqueued.cpu != NO_ROW) & (enqueued.call != NO_ROW)
+    op, call = enqueued.cpu[both], enqueued.call[both]
+    is_op: Flags = enclosing.is_op[op]
+    op, call = op[is_op], call[is_op]
+    early = events.start_ns[op] - events.start_ns[call]
+    late = events.end_of(call) - events.end_of(op)
+    return int(max(early.max(initial=0), late.max(initial=0), 0))
+
+
+class EagerLines:
+    """Tells the line of each eager launch of a recording."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        enclosing: EnclosingRanges,
+        enqueued: EnqueuedLaunches,
+        links: ForwardLinks,
+    ) -> None:
+        """Lay the recorded lines over the trace."""
+        self._events, self._enclosing, self._links = enclosing.events, enclosing, links
+        self._start_ns = self._events.start_ns
+        self._missing_reason = missing_lines_reason(recording.gaps)
+        self._threads = [each.tid for each in self._events.threads]
+        self._enqueued = enqueued
+        self._of_row: dict[int, EagerLine] = {}
+        self._positions: PositionsOfThreads | None = None
+        if recording.python is not None:
+            self._load_lines(recording.python)
+
+    def _load_lines(self, lines: PythonLines) -> None:
+        clock = watch_clock(self._events, lines.clock)
+        if clock is None:
+            self._missing_reason = GapReason.LINES_FAILED
+            return
+        self._stacks = Stacks(lines)
+        self._positions = PositionsOfThreads(lines, clock)
+        self._until_ns = int(clock.on_trace(np.array([lines.until_ns], dtype=np.int64))[0])
+        self._overhang_ns = max_call_overhang_ns(self._enclosing, self._enqueued)
+        self._is_out_of_order = out_of_order(self._events, self._enqueued)
+        self._order = EngineOrder(self._enclosing)
+        self._callers = threads_of_ops(self._enclosing)
+
+    @property
+    def are_watched(self) -> bool:
+        """Whether a recording has lines that can be laid over its trace."""
+        return self._positions is not None
+
+    def of_launch(self, launch: int) -> EagerLine:
+        """Return the line of a launch."""
+        cpu, call = int(self._enqueued.cpu[launch]), int(self._enqueued.call[launch])
+        row = cpu if cpu != NO_ROW else call
+        if self._positions is None or row == NO_ROW:
+            return EagerLine(gap=self._missing_reason)
+        if self._is_out_of_order[launch]:
+            return EagerLine(gap=GapReason.OUT_OF_ORDER)
+        try:
+            return self._line(row, self._position(cpu, call))
+        except AmbiguousPositionError as error:
+            within = self._stacks.are_in_module(error.positions)
+            return EagerLine(gap=GapReason.LINE_BORDER, in_module=within)
+
+    def _position(self, cpu: int, call: int) -> int:
+        """Return the position of an op, unless Python runs within it: then that of the call."""
+        assert self._positions is not None
+        is_op = cpu != NO_ROW and bool(self._enclosing.is_op[cpu])
+        if call == NO_ROW or (is_op and self._holds_no_python(cpu)):
+            return self._during(cpu)
+        return self._during(call, self._overhang_ns)
+
+    def _holds_no_python(self, row: int) -> bool:
+        assert self._positions is not None
+        start, end = int(self._start_ns[row]), self._events.end_at(row)
+        error = self._positions.error_ns
+        return end - start <= 2 * error or self._positions.is_still(
+            self._thread(row), start + error, end - error
+        )
+
+    def _during(self, row: int, overhang_ns: int = 0) -> int:
+        assert self._positions is not None
+        start, end = int(self._start_ns[row]), self._events.end_at(row)
+        return self._positions.during(self._thread(row), start, end, overhang_ns)
+
+    def _thread(self, row: int) -> int:
+        thread = self._threads[int(self._events.thread[row])]
+        return thread if isinstance(thread, int) else NO_ROW
+
+    def _line(self, row: int, position: int) -> EagerLine:
+        """Return the line of what a row runs, at its position."""
+        engine = int(self._enclosing.engine[row])
+        if engine == NO_ROW:
+            is_nowhere = position == NO_POSITION and self._events.start_ns[row] <= self._until_ns
+            own = self._stacks.state(position)
+            ran = replace(self._line_that_ran(own, row), in_module=own.in_module)
+            return self._of_callback(row) if is_nowhere else ran
+        above = self._stacks.depth(self._during(engine))
+        state = self._stacks.state(position, above)
+        if not state.stack and state.is_line_known:
+            if state.recomputes:
+                first = self._stacks.first_module(position, above)
+                return self._of_checkpoint(engine, first, state.module)
+            return self._of_engine(row, engine)
+        return self._of_python(row, engine, state)
+
+    def _line_that_ran(self, state: StackState, row: int) -> EagerLine:
+        if not state.is_line_known:
+            return EagerLine(module=state.module, gap=GapReason.LINE_OF_HOT_CODE)
+        if not state.stack:
+            is_late = int(self._events.start_ns[row]) > self._until_ns
+            return EagerLine(gap=GapReason.LINES_FULL if is_late else GapReason.NO_LINE_RAN)
+        return EagerLine(state.stack, state.module, EagerEvidence.RAN)
+
+    def _of_python(self, row: int, engine: int, state: StackState) -> EagerLine:
+        """Return the line of Python that runs while the engine evaluates a node."""
+        own = self._line_that_ran(state, row)
+        forward = self._of_forward(engine)
+        own = replace(own, module=own.module or forward.module)
+        if state.recomputes:
+            return replace(own, phase=Phase.RECOMPUTE, linked_by=ForwardEvidence.RECOMPUTED)
+        if not self._is_of_node(row, engine):
+            return replace(own, linked_by=ForwardEvidence.HOOK)
+        return replace(own, caller=forward.stack[-1] if forward.stack else None)
+
+    def _of_engine(self, row: int, engine: int) -> EagerLine:
+        """Return the line of what the engine itself runs for a node."""
+        if names.evaluated_function(self._events.name[engine]) == names.ACCUMULATE_GRAD:
+            return self._of_accumulation(row, engine)
+        forward = self._of_forward(engine)
+        return self._sum(forward) if self._is_sum(row, engine) else forward
+
+    def _of_checkpoint(
+        self, engine: int, first: ModuleFrame | None, module: ModuleFrame | None
+    ) -> EagerLine:
+        """Return the line that called a checkpoint, of what torch itself runs again for it."""
+        called = self._checkpoint_caller(engine, first)
+        is_unrecorded = self._links.forward_of(engine) is None
+        gap = GapReason.FORWARD_NOT_RECORDED if is_unrecorded else GapReason.NO_LINE_RAN
+        line = EagerLine(gap=gap)
+        if called.stack and called.is_line_known:
+            line = EagerLine(called.stack, called.module, EagerEvidence.RAN_FORWARD)
+        own = module or line.module
+        linked = ForwardEvidence.RECOMPUTED
+        return replace(line, module=own, phase=Phase.RECOMPUTE, linked_by=linked)
+
+    def _checkpoint_caller(self, engine: int, module: ModuleFrame | None) -> StackState:
+        """Return where the forward stood outside of what a checkpoint runs again.
+
+        The node is the checkpoint's own, or one of the ops in it: of those the call of the module
+        tells how far out the checkpoint was called.
+        """
+        forward = self._links.forward_of(engine)
+        if forward is None:
+            return StackState()
+        try:
+            position, outer = self._during(forward), int(self._enclosing.engine[forward])
+            above = 0 if outer == NO_ROW else self._stacks.depth(self._during(outer))
+        except AmbiguousPositionError:
+            return StackState()
+        if names.evaluated_function(self._events.name[engine]) == names.CHECKPOINT_FUNCTION:
+            return self._stacks.state(position, above)
+        return self._stacks.before_module(position, module, above)
+
+    def _is_sum(self, row: int, engine: int) -> bool:
+        """Tell whether the engine adds what a node gave to another gradient of the same value.
+
+        Source: ``torch/csrc/autograd/input_buffer.cpp``, ``accumulate``: after the node ran.
+        """
+        is_direct = int(self._enclosing.nesting.parent[row]) == engine
+        return is_direct and names.is_sum_of_gradients(self._events.name[row])
+
+    @staticmethod
+    def _sum(last: EagerLine) -> EagerLine:
+        """Return the line of a sum, given that of the op whose gradient is the last in it."""
+        return replace(
+            last,
+            evidence=EagerEvidence.RAN_LAST_USE if last.stack else None,
+            phase=Phase.GRADIENT_ACCUMULATION,
+            linked_by=ForwardEvidence.GRADIENT_SUM,
+        )
+
+    def _of_forward(self, engine: int) -> EagerLine:
+        """Return the line of the forward op whose backward the engine evaluates."""
+        forward = self._links.forward_of(engine)
+        if forward is None:
+            return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
+        if forward not in self._of_row:
+            self._of_row[forward] = replace(self.of_row(forward), phase=None, linked_by=None)
+        forward_line = self._of_row[forward]
+        return (
+            replace(forward_line, evidence=EagerEvidence.RAN_FORWARD)
+            if forward_line.stack
+            else forward_line
+        )
+
+    def of_row(self, row: int) -> EagerLine:
+        """Return the line at which an event of the CPU stands."""
+        try:
+            return self._line(row, self._during(row))
+        except AmbiguousPositionError:
+            return EagerLine(gap=GapReason.LINE_BORDER)
+
+    def _of_accumulation(self, row: int, engine: int) -> EagerLine:
+        """Return the line of the op whose backward gave a parameter the last of its gradient."""
+        if not self._is_of_node(row, engine):
+            return self._backward_caller(int(self._events.start_ns[engine]), engine)
+        before = self._order.node_before(engine)
+        if before is None:
+            return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
+        if not self._is_one_backward(before, engine):
+            return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
+        last = self._of_forward(before)
+        return replace(last, evidence=EagerEvidence.RAN_LAST_USE) if last.stack else last
+
+    def _is_one_backward(self, before: int, engine: int) -> bool:
+        """Tell whether the engine evaluated two nodes in one backward.
+
+        Who called it waits: below the engine in its own thread, else where the forward ran.
+        """
+        assert self._positions is not None
+        is_below = self._during(engine) != NO_POSITION
+        thread = self._thread(engine) if is_below else self._thread_of_forward(before)
+        start, end = self._events.end_at(before), int(self._events.start_ns[engine])
+        return self._positions.stays(thread, start, end)
+
+    def _thread_of_forward(self, engine: int) -> int:
+        forward = self._links.forward_of(engine)
+        return self._thread(engine if forward is None else forward)
+
+    def _of_callback(self, row: int) -> EagerLine:
+        """Return the line of what a thread of the engine runs when a backward's nodes are done.
+
+        Source: ``torch/csrc/autograd/engine.cpp``, ``GraphTask::exec_post_processing``.
+        """
+        last_end_ns, next_start_ns = self._order.last_end_ns(row), self._order.next_start_ns(row)
+        if last_end_ns is None or (
+            next_start_ns is not None and self._goes_on(last_end_ns, next_start_ns)
+        ):
+            return EagerLine(gap=GapReason.NO_LINE_RAN)
+        return self._backward_caller(last_end_ns, row)
+
+    def _goes_on(self, last_end_ns: int, next_start_ns: int) -> bool:
+        """Tell whether the one thread that waits for a backward waits for a later node too."""
+        assert self._positions is not None
+        return self._positions.only_one(self._callers, last_end_ns, next_start_ns) is not None
+
+    def _backward_caller(self, since_ns: int, row: int) -> EagerLine:
+        """Return the line of the one thread that waited until a row was over: in a backward."""
+        assert self._positions is not None
+        end_ns = self._events.end_at(row)
+        position = self._positions.only_one(self._callers, since_ns, end_ns)
+        if position is None:
+            return EagerLine(gap=GapReason.NO_LINE_RAN)
+        waiting = self._line_that_ran(self._stacks.state(position), row)
+        return replace(waiting, evidence=EagerEvidence.RAN_BACKWARD_CALL, module=None)
+
+    def _is_of_node(self, row: int, engine: int) -> bool:
+        """Tell whether a row lies within the node itself, and not what the engine does beside."""
+        node = names.evaluated_function(self._events.name[engine])
+        parent = self._enclosing.nesting.parent
+        while row not in (NO_ROW, engine):
+            if self._events.name[row] == node:
+                return True
+            row = int(parent[row])
+        return False

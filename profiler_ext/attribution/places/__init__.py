@@ -1,1 +1,0 @@
-"""Owns what a node is to the user: its line, module, phase and forward node."""

@@ -1,0 +1,342 @@
+"""The call sites of a graph while Inductor writes its wrapper, each with the exact nodes that it computes.
+
+Inductor's ``origins`` are a superset. The exact set is ``origins`` cut by the backward
+slice from the node whose value the buffer holds, stopping at values read from buffers.
+Upstream: https://github.com/pytorch/pytorch/issues/95022 (origins are of other kernels),
+https://github.com/pytorch/pytorch/issues/189270 (the ops of each kernel are asked for).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import torch.fx
+
+from profiler_ext.capture.graphs import kernel_cost
+from profiler_ext.capture.lineage.nested_graphs import inner_prefix
+from profiler_ext.isolation.hook_protocols import TryRun, unguarded
+from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
+from profiler_ext.records.provenance import CallSite, NestedIn
+from profiler_ext.records.vocabulary import SiteKind
+from profiler_ext.torch_compat import fx, inductor, ops, schedules, traffic
+
+Node = TypeVar("Node")
+
+
+def exact_nodes(
+    origins: Set[Node],
+    written: Node | None,
+    read: Set[Node],
+    inputs: Callable[[Node], Iterable[Node]],
+) -> set[Node]:
+    """Return the nodes that one scheduler node computes.
+
+    Args:
+        written: the node whose value its buffer holds; ``None`` when it cannot be told.
+
+    Returns:
+        The exact set; all of ``origins`` where ``written`` is unknown. The second stage of
+        a split reduction reads and writes the value of one node and is that node alone. Of a
+        buffer that is filled to be written into, Inductor lists the later writer alone: what
+        fills it is ``written``.
+    """
+    if written is None:
+        return set(origins)
+    if written in read:
+        return {written} & set(origins)
+    computed: set[Node] = set()
+    todo = [written]
+    while todo:
+        node = todo.pop()
+        if node in computed or node in read:
+            continue
+        computed.add(node)
+        todo.extend(inputs(node))
+    return computed & set(origins) or {written}
+
+
+def value_inputs(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+    """Return the nodes that a node's value is computed from.
+
+    A foreach op computes each of its outputs from one element of each list that it is given,
+    so such an output (a ``getitem``) is made of those, and the op itself adds nothing.
+    """
+    if node.op != "call_function" or _is_foreach(node):
+        return ()
+    source = node.args[0] if fx.target_name(node.target) == "getitem" else None
+    if isinstance(source, torch.fx.Node) and _is_foreach(source):
+        return (source, *_part(source, node.args[1]))
+    return tuple(node.all_input_nodes)
+
+
+def _is_foreach(node: torch.fx.Node) -> bool:
+    return fx.target_name(node.target).startswith("aten._foreach_")
+
+
+def _part(foreach: torch.fx.Node, index: Any) -> tuple[torch.fx.Node, ...]:
+    """What one output is made of: its place in each list, and all that is not a list."""
+    given = (*foreach.args, *foreach.kwargs.values())
+    picked = (a[index] if isinstance(a, list | tuple) else a for a in given)
+    return tuple(value for value in picked if isinstance(value, torch.fx.Node))
+
+
+_SHARES = "the shares of the nodes of a kernel in its time"
+_FLOPS = "floating-point operations"
+_WORK = "moved bytes, and floating-point operations"
+_INLINED = "the nodes of the graphs that a template has inlined"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSite:
+    """A call site with its live FX nodes, until the graph is sealed.
+
+    Attributes:
+        kind: what is launched.
+        kernel: the kernel's name.
+        op: the extern's operator as the profiler spells it.
+        nodes: what it computes.
+        reads: names of the buffers read.
+        writes: names of the buffers written.
+        inlined: nodes of graphs that its template has inlined, by their qualified names.
+        graph: the FX graph that it stands in; ``None`` where that does not matter.
+        moved_bytes: what it loads and stores, where its schedule tells.
+        limits: for each node, how often the kernel computes an element of it at most; empty
+            where that is not known.
+        is_commented: the comment above the launch names the ops of all its nodes.
+        stored: the nodes whose values it stores; ``None`` where that is not known.
+        is_work_known: what tells how much it works did not fail.
+    """
+
+    kind: SiteKind
+    kernel: str
+    op: str | None
+    nodes: tuple[torch.fx.Node, ...]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    inlined: tuple[tuple[str, torch.fx.Node], ...] = ()
+    graph: torch.fx.Graph | None = None
+    moved_bytes: int | None = None
+    limits: tuple[int, ...] = ()
+    is_commented: bool = True
+    stored: frozenset[torch.fx.Node] | None = None
+    is_work_known: bool = True
+
+    def sealed(
+        self,
+        ordinal: int,
+        path: str,
+        prefix: str,
+        within: tuple[NestedIn, ...] = (),
+        try_run: TryRun = unguarded,
+    ) -> CallSite:
+        """Return the site as a record.
+
+        Args:
+            prefix: what names the graph that it stands in; ``""`` for the outermost.
+        """
+        inlined, reported = tuple(node for _, node in self.inlined), self.moved_bytes
+        counted = try_run(_FLOPS, kernel_cost.counted_operations, self.nodes)
+        flops = None if counted is None else try_run(_FLOPS, self._flops, inlined, counted)
+        moved = (
+            try_run("moved bytes", kernel_cost.moved_bytes, self.nodes)
+            if reported is None
+            else reported
+        )
+        names = tuple(name for name, _ in self.qualified(prefix))
+        weights = try_run(_SHARES, kernel_cost.weights, self.nodes, inlined, self.stored, counted)
+        return CallSite(
+            ordinal=ordinal,
+            path=path,
+            kind=self.kind,
+            kernel=self.kernel,
+            op=self.op,
+            nodes=names,
+            weights=(1,) * len(names) if weights is None else weights,
+            reads=self.reads,
+            writes=self.writes,
+            bytes_moved=str(moved) if self.is_work_known and moved is not None else None,
+            flops=str(flops) if self.is_work_known and flops is not None else None,
+            within=within,
+        )
+
+    def _flops(
+        self, inlined: tuple[torch.fx.Node, ...], counted: Mapping[torch.fx.Node, int]
+    ) -> int:
+        own = kernel_cost.all_operations(self.nodes, self.limits, counted)
+        return own + kernel_cost.all_operations(inlined)
+
+    def qualified(self, prefix: str) -> tuple[tuple[str, torch.fx.Node], ...]:
+        """Return its nodes with their names in the provenance."""
+        outer = prefix.rpartition("/")[0].rpartition("/")[0]
+        outer = outer + "/" if outer else ""
+        own = tuple(((prefix if self._owns(n) else outer) + n.name, n) for n in self.nodes)
+        return own + tuple((prefix + name, node) for name, node in self.inlined)
+
+    def _owns(self, node: torch.fx.Node) -> bool:
+        """Whether a node is of the site's graph; a layout copy may stem from the graph around."""
+        return self.graph is None or node.graph is self.graph
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call of nested graphs: their sites stand in its place, once for each call.
+
+    Attributes:
+        node: the node around, ``invoke_subgraph`` or ``cond``.
+        graphs: the graphs called, or chosen between.
+    """
+
+    node: torch.fx.Node | None
+    graphs: tuple[inductor.NestedGraph, ...]
+
+
+def generated_site(
+    node_schedule: Iterable[Any], kernel: str, try_run: TryRun = unguarded
+) -> PendingSite:
+    """Describe the launch of a kernel that Inductor generated."""
+    scheduled = list(schedules.scheduled_nodes(node_schedule))
+    computed: Counter[torch.fx.Node] = Counter()
+    is_commented = schedules.is_commented(node_schedule)
+    for one in scheduled:
+        inputs = value_inputs if one.copied is None else partial(_copy_of, one)
+        exact = exact_nodes(one.origins, one.written, one.read, inputs)
+        computed.update(dict.fromkeys(exact, one.iterations))
+        computed.update(dict.fromkeys(one.requested_by, one.iterations))
+        is_commented = is_commented and exact <= one.origins and not one.requested_by
+    graph = inductor.current_fx_graph()
+    nodes = {node for node in computed if node.graph is graph} or set(computed)
+    written = {name for one in scheduled for name in one.writes}
+    read = {name for one in scheduled for name in one.reads} - written
+    kind, ordered = generated_kind(kernel), _in_graph_order(nodes)
+    is_template = kind is SiteKind.TRITON_TEMPLATE
+    inlined = (try_run(_INLINED, _inlined, ordered) if is_template else None) or ()
+    work = try_run(_WORK, _work, scheduled)
+    (moved,) = work or (None,)
+    is_open = moved is None or is_template
+    return PendingSite(
+        kind,
+        kernel,
+        None,
+        ordered,
+        tuple(sorted(read)),
+        tuple(sorted(written)),
+        inlined,
+        graph,
+        moved,
+        # A template's body runs once for each of its outputs, and loops over what it sums.
+        () if is_open else tuple(computed[node] for node in ordered),
+        is_commented,
+        try_run(_SHARES, _stored, scheduled, ordered, kind),
+        is_work_known=work is not None,
+    )
+
+
+def _work(scheduled: Iterable[schedules.ScheduledNode]) -> tuple[int | None]:
+    """Return what a kernel loads and stores, where its schedule tells."""
+    return (traffic.moved_bytes(one.traffic for one in scheduled),)
+
+
+def _stored(
+    scheduled: list[schedules.ScheduledNode], nodes: tuple[torch.fx.Node, ...], kind: SiteKind
+) -> frozenset[torch.fx.Node] | None:
+    """The nodes whose values leave the kernel, by what the schedule says of its buffers.
+
+    A node that other kernels read in the graph need not be among them: each makes it anew. Loops
+    of one C++ kernel may hand a buffer on through memory, so that what has one may be stored.
+    """
+    reported = traffic.storing(one.traffic for one in scheduled)
+    if reported is None:
+        return None
+    held = {one: _computed(one.written, nodes) for one in scheduled}
+    stored = {held[one] for one, leaves in zip(scheduled, reported, strict=True) if leaves}
+    if kind is SiteKind.CPP:
+        stored |= set(held.values()) & kernel_cost.read_outside(set(nodes))
+    # A buffer whose value cannot be told, or is none of the kernel's own nodes, tells nothing.
+    known = frozenset(node for node in stored if node is not None)
+    return known if known == stored else None
+
+
+def _computed(
+    value: torch.fx.Node | None, nodes: tuple[torch.fx.Node, ...]
+) -> torch.fx.Node | None:
+    """The node of the kernel that a value is, or looks at."""
+    while value is not None and value not in nodes:
+        value = value.all_input_nodes[0] if kernel_cost.is_view(value) else None
+    return value
+
+
+def _copy_of(one: schedules.ScheduledNode, node: torch.fx.Node) -> Iterable[torch.fx.Node]:
+    """What a node's value is made of in a buffer that holds one input of an op."""
+    if node is one.written and one.copied is not None:
+        return (one.copied,)
+    return value_inputs(node)
+
+
+def extern_site(kernel: Any, name: str) -> PendingSite:
+    """Describe the call of a library, or of a Triton kernel that the user wrote."""
+    origin = inductor.extern_origin(kernel)
+    nodes = {origin} if origin is not None else _outputs_of(inductor.extern_origins(kernel))
+    user_triton = inductor.is_user_triton(kernel)
+    ordered = _in_graph_order({drawn for node in nodes for drawn in ops.drawn_for(node)})
+    return PendingSite(
+        kind=SiteKind.USER_TRITON if user_triton else SiteKind.EXTERN,
+        kernel=name,
+        op=None if user_triton else _op_of(kernel, name, next(iter(ordered[-1:]), None)),
+        nodes=ordered,
+        reads=inductor.extern_reads(kernel),
+        writes=inductor.extern_writes(kernel),
+        graph=inductor.current_fx_graph(),
+    )
+
+
+def nested_call(kernel: Any) -> PendingCall | None:
+    """Describe the call of nested graphs, ``None`` for any other extern kernel."""
+    graphs = inductor.nested_graphs(kernel)
+    if not graphs:
+        return None
+    origin = inductor.extern_origin(kernel)
+    nodes = {origin} if origin is not None else _outputs_of(inductor.extern_origins(kernel))
+    return PendingCall(next(iter(_in_graph_order(nodes)[-1:]), None), graphs)
+
+
+def predicate_site(node: torch.fx.Node) -> PendingSite:
+    """Describe the read of the predicate that chooses between nested graphs."""
+    return PendingSite(SiteKind.EXTERN, "aten::item", "aten::item", (node,))
+
+
+def partial_sum_site(node: torch.fx.Node, buffer: str, operation: str) -> PendingSite:
+    """Describe the eager reduction that finishes a mix-order reduction's partial values."""
+    op = f"aten::{operation}"
+    return PendingSite(SiteKind.EXTERN, op, op, (node,), writes=(buffer,))
+
+
+def _inlined(nodes: tuple[torch.fx.Node, ...]) -> tuple[tuple[str, torch.fx.Node], ...]:
+    """The nodes of the graphs that a template's node carries: a ``score_mod``, a mask."""
+    return tuple(
+        (inner_prefix(outer.name, name, len(graphs)) + inner.name, inner)
+        for outer in nodes
+        for graphs in [list(fx.nested(outer))]
+        for name, module in graphs
+        for inner in module.graph.nodes
+        if inner.op == "call_function"
+    )
+
+
+def _op_of(kernel: Any, name: str, node: torch.fx.Node | None) -> str | None:
+    return inductor.extern_op(kernel, node) or spelled_op(name)
+
+
+def _outputs_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes whose value leaves the set: what a call yields."""
+    graph = inductor.current_fx_graph()
+    called = {node for node in origins if node.op == "call_function"}
+    called = {node for node in called if node.graph is graph} or called
+    return {node for node in called if not set(node.users) & called}
+
+
+def _in_graph_order(nodes: set[torch.fx.Node]) -> tuple[torch.fx.Node, ...]:
+    return tuple(sorted((n for n in nodes if n.op == "call_function"), key=fx.position))

@@ -1,0 +1,199 @@
+"""FX nodes as records: a graph's own, its inputs, those of nested graphs, the members of bucketed collectives."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch.fx
+
+from profiler_ext.capture.lineage.nested_graphs import inner_prefix
+from profiler_ext.capture.lineage.node_rules import bucket_members
+from profiler_ext.capture.lineage.order import find_lineages
+from profiler_ext.capture.lineage.stage import Compilation
+from profiler_ext.capture.traces.metadata import main_of, tensor_specs
+from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.provenance_lookup import INPUT
+from profiler_ext.records.lineage import Lineage
+from profiler_ext.records.provenance import CallSite, FxNode, TensorSpec
+from profiler_ext.torch_compat import fx, inputs, ops
+
+
+def describe_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
+    """Return the records of a graph's call nodes, in graph order."""
+    calls = [node for node in nodes if node.op == "call_function"]
+    lineages = find_lineages(calls, compilation)
+    return tuple(describe_node(node, lineages[node.name], compilation) for node in calls)
+
+
+def nodes_with_lineage(
+    nodes: Iterable[torch.fx.Node], compilation: Compilation
+) -> tuple[FxNode, ...]:
+    """Return a graph's call nodes with where they come from alone, in graph order.
+
+    Of a graph whose code a cache had, the record of that tells the rest.
+    """
+    calls = [node for node in nodes if node.op == "call_function"]
+    lineages = find_lineages(calls, compilation)
+    return tuple([FxNode(n.name, fx.target_name(n.target), lineages[n.name]) for n in calls])
+
+
+def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilation) -> FxNode:
+    """Return the record of one FX node that comes from somewhere."""
+    return FxNode(
+        name=node.name,
+        target=fx.target_name(node.target),
+        lineage=lineage,
+        inputs=tuple(value.name for value in node.all_input_nodes),
+        entry_name=node.name if node.name in compilation.entered else None,
+        replaced=tuple(row.name for row in compilation.represented_nodes(node)),
+        outputs=_outputs(node, compilation),
+        is_random=ops.draws(node),
+    )
+
+
+def _outputs(node: torch.fx.Node, compilation: Compilation) -> tuple[TensorSpec, ...]:
+    """Return a node's tensors; of one that a pass made without any, those that it replaced."""
+    main = None if fx.has_value(node.meta) else main_of(compilation.represented_nodes(node))
+    return tensor_specs(node.meta) if main is None else main.outputs
+
+
+def describe_inputs(given: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
+    """Return the records of inputs, those that are tensors."""
+    tensors = [node for node in given if fx.tensors(node.meta)]
+    lineages = find_lineages((), compilation, inputs=tensors)
+    return tuple(_describe(node, lineages.get(node.name, Lineage())) for node in tensors)
+
+
+def held_inputs(
+    given: Sequence[torch.fx.Node], dynamo: DynamoGraph | None
+) -> tuple[tuple[int, int, str], ...] | None:
+    """Return the inputs of a part's graph that modules hold; ``None`` of a graph that is no part."""
+    if dynamo is None or dynamo.held_inputs is None:
+        return None
+    arguments = [(at, inputs.argument_of(node)) for at, node in enumerate(given)]
+    held = dynamo.held_inputs
+    return tuple((at, of, held[of]) for at, of in arguments if of is not None and of in held)
+
+
+def _describe(node: torch.fx.Node, lineage: Lineage) -> FxNode:
+    specs = tensor_specs(node.meta)
+    return FxNode(node.name, INPUT, lineage, entry_name=node.name, outputs=specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A node of a nested graph, and the node of the outermost graph that calls it."""
+
+    node: torch.fx.Node
+    caller: torch.fx.Node | None
+
+
+_Body = tuple[str, torch.fx.Node | None, torch.fx.Graph]
+
+
+def describe_nested(nodes: Mapping[str, Nested], compilation: Compilation) -> tuple[FxNode, ...]:
+    """Return the records of nodes in nested graphs, by qualified names."""
+    bodies: dict[_Body, list[torch.fx.Node]] = defaultdict(list)
+    for name, nested in nodes.items():
+        bodies[_body_of(name, nested)].append(nested.node)
+    described = {
+        body: find_lineages(inner, compilation, prefix=body[0], caller=body[1])
+        for body, inner in bodies.items()
+    }
+    lineages = {name: described[_body_of(name, n)][n.node.name] for name, n in nodes.items()}
+    return tuple(_nested(name, nodes[name], lineages[name], compilation) for name in nodes)
+
+
+def _body_of(name: str, nested: Nested) -> _Body:
+    return name.rpartition("/")[0], nested.caller, nested.node.graph
+
+
+def nested_nodes(
+    gm: torch.fx.GraphModule, prefix: str = "", caller: torch.fx.Node | None = None
+) -> dict[str, Nested]:
+    """Return the call nodes of the graphs nested in a graph, by qualified names.
+
+    Args:
+        caller: the node of the outermost graph that calls ``gm``, if that is nested.
+    """
+    nested: dict[str, Nested] = {}
+    for outer in gm.graph.nodes:
+        graphs = list(fx.nested(outer)) if outer.op == "call_function" else []
+        for attribute, module in graphs:
+            inside = prefix + inner_prefix(outer.name, attribute, len(graphs))
+            called = (n for n in module.graph.nodes if n.op == "call_function")
+            nested.update((inside + node.name, Nested(node, caller or outer)) for node in called)
+            nested.update(nested_nodes(module, inside, caller or outer))
+    return nested
+
+
+def _nested(name: str, nested: Nested, lineage: Lineage, compilation: Compilation) -> FxNode:
+    prefix = name.rpartition("/")[0]
+    own = describe_node(nested.node, lineage, compilation)
+    return dataclasses.replace(
+        own,
+        name=name,
+        entry_name=name,
+        inputs=tuple(f"{prefix}/{value}" for value in own.inputs),
+        replaced=tuple(f"{prefix}/{replaced}" for replaced in own.replaced),
+    )
+
+
+_FULL_WEIGHT = 1000
+"""Into how many parts the weight of a bucket's node is cut."""
+
+
+def split_buckets(
+    sites: Iterable[CallSite], nodes: Iterable[torch.fx.Node], compilation: Compilation
+) -> tuple[tuple[CallSite, ...], tuple[FxNode, ...]]:
+    """Lead the call sites of buckets to each collective that went into them.
+
+    Returns:
+        The sites, a bucket's node parted by the sizes of its collectives; and the records of
+        these parts, named ``bucket/collective``.
+    """
+    buckets = {node.name: node for node in nodes if len(bucket_members(node, compilation)) > 1}
+    split = tuple(_split_site(site, buckets, compilation) for site in sites)
+    used = {name for site in split for name in site.nodes}
+    parts = [part for node in buckets.values() for part in _parts(node, compilation)]
+    return split, tuple(part for part in parts if part.name in used)
+
+
+def _split_site(
+    site: CallSite, buckets: Mapping[str, torch.fx.Node], compilation: Compilation
+) -> CallSite:
+    if not set(site.nodes) & set(buckets):
+        return site
+    pairs: list[tuple[str, int]] = []
+    for name, weight in zip(site.nodes, site.weights, strict=True):
+        cut = _cut(buckets[name], compilation) if name in buckets else {name: _FULL_WEIGHT}
+        pairs += [(part, weight * size) for part, size in cut.items()]
+    names, weights = zip(*pairs, strict=True)
+    return dataclasses.replace(site, nodes=names, weights=weights)
+
+
+def _cut(bucket: torch.fx.Node, compilation: Compilation) -> dict[str, int]:
+    """Return the parts of a bucket's node with the thousandths that each has of its size."""
+    served = bucket_members(bucket, compilation)
+    sizes = [sum(map(_elements, each.outputs)) or 1 for each in served]
+    return {
+        f"{bucket.name}/{each.name}": max(1, _FULL_WEIGHT * size // sum(sizes))
+        for each, size in zip(served, sizes, strict=True)
+    }
+
+
+def _elements(value: TensorSpec) -> int:
+    return math.prod(size if isinstance(size, int) else 1 for size in value.size)
+
+
+def _parts(bucket: torch.fx.Node, compilation: Compilation) -> list[FxNode]:
+    parts = []
+    for member in bucket_members(bucket, compilation):
+        replaced = {bucket.graph: {bucket.name: (member,)}}
+        (try_run,) = describe_nodes([bucket], dataclasses.replace(compilation, replaced=replaced))
+        parts.append(dataclasses.replace(try_run, name=f"{bucket.name}/{member.name}"))
+    return parts

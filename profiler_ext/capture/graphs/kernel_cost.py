@@ -1,0 +1,224 @@
+"""The cost model: what part of a fused kernel's time each of its nodes has.
+
+A node costs the bytes that its own loads and stores move through memory, and its
+arithmetic: moving one byte weighs as much as ``OPERATIONS_PER_BYTE`` operations. A value that
+several kernels make anew, since that costs less than to keep it, is stored by none or one of them.
+Views cost nothing; their reader is charged. A constant costs nothing either where the kernel does
+not store it: the node may stem from another layer, as equal constants are one. Where nothing is
+known, all nodes weigh the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+import torch
+import torch.fx
+
+from profiler_ext.records.provenance import is_view_op
+from profiler_ext.torch_compat import fx, ops
+from profiler_ext.torch_compat.names import fx_names
+
+OPERATIONS_PER_BYTE = 16
+
+
+def weights(
+    nodes: Sequence[torch.fx.Node],
+    inlined: Sequence[torch.fx.Node] = (),
+    stored: Set[torch.fx.Node] | None = None,
+    counted: Mapping[torch.fx.Node, int] | None = None,
+) -> tuple[int, ...]:
+    """Return the weight of each node of one kernel; all 1 where nothing is known.
+
+    Args:
+        inlined: nodes of a graph that it runs for each score of an attention.
+        stored: the nodes whose values it stores; where that is not known (``None``), what nodes
+            outside the kernel read.
+    """
+    inside, known = set(nodes), counted_operations(nodes) if counted is None else counted
+    scores = max((_scores(node) for node in nodes), default=0)
+    leaving = read_outside(inside) if stored is None else stored
+    weights_of_nodes = tuple(
+        0 if _is_rematerialized(node, stored) else _weight(node, inside, leaving, known)
+        for node in nodes
+    )
+    weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
+    return weights_of_nodes if any(weights_of_nodes) else (1,) * len(weights_of_nodes)
+
+
+def moved_bytes(nodes: Sequence[torch.fx.Node]) -> int:
+    """Return the estimated bytes that a kernel of these nodes loads and stores."""
+    inside = set(nodes)
+    leaving = read_outside(inside)
+    return sum(_bytes_of(node, inside, leaving) for node in nodes if not is_view(node))
+
+
+def counted_operations(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, int]:
+    """Return the estimated floating-point operations of each node; a view has none."""
+    return {node: 0 if is_view(node) else operations(node) for node in nodes}
+
+
+def all_operations(
+    nodes: Sequence[torch.fx.Node],
+    limits: Sequence[int] = (),
+    counted: Mapping[torch.fx.Node, int] | None = None,
+) -> int:
+    """Return the estimated floating-point operations of a kernel.
+
+    Args:
+        limits: for each node, how many elements of it the kernel computes at most: a partition
+            of a foreach node computes one tensor of many, and the last stage of a reduction
+            sums partial values only. Empty where that is not known.
+    """
+    known = counted_operations(nodes) if counted is None else counted
+    every = [known[node] for node in nodes]
+    return sum(map(min, every, limits)) if limits else sum(every)
+
+
+def operations(node: torch.fx.Node) -> int:
+    """Return the estimated floating-point operations of one node.
+
+    What torch's flop counter has a formula for (matrix products, convolutions, attention)
+    counts as it says; anything else is one operation for each element.
+    """
+    if (counted := _counted(node)) is not None:
+        return counted
+    sizes = [_shape(value) for value in node.all_input_nodes]
+    if scores := _scores(node):
+        # Two products forward; backward makes the scores again and has four more.
+        products = 5 if "backward" in node.name else 2
+        return 2 * products * scores * sizes[0][-1]
+    return max([_numel(node), *(math.prod(size) for size in sizes)], default=0)
+
+
+def read_outside(inside: Set[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Return the nodes of a kernel that nodes outside it read."""
+    return {node for node in inside if not inside >= set(node.users)}
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Tell whether a node only looks at another's memory."""
+    name = fx.target_name(node.target)
+    return name == "getitem" or is_view_op(name)
+
+
+def _is_rematerialized(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -> bool:
+    """Whether a node is a constant that the kernel does not store."""
+    is_constant = node.op == "call_function" and not node.all_input_nodes
+    return is_constant and stored is not None and node not in stored
+
+
+def _weight(
+    node: torch.fx.Node,
+    inside: Set[torch.fx.Node],
+    leaving: Set[torch.fx.Node],
+    counted: Mapping[torch.fx.Node, int],
+) -> int:
+    if is_view(node):
+        return 0
+    return OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + counted[node]
+
+
+def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:
+    loads = sum(_loaded_bytes(value, inside, node) for value in _read_by(node))
+    return loads + (_nbytes(node) if _leaves(node, inside, leaving) else 0)
+
+
+def _read_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The values that a node reads; what ``copy_`` writes over it does not."""
+    is_copy = fx.target_name(node.target) == "aten.copy_.default"
+    return node.all_input_nodes[1:] if is_copy else node.all_input_nodes
+
+
+def _loaded_bytes(value: torch.fx.Node, inside: Set[torch.fx.Node], reader: torch.fx.Node) -> int:
+    """Bytes that reading a value takes from outside the kernel, seen through views inside it."""
+    if value not in inside:
+        return min(_nbytes(value), _nbytes(reader)) if _gathers(reader) else _nbytes(value)
+    if not is_view(value):
+        return 0
+    base = sum(_loaded_bytes(source, inside, value) for source in value.all_input_nodes)
+    return min(base, _nbytes(value))
+
+
+def _leaves(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> bool:
+    """Whether a node's value leaves the kernel, itself or through views inside it."""
+    seen = (user for user in node.users if user in inside and is_view(user))
+    return node in leaving or any(_leaves(user, inside, leaving) for user in seen)
+
+
+def _gathers(node: torch.fx.Node) -> bool:
+    """Whether a node reads no more of a table than it yields."""
+    name = fx.target_name(node.target)
+    return name.startswith(("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_select."))
+
+
+def _counted(node: torch.fx.Node) -> int | None:
+    formula = ops.formula_of(node)
+    if formula is None or not fx.tensors(node.meta):
+        return None
+    args, kwargs = torch.fx.map_arg(
+        (node.args, node.kwargs), lambda given: fx_names.VAL.of(given.meta)
+    )
+    try:
+        counted = fx.size_hint(formula(*args, **kwargs, out_val=fx_names.VAL.of(node.meta)))
+    except (AssertionError, TypeError, ValueError, IndexError):
+        return None  # a formula refuses shapes that it was not written for
+    if counted is None:
+        return None
+    return counted - _counted_for_each_group(node) - _counted_above_diagonal(node, counted)
+
+
+def _counted_for_each_group(node: torch.fx.Node) -> int:
+    """Operations of a grouped convolution's gradient that torch's formula counts too much.
+
+    Source: ``torch/utils/flop_counter.py``, ``conv_backward_flop``: for the weight's gradient it
+    takes each output channel with all input channels, where a group has its own alone.
+    """
+    if not fx.target_name(node.target).startswith("aten.convolution_backward."):
+        return 0
+    gradient, image, weight = (_shape(value) for value in node.args[:3])  # type: ignore[arg-type]
+    transposed, groups, wanted = node.args[7], node.args[9], node.args[10]
+    if not isinstance(groups, int) or groups == 1 or not wanted[1]:  # type: ignore[index]
+        return 0
+    outer = image if transposed else gradient
+    channels = gradient[1] * image[1]
+    ungrouped = 2 * math.prod(weight[2:]) * math.prod(outer[2:]) * channels * image[0]
+    return ungrouped - ungrouped // groups
+
+
+def _counted_above_diagonal(node: torch.fx.Node, counted: int) -> int:
+    """Operations of a causal attention that torch's formula counts too much: about half of them."""
+    if not ops.is_causal(node):
+        return 0
+    first = 1 if "backward" in fx.target_name(node.target) else 0
+    query, key = (_shape(value) for value in node.args[first : first + 2])  # type: ignore[arg-type]
+    rows = query[2]
+    return counted - counted * (rows + 1) // (2 * rows) if rows == key[2] else 0
+
+
+def _scores(node: torch.fx.Node) -> int:
+    """How many scores a FlexAttention node computes, its mask not counted."""
+    if not fx.target_name(node.target).startswith("flex_attention"):
+        return 0
+    query, key = (_shape(value) for value in node.all_input_nodes[:2])
+    return math.prod(query[:-1]) * key[-2] if len(query) == len(key) == 4 else 0
+
+
+def _shape(node: torch.fx.Node) -> tuple[int, ...]:
+    values: tuple[torch.Tensor, ...] = fx.tensors(node.meta)
+    return tuple(fx.size_hint(size) or 1 for size in values[0].shape) if values else ()
+
+
+def _numel(node: torch.fx.Node) -> int:
+    return sum(
+        math.prod(fx.size_hint(size) or 1 for size in value.shape)
+        for value in fx.tensors(node.meta)
+    )
+
+
+def _nbytes(node: torch.fx.Node) -> int:
+    return sum(
+        math.prod(fx.size_hint(size) or 1 for size in value.shape) * value.element_size()
+        for value in fx.tensors(node.meta)
+    )

@@ -1,0 +1,158 @@
+"""One graph instance of this process, whose record is read when somebody asks for its lines.
+
+Most processes never profile, so that nothing is decoded when a graph becomes ready. What only this
+moment can tell is taken then: the Dynamo graph, the graph that was traced anew, where the process
+stood. None of it holds a module, a tensor or the artifact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.locks import Lock
+from profiler_ext.recall.provenance_lookup import (
+    Gaps,
+    GraphLookup,
+    ReadyArtifact,
+    can_defer_lookup,
+    find_kernels,
+    recall,
+    store_sealed,
+)
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap, GraphInstance, LibraryKernels
+from profiler_ext.source_paths import place, seen_from
+from profiler_ext.store import Store
+from profiler_ext.torch_compat import accelerator, process
+
+RECALL = "recall"
+"""The hook that reads what is kept of a graph."""
+_RECALL_LOCK = Lock()
+_FREED = Gap(
+    GapReason.GRAPH_GONE, "nothing could run it any more when the recording began; it is let go"
+)
+_FAILED = Gap(GapReason.CAPTURE_FAILED, f"{RECALL}: what was kept of the graph cannot be read")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallTarget:
+    """What tells the modules that a call of a graph is on.
+
+    Attributes:
+        variables: those of the calling frame that hold its models, ``L['net']``; none where it is a
+            part of a graph, whose parameters tell.
+        is_own: the first holds the module whose own method was compiled.
+    """
+
+    variables: tuple[str, ...] = ()
+    is_own: bool = False
+
+    def path(self, at: int) -> str:
+        """Return where the paths of the model in a variable begin in the record of the graph."""
+        is_alone = len(self.variables) == 1 or (self.is_own and at == 0)
+        return "" if is_alone else self.variables[at]
+
+
+class RegisteredGraph:
+    """A graph instance of this process.
+
+    Attributes:
+        about: what is known of its artifact; what is known of its graph is in :attr:`instance`.
+    """
+
+    def __init__(
+        self,
+        about: GraphInstance,
+        artifact: ReadyArtifact,
+        store: Store,
+        guard: Guard,
+        *,
+        is_replayed: bool,
+    ) -> None:
+        """Keep what was seen of an artifact, and in the store what is new."""
+        self.about = about
+        self._artifact: ReadyArtifact | None = artifact
+        self._store, self._guard, self._is_replayed = store, guard, is_replayed
+        self._place = place()
+        self._kept: Gaps = store_sealed(artifact, store)
+        if artifact.key is not None and artifact.sealed is None:
+            store.note_use(artifact.key)
+        if not can_defer_lookup(artifact, store):
+            self._read()
+
+    @property
+    def instance(self) -> GraphInstance:
+        """The instance with what is known of its graph."""
+        if self._artifact is not None:
+            with _RECALL_LOCK.held():
+                self._guard.run(RECALL, self._read)
+                if self._artifact is not None:
+                    self.change(gaps=(*self.about.gaps, _FAILED))
+                    self._artifact = None
+        return self.about
+
+    @property
+    def runs_optimizer(self) -> bool:
+        """Whether a node of it comes from ``torch.optim``."""
+        artifact = self._artifact
+        if artifact is not None and not artifact.may_name_optimizer:
+            return False
+        return self.instance.runs_optimizer
+
+    @property
+    def call_target(self) -> CallTarget | None:
+        """What tells the modules of a call; ``None`` where that is the method that calls alone."""
+        if self.about.record.is_part or (self._artifact and self._artifact.is_part):
+            return CallTarget()
+        dynamo = self._artifact.dynamo if self._artifact else None
+        if dynamo is None or self.about.is_backward or dynamo.copy_sources:
+            return None
+        is_own = dynamo.own is not None
+        return CallTarget(dynamo.roots, is_own) if dynamo.roots[is_own:] else None
+
+    def change(self, **changes: Any) -> None:
+        """Know more of its artifact."""
+        self.about = dataclasses.replace(self.about, **changes)
+
+    def release_graph(self) -> None:
+        """Keep no more of its graph than that it was: nothing can run it any more."""
+        with _RECALL_LOCK.held():
+            self._artifact = None
+            self.change(
+                provenance=None,
+                nodes=(),
+                library_kernels=(),
+                stored_kernels=(),
+                copied_inputs=(),
+                copied_otherwise=(),
+                output_module=None,
+                gaps=(_FREED,),
+            )
+
+    def _read(self) -> None:
+        if (artifact := self._artifact) is None:  # another thread has read it meanwhile
+            return
+        with seen_from(self._place):
+            known = _recalled(artifact, self._store)
+            stored, gaps = self._guard.run("learn", self._stored_kernels, known) or ((), ())
+            about = dataclasses.replace(
+                self.about, stored_kernels=stored, gaps=(*self._kept, *self.about.gaps, *gaps)
+            )
+            self.about, self._artifact = known.into(about), None
+
+    def _stored_kernels(self, known: GraphLookup) -> tuple[LibraryKernels, Gaps]:
+        if not self._is_replayed or known.provenance is None:
+            return (), ()
+        devices, chosen_by = [process.device_name()], accelerator.choice_digest()
+        return find_kernels(self._store, self.about.key, known.provenance, devices, chosen_by)
+
+
+def _recalled(artifact: ReadyArtifact, store: Store) -> GraphLookup:
+    known, dynamo = recall(artifact, store), artifact.dynamo
+    if dynamo is None or not dynamo.copy_sources:
+        return known
+    nodes = all_with_copied_lineage(known.nodes, dynamo.copy_sources)
+    return dataclasses.replace(known, nodes=nodes)

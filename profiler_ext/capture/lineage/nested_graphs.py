@@ -1,0 +1,413 @@
+"""Lineage of nodes in nested graphs: the bodies of higher-order ops, through the calls around them.
+
+A region that is compiled once for several calls (``invoke_subgraph``) has a joint graph of its
+own; its nodes stand in the outer one once for each call, so the calls are part of their names.
+
+The backward of a branch (``torch.cond``) is traced while autograd runs, with the branch's forward
+work in it once more; that graph is then traced again to become the body, and torch gives all of
+it the line of the call. The first trace has the autograd nodes, and the forward's own body has
+the lines; bodies that are not the same op by op are left as torch has them.
+
+Retracing left them their caller's line; Dynamo's graph tells what each was.
+
+Dynamo's graph tells where each node stands at the other calls. Where it is not known which of them
+a node belongs to, it stands as far as they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple
+
+import torch.fx
+
+from profiler_ext.capture.lineage.autograd_nodes import AutogradNodeIndex, forward_node_of
+from profiler_ext.capture.lineage.gradient_sums import summed_values
+from profiler_ext.capture.lineage.links import (
+    PASSTHROUGH_OPS,
+    differentiates,
+    forward_name,
+    joint_name,
+    link_of,
+)
+from profiler_ext.capture.lineage.node_rules import user_modules
+from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
+from profiler_ext.capture.traces.creations import Creations
+from profiler_ext.capture.traces.metadata import lineage_of, main_of
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Run, Source, common_source
+from profiler_ext.records.evidence import ForwardEvidence, Mechanism
+from profiler_ext.records.lineage import Lineage
+from profiler_ext.torch_compat import fx
+
+Named = Callable[[torch.fx.Node, Compilation], str | None]
+
+
+def called_graph(stage: Stage) -> Lineages:
+    """Say the joint graph's names of a nested graph's nodes, all calls on the way included."""
+    if not stage.prefix:
+        return {}
+    joint_path = _path_of(stage, joint_name)
+    forward = _path_of(stage, forward_name)
+    return {
+        node.name: _linked(node, _named(node, stage, joint_path), stage, forward)
+        for node in stage.nodes
+    }
+
+
+def _named(node: torch.fx.Node, stage: Stage, path: str | None) -> Lineage:
+    joint = stage.compilation.joint_of(node.graph)
+    is_made = node.name in stage.compilation.replaced.get(node.graph, {}) or (
+        joint is not None and (node.name in joint.made or not joint.is_own_replacement(node))
+    )
+    name = None if path is None or is_made else f"{path}/{node.name}"
+    return replace(stage.lineages[node.name], joint_name=name)
+
+
+def _linked(node: torch.fx.Node, own: Lineage, stage: Stage, path: str | None) -> Lineage:
+    """Return a node's lineage, its forward node named by the region's call in the forward.
+
+    A body whose own trace tells nothing differentiates what its call does.
+    """
+    link = own.forward_node
+    forward = None if link is None or path is None else f"{path}/{link}"
+    evidence = None if forward is None else own.forward_evidence
+    if forward is None and stage.caller is not None and differentiates(node, lineage_of(node.meta)):
+        call = link_of(stage.caller, stage.compilation)
+        forward = call.forward_node if call else None
+        evidence = ForwardEvidence.OF_CALL if call else None
+    return replace(own, forward_node=forward, forward_evidence=evidence)
+
+
+class Innermost(NamedTuple):
+    """The call of a nested graph.
+
+    Attributes:
+        call: the node that calls it.
+        inside: what its nodes' names begin with in the graph that calls it.
+        around: what the names in the joint graph begin with of the forward of the graph that calls
+            it, empty of an outermost one; ``None`` where a call around it has none.
+    """
+
+    call: torch.fx.Node
+    inside: str
+    around: str | None
+
+
+def innermost_call(stage: Stage) -> Innermost | None:
+    """Return the call of the graph that nodes are in; ``None`` where it is not found."""
+    if stage.caller is None:
+        return None
+    *outer, (call, which) = calls_to_graph(stage.prefix, stage.caller)
+    path = _path(_names(outer, lambda node: forward_name(node, stage.compilation)))
+    if call is None:
+        return None
+    inside = f"{call.name}/" if which is None else f"{call.name}/{which}/"
+    return Innermost(call, inside, f"{path}/" if path else path)
+
+
+def _path_of(stage: Stage, named: Named) -> str | None:
+    """Return the names of the calls on the way to a graph; ``None`` where one has none there."""
+    if stage.caller is None:
+        return None
+    call_path = calls_to_graph(stage.prefix, stage.caller)
+    return _path(_names(call_path, lambda node: named(node, stage.compilation)))
+
+
+def _names(
+    call_path: Iterable[tuple[torch.fx.Node | None, str | None]],
+    named: Callable[[torch.fx.Node], str | None],
+) -> Iterator[str | None]:
+    """Yield the names of the calls, and which of its graphs each calls where it has several."""
+    for node, which in call_path:
+        yield named(node) if node else None
+        if which is not None:
+            yield which
+
+
+def calls_to_graph(
+    prefix: str, outermost: torch.fx.Node
+) -> Iterator[tuple[torch.fx.Node | None, str | None]]:
+    """Yield the calls on the way to a nested graph, from the outermost one inwards.
+
+    Yields:
+        The call, ``None`` where it is not found, and which of its graphs if it has several.
+    """
+    parts = iter(prefix.split("/"))
+    graph: torch.fx.Graph | None = outermost.graph
+    for name in parts:
+        node = next((node for node in graph.nodes if node.name == name), None) if graph else None
+        graphs = dict(fx.nested(node)) if node else {}
+        which = next(iter(graphs), None) if len(graphs) < 2 else next(parts, None)
+        graph = graphs[which].graph if which in graphs else None
+        yield node if graph else None, which if len(graphs) > 1 else None
+
+
+def _path(names: Iterable[str | None]) -> str | None:
+    parts = list(names)
+    return None if None in parts else "/".join(part for part in parts if part)
+
+
+Graph = tuple[str, torch.fx.GraphModule]
+"""A nested graph, and the attribute of its caller that names it."""
+
+
+def body_of_call(stage: Stage) -> Lineages:
+    """Say of a backward body's node that it stands where the forward body's does."""
+    nested = innermost_call(stage)
+    joint = stage.compilation.joint_of(nested.call.graph) if nested else None
+    if nested is None or joint is None:
+        return {}
+    lineages: dict[str, Lineage] = {}
+    for node in stage.nodes if joint.findings.bodies else ():
+        main = main_of(stage.compilation.represented_nodes(node))
+        body = joint.findings.bodies.get(nested.inside + (main.name if main else node.name))
+        if body is not None:
+            own = stage.lineages[node.name]
+            lineages[node.name] = _body_lineage(stage, own, body, nested.around)
+    return lineages
+
+
+def _body_lineage(stage: Stage, own: Lineage, body: Lineage, around: str | None) -> Lineage:
+    matched = replace(
+        own,
+        stack=body.stack,
+        source_fns=body.source_fns,
+        modules=user_modules(body.modules, stage.dynamo),
+        is_gradient_acc=own.is_gradient_acc or body.is_gradient_acc,
+    ).by(Mechanism.BODY)
+    if around is None:
+        return matched
+    forward = None if body.forward_node is None else around + body.forward_node
+    return replace(matched, forward_node=forward, forward_evidence=body.forward_evidence)
+
+
+def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
+    """Return what names a nested graph: its caller, and which one where there are several."""
+    return f"{outer}/{attribute}/" if graphs > 1 else f"{outer}/"
+
+
+def is_retraced(creations: Creations) -> bool:
+    """Tell whether a whole graph was made while one autograd node ran: its numbers are that one's.
+
+    No number was given between its nodes, so none of them was differentiated there.
+    """
+    ran = {creation.autograd_node for creation in creations.values()}
+    return len(ran) == 1 and None not in ran and not _numbers_given(creations)
+
+
+def _numbers_given(creations: Creations) -> bool:
+    ordered = list(creations.values())
+    return any(creation.until > creation.since for creation in ordered[1:])
+
+
+def find_bodies(
+    gm: torch.fx.GraphModule,
+    links: Mapping[str, Link],
+    creations_of: Callable[[torch.fx.Graph], Creations],
+    traced: Iterable[Creations],
+) -> Lineages:
+    """Lead the nodes of a joint graph's backward bodies, by qualified names.
+
+    Args:
+        links: its backward nodes, calls of higher-order ops included, to their forward nodes.
+    """
+    if not any(isinstance(child, torch.fx.GraphModule) for child in gm.children()):
+        return {}
+    calls = {node.name: tuple(fx.nested(node)) for node in gm.graph.nodes}
+    lineages: dict[str, Lineage] = {}
+    for name, graphs in calls.items():
+        forward = links[name].forward_node if name in links else ""
+        if not graphs or len(graphs) != len(calls.get(forward, ())):
+            lineages.update(_recomputed_bodies(forward, calls.get(forward, ()), name, graphs))
+            continue
+        for (inner, forward_side), (attribute, backward_side) in zip(
+            calls[forward], graphs, strict=True
+        ):
+            forward_prefix = inner_prefix(forward, inner, len(graphs))
+            backward_prefix = inner_prefix(name, attribute, len(graphs))
+            matched = _match_body(
+                creations_of(forward_side.graph),
+                creations_of(backward_side.graph),
+                traced,
+                forward_prefix,
+            )
+            lineages.update((backward_prefix + node, where) for node, where in matched)
+    return lineages
+
+
+def _recomputed_bodies(
+    forward: str, forward_side: Sequence[Graph], backward: str, backward_side: Sequence[Graph]
+) -> Iterator[tuple[str, Lineage]]:
+    """Lead bodies that a backward runs once more: FlexAttention makes its scores again."""
+    for attribute, body in backward_side:
+        same = [
+            (inner, graph) for inner, graph in forward_side if _targets(graph) == _targets(body)
+        ]
+        for inner, graph in same if len(same) == 1 else ():
+            backward_prefix = inner_prefix(backward, attribute, len(backward_side))
+            forward_prefix = inner_prefix(forward, inner, len(forward_side))
+            for own, original in zip(_calls(body), _calls(graph), strict=True):
+                link = Link(forward_prefix + original.name, ForwardEvidence.RECOMPUTED)
+                yield backward_prefix + own.name, _with_link(lineage_of(own.meta), link)
+
+
+def _with_link(lineage: Lineage, link: Link) -> Lineage:
+    return replace(lineage, forward_node=link.forward_node, forward_evidence=link.evidence)
+
+
+def _targets(graph: torch.fx.GraphModule) -> list[object]:
+    return [node.target for node in _calls(graph)]
+
+
+def _calls(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    return [node for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def _match_body(
+    forward: Creations, body: Creations, traced: Iterable[Creations], prefix: str
+) -> Iterator[tuple[str, Lineage]]:
+    first = _first_trace(body, traced) if is_retraced(body) else None
+    if first is None:
+        return
+    made = forward_node_of(first)
+    around = next(iter(first.values())).autograd_node
+    recomputed = list(takewhile(lambda name: first[name].autograd_node == around, _ops(first)))
+    originals = _ops(forward)
+    if [first[n].target for n in recomputed] != [forward[n].target for n in originals]:
+        return
+    original = dict(zip(recomputed, originals, strict=True))
+    for node, same in original.items():
+        link = Link(prefix + same, ForwardEvidence.RECOMPUTED)
+        yield node, _with_link(forward[same].lineage, link)
+    values = _summed(first)
+    for node, differentiated in made.items():
+        matched = original.get(values.get(node) or differentiated)
+        if node in original or matched is None:
+            continue
+        link = Link(prefix + matched, ForwardEvidence.AUTOGRAD_NODE_OF_BODY)
+        own = forward[matched].lineage
+        yield node, _summing(own, link, values[node]) if node in values else _with_link(own, link)
+
+
+def _summing(own: Lineage, link: Link, value: str | None) -> Lineage:
+    """Say that a node sums; of a value that the body is given the line is that of a use."""
+    summing = replace(own, is_gradient_acc=True)
+    rule = ForwardEvidence.GRADIENT_SUM
+    return summing if value is None else _with_link(summing, replace(link, evidence=rule))
+
+
+def _summed(first: Creations) -> dict[str, str | None]:
+    """Return the sums of gradients, with the node that made the value; ``None`` of an input."""
+    sums = frozenset(n for n, creation in first.items() if creation.lineage.is_gradient_acc)
+    return dict.fromkeys(sums) | dict(summed_values(first, sums, AutogradNodeIndex(first).call_of))
+
+
+def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | None:
+    """Return the trace in which autograd made a body, of the same ops with the same inputs."""
+    same = (t for t in traced if t.keys() == body.keys() and _shape(t) == _shape(body))
+    traces = [
+        creations
+        for creations in same
+        if len({creation.autograd_node for creation in creations.values()}) > 1
+    ]
+    made = [forward_node_of(creations) for creations in traces]
+    return traces[0] if traces and all(links == made[0] for links in made) else None
+
+
+def _shape(creations: Creations) -> list[tuple[str, tuple[str, ...]]]:
+    return [(creation.target, creation.inputs) for creation in creations.values()]
+
+
+def _ops(creations: Creations) -> list[str]:
+    """The nodes that do more than hand a value on."""
+    return [name for name, creation in creations.items() if creation.target not in PASSTHROUGH_OPS]
+
+
+_NO_SOURCE = Source((), ())
+
+
+def graph_of_call(stage: Stage) -> Lineages:
+    """Say where the nodes of a ``score_mod`` were called.
+
+    A call that a pass made carries other graphs.
+    """
+    dynamo, caller = stage.dynamo, stage.caller
+    if dynamo is None or caller is None or stage.compilation.represented_nodes(caller):
+        return {}
+    call = fx.source_fns(caller.meta)
+    lineages: dict[str, Lineage] = {}
+    for node in stage.nodes if call in dynamo.inlined else ():
+        own = stage.lineages[node.name]
+        if own.source_fns == call:
+            source = _source(node, caller, dynamo, call)
+            lineages[node.name] = replace(own, stack=source.stack).by(Mechanism.CARRIED)
+    return lineages
+
+
+def _source(
+    node: torch.fx.Node, caller: torch.fx.Node, dynamo: DynamoGraph, call: tuple[str, ...]
+) -> Source:
+    """Return where a node of a carried graph was called.
+
+    The derivative of a ``score_mod`` has other operators; its line is known where all of the
+    ``score_mod`` stands on one, else it has none.
+    """
+    inner = [each for each in node.graph.nodes if each.op == "call_function"]
+    ops = tuple(fx.op_name(each) for each in inner)
+    graphs = [module.graph for _, module in fx.nested(caller)]
+    is_mask = len(graphs) > 1 and node.graph is graphs[-1]
+    same = dynamo.inlined_source(call, ops, inner.index(node))
+    return same or dynamo.only_source(call, int(is_mask)) or _NO_SOURCE
+
+
+def place_of_run(stage: Stage) -> Lineages:
+    """Lead the nodes of a region that was traced for one call to the lines and modules of this."""
+    dynamo, caller = stage.dynamo, stage.caller
+    if dynamo is None or not dynamo.runs.of_call:
+        return {}
+    if caller is None:
+        return _in_place_of_calls(stage, dynamo)
+    call_path = [call for call, _ in calls_to_graph(stage.prefix, caller) if call is not None]
+    runs = _runs_on(call_path, dynamo)
+    return (
+        {name: _lineage_of_runs(own, runs) for name, own in stage.lineages.items()} if runs else {}
+    )
+
+
+def _in_place_of_calls(stage: Stage, dynamo: DynamoGraph) -> Lineages:
+    """Say where nodes stand of a region whose graph a pass put in the place of its calls."""
+    of_node, lineages = dynamo.runs.of_node, stage.lineages.items()
+    matching = {name: of_node.get((own.source_fns, own.stack)) for name, own in lineages}
+    return {
+        name: _lineage_of_runs(stage.lineages[name], runs)
+        for name, runs in matching.items()
+        if runs
+    }
+
+
+def _runs_on(call_path: Sequence[torch.fx.Node], dynamo: DynamoGraph) -> Sequence[Run]:
+    """Return the runs that are led to by calls, which also say where they stand."""
+    names = [fx.source_fns(call.meta) for call in call_path]
+    while names and names[-1] not in dynamo.runs.of_call:
+        names.pop()  # a pass made that call
+    if not names:
+        return ()
+    own_lineage = lineage_of(call_path[len(names) - 1].meta)
+    modules = user_modules(own_lineage.modules, dynamo) if own_lineage.modules else ()
+    on_path = [run for run in dynamo.runs.of_call[names[-1]] if run.is_on(names)]
+    matching = _matching_or_all(
+        on_path, lambda run: bool(own_lineage.stack) and run.call.stack == own_lineage.stack
+    )
+    return _matching_or_all(matching, lambda run: bool(modules) and run.call.modules == modules)
+
+
+def _matching_or_all(runs: Sequence[Run], predicate: Callable[[Run], bool]) -> Sequence[Run]:
+    return [run for run in runs if predicate(run)] or runs
+
+
+def _lineage_of_runs(own: Lineage, runs: Sequence[Run]) -> Lineage:
+    traced_place = Source(own.stack, own.modules)
+    place = common_source([run.place(traced_place, own.source_fns) for run in runs])
+    return replace(own, stack=place.stack, modules=place.modules)

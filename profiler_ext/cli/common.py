@@ -1,0 +1,306 @@
+"""What the commands have in common: the parser, shared options, output and exit codes.
+
+A closed or full standard output is an error in one sentence, a reader that has gone none at
+all. What an encoding lacks is escaped. Each text is flushed by itself: in ``run`` the same
+stream is the script's own, and what fails of ours must not fail again when Python ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import io
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from profiler_ext.errors import OutputError, StdoutClosedError
+from profiler_ext.printable import printable, printable_lines
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from profiler_ext.exporters.json_output.documents import Answer
+    from profiler_ext.exporters.terminal.console import Console
+
+
+def write(text: str) -> None:
+    """Print a text that is clean already.
+
+    Raises:
+        OutputError: Standard output is closed or full.
+        StdoutClosedError: Nobody reads it any more.
+    """
+    try:
+        _write_to(sys.stdout, text)
+    except (OSError, ValueError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise StdoutClosedError("nobody reads standard output any more") from error
+        reason = getattr(error, "strerror", None) or "it is closed"
+        raise OutputError(f"cannot write to standard output: {reason}") from error
+
+
+def print_line(line: str) -> None:
+    """Print one line; a program that reads it gets it as it is, a terminal without controls.
+
+    Raises:
+        OutputError: Standard output is closed or full.
+    """
+    write((printable(line) if _is_terminal(sys.stdout) else line) + "\n")
+
+
+def print_message(sentence: str) -> None:
+    """Print a sentence about the run on standard error; where that fails, nobody can be told."""
+    with suppress(OSError, ValueError):
+        _write_to(sys.stderr, f"profiler-ext: {printable(sentence)}\n")
+
+
+def print_usage(text: str) -> None:
+    """Print what the argument parser has to say on standard error."""
+    with suppress(OSError, ValueError):
+        _write_to(sys.stderr, text)
+
+
+def console(file_width: int | None = None) -> Console:
+    """Return a console that prints on standard output.
+
+    Args:
+        file_width: how wide lines may be where standard output is a file or a pipe; by default
+            as wide as a terminal.
+    """
+    from profiler_ext.exporters.terminal.console import Console
+
+    made = Console(file=cast(IO[str], _Printed()), highlight=False)
+    if file_width is not None and not made.is_terminal:
+        made.width = file_width
+    return made
+
+
+class _Printed(io.TextIOBase):
+    """Standard output as a console writes to it: every text goes through :func:`write`."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return _encoding(sys.stdout)
+
+    def isatty(self) -> bool:
+        return _is_terminal(sys.stdout)
+
+    def write(self, text: str) -> int:
+        write(text)
+        return len(text)
+
+
+def _write_to(stream: IO[str] | None, text: str) -> None:
+    if stream is None:
+        raise OSError(errno.EBADF, "it is closed")
+    flush = getattr(stream, "flush", _no_flush)
+    flush()  # what others wrote; where that fails, it is theirs to tell
+    encoding = _encoding(stream)
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError), _redirected_to_devnull(stream):
+            stream.flush()
+        raise
+
+
+def _no_flush() -> None:
+    """Flush a stream of the program's own, which can only be written to."""
+
+
+@contextmanager
+def _redirected_to_devnull(stream: IO[str]) -> Iterator[None]:
+    """Let a stream lead nowhere meanwhile, so that what is left in it can be dropped."""
+    number = stream.fileno()
+    saved_fd = os.dup(number)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(devnull, number)
+        yield
+    finally:
+        os.dup2(saved_fd, number)
+        os.close(devnull)
+        os.close(saved_fd)
+
+
+def _encoding(stream: IO[str] | None) -> str:
+    return getattr(stream, "encoding", None) or "utf-8"
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except (ValueError, AttributeError):  # it is closed, or a program's own and only written to
+        return False
+
+
+_WIDTH = 80
+"""Help is no wider, however wide the terminal is."""
+_NAMES_WIDTH = 24
+
+
+class Parser(argparse.ArgumentParser):
+    """Prints as the commands do, and knows where its help is."""
+
+    def __init__(self, **options: Any) -> None:
+        """Take what ``argparse.ArgumentParser`` takes."""
+        self._width = min(_WIDTH, shutil.get_terminal_size().columns)
+        options["formatter_class"] = partial(
+            argparse.RawDescriptionHelpFormatter, width=self._width, max_help_position=_NAMES_WIDTH
+        )
+        super().__init__(**options)
+
+    def format_help(self) -> str:
+        """Return the help; the examples stand as they are, the description is filled."""
+        self.description = textwrap.fill(self.description or "", self._width)
+        return super().format_help()
+
+    def show_examples(self, *examples: tuple[str, str]) -> None:
+        """End the help with examples."""
+        lines = (f"  # {what}\n  {command}" for what, command in examples)
+        self.epilog = "\n".join(("examples:", *lines))
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        if message:
+            (print_usage if file is sys.stderr else write)(printable_lines(message))
+
+
+def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """Return a group of a help text."""
+    return "\n".join((f"{title}:", *(f"  {name:<12}{words}" for name, words in rows)))
+
+
+FAILED = 2
+NEVER_STEPPED = 3
+ABOVE_LIMIT = 4
+TOO_FEW = 5
+STDOUT_CLOSED = 141
+STATUSES = {
+    0: "what was asked is done",
+    FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
+    "cannot do without; or what a command line says is not understood",
+    NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
+    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, or a `diff --fail-if` holds",
+    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
+    "runs, or steps that cannot be compared",
+    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
+}
+"""What each status of a command means; `run` has the script's own where that is not 0."""
+DEFAULT = "(default: %(default)s)"
+
+
+def add_session(parser: argparse.ArgumentParser) -> None:
+    """Let the user name a session."""
+    parser.add_argument(
+        "session",
+        type=Path,
+        metavar="DIR",
+        help="folder of a session, of its ranks, of traces, or a trace file",
+    )
+    add_jobs(parser)
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Let the user say how many processes read a long file."""
+    parser.add_argument(
+        "--jobs",
+        type=positive_int,
+        metavar="N",
+        help="read a long file with so many processes at most (default: one a core)",
+    )
+
+
+def positive_int(text: str) -> int:
+    """Read a number above zero."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above zero")
+    return int(text)
+
+
+def add_rank(parser: argparse._ActionsContainer) -> None:
+    """Let the user choose a rank."""
+    parser.add_argument("--rank", type=int, metavar="N", help="only this rank (default: all)")
+
+
+def add_step(parser: argparse._ActionsContainer) -> None:
+    """Let the user choose a step."""
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="only this recorded step (default: their sum)"
+    )
+
+
+def add_folder(parser: argparse._ActionsContainer) -> None:
+    """Let the user say where a new session is written."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("profile_out"),
+        metavar="DIR",
+        help=f"folder of the session {DEFAULT}",
+    )
+    parser.add_argument("--force", action="store_true", help="replace a session that is in DIR")
+
+
+def add_format(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
+    """Let the user say for whom it is printed."""
+    group = parser.add_argument_group("how it is printed")
+    group.add_argument("--format", choices=forms, default="text", help=f"for whom {DEFAULT}")
+    group.add_argument(
+        "--budget",
+        type=int,
+        metavar="BYTES",
+        help="of --format json print about so many bytes at most; it says what was left out "
+        "(default: all)",
+    )
+
+
+def print_answer(answer: Answer, options: argparse.Namespace) -> None:
+    """Print an answer for a program.
+
+    Raises:
+        UsageError: The budget is too small.
+        OutputError: Standard output cannot be written.
+    """
+    from profiler_ext.exporters.json_output.bounds import answer_text
+
+    write(answer_text(answer, options.budget))
+
+
+def print_written(
+    path: Path, format: str, notes: Sequence[str], options: argparse.Namespace
+) -> None:
+    """Print what a command wrote, and tell what is to be known of it.
+
+    Raises:
+        OutputError: Standard output cannot be written.
+    """
+    if options.format == "json":
+        from profiler_ext.exporters.json_output.documents import Written
+
+        print_answer(Written(path=str(path), format=format, notes=list(notes)), options)
+        return
+    print_line(str(path))
+    for note in notes:
+        print_message(note)
+
+
+def add_roots(parser: argparse._ActionsContainer) -> None:
+    """Let the user say from which folders source may be shown."""
+    parser.add_argument(
+        "--root",
+        dest="roots",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="DIR",
+        help="show source from this folder too, besides the working folder and Python's library",
+    )

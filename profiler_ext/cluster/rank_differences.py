@@ -1,0 +1,370 @@
+"""The tables of a job that show how its ranks differ: by line, rank, host and process group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.attribution.clock_sync import Clock
+from profiler_ext.attribution.matched_collectives import Waited
+from profiler_ext.cluster.records import (
+    CallTimes,
+    FileGap,
+    LineKey,
+    RankFacts,
+    RankGap,
+    RankSummary,
+)
+from profiler_ext.cluster.stragglers import RankStats, Reals, Straggler, ranks_by_host
+from profiler_ext.cluster.tables import COLLECTIVE_COLUMNS, LINE, frame_of, ordered
+from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.exporters.tables.schema import frame
+from profiler_ext.kineto.distributed import may_synchronize
+from profiler_ext.records.events import Ints
+
+CollectiveKey = tuple[str | None, str | None]
+"""Collective and process group."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitBounds:
+    """How the launches of one collective in one process group waited, in the steps of all ranks.
+
+    Attributes:
+        least_ns: how long at least.
+        rest_ns: the rest of their time, which is transfer and what was waited beyond that.
+        incomplete: how many launches of them are those of which not every rank is there.
+        launches: how many there are of which it is told what collective each is.
+        unmatched: how many more there are, which may wait for other ranks too.
+    """
+
+    least_ns: int
+    rest_ns: int
+    incomplete: int
+    launches: int
+    unmatched: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether something is known of the waiting, or there was nothing to wait for."""
+        return self.launches > 0 or not self.unmatched
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the waiting is known."""
+        return not self.incomplete and not self.unmatched
+
+    def __add__(self, other: WaitBounds) -> WaitBounds:
+        """Return the two together."""
+        return WaitBounds(
+            self.least_ns + other.least_ns,
+            self.rest_ns + other.rest_ns,
+            self.incomplete + other.incomplete,
+            self.launches + other.launches,
+            self.unmatched + other.unmatched,
+        )
+
+
+def wait_bounds(
+    parts: Sequence[RankSummary], waited: Sequence[Waited]
+) -> dict[CollectiveKey, WaitBounds]:
+    """Return how long was waited at least, by collective and process group."""
+    result: dict[CollectiveKey, WaitBounds] = {}
+    for part, own in zip(parts, waited, strict=True):
+        for called, least in _of_rank(part, own):
+            result[called] = result[called] + least if called in result else least
+    return result
+
+
+def rank_wait_bounds(part: RankSummary, waited: Waited) -> WaitBounds:
+    """Return how long a rank waited at least, in all its steps."""
+    return sum((least for _, least in _of_rank(part, waited)), WaitBounds(0, 0, 0, 0, 0))
+
+
+def _of_rank(part: RankSummary, waited: Waited) -> list[tuple[CollectiveKey, WaitBounds]]:
+    calls, count = part.calls, len(part.calls.keys)
+    is_counted = calls.row >= 0
+    row = calls.row[is_counted]
+
+    def summed(values: Ints) -> list[int]:
+        sums = np.zeros(count, dtype=np.int64)
+        np.add.at(sums, row, values[is_counted])
+        return [int(each) for each in sums]
+
+    duration_ns = part.collectives.launch_duration_ns
+    is_open = np.ma.getmaskarray(waited.waiting_ns)
+    launches = summed(np.ones(len(is_counted), dtype=np.int64))
+    columns = (
+        summed(waited.least_ns),
+        summed(duration_ns - waited.least_ns),
+        summed(is_open.astype(np.int64)),
+        launches,
+        _unmatched(calls, launches),
+    )
+    rows = zip(calls.keys, *columns, strict=True)
+    return [((key[0], key[1]), WaitBounds(*own)) for key, *own in rows if own[-1] or own[-2]]
+
+
+def _unmatched(calls: CallTimes, matched: Sequence[int]) -> list[int]:
+    """Return how many launches of each call may wait, and nothing tells which collective it is."""
+    return [
+        launches - known if may_synchronize(key[0] or "") else 0
+        for key, launches, known in zip(calls.keys, calls.launches.tolist(), matched, strict=True)
+    ]
+
+
+def matching_gaps(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
+    """Return what is not known of some collectives; nothing where all is."""
+    return [*_incomplete(least), *_of_unmatched(least)]
+
+
+def _of_unmatched(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
+    unmatched = sum(each.unmatched for each in least.values())
+    if not unmatched:
+        return []
+    launches = sum(each.launches for each in least.values()) + unmatched
+    result = (
+        f"of {unmatched:,} of {launches:,} launches no trace tells which collective of its process "
+        "group each is, by its number or by the order of all in a step: nobody's waiting in them "
+        "is known"
+    )
+    return [RankGap(FileGap.NOT_MATCHED, None, "", "", result)]
+
+
+def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
+    incomplete = sum(each.incomplete for each in least.values())
+    if not incomplete:
+        return []
+    groups = len({group for (_, group), each in least.items() if each.incomplete})
+    launches = sum(each.launches for each in least.values())
+    result = (
+        f"in {incomplete:,} of {launches:,} launches, of {groups:,} process "
+        f"group{'s' if groups > 1 else ''}, a rank is missing that may have come last: their "
+        "waiting is told as at least"
+    )
+    return [RankGap(FileGap.GROUP_NOT_WHOLE, None, "", "", result)]
+
+
+def lines(names: Sequence[LineKey], work_ns: Reals, ranks: Sequence[RankFacts]) -> DataFrame:
+    """Return each line's time on the slowest, the median and the fastest rank that has steps.
+
+    Args:
+        work_ns: time of a step of each line (row) on each rank (column).
+    """
+    if judged := [at for at, each in enumerate(ranks) if each.steps]:
+        work_ns, ranks = work_ns[:, judged], [ranks[at] for at in judged]
+    order = np.argsort(work_ns, axis=1, kind="stable")
+    places = {"slowest": -1, "middle": (len(ranks) - 1) // 2, "fastest": 0}
+    columns: dict[str, list[Any]] = {
+        name: [key[at] for key in names] for at, name in enumerate(LINE)
+    }
+    for word, at in places.items():
+        rank_indices = order[:, at].tolist()
+        columns[f"{word}_ns"] = [float(work_ns[row, who]) for row, who in enumerate(rank_indices)]
+        columns[f"{word}_rank"] = [ranks[who].rank for who in rank_indices]
+        columns[f"{word}_host"] = [ranks[who].host or None for who in rank_indices]
+    columns["times"] = [
+        slowest / middle if middle else None
+        for slowest, middle in zip(columns["slowest_ns"], columns["middle_ns"], strict=True)
+    ]
+    columns["ranks"] = (work_ns > 0).sum(axis=1).tolist()
+    return ordered(frame_of(columns), "middle_ns", ("slowest_ns", "file", "line", "gap"))
+
+
+def ranks_table(
+    parts: Sequence[RankSummary],
+    rank_stats: RankStats,
+    times: Reals,
+    waited: Sequence[Waited],
+    clocks: Sequence[Clock],
+) -> DataFrame:
+    """Return a row for each rank."""
+    facts = [part.facts for part in parts]
+    waits = [rank_wait_bounds(part, own) for part, own in zip(parts, waited, strict=True)]
+    columns: dict[str, list[Any]] = {
+        "rank": [each.rank for each in facts],
+        "host": [each.host or None for each in facts],
+        "steps": [len(each.steps) for each in facts],
+        "step_ns": known(step_times(facts)),
+        "work_ns": known(_of_steps(facts, rank_stats.work_ns.sum(axis=0))),
+        "times": known(_of_steps(facts, times)),
+        "step_waiting_ns": [
+            _per_step(own, part) if own.is_whole else None
+            for part, own in zip(parts, waits, strict=True)
+        ],
+        "least_step_waiting_ns": [
+            _per_step(own, part) if own.is_known else None
+            for part, own in zip(parts, waits, strict=True)
+        ],
+        "behind_ns": known(_of_steps(facts, rank_stats.behind_ns)),
+        "shift_ns": [clock.shift_ns for clock in clocks],
+        "torch_version": [each.torch_version or None for each in facts],
+        "recording": [_utf8(each.url) for each in facts],
+    }
+    return frame_of(columns)
+
+
+def hosts(facts: Sequence[RankFacts], rank_stats: RankStats, times: Reals) -> DataFrame:
+    """Return a row for each host, with medians of its ranks."""
+    groups = ranks_by_host(rank_stats.hosts)
+    columns: dict[str, list[Any]] = {
+        "host": [host or None for host in groups],
+        "ranks": [len(own) for own in groups.values()],
+    }
+    values = {
+        "step_ns": step_times(facts),
+        "work_ns": _of_steps(facts, rank_stats.work_ns.sum(axis=0)),
+        "times": _of_steps(facts, times),
+        "behind_ns": _of_steps(facts, rank_stats.behind_ns),
+    }
+    for name, each in values.items():
+        medians = np.array([np.median(each[own]) for own in groups.values()])
+        columns[name] = known(medians)
+    return ordered(frame_of(columns), "behind_ns", ("host",))
+
+
+def step_times(facts: Sequence[RankFacts]) -> Reals:
+    """Return the usual step's wall time of each rank; NaN of one without steps."""
+    return _of_steps(facts, np.array([float(each.step_ns) for each in facts]))
+
+
+def known(values: Reals) -> list[float | None]:
+    """Return numbers as a column has them: what is not known, NaN, is absent."""
+    return [None if np.isnan(value) else value for value in values.tolist()]
+
+
+def _of_steps(facts: Sequence[RankFacts], values: Reals) -> Reals:
+    """Return what is told of each rank's step; NaN of a rank that has none."""
+    return np.where([len(each.steps) > 0 for each in facts], values, np.nan)
+
+
+def _per_step(own: WaitBounds, part: RankSummary) -> float | None:
+    steps = len(part.facts.steps)
+    return own.least_ns / steps if steps else None
+
+
+def groups_table(
+    table: DataFrame,
+    lasts: Sequence[tuple[str, str, RankFacts]],
+    least: Mapping[CollectiveKey, WaitBounds],
+) -> DataFrame:
+    """Return communication by process group and collective: waiting apart from transfer.
+
+    Args:
+        lasts: of each collective the process group, its name, and the rank that came last.
+    """
+    sums = [*("launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns")]
+    sums += ["transfer_ns", "per_step_ns"]
+    found = table.groupby(list(COLLECTIVE_COLUMNS), dropna=False, sort=False)[sums].sum(min_count=1)
+    found = found.reset_index()
+    resolved = _most_often_last(lasts)
+    columns_of_keys = (found[name].astype(object) for name in reversed(COLLECTIVE_COLUMNS))
+    # An absent text of pandas is neither true nor false: it becomes Python's ``None``.
+    texts = (each.where(each.notna(), None).tolist() for each in columns_of_keys)
+    keys = list(zip(*texts, strict=True))
+    nobody: tuple[RankFacts | None, int | None, int | None] = (None, None, None)
+    rows = [resolved.get((group or "", name or ""), nobody) for group, name in keys]
+    waits = [_if_known(least.get((name, group))) for group, name in keys]
+    more: dict[str, list[Any]] = {
+        "least_waiting_ns": [None if own is None else own.least_ns for own in waits],
+        "most_transfer_ns": [None if own is None else own.rest_ns for own in waits],
+        "incomplete": [None if own is None else own.incomplete for own in waits],
+        "collectives": [count for _, _, count in rows],
+        "last_rank": [None if last is None else last.rank for last, _, _ in rows],
+        "last_host": [None if last is None else last.host or None for last, _, _ in rows],
+        "last_times": [times for _, times, _ in rows],
+    }
+    columns = {name: found[name].array for name in found.columns}
+    extra = frame_of(more)
+    return ordered(
+        frame(columns | {name: extra[name].array for name in more}),
+        "duration_ns",
+        ("process_group", "collective"),
+    )
+
+
+def _if_known(own: WaitBounds | None) -> WaitBounds | None:
+    return own if own is not None and own.launches else None
+
+
+def _most_often_last(
+    lasts: Sequence[tuple[str, str, RankFacts]],
+) -> dict[tuple[str, str], tuple[RankFacts | None, int | None, int | None]]:
+    counts: dict[tuple[str, str], dict[RankFacts, int]] = {}
+    for group, name, last in lasts:
+        own = counts.setdefault((group, name), {})
+        own[last] = own.get(last, 0) + 1
+    most = {key: max(own, key=lambda each: own[each]) for key, own in counts.items()}
+    return {key: (last, counts[key][last], sum(counts[key].values())) for key, last in most.items()}
+
+
+def stragglers_table(
+    found: Sequence[Straggler],
+    names: Sequence[LineKey],
+    ranks: Sequence[RankFacts],
+    causes: Sequence[tuple[str | None, LineKey]],
+) -> DataFrame:
+    """Return who is behind, what costs a step most first.
+
+    Args:
+        causes: of each straggler what it spends more time in, as far as that is known.
+    """
+    nowhere: LineKey = (None,) * 5
+    lines_of = [names[each.line] if each.line is not None else nowhere for each in found]
+    resolved = [
+        where if each.line is not None else line
+        for each, where, (_, line) in zip(found, lines_of, causes, strict=True)
+    ]
+    columns: dict[str, list[Any]] = {
+        "straggler": [each.kind.value for each in found],
+        "host": [each.host or None for each in found],
+        "rank": [None if each.is_host else ranks[each.ranks[0]].rank for each in found],
+        "ranks": [len(each.ranks) for each in found],
+        "excess_ns": [each.excess_ns for each in found],
+        "times": [each.times for each in found],
+        "cause": [cause for cause, _ in causes],
+    }
+    columns |= {name: [line[at] for line in resolved] for at, name in enumerate(LINE)}
+    return frame_of(columns)
+
+
+def clocks_table(
+    clocks: Sequence[Clock], facts: Sequence[RankFacts], residuals_ns: Sequence[Ints]
+) -> DataFrame:
+    """Return how the clock of each rank was set.
+
+    Args:
+        residuals_ns: how far the ends of its collectives are from the median rank's then.
+    """
+    return frame_of(
+        {
+            "rank": [each.rank for each in clocks],
+            "host": [each.host or None for each in facts],
+            "shift_ns": [each.shift_ns for each in clocks],
+            "collectives": [each.collectives for each in clocks],
+            "residual_ns": [
+                int(np.median(np.abs(own))) if len(own) else None for own in residuals_ns
+            ],
+        }
+    )
+
+
+def gaps(found: Sequence[RankGap]) -> DataFrame:
+    """Return what is not in the tables."""
+    return frame_of(
+        {
+            "reason": [each.reason.value for each in found],
+            "rank": [each.rank for each in found],
+            "host": [each.host or None for each in found],
+            "recording": [_utf8(each.url) or None for each in found],
+            "found": [_utf8(each.found) for each in found],
+        }
+    )
+
+
+def _utf8(text: str) -> str:
+    """Return a text as tables have it: a path may hold bytes that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()

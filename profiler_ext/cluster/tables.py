@@ -1,0 +1,175 @@
+"""The tables of a job that sum those of its ranks, and the columns that only a job's tables have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from profiler_ext.attribution.matched_collectives import Waited
+from profiler_ext.cluster.records import CallKey, LineKey, RankFacts, RankSummary
+from profiler_ext.exporters.table_kinds import table_named
+from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.exporters.tables.ranks import add_means, sum_over_ranks
+from profiler_ext.exporters.tables.schema import (
+    COLUMNS,
+    FLOAT,
+    INT,
+    TEXT,
+    Column,
+    frame,
+    gather,
+    ratio,
+    repeated,
+)
+from profiler_ext.records.analysis import Place, RankDelay
+
+_OF_JOBS = (
+    Column("host", TEXT, "the machine; absent where nothing tells it"),
+    Column("recording", TEXT, "the file of the rank"),
+    Column("torch_version", TEXT, "torch that recorded it"),
+    Column("slowest_ns", FLOAT, "a step's time on the rank where it is longest"),
+    Column("slowest_rank", INT, "that rank"),
+    Column("slowest_host", TEXT, "its host"),
+    Column("middle_ns", FLOAT, "a step's time on the median rank, of an even number the lower"),
+    Column("middle_rank", INT, "that rank"),
+    Column("middle_host", TEXT, "its host"),
+    Column("fastest_ns", FLOAT, "a step's time on the rank where it is shortest"),
+    Column("fastest_rank", INT, "that rank"),
+    Column("fastest_host", TEXT, "its host"),
+    Column("step_ns", FLOAT, "wall time of the usual step"),
+    Column("work_ns", FLOAT, "device time of a step without collectives"),
+    Column(
+        "step_waiting_ns", FLOAT, "how long it waits for last ranks in a step, if all are there"
+    ),
+    Column("least_step_waiting_ns", FLOAT, "how long at least it waits for last ranks in a step"),
+    Column("least_waiting_ns", INT, "how long at least was waited for last ranks"),
+    Column("most_transfer_ns", INT, "the rest of their time: transfer, and further waiting"),
+    Column("incomplete", INT, "launches of which not every rank of the group is there"),
+    Column("behind_ns", FLOAT, "how much later than the median rank it comes, in a step"),
+    Column("times", FLOAT, "how many times as long as on the median rank"),
+    Column("excess_ns", FLOAT, "how much longer than on the median rank, in a step"),
+    Column("straggler", TEXT, "in what it is behind the others"),
+    Column("last_rank", INT, "the rank that came last most often"),
+    Column("last_host", TEXT, "its host"),
+    Column("last_times", INT, "to how many of the collectives it came last"),
+    Column("collectives", INT, "how many collectives tell it"),
+    Column("shift_ns", INT, "what is added to the rank's wall clock"),
+    Column("residual_ns", INT, "median distance of its collectives' ends from the median rank's"),
+    Column("reason", TEXT, "why it is not in the tables"),
+    Column("found", TEXT, "what was found"),
+)
+JOB_COLUMNS = {**COLUMNS, **{column.name: column for column in _OF_JOBS}}
+"""All columns that a job's tables have."""
+
+
+LINE: Final = ("file", "line", "function", "code", "gap")
+COLLECTIVE_COLUMNS: Final = ("collective", "process_group")
+_Columns = Mapping[str, Sequence[Any]]
+
+
+def frame_of(columns: _Columns) -> DataFrame:
+    """Return a table of columns whose names say what they hold."""
+    return frame(
+        {
+            name: gather(list(values), np.arange(len(values)), JOB_COLUMNS[name].dtype)
+            for name, values in columns.items()
+        }
+    )
+
+
+def ordered(table: DataFrame, largest: str, keys: Sequence[str]) -> DataFrame:
+    """Return a table in order: of one column the largest first, then by others."""
+    by = [largest, *keys]
+    ordered = table.sort_values(by, ascending=[name != largest for name in by], ignore_index=True)
+    return frame({name: ordered[name].array for name in ordered.columns})
+
+
+def with_rank(table: DataFrame, facts: RankFacts) -> DataFrame:
+    """Return a rank's own table with its rank and host."""
+    columns = [name for name in table.columns if name != "rank"]
+    own = {
+        "rank": repeated(facts.rank, len(table), INT),
+        "host": repeated(facts.host or None, len(table), TEXT),
+    }
+    return frame(own | {name: table[name].array for name in columns if name != "host"})
+
+
+def summed(name: str, tables: Sequence[DataFrame]) -> DataFrame:
+    """Return the sum of a summing table of some ranks, in order of rank, or of sums of it."""
+    return sum_over_ranks(table_named(name), tables)
+
+
+def of_sums(name: str, sums: DataFrame, ranks: Sequence[RankFacts]) -> DataFrame:
+    """Return a summing table of a job."""
+    return add_means(table_named(name), sums, [each.steps for each in ranks])
+
+
+def communication(parts: Sequence[RankSummary], waited: Sequence[Waited]) -> DataFrame:
+    """Return device time of collectives by collective, process group and line."""
+    result = [_calls(part, own) for part, own in zip(parts, waited, strict=True)]
+    kind = table_named("communication")
+    return add_means(kind, sum_over_ranks(kind, result), [part.facts.steps for part in parts])
+
+
+def _calls(part: RankSummary, waited: Waited) -> DataFrame:
+    """Return the collectives of one rank, with how long they waited where that is known."""
+    calls, duration_ns = part.calls, part.collectives.launch_duration_ns
+    known = ~np.ma.getmaskarray(waited.waiting_ns) & (calls.row >= 0)
+    waiting = np.zeros(len(calls.keys), dtype=np.int64)
+    np.add.at(waiting, calls.row[known], waited.waiting_ns.data[known])
+    counts = np.bincount(calls.row[known], minlength=len(calls.keys))
+    waiting_sums = np.ma.MaskedArray(waiting, mask=counts == 0)
+    of_known = np.zeros(len(calls.keys), dtype=np.int64)
+    # What is not known of a launch is in neither of the two.
+    np.add.at(of_known, calls.row[known], duration_ns[known])
+    columns = {
+        **_keys(calls.keys),
+        "launches": calls.launches.tolist(),
+        "duration_ns": calls.duration_ns.tolist(),
+        "exposed_ns": calls.exposed_ns.tolist(),
+        "overlapped_ns": (calls.duration_ns - calls.exposed_ns).tolist(),
+        "waiting_ns": waiting_sums.tolist(),
+        "transfer_ns": (np.ma.MaskedArray(of_known, mask=counts == 0) - waiting_sums).tolist(),
+        **dict.fromkeys(("fraction", "steps", "per_step_ns"), [None] * len(calls.keys)),
+    }
+    return frame_of(columns)
+
+
+def _keys(keys: Sequence[CallKey]) -> dict[str, list[Any]]:
+    return {name: [key[at] for key in keys] for at, name in enumerate((*COLLECTIVE_COLUMNS, *LINE))}
+
+
+def skew(parts: Sequence[RankSummary], rank_delay: Sequence[RankDelay]) -> DataFrame:
+    """Return what made a rank late for a collective that another only waited in."""
+    kind = table_named("skew")
+    rows = [row for pair in zip(parts, rank_delay, strict=True) for row in _late_rows(*pair)]
+    names = (*kind.keys, "launches", "duration_ns")
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    groups = frame_of(columns).groupby(list(kind.keys), dropna=False, sort=False)
+    sums = groups.sum(min_count=1)
+    sums["launches"] = groups["launches"].nunique().astype(INT)
+    sums = sums.reset_index()
+    steps = {part.facts.rank: len(part.facts.steps) for part in parts}
+    counts = np.array([steps[rank] for rank in sums["rank"].tolist()], dtype=np.int64)
+    sums["steps"] = gather(counts.tolist(), np.arange(len(counts)), INT)
+    sums["per_step_ns"] = ratio(sums["duration_ns"].to_numpy(np.int64), counts)
+    return ordered(sums, "duration_ns", kind.keys)
+
+
+def _late_rows(part: RankSummary, rank_delay: RankDelay) -> list[tuple[Any, ...]]:
+    row_of = dict(zip(part.collectives.launch.tolist(), part.calls.row.tolist(), strict=True))
+    result = []
+    for at in range(len(rank_delay)):
+        launch = int(rank_delay.launch[at])
+        if (row := row_of[launch]) >= 0:
+            called, where = part.calls.keys[row][:2], rank_delay.places[int(rank_delay.place[at])]
+            cause, spent = rank_delay.cause[at] or None, int(rank_delay.duration_ns[at])
+            result.append((part.facts.rank, *called, cause, *_line(where), launch, spent))
+    return result
+
+
+def _line(place: Place) -> LineKey:
+    gap = place.gap if place.line is None else None
+    return place.file, place.line, place.function, place.code, gap

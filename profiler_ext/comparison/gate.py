@@ -1,0 +1,447 @@
+"""The gate: a comparison held against conditions, so that CI can fail on a regression.
+
+The limit is held against the estimate and not against the lower end of its interval: that would let
+pass what is most likely beyond the limit, and the more so the fewer runs there are. That nothing
+changed is what must not raise an alarm, and there the test against noise stands. What the noise
+hides is not passed over: where the interval's far end is beyond the limit it is ``unclear``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_ext.comparison.comparison import Comparison
+from profiler_ext.comparison.conditions import (
+    NAMED,
+    Condition,
+    Kind,
+    Limit,
+    Unit,
+    is_cause,
+    matched_name,
+    name_of,
+    parse,
+)
+from profiler_ext.comparison.parts import NO_LAUNCH
+from profiler_ext.comparison.records import CHANGED, Account, Change, Interval, Subject, Verdict
+from profiler_ext.comparison.sides import Side
+from profiler_ext.comparison.significance import Sample, changes
+from profiler_ext.comparison.tables import TABLES, ComparedTable, rows_of
+from profiler_ext.errors import UsageError
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Term
+
+
+class Outcome(Term, page="words.md", title="outcome", columns=()):
+    """What came of a condition, or of one of the things that it is held against."""
+
+    PASSED = ("passed", "passed", "is no change beyond the limit")
+    UNCLEAR = (
+        "unclear",
+        "unclear",
+        "is inside the noise, but the noise is so wide that a change beyond the limit would be too",
+        "record more steps, or more runs of each side, on a machine that does nothing else",
+    )
+    TOO_FEW = (
+        "too_few",
+        "too few",
+        "cannot be told from noise, as there are too few steps or runs",
+        "record at least five steps of each side, or several runs of each; compile time needs runs",
+    )
+    NOT_COMPARABLE = (
+        "not_comparable",
+        "not comparable",
+        "is of steps that only the recording knows, which slows those of one side more than those "
+        "of the other",
+        "record with three or more steps before the recording, as `profiler-ext run` does",
+    )
+    FAILED = (
+        "failed",
+        "failed",
+        "is a change beyond the noise whose best estimate is beyond the limit",
+    )
+
+
+WORST_LAST = tuple(Outcome)
+
+
+_NONE = -1
+_ACCOUNTS = {
+    Kind.TOTAL: None,
+    Kind.DEVICE: Account.DEVICE,
+    Kind.PHASE: Account.DEVICE,
+    Kind.IDLE: Account.IDLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The parts that a condition is of, each in one of some groups.
+
+    Attributes:
+        names: what each group is called.
+        base: the group of each subject of the base's parts, below zero for none.
+        head: the same of the head.
+        account: the account of all of them; ``None`` where they are all that there is.
+    """
+
+    names: tuple[str, ...]
+    base: Ints
+    head: Ints
+    account: Account | None
+
+    def only(self, group: int) -> Selection:
+        """Return one group alone."""
+        base, head = (np.where(of == group, 0, _NONE) for of in (self.base, self.head))
+        return Selection((self.names[group],), base, head, self.account)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLine:
+    """A line with a part of a change.
+
+    Attributes:
+        subject: the line in the head; in the base where the head has it no more.
+        is_in_head: whether it is the head's.
+        delta_ns: how much longer the head's mean step takes there.
+    """
+
+    subject: Subject
+    is_in_head: bool
+    delta_ns: float
+
+
+def chosen(comparison: Comparison, condition: Condition) -> Selection:
+    """Return the parts of a comparison that a condition is of; no group where there are none."""
+    if condition.kind in NAMED:
+        return _named(comparison, condition)
+    sides = (
+        np.array([0 if _is_of(condition, s) else _NONE for s in side.parts.subjects], np.int64)
+        for side in comparison.matched.sides
+    )
+    base, head = sides
+    is_there = bool((base >= 0).any() or (head >= 0).any())
+    return Selection(("",) if is_there else (), base, head, _ACCOUNTS[condition.kind])
+
+
+def changes_of(comparison: Comparison, of: Selection) -> list[Change]:
+    """Return the change of each group; of several few are called changed that are not."""
+    if of.account is None:
+        return [comparison.step.change]
+    base, head = (
+        _sample(side, group, len(of.names))
+        for side, group in zip(comparison.matched.sides, (of.base, of.head), strict=True)
+    )
+    return changes(base[0], head[0], (base[1], head[1]), [of.account] * len(of.names))
+
+
+def lines_of(comparison: Comparison, of: Selection) -> list[PlacedLine]:
+    """Return what each line has of a change, that of most first."""
+    count, *row_of = rows_of(comparison.matched, _table("line"))
+    sums = np.zeros((2, count))
+    result: dict[int, tuple[Subject, bool]] = {}
+    sides = zip(comparison.matched.sides, row_of, (of.base, of.head), strict=True)
+    for at, (side, rows, group) in enumerate(sides):
+        own = group[side.parts.subject] >= 0
+        np.add.at(sums[at], rows[side.parts.subject[own]], side.parts.duration_ns[own])
+        sums[at] /= side.steps
+        for row, subject in zip(rows.tolist(), side.parts.subjects, strict=True):
+            if subject.file is not None and (row not in result or not result[row][1]):
+                result[row] = subject, bool(at)
+    delta = (sums[1] - sums[0]).tolist()
+    lines = [PlacedLine(subject, is_head, delta[row]) for row, (subject, is_head) in result.items()]
+    return sorted((line for line in lines if line.delta_ns), key=lambda line: -abs(line.delta_ns))
+
+
+def _is_of(condition: Condition, subject: Subject) -> bool:
+    if condition.kind is Kind.TOTAL:
+        return True
+    if condition.kind is Kind.IDLE:
+        return subject.account == Account.IDLE and is_cause(condition, subject)
+    is_match = condition.kind is Kind.DEVICE or subject.phase == condition.phase
+    return subject.account == Account.DEVICE and is_match
+
+
+def _named(comparison: Comparison, condition: Condition) -> Selection:
+    count, *row_of = rows_of(comparison.matched, _table(condition.kind))
+    group_of_row: dict[int, str] = {}
+    for row, name in _matched_rows(comparison, condition, row_of):
+        group_of_row.setdefault(row, name)
+    names = tuple(dict.fromkeys(group_of_row.values()))
+    numbers = {name: at if condition.is_each else 0 for at, name in enumerate(names)}
+    group = np.full(count, _NONE, np.int64)
+    for row, name in group_of_row.items():
+        group[row] = numbers[name]
+    base, head = (
+        np.where(_is_in_phase(condition, side), group[rows], _NONE)
+        for side, rows in zip(comparison.matched.sides, row_of, strict=True)
+    )
+    left = np.unique(np.concatenate((base[base >= 0], head[head >= 0])))
+    renumbered = np.full(len(names) + 1, _NONE, np.int64)
+    renumbered[left] = np.arange(len(left))
+    shown = names if condition.is_each else ("",)
+    return Selection(
+        tuple(shown[at] for at in left.tolist()), renumbered[base], renumbered[head], Account.DEVICE
+    )
+
+
+def _matched_rows(
+    comparison: Comparison, condition: Condition, row_of: list[Ints]
+) -> Iterator[tuple[int, str]]:
+    """Yield the rows that a condition names: by the head's names, then by the base's.
+
+    The base's number of a line says nothing where the head has the line under another.
+    """
+    base, head = comparison.matched.sides
+    in_head = set(row_of[1].tolist())
+    for side, rows in ((head, row_of[1]), (base, row_of[0])):
+        for row, subject in zip(rows.tolist(), side.parts.subjects, strict=True):
+            is_old_number = condition.kind is Kind.LINE and side is base and row in in_head
+            if subject.account == Account.DEVICE and not is_old_number:
+                name = matched_name(condition, subject)
+                if name is not None:
+                    yield row, name
+
+
+def _is_in_phase(condition: Condition, side: Side) -> npt.NDArray[np.bool_]:
+    phase = condition.phase
+    of = [
+        s.account == Account.DEVICE and (phase is None or s.phase == phase)
+        for s in side.parts.subjects
+    ]
+    return np.array(of, np.bool_)
+
+
+def _sample(side: Side, group: Ints, groups: int) -> tuple[Sample, Ints]:
+    """Return the times of each step and group, and how many launches have a part in each."""
+    parts = side.parts
+    of_part = group[parts.subject]
+    own = of_part >= 0
+    sums = np.zeros((len(side.ranks_of_step), groups), np.int64)
+    np.add.at(sums, (parts.step[own], of_part[own]), parts.duration_ns[own])
+    launched = own & (parts.launch != NO_LAUNCH)
+    distinct = np.unique(np.column_stack((of_part[launched], parts.launch[launched])), axis=0)
+    launches = np.bincount(distinct[:, 0], minlength=groups).astype(np.int64)
+    return side.sample(sums), launches
+
+
+def _table(by: str) -> ComparedTable:
+    return next(each for each in TABLES if each.by == by)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the recordings of each run are, in bytes; counted, so there is no noise in it."""
+
+    base: tuple[int, ...]
+    head: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One thing that a condition was held against.
+
+    Attributes:
+        name: which of those that the condition means; empty where it is their sum.
+        base, head: what it takes of a mean step; of compile time and sizes, of a run.
+        unit: of that, nanoseconds or bytes.
+        interval: the uncertainty of the difference, in the same unit.
+        verdict: what the difference came to; ``None`` of sizes, which are counted.
+        outcome: what came of it.
+        lines: of what failed the lines with most of the change, that of most first.
+    """
+
+    name: str
+    base: float
+    head: float
+    unit: Unit
+    interval: Interval | None
+    verdict: Verdict | None
+    outcome: Outcome
+    lines: tuple[PlacedLine, ...] = ()
+
+    @property
+    def delta(self) -> float:
+        """How much more the head takes."""
+        return self.head - self.base
+
+    @property
+    def fraction(self) -> float | None:
+        """The same as a part of the base; ``None`` where the base has none."""
+        return self.delta / self.base if self.base else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A condition, and all that it was held against.
+
+    Attributes:
+        condition: the condition.
+        judged: one, or of ``each`` one for each name; what failed first.
+    """
+
+    condition: Condition
+    judged: tuple[Evaluation, ...]
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """The worst of all."""
+        return max((each.outcome for each in self.judged), key=WORST_LAST.index)
+
+    def of(self, outcome: Outcome) -> tuple[Evaluation, ...]:
+        """Return those with an outcome."""
+        return tuple(each for each in self.judged if each.outcome is outcome)
+
+
+@dataclass(frozen=True, repr=False)
+class Gate:
+    """What came of all conditions.
+
+    Attributes:
+        results: one a condition, as they were given.
+    """
+
+    results: tuple[Result, ...]
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """The worst of all."""
+        return max((each.outcome for each in self.results), key=WORST_LAST.index)
+
+    def __repr__(self) -> str:
+        """Return what came of each condition."""
+        each = ", ".join(f"{one.outcome} {one.condition.text!r}" for one in self.results)
+        return f"<gate {self.outcome}: {each}>"
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether nothing failed, and nothing had too few steps to be told."""
+        return self.outcome in (Outcome.PASSED, Outcome.UNCLEAR)
+
+
+_SHOWN_LINES = 3
+_MAX_SUGGESTIONS = 3
+
+
+def judge(comparison: Comparison, conditions: Sequence[str], sizes: Sizes | None = None) -> Gate:
+    """Hold a comparison against conditions.
+
+    Raises:
+        UsageError: A condition is not understood, or nothing of either side is what it means.
+    """
+    if not conditions:
+        raise UsageError("a gate needs at least one condition, such as 'total > +5%'")
+    parsed = [parse(text) for text in conditions]
+    return Gate(tuple(_result(comparison, each, sizes) for each in parsed))
+
+
+def _result(comparison: Comparison, condition: Condition, sizes: Sizes | None) -> Result:
+    if condition.kind is Kind.SESSION_SIZE:
+        return Result(condition, (_size_evaluation(condition, sizes),))
+    if condition.kind is Kind.COMPILE:
+        return Result(condition, (_compile_evaluation(comparison, condition),))
+    of = chosen(comparison, condition)
+    if not of.names:
+        raise _matches_nothing_error(comparison, condition)
+    every = [
+        _with_lines(comparison, condition, of, group, _evaluation(condition, name, change))
+        for group, (name, change) in enumerate(
+            zip(of.names, changes_of(comparison, of), strict=True)
+        )
+    ]
+    every.sort(key=lambda each: (-WORST_LAST.index(each.outcome), -abs(each.delta), each.name))
+    return Result(condition, tuple(every))
+
+
+def _evaluation(condition: Condition, name: str, change: Change) -> Evaluation:
+    base = change.base_per_step_ns
+    return Evaluation(
+        name=name,
+        base=base,
+        head=change.head_per_step_ns,
+        unit=Unit.NS,
+        interval=change.interval,
+        verdict=change.verdict,
+        outcome=_outcome(condition.limits, base, change),
+    )
+
+
+def _outcome(limits: Sequence[Limit], base: float, change: Change) -> Outcome:
+    if change.verdict is Verdict.TOO_FEW:
+        return Outcome.TOO_FEW
+    if change.verdict is Verdict.NOT_COMPARABLE:
+        return Outcome.NOT_COMPARABLE
+    if change.verdict in CHANGED:
+        return _failed_if(_is_beyond(limits, base, change.delta_ns))
+    if change.interval is None:
+        return Outcome.PASSED
+    far = change.interval.high_ns if limits[0].sign > 0 else change.interval.low_ns
+    return Outcome.UNCLEAR if _is_beyond(limits, base, far) else Outcome.PASSED
+
+
+def _is_beyond(limits: Sequence[Limit], base: float, delta: float) -> bool:
+    """Tell whether a difference is beyond all limits; of nothing, any more is beyond any part."""
+    return all(
+        limit.sign * delta > limit.amount * (abs(base) if limit.unit is Unit.PART else 1.0)
+        for limit in limits
+    )
+
+
+def _failed_if(is_beyond: bool) -> Outcome:
+    return Outcome.FAILED if is_beyond else Outcome.PASSED
+
+
+def _with_lines(
+    comparison: Comparison, condition: Condition, of: Selection, group: int, judged: Evaluation
+) -> Evaluation:
+    """Return what failed with the lines that have most of it."""
+    if judged.outcome is not Outcome.FAILED:
+        return judged
+    sign = condition.limits[0].sign
+    lines = [line for line in lines_of(comparison, of.only(group)) if sign * line.delta_ns > 0]
+    return replace(judged, lines=tuple(lines[:_SHOWN_LINES]))
+
+
+def _compile_evaluation(comparison: Comparison, condition: Condition) -> Evaluation:
+    change = comparison.table("compile").total
+    if not change.base_ns and not change.head_ns:
+        raise UsageError(
+            f"the condition {condition.text!r} is of nothing: neither side compiled anything while "
+            "it was watched"
+        )
+    return _evaluation(condition, "", change)
+
+
+def _size_evaluation(condition: Condition, sizes: Sizes | None) -> Evaluation:
+    if sizes is None:
+        raise UsageError(
+            f"the condition {condition.text!r} is of files, and a side was given as a session: "
+            "give the paths"
+        )
+    base, head = (sum(each) / len(each) for each in (sizes.base, sizes.head))
+    is_beyond = _is_beyond(condition.limits, base, head - base)
+    return Evaluation("", base, head, Unit.BYTES, None, None, _failed_if(is_beyond))
+
+
+def _matches_nothing_error(comparison: Comparison, condition: Condition) -> UsageError:
+    names = dict.fromkeys(
+        name
+        for side in comparison.matched.sides
+        for subject in side.parts.subjects
+        if (name := name_of(condition.kind, subject)) is not None
+    )
+    suggestions = difflib.get_close_matches(
+        condition.name or "", list(names), _MAX_SUGGESTIONS, cutoff=0.5
+    )
+    offered = f"; like it are {', '.join(map(repr, suggestions))}" if suggestions else ""
+    what = "idle" if condition.kind is Kind.IDLE else "device"
+    return UsageError(
+        f"the condition {condition.text!r} is of nothing: no {what} time of either side is of it"
+        f"{offered}"
+    )

@@ -1,0 +1,290 @@
+"""The tables of a comparison: what a row of each is of, and its sums on one side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.comparison.matched import Matched, function_of, line_at
+from profiler_ext.comparison.matching import Pairs, without_indices
+from profiler_ext.comparison.parts import NO_LAUNCH, Parts
+from profiler_ext.comparison.records import Account, Subject
+from profiler_ext.comparison.sides import Side
+from profiler_ext.comparison.significance import Sample
+from profiler_ext.records.events import Ints
+from profiler_ext.records.vocabulary import Phase
+
+Rest = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTable:
+    """A table of a comparison.
+
+    Attributes:
+        by: what its rows are.
+        title: what heads it.
+        parts: which parts of a side it sums.
+        pairs: what is matched by name; ``None`` where rows of one name are the same.
+        name: the name of a part that is matched, ``None`` where it has none.
+        shown: the subject of its row: the part's, with nothing that it does not tell.
+        rest: what else tells rows apart, of such a subject.
+    """
+
+    by: str
+    title: str
+    parts: Callable[[Side], Parts]
+    pairs: Callable[[Matched], Pairs[Any]] | None
+    name: Callable[[Subject], Hashable]
+    shown: Callable[[Subject], Subject]
+    rest: Callable[[Subject], Hashable]
+
+
+def _unnamed(subject: Subject) -> Subject:
+    """Return what a part without a name is of: its account, and why it has none."""
+    return Subject(account=subject.account, cause=subject.cause, gap=subject.gap)
+
+
+def _line(subject: Subject) -> Subject:
+    if line_at(subject) is None:
+        return _unnamed(subject)
+    return Subject(
+        account=subject.account,
+        file=subject.file,
+        line=subject.line,
+        function=subject.function,
+        code=subject.code,
+        cause=subject.cause,
+    )
+
+
+def _module(subject: Subject) -> Subject:
+    if subject.module is None:
+        return replace(_unnamed(subject), gap=_gap_of_work(subject))
+    return Subject(module=subject.module, module_class=subject.module_class)
+
+
+def _layer(subject: Subject) -> Subject:
+    shown = _module(subject)
+    return shown if shown.module is None else replace(shown, module=without_indices(shown.module))
+
+
+def _op(subject: Subject) -> Subject:
+    if subject.aten_op is None:
+        return replace(_unnamed(subject), gap=_gap_of_work(subject))
+    return Subject(aten_op=subject.aten_op)
+
+
+def _gap_of_work(subject: Subject) -> str | None:
+    return subject.gap if subject.account == Account.DEVICE else None
+
+
+def _kernel(subject: Subject) -> Subject:
+    return Subject(
+        account=subject.account, kernel=subject.kernel, kind=subject.kind, cause=subject.cause
+    )
+
+
+def _phase(subject: Subject) -> Subject:
+    return Subject(account=subject.account, phase=subject.phase, cause=subject.cause)
+
+
+def _compile(subject: Subject) -> Subject:
+    return Subject(
+        file=subject.file, line=subject.line, function=subject.function, kind=subject.kind
+    )
+
+
+def _no_key(subject: Subject) -> Hashable:
+    return None
+
+
+def _reason_key(subject: Subject) -> Hashable:
+    return subject.account, subject.cause, subject.gap
+
+
+def _parts(side: Side) -> Parts:
+    return side.parts
+
+
+TABLES = (
+    ComparedTable(
+        by="ledger",
+        title="Ledger",
+        parts=lambda side: side.ledger,
+        pairs=None,
+        name=_no_key,
+        shown=lambda subject: subject,
+        rest=lambda shown: (shown.account, shown.scope, shown.level, shown.category, shown.cause),
+    ),
+    ComparedTable(
+        by="phase",
+        title="Phases",
+        parts=_parts,
+        pairs=None,
+        name=_no_key,
+        shown=_phase,
+        rest=lambda shown: (shown.account, shown.cause, shown.phase),
+    ),
+    ComparedTable(
+        by="line",
+        title="Lines",
+        parts=_parts,
+        pairs=lambda matched: matched.lines,
+        name=line_at,
+        shown=_line,
+        rest=_reason_key,
+    ),
+    ComparedTable(
+        by="module",
+        title="Modules",
+        parts=_parts,
+        pairs=lambda matched: matched.modules,
+        name=lambda subject: subject.module,
+        shown=_module,
+        rest=_reason_key,
+    ),
+    ComparedTable(
+        by="layer",
+        title="Modules, numbered layers as one",
+        parts=_parts,
+        pairs=lambda matched: matched.layers,
+        name=lambda subject: None if subject.module is None else without_indices(subject.module),
+        shown=_layer,
+        rest=_reason_key,
+    ),
+    ComparedTable(
+        by="op",
+        title="ATen ops",
+        parts=_parts,
+        pairs=lambda matched: matched.ops,
+        name=lambda subject: subject.aten_op,
+        shown=_op,
+        rest=_reason_key,
+    ),
+    ComparedTable(
+        by="kernel",
+        title="Kernels",
+        parts=_parts,
+        pairs=lambda matched: matched.kernels,
+        name=lambda s: (s.kernel, s.kind) if s.account == Account.DEVICE else None,
+        shown=_kernel,
+        rest=_reason_key,
+    ),
+    ComparedTable(
+        by="compile",
+        title="Compile time",
+        parts=lambda side: side.compiles,
+        pairs=lambda matched: matched.functions,
+        name=function_of,
+        shown=_compile,
+        rest=lambda shown: (shown.kind, shown.function if line_at(shown) is None else None),
+    ),
+)
+
+
+PHASES = tuple(Phase)
+_SHOWN_MODULES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """The parts of a side, summed by row of a table.
+
+    Attributes:
+        sample: the times of each step and row.
+        launches: how many launches have a part in each row.
+        subjects: what each row is of on this side, ``None`` where it has no part in it.
+        phases: device time of each row and phase.
+        modules: time of each row by module, numbers as ``*``.
+    """
+
+    sample: Sample
+    launches: Ints
+    subjects: tuple[Subject | None, ...]
+    phases: Ints
+    modules: tuple[dict[str, int], ...]
+
+
+def rows_of(matched: Matched, kind: ComparedTable) -> tuple[int, Ints, Ints]:
+    """Return how many rows a table has, and the row of each subject of the base and the head."""
+    known: dict[Hashable, int] = {}
+    parts = [kind.parts(side).subjects for side in matched.sides]
+    names = [[name for each in every if (name := kind.name(each)) is not None] for every in parts]
+    numbers = kind.pairs(matched).numbers(*names) if kind.pairs is not None else None
+    result = []
+    for at, every in enumerate(parts):
+        number_of = {} if numbers is None else (numbers.base, numbers.head)[at]
+        rows = [
+            known.setdefault((number_of.get(kind.name(s)), kind.rest(kind.shown(s))), len(known))
+            for s in every
+        ]
+        result.append(np.array(rows, np.int64))
+    return len(known), result[0], result[1]
+
+
+def summed(
+    parts: Parts,
+    subjects: Sequence[Subject],
+    row_of: Ints,
+    rows: int,
+    steps: Sample,
+) -> Summed:
+    """Return the parts of a side summed."""
+    row = row_of[parts.subject] if len(parts) else np.empty(0, np.int64)
+    sums = np.zeros((len(steps.ranks), rows), np.int64)
+    np.add.at(sums, (parts.step, row), parts.duration_ns)
+    return Summed(
+        sample=replace(steps, sums=sums),
+        launches=_launches(parts, row, rows),
+        subjects=_first(subjects, row_of, rows),
+        phases=_phases(parts, row, rows),
+        modules=_modules(parts, row, rows),
+    )
+
+
+def _first(subjects: Sequence[Subject], row_of: Ints, rows: int) -> tuple[Subject | None, ...]:
+    """Return what each row is of: the first that is known, as function and text may differ."""
+    result: list[Subject | None] = [None] * rows
+    for subject, row in zip(subjects, row_of.tolist(), strict=True):
+        known = result[row]
+        if known is None or (known.code is None and subject.code is not None):
+            result[row] = subject
+    return tuple(result)
+
+
+def _launches(parts: Parts, row: Ints, rows: int) -> Ints:
+    own = parts.launch != NO_LAUNCH
+    every = int(parts.launch.max(initial=0)) + 1
+    once = np.unique(row[own] * every + parts.launch[own])
+    return np.bincount(once // every, minlength=rows).astype(np.int64)
+
+
+def _phases(parts: Parts, row: Ints, rows: int) -> Ints:
+    phase = np.array([PHASES.index(Phase(s.phase)) if s.phase else -1 for s in parts.subjects])
+    sums = np.zeros((rows, len(PHASES)), np.int64)
+    of = phase.astype(np.int64)[parts.subject] if len(parts) else np.empty(0, np.int64)
+    np.add.at(sums, (row[of >= 0], of[of >= 0]), parts.duration_ns[of >= 0])
+    return sums
+
+
+def _modules(parts: Parts, row: Ints, rows: int) -> tuple[dict[str, int], ...]:
+    time = np.zeros(len(parts.subjects), np.int64)
+    np.add.at(time, parts.subject, parts.duration_ns)
+    of_row = np.zeros(len(parts.subjects), np.int64)
+    of_row[parts.subject] = row
+    result: tuple[dict[str, int], ...] = tuple({} for _ in range(rows))
+    for subject, at, ns in zip(parts.subjects, of_row.tolist(), time.tolist(), strict=True):
+        if subject.module is not None and ns:
+            name = without_indices(subject.module)
+            result[at][name] = result[at].get(name, 0) + ns
+    return result
+
+
+def main_modules(base: dict[str, int], head: dict[str, int]) -> tuple[str, ...]:
+    """Return the modules that have most of a row's time."""
+    both = {name: base.get(name, 0) + head.get(name, 0) for name in (*base, *head)}
+    return tuple(sorted(both, key=lambda name: (-both[name], name))[:_SHOWN_MODULES])

@@ -1,0 +1,212 @@
+"""Reads and writes files safely: regular files only, temporary folders, atomic replacement.
+
+A pipe or a device in its place would be waited for without end.
+
+A program may have no temporary folder that takes anything: its ``TMPDIR`` was removed, is full or
+may not be written, or it set :data:`tempfile.tempdir` to one that is not there.
+
+A file has its final rights from the first moment: the kernel applies the process's umask when
+it is made. What is at the target is replaced and never followed, opened or written into.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
+
+from profiler_ext.errors import OutputError
+
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """Read a regular file.
+
+    Raises:
+        OSError: It cannot be read, is larger, or is no regular file.
+    """
+    handle = os.open(path, _READ_FLAGS)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if status.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"it has over {most_bytes} bytes")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(handle)
+
+
+def candidate_folders(*others: Path) -> Iterator[Path]:
+    """Give the folders in which something can be put, the best first.
+
+    Args:
+        *others: where, if not in the temporary folder; for one that is not there yet stands the
+            nearest folder around it.
+    """
+    with suppress(OSError):
+        yield Path(tempfile.gettempdir())
+    with suppress(OSError):
+        yield from map(_nearest, others)
+    with suppress(OSError):
+        yield Path.cwd()
+
+
+def _nearest(folder: Path) -> Path:
+    absolute_path = folder.absolute()
+    return next(each for each in (absolute_path, *absolute_path.parents) if each.is_dir())
+
+
+@contextmanager
+def temporary_folder(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
+    """Make an empty folder, which is gone after the block.
+
+    Args:
+        room_bytes: so much it may come to hold; where no disk has that free, it is on the one
+            that has most.
+
+    Raises:
+        OutputError: None can be made anywhere.
+    """
+    made = _create(cost, _with_room(candidate_folders(*others), room_bytes))
+    try:
+        with made as folder:
+            yield Path(folder)
+    finally:
+        with suppress(OSError):  # to list it takes a file that can be opened, and this takes none
+            Path(made.name).rmdir()
+
+
+def _with_room(best_first: Iterable[Path], room_bytes: int) -> list[Path]:
+    """Put folders on disks without room last; one that cannot be asked is as good as any."""
+    free_bytes = {place: min(_free_bytes(place), room_bytes) for place in best_first}
+    return sorted(free_bytes, key=lambda place: -free_bytes[place])
+
+
+def _free_bytes(place: Path) -> int:
+    try:
+        return shutil.disk_usage(place).free
+    except OSError:
+        return sys.maxsize
+
+
+def _create(cost: str, candidate_folders: Iterable[Path]) -> TemporaryDirectory[str]:
+    refused: list[str] = []
+    for place in candidate_folders:
+        try:
+            return _create_in(place)
+        except (OSError, UnicodeEncodeError) as error:
+            refused.append(f"{place}: {_reason(error)}")
+    reasons = "; ".join(dict.fromkeys(refused)) or "there is no folder"
+    raise OutputError(
+        f"no temporary folder can be made ({reasons}), so {cost}; set TMPDIR to a folder that can be "
+        "written"
+    )
+
+
+def _create_in(place: Path) -> TemporaryDirectory[str]:
+    str(place).encode()
+    return TemporaryDirectory(prefix="profiler_ext-", dir=str(place), ignore_cleanup_errors=True)
+
+
+def _reason(error: OSError | UnicodeEncodeError) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return "its name is not UTF-8"
+    return error.strerror or str(error)
+
+
+_STANDARD_STREAMS = 3
+_NAME_BYTES = 200
+"""How much of a file's name its temporary name has; 255 bytes is what most disks take."""
+_WRITE_FLAGS = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
+    """Open a temporary file beside ``path`` and rename it there when the block succeeds.
+
+    Args:
+        durable: wait until the disk has the bytes, so that a loss of power leaves the old file
+            or the new one; what can be made again need not wait.
+
+    Raises:
+        OutputError: The folder cannot be made or written, ``path`` is a folder or a device, or
+            the disk is full.
+    """
+    try:
+        with _written_atomically(path, durable) as file:
+            yield file
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write {path}: {reason}; choose another place") from error
+
+
+@contextmanager
+def _written_atomically(path: Path, durable: bool) -> Iterator[IO[bytes]]:
+    _require_regular_file(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary, file = _created(path)
+    try:
+        with file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):  # the first failure is the one to tell
+            temporary.unlink()
+        raise
+
+
+def _require_regular_file(path: Path) -> None:
+    """Raise where a rename would put a file in the place of a folder, a device or a pipe."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+
+
+def _created(path: Path) -> tuple[Path, IO[bytes]]:
+    name = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
+    while True:
+        temporary = path.with_name(f".{name}.{secrets.token_hex(4)}")
+        with suppress(FileExistsError):
+            handle = _above_standard_streams(os.open(temporary, _WRITE_FLAGS, 0o666))
+            return temporary, os.fdopen(handle, "wb")
+
+
+def _above_standard_streams(handle: int) -> int:
+    """Return a handle that is none of the standard streams'.
+
+    Where one of them is closed, the next file that is opened has its number, and what any
+    library prints would be written into the file.
+    """
+    if handle >= _STANDARD_STREAMS:
+        return handle
+    try:
+        return _above_standard_streams(os.dup(handle))
+    finally:
+        os.close(handle)

@@ -1,1 +1,0 @@
-"""Owns paths, and how files are written and read."""

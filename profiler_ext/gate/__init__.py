@@ -1,1 +1,0 @@
-"""Owns the gate: conditions that a comparison is held against, so that a CI can fail on them."""

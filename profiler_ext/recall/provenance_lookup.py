@@ -1,0 +1,354 @@
+"""Looks up the provenance of a graph that is ready to run: on the artifact, in the store, or in its code.
+
+The store has one for each Dynamo graph that shares the cache entry. What cannot be read, and what
+cannot be kept, is a gap: it harms nobody.
+
+Best first: the compile that this process just saw; the record that rides the artifact; the copy in
+the store, of which there is one for each Dynamo graph that shares the cache entry; the text of the
+artifact. A trace that was recorded without us has the store's alone (``attaching.py``).
+torch's own provenance is empty where the entry was made without it:
+https://github.com/pytorch/pytorch/issues/167699.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from profiler_ext.errors import OutputError, StoreError
+from profiler_ext.recall import lines
+from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.generated_code import GeneratedCode, graph_from_code
+from profiler_ext.recall.lines import bound
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import OPTIMIZER, is_of_optimizer
+from profiler_ext.records.provenance import FxNode, Gap, GraphInstance, LibraryKernels, Provenance
+from profiler_ext.store import (
+    EntryState,
+    Store,
+    from_bytes,
+    from_own_bytes,
+    has_text,
+    is_current,
+    state_of,
+    to_bytes,
+    with_digest,
+    work_digest,
+)
+
+Gaps = tuple[Gap, ...]
+
+
+class StoredRecords:
+    """The records of a graph, the best first; each is read when it is asked for.
+
+    Attributes:
+        gaps: those that could not be read, of what was asked for.
+    """
+
+    def __init__(self, store: Store, key: str | None, on_artifact: bytes | None = None) -> None:
+        """Read nothing yet."""
+        self.gaps: Gaps = ()
+        self._read: list[Provenance] = []
+        self._unread = _copies(store, key, on_artifact)
+
+    def __iter__(self) -> Iterator[Provenance]:
+        """Return the records, those that were read before first."""
+        yield from self._read
+        for read in self._unread:
+            try:
+                record = read()
+            except StoreError as error:
+                self.gaps = (*self.gaps, _unreadable(error))
+                continue
+            self._read.append(record)
+            yield record
+
+
+def find_records(store: Store, key: str) -> tuple[tuple[Provenance, ...], Gaps]:
+    """Return the records that the store has of a graph, and those that cannot be read."""
+    stored = StoredRecords(store, key)
+    return tuple(stored), stored.gaps
+
+
+def has_record(store: Store, key: str | None, on_artifact: bytes | None) -> bool:
+    """Tell whether a cached artifact has a record: it carries one, or the store has it."""
+    if on_artifact is not None and is_current(on_artifact):
+        return True
+    paths = [] if key is None else store.find(key)
+    return any(state_of(path.read_bytes()) is EntryState.OK for path in paths)
+
+
+def keep_record(
+    store: Store, key: str | None, dynamo_digest: str | None, data: Callable[[], bytes]
+) -> Gaps:
+    """Put a record into the store, unless it is there.
+
+    Args:
+        key: the graph's cache key, ``None`` when bypassed: then it is not kept.
+    """
+    if key is None:
+        return ()
+    try:
+        if not store.holds(key, dynamo_digest):
+            store.put(key, dynamo_digest, data())
+    except (OutputError, StoreError) as error:
+        return (Gap(GapReason.RECORD_NOT_STORED, f"provenance was not stored: {error}"),)
+    return ()
+
+
+def find_kernels(
+    store: Store,
+    key: str | None,
+    provenance: Provenance,
+    devices: Iterable[str],
+    chosen_by: str | None = None,
+) -> tuple[LibraryKernels, Gaps]:
+    """Return what an earlier run learnt of a graph's library calls, or why it cannot be read."""
+    if not provenance.calls_libraries:
+        return (), ()
+    digest, gaps = work_digest(key, provenance), list[Gap]()
+    for device in dict.fromkeys(devices):
+        try:
+            if kernels := store.kernels(digest, device, chosen_by):
+                return kernels, tuple(gaps)
+        except StoreError as error:
+            gaps.append(_unreadable(error))
+    return (), tuple(gaps)
+
+
+def _copies(
+    store: Store, key: str | None, on_artifact: bytes | None
+) -> Iterator[Callable[[], Provenance]]:
+    if on_artifact is not None:
+        yield partial(_from_artifact, on_artifact, key)
+    yield from (partial(store.read, path) for path in ([] if key is None else store.find(key)))
+
+
+def _from_artifact(data: bytes, key: str | None) -> Provenance:
+    try:
+        return from_bytes(data)
+    except StoreError as error:
+        raise StoreError(f"the record on the cached artifact {key}: {error}") from error
+
+
+def _unreadable(error: StoreError) -> Gap:
+    return Gap(GapReason.RECORD_UNREADABLE, str(error))
+
+
+_NOT_CAPTURED = Gap(
+    GapReason.GRAPH_NOT_CAPTURED,
+    "the cached artifact was compiled without capture; compile it once more with "
+    "`profiler-ext run --recompile`, or `profiler_ext.enable(recompile=True)` at the top",
+)
+_COMPILED_IN_CHILD = Gap(
+    GapReason.COMPILED_IN_CHILD,
+    "torch compiles graphs in a child process, where capture is not; unset "
+    "TORCHINDUCTOR_FX_COMPILE_MODE and compile it once more with `profiler-ext run --recompile`",
+)
+_NOT_SEALED = Gap(
+    GapReason.CAPTURE_FAILED, "a hook failed while the graph was compiled; see the gaps"
+)
+_OTHER_SOURCE = Gap(
+    GapReason.STALE_SOURCE_LINE,
+    "the cached artifact was compiled from other source that gives the same graph",
+)
+INPUT = "placeholder"
+"""Target of the nodes that are a graph's inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The record of a graph that was just compiled, as bytes.
+
+    Attributes:
+        data: the bytes, which the artifact carries, too.
+        dynamo_digest: the Dynamo graph that it is of, if that is known.
+    """
+
+    data: bytes
+    dynamo_digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedGraph:
+    """The graph that this process traced and a cache had the code of.
+
+    Attributes:
+        nodes: its nodes; of a region those of the graph around it.
+        joint: id of the joint graph that it was cut from.
+        is_region: it was cut from another graph, to be compiled by itself.
+        is_backward: of a region, that it is of a backward graph.
+        is_inference: of a region, that no gradient was asked for.
+        held_inputs: of a part of a Dynamo graph, as its record has them.
+    """
+
+    nodes: tuple[FxNode, ...]
+    joint: str | None
+    is_region: bool = False
+    is_backward: bool = False
+    is_inference: bool = False
+    held_inputs: tuple[tuple[int, int, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyArtifact:
+    """What this process has seen of an artifact that has become ready.
+
+    Attributes:
+        key: its FX graph cache key, ``None`` when bypassed.
+        code: its text.
+        riding: the record that it carries, if it does.
+        sealed: the record of its compile, where that was seen.
+        is_compiled: it was compiled here, so that only ``sealed`` can tell of it.
+        is_compiled_in_child: torch compiles in a child process.
+        is_kept: what is known of it may be kept in the store.
+        dynamo: the Dynamo graph that it is of, if that was seen.
+        traced: the graph that was traced for it, with its inputs; ``None`` where none was.
+    """
+
+    key: str | None
+    code: Callable[[], GeneratedCode]
+    on_artifact: bytes | None = None
+    sealed: Sealed | None = None
+    is_compiled: bool = False
+    is_compiled_in_child: bool = False
+    is_kept: bool = True
+    dynamo: DynamoGraph | None = None
+    traced: TracedGraph | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is of a part of a Dynamo graph that is compiled by itself."""
+        return self.dynamo is not None and self.dynamo.held_inputs is not None
+
+    @property
+    def has_no_source(self) -> bool:
+        """Whether nothing of this process's source is known: files tell which lines stand."""
+        return self.sealed is None and self.traced is None and self.dynamo is None
+
+    @property
+    def may_name_optimizer(self) -> bool:
+        """Whether ``torch.optim`` may be in its stacks: where it is not named, it is not."""
+        sealed = self.sealed.data if self.sealed else self.on_artifact
+        stacks = [each.stack for each in self.dynamo.places] if self.dynamo else []
+        stacks += [node.lineage.stack for node in self.traced.nodes] if self.traced else []
+        if any(is_of_optimizer(stack) for stack in stacks):
+            return True
+        return sealed is None or has_text(sealed, OPTIMIZER)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLookup:
+    """What is known of a graph: its record, its nodes with their lines, what is missing."""
+
+    provenance: Provenance | None
+    nodes: tuple[FxNode, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+    def into(self, instance: GraphInstance, source_root: str | None = None) -> GraphInstance:
+        """Return a graph instance with what is known of its graph."""
+        record = self.provenance
+        return dataclasses.replace(
+            instance,
+            is_backward=instance.is_backward or bool(record and record.is_backward),
+            provenance=record,
+            nodes=tuple(lines.expanded(node, source_root) for node in self.nodes),
+            runs_optimizer=any(node.lineage.is_of_optimizer for node in self.nodes),
+            gaps=(*self.gaps, *instance.gaps),
+        )
+
+
+def store_sealed(artifact: ReadyArtifact, store: Store) -> Gaps:
+    """Put the record of a graph into the store that was compiled here; return why it cannot be."""
+    sealed = artifact.sealed
+    if sealed is None or not artifact.is_kept:
+        return ()
+    return keep_record(store, artifact.key, sealed.dynamo_digest, lambda: sealed.data)
+
+
+def can_defer_lookup(artifact: ReadyArtifact, store: Store) -> bool:
+    """Tell whether an artifact's graph can be recalled later as well as now.
+
+    Not where its lines are told by files, which may change, nor where the store is to have a record
+    of it that it has not.
+    """
+    if artifact.traced is None or artifact.traced.is_region or not artifact.is_kept:
+        return not artifact.has_no_source
+    digest = artifact.dynamo.digest if artifact.dynamo else None
+    return artifact.key is None or store.has_file(artifact.key, digest)
+
+
+def recall(artifact: ReadyArtifact, store: Store) -> GraphLookup:
+    """Return what is known of an artifact's graph, by the best truth that there is."""
+    if artifact.sealed is not None:
+        record = from_own_bytes(artifact.sealed.data)
+        return GraphLookup(record, lines.compiled_here(record.nodes))
+    if artifact.is_compiled:
+        return GraphLookup(None, gaps=(_NOT_SEALED,))
+    stored_records = StoredRecords(store, artifact.key, artifact.on_artifact)
+    first = next(iter(stored_records), None)
+    if first is None:
+        missing = _COMPILED_IN_CHILD if artifact.is_compiled_in_child else _NOT_CAPTURED
+        return _from_code(artifact, (*stored_records.gaps, missing))
+    if artifact.traced is not None:
+        return _traced(artifact, artifact.traced, first, store)
+    return _from_source(artifact.dynamo, first, stored_records)
+
+
+def _from_code(artifact: ReadyArtifact, gaps: tuple[Gap, ...]) -> GraphLookup:
+    """An entry that was made without capture: what its generated code tells."""
+    record, nodes = graph_from_code(artifact.code(), artifact.dynamo)
+    return GraphLookup(record, nodes, gaps)
+
+
+def _traced(
+    artifact: ReadyArtifact, traced: TracedGraph, recorded: Provenance, store: Store
+) -> GraphLookup:
+    """This process traced the graph anew, so its metadata is the truth."""
+    fresh = traced.nodes
+    if not traced.is_region and not any(node.target == INPUT for node in recorded.nodes):
+        fresh = tuple(node for node in fresh if node.target != INPUT)
+    join = lines.from_region if traced.is_region else lines.from_fresh_graph
+    nodes = join(recorded.nodes, fresh)
+    here = dataclasses.replace(
+        recorded,
+        nodes=lines.as_recorded(nodes),
+        joint=traced.joint,
+        held_inputs=traced.held_inputs,
+    )
+    if traced.is_region:
+        here = dataclasses.replace(
+            here, is_backward=traced.is_backward, is_inference=traced.is_inference
+        )
+    here = with_digest(bound(here, artifact.dynamo))
+    if not artifact.is_kept or traced.is_region:
+        return GraphLookup(here, nodes)
+    gaps = keep_record(store, artifact.key, here.dynamo_digest, lambda: to_bytes(here))
+    return GraphLookup(here, nodes, gaps)
+
+
+def _from_source(
+    dynamo: DynamoGraph | None, first: Provenance, stored_records: StoredRecords
+) -> GraphLookup:
+    """Only the Dynamo graph was traced anew, if even that."""
+    if dynamo is None:
+        return GraphLookup(first, lines.from_record(first.nodes), stored_records.gaps)
+    known = tuple(stored_records)  # all of them: one that cannot be read is told
+    same = next((record for record in known if record.dynamo_digest == dynamo.digest), None)
+    if same is not None:
+        here = dataclasses.replace(same, held_inputs=_held_inputs(same, dynamo))
+        return GraphLookup(here, lines.from_dynamo(same, dynamo), stored_records.gaps)
+    return GraphLookup(first, lines.stale(first.nodes), (*stored_records.gaps, _OTHER_SOURCE))
+
+
+def _held_inputs(
+    recorded: Provenance, dynamo: DynamoGraph
+) -> tuple[tuple[int, int, str], ...] | None:
+    """Return which modules of this process hold what was recorded of an equal part."""
+    if recorded.held_inputs is None or dynamo.held_inputs is None:
+        return recorded.held_inputs
+    held = dynamo.held_inputs
+    return tuple((at, of, held[of]) for at, of, _ in recorded.held_inputs if of in held)

@@ -1,0 +1,120 @@
+"""The tools of the server: the arguments of each, as types with their descriptions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from profiler_ext.comparison.comparison import BY as COMPARED_BY
+from profiler_ext.exporters.json_output.bounds import MIN_BUDGET
+from profiler_ext.exporters.table_kinds import BY
+from profiler_ext.records.vocabulary import Phase, Scope
+
+_PHASES = tuple(phase.value for phase in Phase)
+_SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
+DEFAULT_BUDGET, MAX_BUDGET = 20_000, 200_000
+
+
+def _doc(words: str, **more: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=words, **more)
+
+
+def _one_of(words: str, values: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=words, extra_json_schema={"enum": list(values)})
+
+
+_Session = Annotated[str, _doc("path of a session, as list_sessions tells it")]
+_Top = Annotated[int, _doc("so many rows at most", ge=1)]
+_SIZE = "about so many bytes at most; cuts says what was left out"
+_Budget = Annotated[int, _doc(_SIZE, ge=MIN_BUDGET, le=MAX_BUDGET)]
+
+
+class ToolArguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What every question may say."""
+
+    budget: _Budget = DEFAULT_BUDGET
+
+
+class ListSessions(ToolArguments, kw_only=True):
+    """List the recorded profiling sessions that can be asked about."""
+
+
+class OpenSession(ToolArguments, kw_only=True):
+    """Look at a session: what was profiled, what to do first, where the time goes.
+
+    Tells the ledger of wall time, the gaps in attribution, the findings with most at stake, and the
+    largest phases, source lines, modules, kernels and causes of idle time.
+    """
+
+    session: _Session
+    top: _Top = 8
+
+
+class ListFindings(ToolArguments, kw_only=True):
+    """List what to do to make training steps quicker, what saves most first, with the figures."""
+
+    session: _Session
+    top: _Top = 20
+
+
+class ReportTable(ToolArguments, kw_only=True):
+    """Get one table of a session: device time by line, module, kernel, ... or idle time."""
+
+    session: _Session
+    by: Annotated[str, _one_of("which table", BY)] = "line"
+    top: _Top = 15
+    depth: Annotated[int | None, _doc("of by=module: cut paths to so many names")] = None
+    step: Annotated[int | None, _doc("only this profiled step")] = None
+    rank: Annotated[int | None, _doc("only this rank")] = None
+    phase: Annotated[str | None, _one_of("only this phase", [*_PHASES, None])] = None
+    scope: Annotated[
+        str | None,
+        _one_of("only compiled or eager work", [*_SCOPES, None]),
+    ] = None
+
+
+class Explain(ToolArguments, kw_only=True):
+    """Get all about one source line, module or kernel.
+
+    Its time by phase and step, its kernels, what it is fused with, its roofline, the evidence, its
+    findings and its generated code. A name that means several things is answered with candidates.
+    """
+
+    session: _Session
+    name: Annotated[str, _doc("FILE:LINE, a module's path (layers.*.mlp for several), a kernel")]
+    top: _Top = 8
+    against: Annotated[str | None, _doc("a session from before: tells what changed")] = None
+
+
+class Diff(ToolArguments, kw_only=True):
+    """Compare two sessions: what got slower or quicker, with how sure that is."""
+
+    base: Annotated[str, _doc("path of the session from before")]
+    head: Annotated[str, _doc("path of the session to compare with it")]
+    by: Annotated[str, _one_of("which table", COMPARED_BY)] = "line"
+    top: _Top = 15
+
+
+TOOLS: Mapping[str, type[ToolArguments]] = {
+    "list_sessions": ListSessions,
+    "open_session": OpenSession,
+    "list_findings": ListFindings,
+    "report": ReportTable,
+    "explain": Explain,
+    "diff": Diff,
+}
+
+
+def description_of(tool: type[ToolArguments]) -> str:
+    """Return what a question is for."""
+    return inspect.cleandoc(tool.__doc__ or "")
+
+
+def schema_of(tool: type[ToolArguments]) -> dict[str, Any]:
+    """Return the JSON schema of a question's arguments."""
+    _, named = msgspec.json.schema_components((tool,))
+    schema = dict(named[tool.__name__])
+    return {name: value for name, value in schema.items() if name not in ("title", "description")}

@@ -1,0 +1,155 @@
+"""The tables and explanations that any session offers, of one rank or of several."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Unpack
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from profiler_ext.exporters.tables import Filters
+    from profiler_ext.findings import Findings
+    from profiler_ext.records.analysis import Analysis
+
+
+class SessionTables(ABC):
+    """Has the tables of a session; they are made when they are asked for.
+
+    Each takes the filters ``step``, ``rank``, ``phase`` and ``scope``.
+    """
+
+    @abstractmethod
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the table that is called as one of the methods below.
+
+        Raises:
+            UsageError: There is no such table, step or phase.
+        """
+
+    @property
+    @abstractmethod
+    def found(self) -> Findings:
+        """What to do first, as records; :meth:`findings` is the same as a table."""
+
+    def findings(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return what to do first, what has most at stake first."""
+        return self.table("findings", **filters)
+
+    def launches(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return one row for each launch."""
+        return self.table("launches", **filters)
+
+    def attribution(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return one row for each launch and FX node, or gap."""
+        return self.table("attribution", **filters)
+
+    def by_line(self, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by source line; ``view="user"`` takes the innermost line of your own."""
+        return self.table("by_line", view, **filters)
+
+    def by_module(self, depth: int | None = None, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by module; ``depth`` cuts paths to that many names."""
+        return self.table("by_module", depth, **filters)
+
+    def by_op(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by ATen op."""
+        return self.table("by_op", **filters)
+
+    def by_phase(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by phase."""
+        return self.table("by_phase", **filters)
+
+    def by_link(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by the rule that tied backward work to its forward."""
+        return self.table("by_link", **filters)
+
+    def by_mechanism(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return device time by the way by which its source lines were found, largest first."""
+        return self.table("by_mechanism", **filters)
+
+    def by_kernel(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by kernel."""
+        return self.table("by_kernel", **filters)
+
+    def by_site(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by kernel and the call site, or line, that launches it."""
+        return self.table("by_site", **filters)
+
+    def idle_by_line(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the time in which devices ran nothing, by the line at which the CPU was."""
+        return self.table("idle_by_line", **filters)
+
+    def communication(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return device time of collectives: exposed, overlapped, waiting for the last rank."""
+        return self.table("communication", **filters)
+
+    def skew(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return which rank came last to collectives, and what it spent more time in."""
+        return self.table("skew", **filters)
+
+    def idle_by_cause(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the time in which devices ran nothing, by its cause and the line of that."""
+        return self.table("idle_by_cause", **filters)
+
+    def graphs(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return one row for each graph instance."""
+        return self.table("graphs", **filters)
+
+    def compiles(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return what compiling took, by phase, why it was done, and what its graphs then cost.
+
+        Args:
+            **filters: the step or rank; compiling has no filter by phase or scope.
+        """
+        return self.table("compiles", **filters)
+
+    def utilisation(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the model FLOPs utilisation (MFU) of each step, where it is known.
+
+        Args:
+            **filters: the step or rank; it has no filter by phase or scope.
+        """
+        return self.table("utilisation", **filters)
+
+    def coverage(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return how much time is attributed, idle, or a gap; it has no filter by phase."""
+        return self.table("coverage", **filters)
+
+
+class SessionExplanations(SessionTables):
+    """Has the page about one line, module or kernel."""
+
+    @property
+    @abstractmethod
+    def analyses(self) -> tuple[Analysis, ...]:
+        """What attribution found, one for each rank."""
+
+    @property
+    @abstractmethod
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for a person: what is missing, and the remedy."""
+
+    def explain(
+        self,
+        name: str,
+        format: str = "text",
+        width: int = 120,
+        top: int | None = 8,
+        budget: int | None = None,
+        against: SessionExplanations | None = None,
+    ) -> str:
+        """Return all about one line, module or kernel; see ``profiler-ext explain``.
+
+        Args:
+            budget: of ``json`` about so many bytes at most; ``None`` for no bound.
+
+        Raises:
+            UnclearNameError: The name means several things, or none.
+            UsageError: There is no such format, or one of two sessions has no profiled step.
+        """
+        from profiler_ext.exporters.explain.against import Earlier
+        from profiler_ext.exporters.explain.printing import explained
+
+        earlier = None if against is None else Earlier("the other", against.analyses)
+        return explained(self, name, format, width, top, budget, earlier)

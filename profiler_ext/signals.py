@@ -1,0 +1,87 @@
+"""Signals that end a process at once: what is done before.
+
+SIGTERM and SIGHUP would end it where it stands. So they are heard while it works: what is open is
+closed, and then the process ends by the signal after all.
+
+SIGTERM and SIGHUP are the system's to answer where the program does not, and no Python code of
+the program would run. So they are heard only while there is something to keep, and then end the
+program as they would have. A handler that the program sets takes their place.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_COMMAND_SIGNALS = ("SIGTERM", "SIGHUP")  # the second is not on every system
+
+
+class _SignalReceivedError(BaseException):
+    """A signal ends the command."""
+
+
+@contextmanager
+def cleaned_up_on_signal() -> Iterator[None]:
+    """Close what is open before a signal ends the process; a second one ends it at once."""
+    received: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        received.append(number)
+        raise _SignalReceivedError
+
+    signals = _default_signals()
+    for number in signals:
+        signal.signal(number, end)
+    try:
+        yield
+    except _SignalReceivedError:
+        signal.raise_signal(received[0])
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _default_signals() -> list[signal.Signals]:
+    """Return the signals that the system would answer; only the main thread can hear them."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    numbers = (getattr(signal, name) for name in _COMMAND_SIGNALS if hasattr(signal, name))
+    return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+
+
+_RUN_SIGNALS = ("SIGTERM", "SIGHUP")  # the second is not on every system
+
+
+class TerminationSignals:
+    """Hears the signals that would end the process."""
+
+    def __init__(self, before_end: Callable[[str], None]) -> None:
+        """Hear nothing yet."""
+        self._before_end = before_end
+        self._numbers = [getattr(signal, name) for name in _RUN_SIGNALS if hasattr(signal, name)]
+
+    def install(self) -> None:
+        """Hear those that nobody answers; only the main thread can ask for it."""
+        if threading.current_thread() is threading.main_thread():
+            for number in self._numbers:
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    signal.signal(number, self._end)
+
+    def leave(self) -> None:
+        """Leave them to the system again; where this is another thread, they end all the same."""
+        if threading.current_thread() is threading.main_thread():
+            for number in self._numbers:
+                if signal.getsignal(number) == self._end:
+                    signal.signal(number, signal.SIG_DFL)
+
+    def _end(self, number: int, _: FrameType | None) -> None:
+        try:
+            self._before_end(signal.Signals(number).name)
+        finally:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

@@ -1,0 +1,97 @@
+"""Calls back when torch's compiler has been imported, and not before.
+
+A program that compiles nothing imports neither Dynamo nor Inductor, and no more does capture. What
+is waited for is a module that imports all others of its part; where one of those is itself still
+being imported, as the first of a circle, its own arrival is waited for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from profiler_ext.isolation.guard import Guard
+
+DYNAMO, INDUCTOR = "torch._dynamo", "torch._inductor.compile_fx"
+"""What imports all that hooks of Dynamo, and all others, are put in."""
+IMPORT_HOOK = "arrivals"
+"""The hook that puts the others in place."""
+
+
+def is_importing(module: str) -> bool:
+    """Tell whether a module is being imported."""
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+class ImportWatcher(MetaPathFinder):
+    """Finds modules as ever, and tells when one of those that are waited for is there."""
+
+    def __init__(
+        self, modules: Iterable[str], on_import: Callable[[str], object], guard: Guard
+    ) -> None:
+        """Begin to wait."""
+        self._pending = set(modules)
+        self._on_import, self._guard = on_import, guard
+        sys.meta_path.insert(0, self)
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        self._pending.clear()
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find a module by those that would be asked without this one."""
+        if name not in self._pending:
+            return None
+        return self._guard.run(IMPORT_HOOK, self._find_after, name, path, target)
+
+    def _find_after(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec: ModuleSpec | None = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _NotifyingLoader(spec.loader, self._on_loaded)
+                return spec
+        return None
+
+    def _on_loaded(self, name: str) -> None:
+        if name in self._pending:
+            self._pending.discard(name)
+            self._guard.run(IMPORT_HOOK, self._on_import, name)
+
+
+class _NotifyingLoader(Loader):
+    """Loads a module by its own loader, and then tells."""
+
+    def __init__(self, loader: Any, on_import: Callable[[str], object]) -> None:
+        self._loader, self._on_import = loader, on_import
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the module's loader to whoever asks it anything else."""
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Make the module as its own loader does."""
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module by its own loader, and tell."""
+        spec = module.__spec__
+        if spec is not None:
+            spec.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if spec is not None:
+            self._on_import(spec.name)
