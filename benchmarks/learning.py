@@ -192,7 +192,8 @@ def _row(model: str, way: str, measured: dict[str, Any], first: dict[str, Any]) 
         return f"| {model} | {way} | failed: {measured['failed']} |"
     times = f"{measured['before_us']:.2f} | {measured['after_us']:.2f} | {measured['step_ms']:.3f}"
     same = str(measured["rows"] == first.get("rows")) if "rows" in measured else ""
-    told = f"{len(measured.get('rows', ()))} | {same} | {measured.get('evidence')} | {measured.get('gaps')}"
+    rows, evidence = len(measured.get("rows", ())), measured.get("evidence")
+    told = f"{rows} | {same} | {evidence} | {measured.get('gaps')}"
     return f"| {model} | {way} | {measured['profilers']} | {times} | {told} |"
 
 

@@ -1,4 +1,7 @@
-"""The parts of each launch, largest first, and their names in traces: FX node, op, line, module, stack."""
+"""The parts of each launch, largest first, and their names in traces.
+
+FX node, op, line, module, stack.
+"""
 
 from __future__ import annotations
 

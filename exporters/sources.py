@@ -1,4 +1,6 @@
-"""Source text for display: the program's files and Inductor's generated modules, read only under the reader's own roots.
+"""Source text for display.
+
+The program's files and Inductor's generated modules, read only under the reader's own roots.
 
 A session keeps only the lines of its stacks. A file of this machine is trusted to be the one
 that ran when every recorded line still reads the same there. A path in a trace comes from

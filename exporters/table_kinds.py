@@ -1,4 +1,6 @@
-"""The list of tables: one row says how each is named, made, drawn in a terminal and printed; all that commands know of it.
+"""The list of tables.
+
+One row says how each is named, made, drawn in a terminal and printed; all that commands know of it.
 
 A new table is a function that makes it, and a row here.
 """

@@ -110,7 +110,8 @@ def _create(cost: str, candidate_folders: Iterable[Path]) -> TemporaryDirectory[
             refused.append(f"{place}: {_reason(error)}")
     reasons = "; ".join(dict.fromkeys(refused)) or "there is no folder"
     raise OutputError(
-        f"no temporary folder can be made ({reasons}), so {cost}; set TMPDIR to a folder that can be "
+        f"no temporary folder can be made ({reasons}), so {cost}; "
+        "set TMPDIR to a folder that can be "
         "written"
     )
 

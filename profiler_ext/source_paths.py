@@ -1,4 +1,6 @@
-"""Source paths as they are stored: relative to named roots, so that no home folder leaks; notebook cells by name.
+"""Source paths as they are stored.
+
+Relative to named roots, so that no home folder leaks; notebook cells by name.
 
 A cell lies in no file. IPython names its code ``<ipython-input-3-0f1e2d3c4b5a>``, its kernel for
 Jupyter ``/tmp/ipykernel_PID/HASH.py``, and both put the text where :mod:`linecache` finds it. In

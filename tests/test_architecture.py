@@ -32,7 +32,7 @@ ALLOWED = {
     "kineto": "errors file_io records version",
     "attribution": "kineto records source_paths",
     "store": "errors file_io records version",
-    "recall": "errors file_io records store",
+    "recall": "errors file_io records source_paths store",
     "torch_compat": "errors isolation",
     "capture": "errors file_io isolation kineto recall records source_paths store torch_compat",
     "rooflines": "kineto records",

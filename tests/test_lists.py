@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from profiler_ext import cli, records
+from profiler_ext import cli
 from profiler_ext.cli import run
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds, tables

@@ -1,4 +1,6 @@
-"""What is known of a line, module or kernel besides its time: code, FX nodes, roofline, findings, gaps, why it has no time.
+"""What is known of a line, module or kernel besides its time.
+
+Code, FX nodes, roofline, findings, gaps, why it has no time.
 
 What is told rests on the compiled graphs and the stacks of what ran; where neither names the line,
 nothing is guessed.

@@ -1,4 +1,7 @@
-"""The sections of report.html that need no script: findings, ledger, steps, collectives, compilations."""
+"""The sections of report.html that need no script.
+
+Findings, ledger, steps, collectives, compilations.
+"""
 
 from __future__ import annotations
 

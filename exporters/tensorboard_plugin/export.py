@@ -1,4 +1,6 @@
-"""The TensorBoard log folder: a copy of the trace for torch-tb-profiler, our view's file, and how to see it.
+"""The TensorBoard log folder.
+
+A copy of the trace for torch-tb-profiler, our view's file, and how to see it.
 
 What our own view reads lies beside the copy, under a name that the plugin does not look for.
 

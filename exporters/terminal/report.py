@@ -211,7 +211,7 @@ def print_top(
     console: Console,
     filters: Filters,
 ) -> None:
-    """Print the largest rows of a summing table, or that it has none, and what it is narrowed to."""
+    """Print the largest rows of a summing table, or that it has none, and its filters."""
     kind, shown = report.kind, first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):

@@ -1,1 +1,4 @@
-"""What every screen says, before one draws it: terminal, HTML, notebook and TensorBoard render it."""
+"""What every screen says, before one draws it.
+
+Terminal, HTML, notebook and TensorBoard render it.
+"""

@@ -128,7 +128,7 @@ def name_text(row: Mapping[str, Any], settings: Settings) -> str:
 
 
 def detail_texts(row: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Return what there is to say of a row: why again, what broke, what the caches said, its use."""
+    """Return the text of a row: why again, what broke, what the caches said, its use."""
     parts_found = [
         row["recompiles"] and f"again, as {row['recompiles']} failed: {row['recompile_reason']}",
         _break_text(row, settings),

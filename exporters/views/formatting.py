@@ -1,4 +1,6 @@
-"""How times, names, phases and ledger rows look in every output: units, shortened names, labels, colors.
+"""How times, names, phases and ledger rows look in every output.
+
+Units, shortened names, labels, colors.
 
 Chosen to be told apart with any of the three kinds of colour blindness, and to stand out from
 white, from the dark page, and (``middle``) from both; tests/exporters/test_colors.py measures it.

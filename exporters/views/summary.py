@@ -1,4 +1,7 @@
-"""The lines that sum up a session: what was profiled, notes, and how much of the time is attributed."""
+"""The lines that sum up a session.
+
+What was profiled, notes, and how much of the time is attributed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The ranges that enclose each CPU event: a compiled graph's call, a compiled frame, autograd's engine, an optimizer."""
+"""The ranges that enclose each CPU event.
+
+A compiled graph's call, a compiled frame, autograd's engine, an optimizer.
+"""
 
 from __future__ import annotations
 

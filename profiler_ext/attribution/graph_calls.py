@@ -1,4 +1,7 @@
-"""The calls of compiled graphs in a trace: where each was made, and the operators and launches that it ran."""
+"""The calls of compiled graphs in a trace.
+
+Where each was made, and the operators and launches that it ran.
+"""
 
 from __future__ import annotations
 

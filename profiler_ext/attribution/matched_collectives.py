@@ -1,4 +1,6 @@
-"""The collectives of all ranks matched with each other: which rank came last, who waited and for how long.
+"""The collectives of all ranks matched with each other.
+
+Which rank came last, who waited and for how long.
 
 Every rank stays in an all-reduce from its own start until all have come and the data is there. So
 from a rank's own start to the last rank's it waits, and what follows is the transfer. That holds on
@@ -131,7 +133,7 @@ class MatchedCollectives:
         return np.array([bool(len(self._in_time_order(rank))) for rank in ranks], np.bool_)
 
     def longest_wait_on(self, rank: int) -> Wait | None:
-        """Return the longest wait of a median rank for one, whoever came last; ``None`` for none."""
+        """Return the longest wait of a median rank for one; ``None`` for none."""
         matched = self._in_time_order(rank)
         waits = [
             (int(self._start_ns[row]), self._median_row(int(row)), int(row)) for row in matched

@@ -177,8 +177,9 @@ def _code_note(recording: Recording) -> str | None:
     if not message:
         return None
     return (
-        f"{len(message)} graphs are known only by what their generated code tells, because the cache "
-        "was filled without capture: library calls that can be of one line only, and no generated "
+        f"{len(message)} graphs are known only by what their generated code tells, because the "
+        "cache was filled without capture: library calls that can be of one line only, and no "
+        "generated "
         f"kernel{'' if 'recompile' in recording.settings.asked else _AGAIN}."
     )
 

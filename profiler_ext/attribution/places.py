@@ -1,4 +1,8 @@
-"""Source places: line, module and forward node of an FX node as it was called, of an eager op, or of a gap; equal places are one."""
+"""Source places.
+
+Line, module and forward node of an FX node as it was called, of an eager op, or of a gap; equal
+places are one.
+"""
 
 from __future__ import annotations
 

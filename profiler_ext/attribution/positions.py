@@ -1,4 +1,6 @@
-"""The Python stack of each thread at a time of the trace, from the recorded lines laid over the trace's clock.
+"""The Python stack of each thread at a time of the trace.
+
+From the recorded lines laid over the trace's clock.
 
 Each mark gives bounds: its event began after the watch read its clock the first time, and was
 over before it read it again. All of them together leave little room, if both clocks run alike;

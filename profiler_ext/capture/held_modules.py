@@ -1,4 +1,6 @@
-"""The path of each module from the outermost one that holds it, under the names of the program's models.
+"""The path of each module from the outermost one that holds it.
+
+Under the names of the program's models.
 
 A model is an outermost module. Its name is its class, and of several of one class the variable of
 the script that holds it, or else its number. While a recording is put together a path begins at the

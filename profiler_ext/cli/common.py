@@ -188,7 +188,8 @@ STATUSES = {
     FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
     "cannot do without; or what a command line says is not understood",
     NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
-    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, or a `diff --fail-if` holds",
+    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, "
+    "or a `diff --fail-if` holds",
     TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
     "runs, or steps that cannot be compared",
     STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",

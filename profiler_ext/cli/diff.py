@@ -38,7 +38,8 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
         dest="conditions",
         action="append",
         metavar="CONDITION",
-        help=f"exit with {ABOVE_LIMIT} if it holds: 'module layers.*.mlp backward > +5%%'; may be given "
+        help=f"exit with {ABOVE_LIMIT} if it holds: 'module layers.*.mlp backward > +5%%'; may be "
+        "given "
         "several times (docs/gate.md)",
     )
     group.add_argument(

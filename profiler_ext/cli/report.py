@@ -89,7 +89,8 @@ def _add_findings(group: argparse._ArgumentGroup) -> None:
         "--fail-above",
         type=_percent,
         metavar="PERCENT",
-        help=f"exit with {ABOVE_LIMIT} where a finding has more than this part of a step at stake: 5%%",
+        help=f"exit with {ABOVE_LIMIT} where a finding has more than this part of a step "
+        "at stake: 5%%",
     )
 
 

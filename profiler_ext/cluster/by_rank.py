@@ -142,5 +142,6 @@ def _write(table: DataFrame, folder: str, name: str) -> None:
         raise
     except Exception as error:  # each file system has errors of its own
         raise OutputError(
-            f"cannot write {shown(folder)}: {error_line(error)}; give a URL that every worker can write"
+            f"cannot write {shown(folder)}: {error_line(error)}; "
+            "give a URL that every worker can write"
         ) from error

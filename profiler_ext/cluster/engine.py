@@ -1,4 +1,6 @@
-"""The Dask cluster: local or by a scheduler's address, its versions checked, and the tasks submitted to it.
+"""The Dask cluster.
+
+Local or by a scheduler's address, its versions checked, and the tasks submitted to it.
 
 What they send each other is pickled: functions and records by name, tables as pandas has them.
 

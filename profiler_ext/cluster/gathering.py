@@ -1,4 +1,6 @@
-"""The reading of a job: its files on workers, which ranks belong together, and what is gathered of them.
+"""The reading of a job.
+
+Its files on workers, which ranks belong together, and what is gathered of them.
 
 Dask takes some milliseconds for a task, which is more than a small file takes. So several files are
 read in one, as long as each worker has several portions to read. A portion at which worker after
@@ -202,7 +204,8 @@ def _majority(
         _gap(
             part.facts,
             reason,
-            f"{words.format(value_of(part.facts) or 'not told')}, where {count} of {len(parts)} files "
+            f"{words.format(value_of(part.facts) or 'not told')}, "
+            f"where {count} of {len(parts)} files "
             f"have {words.format(usual or 'not told')}",
         )
         for part in others

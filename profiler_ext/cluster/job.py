@@ -233,7 +233,7 @@ def _identity(key: LineKey) -> tuple[object, ...]:
 def wait_for(
     straggler: Straggler, matched_collectives: MatchedCollectives, rank_stats: RankStats
 ) -> Wait | None:
-    """Return the wait that tells why a straggler comes late: of the median rank, where it is most."""
+    """Return the wait that explains a late straggler: of the median rank, the longest."""
     if straggler.kind is not StragglerKind.COMES_LATE:
         return None
     latest = max(straggler.ranks, key=lambda rank: rank_stats.behind_ns[rank])

@@ -157,7 +157,8 @@ def _list_files(system: Any, root: str, place: str) -> _Listing:
         raise UsageError(f"there is no {place}; check the path") from None
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"cannot list {place}: {error_line(error)}; check the URL, and that this machine may read it"
+            f"cannot list {place}: {error_line(error)}; "
+            "check the URL, and that this machine may read it"
         ) from error
 
 

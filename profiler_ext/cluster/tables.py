@@ -1,4 +1,7 @@
-"""The tables of a job that sum those of its ranks, and the columns that only a job's tables have."""
+"""The tables of a job that sum those of its ranks.
+
+And the columns that only a job's tables have.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A side of a comparison: its runs, with the parts of all their steps, file names and launch shapes.
+"""A side of a comparison.
+
+Its runs, with the parts of all their steps, file names and launch shapes.
 
 So a file is the same in two checkouts, on two machines and in two environments, and a torch that is
 run from its sources is called as an installed one. Where two files of a run would be called the

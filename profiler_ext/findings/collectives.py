@@ -1,4 +1,6 @@
-"""What rules read of collectives: how fast one can be, what overlaps it, in which pass of a step it runs.
+"""What rules read of collectives.
+
+How fast one can be, what overlaps it, in which pass of a step it runs.
 
 A step that accumulates gradients has several. A pass begins with a forward; what runs after its
 backward, the optimizer's step too, is of it until the next forward begins. Work that the phases

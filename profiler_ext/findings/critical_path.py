@@ -1,4 +1,6 @@
-"""The critical path of a step: which launches it waits for, and how long it takes without profiling or without waits.
+"""The critical path of a step.
+
+Which launches it waits for, and how long it takes without profiling or without waits.
 
 A kernel that gets quicker makes a step quicker only where the device is what the step waits for.
 Where the CPU is behind, the device comes to the end of its queue and waits for the next launch,

@@ -1,4 +1,7 @@
-"""What rules read of an analysis: times per step, who waits for whom, where a launch stands, idle time, eager kernels."""
+"""What rules read of an analysis.
+
+Times per step, who waits for whom, where a launch stands, idle time, eager kernels.
+"""
 
 from __future__ import annotations
 
@@ -329,7 +332,7 @@ class Facts:
         return self.analysis.places[int(self.main_place[launch])]
 
     def innermost_op(self, launch: int) -> str:
-        """Return the op that launched an eager kernel, whatever op called that; else the place's."""
+        """Return the op that launched an eager kernel itself; else the place's."""
         op = self.launches.op_event[launch]
         if self.launches.scope[launch] != Scope.EAGER or op is np.ma.masked:
             return self.place(launch).aten_op or ""
@@ -359,7 +362,7 @@ def idle_pieces(facts: Facts, *causes: IdleCause) -> Ints:
 
 
 def median_per_step(facts: Facts, rows: Ints) -> int:
-    """Return how long pieces are in the usual step, on one device: the lower median of the steps."""
+    """Return how long pieces are in the usual step, on one device (lower median)."""
     idle = facts.analysis.idle
     step, duration_ns = idle.step[rows], idle.duration_ns[rows]
     sums = sum_by_step(facts.analysis.steps, step, duration_ns)

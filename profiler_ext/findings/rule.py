@@ -1,4 +1,7 @@
-"""What a rule is and what it returns: candidates, with the figures that several rules show of launches."""
+"""What a rule is and what it returns.
+
+Candidates, with the figures that several rules show of launches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Work of ours amid the user's program: its signals, tracer, warnings, recursion limit and modules are set aside.
+"""Work of ours amid the user's program.
+
+Its signals, tracer, warnings, recursion limit and modules are set aside.
 
 A callback of ``sys.monitoring`` stands on the stack of the frame that it is called in, and where
 Python finds that too deep, the program has the RecursionError before anything can catch it.

@@ -1,4 +1,6 @@
-"""Which ops and kernels communicate: the names in communication libraries, and those that a user adds.
+"""Which ops and kernels communicate.
+
+The names in communication libraries, and those that a user adds.
 
 A name that is in no row is computation, unless a user adds it. Where a library's names are those of
 any other code too, a row has more of the signature; a kernel that only prepares a collective, or
@@ -302,7 +304,7 @@ def _kernel_collective(name: str) -> str:
 
 
 def op_collective(name: str) -> str:
-    """Return what the name of an op or range says that it does: ``all_reduce``; ``""`` if nothing."""
+    """Return what the name of an op or range says it does: ``all_reduce``; else ``""``."""
     candidates = (pattern.match(name) for pattern, _ in _OF_OPS)
     operation = (match.groupdict().get("what") for match in candidates if match is not None)
     return (next(operation, None) or "").strip("_")

@@ -1,4 +1,6 @@
-"""Turns decoded events into columns: integer nanoseconds, string codes, masked ids, today's categories.
+"""Turns decoded events into columns.
+
+Integer nanoseconds, string codes, masked ids, today's categories.
 
 To keep the parts and join them takes the memory of all of it twice, and the time to fill it anew.
 

@@ -1,4 +1,6 @@
-"""Events of a trace that are not complete events: forward-backward flows, and which of all belong to a slice of the trace.
+"""Events of a trace that are not complete events.
+
+Forward-backward flows, and which of all belong to a slice of the trace.
 
 They are no complete events, so no column has them. Torch knows of each op the number of its thread
 that backward events name, and the file does not: only its arrows tell, which thread that is.

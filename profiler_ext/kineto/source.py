@@ -1,4 +1,6 @@
-"""Reads the bytes of a trace file: what may be opened, gzip, size limits, and what a file that is no trace is.
+"""Reads the bytes of a trace file.
+
+What may be opened, gzip, size limits, and what a file that is no trace is.
 
 A file that anyone may have written must not take the reader's memory or time. No trace that a
 profiler wrote comes near these limits; for one that does, the error names the variable.

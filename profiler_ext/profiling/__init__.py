@@ -1,4 +1,6 @@
-"""Profiling in this process: capture switched on and off, ``profile``, and how many steps it skips and records by default.
+"""Profiling in this process.
+
+Capture switched on and off, ``profile``, and how many steps it skips and records by default.
 
 The first of the skipped ones compiles the model and is not timed; in the last the profiler warms
 up. The three between tell how long a step takes with no profiler on: of fewer, findings do not

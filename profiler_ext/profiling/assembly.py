@@ -286,7 +286,7 @@ def assemble_recording(
 
 
 def with_texts(recording: Recording, keeps_source: bool, guard: Guard) -> Recording:
-    """Return a recording with the texts that are kept of its source, as every format can have them."""
+    """Return a recording with the source texts that every format can have."""
     complete = guard.run("texts", _with_texts, recording, keeps_source, guard)
     return complete or (recording if keeps_source else without_source(recording))
 

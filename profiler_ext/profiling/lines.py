@@ -1,6 +1,6 @@
 """The watch of a recording's lines: it begins and ends with it, and never fails it.
 
-These methods call torch's own, and all else through the guard, as those of ``ExclusiveProfiler`` do.
+These methods call torch's own, and all else through the guard, as ``ExclusiveProfiler`` does.
 """
 
 from __future__ import annotations

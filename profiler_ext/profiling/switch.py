@@ -1,4 +1,6 @@
-"""Whether capture is on in this process, with the short profile of a graph's first calls while it is.
+"""Whether capture is on in this process.
+
+With the short profile of a graph's first calls while it is.
 
 A replay tells no operators, so what its library calls run is learnt from the calls that warm
 up and record, where somebody asks for recordings and no run before has learnt it. Kineto leaves

@@ -1,4 +1,6 @@
-"""The watch of the program's Python: what is written down when a line of it runs, as cheaply as can be.
+"""The watch of the program's Python.
+
+What is written down when a line of it runs, as cheaply as can be.
 
 What is called back at each line runs within the program, so it does next to nothing: it adds an
 entry to a list. What the entries mean is found out when the recording is over.

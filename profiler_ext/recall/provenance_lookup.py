@@ -1,4 +1,6 @@
-"""Looks up the provenance of a graph that is ready to run: on the artifact, in the store, or in its code.
+"""Looks up the provenance of a graph that is ready to run.
+
+On the artifact, in the store, or in its code.
 
 The store has one for each Dynamo graph that shares the cache entry. What cannot be read, and what
 cannot be kept, is a gap: it harms nobody.

@@ -1,4 +1,6 @@
-"""What is recorded: the trace, compiled graphs, Python lines, generated code, notebook cells and settings.
+"""What is recorded.
+
+The trace, compiled graphs, Python lines, generated code, notebook cells and settings.
 
 A position is a line of a frame or the call of a module, within another position; so a frame's
 whole stack is a chain, and stacks that begin alike share their beginning. Times are those of

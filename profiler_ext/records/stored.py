@@ -1,4 +1,6 @@
-"""Records as files hold them: to plain objects and back, without source text, and the version that wrote them.
+"""Records as files hold them.
+
+To plain objects and back, without source text, and the version that wrote them.
 
 msgspec does so when it first meets a type, and keeps what it finds on the type before that is
 whole: a second thread that meets it then ends the process.

@@ -1,4 +1,6 @@
-"""Closed vocabularies of what ran or idled: phases, kinds, levels, scopes and causes, each with its meaning and remedy.
+"""Closed vocabularies of what ran or idled.
+
+Phases, kinds, levels, scopes and causes, each with its meaning and remedy.
 
 Idle time is told by what ended it: the launch that ran next on the device, and what the thread
 that enqueued it did from the beginning of the idle span until then.

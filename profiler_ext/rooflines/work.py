@@ -1,4 +1,6 @@
-"""The bytes and operations of one call: of a call site by its nodes, of an eager op by the shapes of its inputs.
+"""The bytes and operations of one call.
+
+Of a call site by its nodes, of an eager op by the shapes of its inputs.
 
 Of a call site it was estimated when the graph was compiled; of a copy on the device the trace
 tells the bytes. What a library does in a call that torch has no formula for is not known: a sort

@@ -1,4 +1,6 @@
-"""When a step ends in an unmodified script: at an optimizer, a profiler's step, or the outermost call.
+"""When a step ends in an unmodified script.
+
+At an optimizer, a profiler's step, or the outermost call.
 
 Nothing of the program or of torch is replaced, and Dynamo has nothing to trace: ``sys.monitoring``
 tells it, of the one code object through which torch calls modules, or of the function's own. A call

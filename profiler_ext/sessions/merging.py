@@ -1,4 +1,7 @@
-"""A session of several ranks: their tables as one, on aligned clocks, or narrowed to one rank or step."""
+"""A session of several ranks.
+
+Their tables as one, on aligned clocks, or narrowed to one rank or step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A session: a recording and its attribution; loaded from a file or from a folder of ranks, saved, exported.
+"""A session.
+
+A recording and its attribution; loaded from a file or from a folder of ranks, saved, exported.
 
 Nothing here needs torch. Tables and exports are made when they are asked for.
 
@@ -362,7 +364,8 @@ def _require_ranks(places: Sequence[Path], sessions: Sequence[Session]) -> None:
     ]
     if unknown:
         raise UsageError(
-            f"the rank of {_listed(unknown)} is not known: no rank is in its distributedInfo, which "
+            f"the rank of {_listed(unknown)} is not known: no rank is in its "
+            "distributedInfo, which "
             "torch.profiler writes where torch.distributed is initialised; give one trace alone, "
             "or put each into a folder rank_N"
         )

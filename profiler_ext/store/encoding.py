@@ -243,7 +243,8 @@ def kernels_from_bytes(data: bytes) -> LibraryKernels:
         version = msgspec.json.decode(data, type=known(_Format)).format
         if version > KERNELS_FORMAT:
             raise NewerRecordError(
-                f"found format {version} of kernels, expected {KERNELS_FORMAT}: a newer profiler-ext "
+                f"found format {version} of kernels, expected {KERNELS_FORMAT}: a newer "
+                "profiler-ext "
                 "wrote it; update profiler-ext to read it"
             )
         if version != KERNELS_FORMAT:

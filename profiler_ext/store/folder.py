@@ -199,7 +199,7 @@ class Store:
         return state_of(data) in (EntryState.OK, EntryState.NEWER)
 
     def has_file(self, key: str, dynamo_digest: str | None) -> bool:
-        """Tell whether there is a file for a graph's key and Dynamo graph; it is not looked into."""
+        """Tell whether there is a file for a graph's key and Dynamo graph, unread."""
         return self._path(key, dynamo_digest).is_file()
 
     def put(self, key: str, dynamo_digest: str | None, data: bytes) -> None:

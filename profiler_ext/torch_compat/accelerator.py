@@ -40,7 +40,7 @@ def device_event() -> Any | None:
 
 
 def elapsed_ns(begin: Any, end: Any) -> int | None:
-    """Return how long the device took from one mark to another; ``None`` where it is not there yet."""
+    """Return the device's time between two marks; ``None`` while it is not there."""
     return round(begin.elapsed_time(end) * 1e6) if end.query() else None
 
 

@@ -1,4 +1,6 @@
-"""What runs while a graph is traced: autograd's nodes, with their numbers and edges, and hooks' bodies.
+"""What runs while a graph is traced.
+
+Autograd's nodes, with their numbers and edges, and hooks' bodies.
 
 Nothing tells it: but the code has one line for each node, and the line that runs is on the stack.
 So torch runs the graph of compiled autograd, and the bodies of hooks on gradients, which Dynamo

@@ -128,7 +128,7 @@ value_of = _value_of_variable()
 
 
 def compiled_frame(caller: Caller) -> FrameType | None:
-    """Return the frame whose code Dynamo compiled: the caller's, or that which calls a stock layer."""
+    """Return the frame that Dynamo compiled: the caller's, or a stock layer's caller."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not caller.frame:
         if frame.f_code.co_filename.endswith(_STOCK):

@@ -61,7 +61,7 @@ def source_lines(code: CodeType) -> Mapping[int, int | None]:
 
 
 def lines_written(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield the line that the table says of each instruction, and the one that was to be written."""
+    """Yield the table's line of each instruction, and the one to be written."""
     return ((reported_line, line) for _, reported_line, line in _instructions(code))
 
 

@@ -1,4 +1,6 @@
-"""What the operator of an FX node does: writes to its inputs, draws random numbers, counts operations.
+"""What the operator of an FX node does.
+
+Writes to its inputs, draws random numbers, counts operations.
 
 Source: ``torch/_higher_order_ops/auto_functionalize.py`` and ``triton_kernel_wrap.py``.
 """

@@ -18,7 +18,7 @@ from profiler_ext.torch_compat.names import artifact_names, running_names
 
 
 def first_vararg(code: CodeType, scope: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """Return the variable of ``*args`` and its first value, of code that takes no other argument."""
+    """Return the variable of ``*args`` and its first value, of code without other arguments."""
     if code.co_argcount or not code.co_flags & inspect.CO_VARARGS:
         return None
     name = code.co_varnames[code.co_kwonlyargcount]

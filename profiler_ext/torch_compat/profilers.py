@@ -1,4 +1,6 @@
-"""Torch's profiler in this process: who uses it, what a ``profile`` keeps of its steps, which ranges are open.
+"""Torch's profiler in this process.
+
+Who uses it, what a ``profile`` keeps of its steps, which ranges are open.
 
 A second user is no error to Kineto: it takes over the first one's buffers, and the first
 crashes or is empty. So whoever of ours profiles is told before someone else begins, and can ask

@@ -100,7 +100,7 @@ class ScheduledNode:
         writes: names of the buffers written.
         traffic: what it moves through memory, where torch tells it.
         copied: the one input of ``written`` that it is a copy of, where it is one.
-        requested_by: of a plain copy of the graph's own input, which no node makes, the ops that read
+        requested_by: of a copy of the graph's own input (no node makes it), the ops that read
             it: one of them asked for another layout.
     """
 

@@ -17,10 +17,10 @@ from torch.profiler import ProfilerAction, ProfilerActivity
 import profiler_ext
 from profiler_ext.errors import UsageError
 from profiler_ext.profiling import recorded_threads
-from profiler_ext.profiling.recorded_threads import other_threads
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat.behaviour import ENDS_ALL_THREADS
+from profiler_ext.torch_compat.other_threads import other_threads
 from tests.compiling import fresh_torch, torch
 
 __all__ = ["fresh_torch"]

@@ -1,4 +1,6 @@
-"""Aligns what one graph call ran with the graph's call sites, both in order, by their longest common subsequences.
+"""Aligns what one graph call ran with the graph's call sites, both in order.
+
+By their longest common subsequences.
 
 Such a subsequence leaves out few of either order, so it stays near the diagonal: the lengths are
 found in a band around it, which grows until it must hold every longest one. What takes more than

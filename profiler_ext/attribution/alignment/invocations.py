@@ -1,4 +1,6 @@
-"""Finds the graph instance that each call of a compiled graph ran, and aligns the call with its call sites.
+"""Finds the graph instance that each call of a compiled graph ran.
+
+And aligns the call with its call sites.
 
 Regions have no cache key, and those of repeated blocks are alike. But a graph calls each of its
 regions once and in order, so the n-th call within one run of it is that of the n-th region.

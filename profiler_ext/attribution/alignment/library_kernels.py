@@ -1,4 +1,6 @@
-"""The kernels that library calls of a graph are known to launch, from stored records and from other calls of the recording.
+"""The kernels that library calls of a graph are known to launch.
+
+From stored records and from other calls of the recording.
 
 A library has other kernels for other sizes, but a product that is split still ends in the kernel
 that adds up its parts, and that never begins a call. A memset may be of what comes next.

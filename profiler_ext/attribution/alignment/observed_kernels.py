@@ -1,4 +1,6 @@
-"""Observes which kernels each library call launches, in warm-up calls before CUDA graphs replay them and in replays that match completely.
+"""Observes which kernels each library call launches.
+
+In warm-up calls before CUDA graphs replay them and in replays that match completely.
 
 A replay tells no operators. The call that records the CUDA graph does: its launching calls run
 nothing, yet each becomes a node of the graph, and the replay at its end runs the nodes in that

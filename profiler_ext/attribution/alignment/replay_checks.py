@@ -1,4 +1,6 @@
-"""Checks CUDA graph replays against each other: a match that no other replay and no recording confirms becomes a gap.
+"""Checks CUDA graph replays against each other.
+
+A match that no other replay and no recording confirms becomes a gap.
 
 In a replay a library's kernels have no operator, so the events that were lost, or that changed
 places, are not missed where they were. A replay is whole when it ran just what its recording

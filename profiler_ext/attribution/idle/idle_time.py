@@ -67,7 +67,7 @@ def find_wait_places(
     main_place: Ints,
     places: tuple[Place, ...],
 ) -> WaitLines:
-    """Find the line of each call that waits in an op that launched something of a compiled graph."""
+    """Find the line of each call that waits in an op that launched compiled work."""
     has_source = np.array(
         [each.graph is not None and each.line is not None for each in places], bool
     )

@@ -29,7 +29,7 @@ class IdleSpans:
         start_ns: start of each.
         end_ns: end of each.
         since_ns: since when the device runs nothing; earlier than the start where a step began.
-        ended_by_signal: the launch that the device ran next, or ``NO_ROW``; where a step ended the span,
+        ended_by_signal: the launch that the device ran next, or ``NO_ROW``; where a step ended it,
             that is not in it.
     """
 

@@ -1,4 +1,6 @@
-"""Where each compiled graph was called: from an op of another graph's call, or from a line of the program.
+"""Where each compiled graph was called.
+
+From an op of another graph's call, or from a line of the program.
 
 A custom op may call a function that is compiled itself. Its launches are work of the op: of its
 module and phase, and differentiate what it does.

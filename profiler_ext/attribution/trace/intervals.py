@@ -1,4 +1,6 @@
-"""Interval arithmetic on columns of time spans: which is open at a time, the gaps between them, where they are cut.
+"""Interval arithmetic on columns of time spans.
+
+Which is open at a time, the gaps between them, where they are cut.
 
 Of spans in order of start it finds the one that is still open, which a walk with a stack finds too,
 a step of Python for each span.

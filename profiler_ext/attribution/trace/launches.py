@@ -1,4 +1,6 @@
-"""The launches of a trace: the runtime call and CPU event that enqueued each, and which ran out of order on their stream.
+"""The launches of a trace.
+
+The runtime call and CPU event that enqueued each, and which ran out of order on their stream.
 
 Torch writes the id of the launching op as ``External id`` of what runs on a device. Some traces
 have the correlation id there, which then hits an op only by chance: what the ids of a trace are is

@@ -1,4 +1,6 @@
-"""The call sites of a graph while Inductor writes its wrapper, each with the exact nodes that it computes.
+"""The call sites of a graph while Inductor writes its wrapper.
+
+Each with the exact nodes that it computes.
 
 Inductor's ``origins`` are a superset. The exact set is ``origins`` cut by the backward
 slice from the node whose value the buffer holds, stopping at values read from buffers.

@@ -1,4 +1,7 @@
-"""FX nodes as records: a graph's own, its inputs, those of nested graphs, the members of bucketed collectives."""
+"""FX nodes as records.
+
+A graph's own, its inputs, those of nested graphs, the members of bucketed collectives.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def describe_inputs(given: Iterable[torch.fx.Node], compilation: Compilation) ->
 def held_inputs(
     given: Sequence[torch.fx.Node], dynamo: DynamoGraph | None
 ) -> tuple[tuple[int, int, str], ...] | None:
-    """Return the inputs of a part's graph that modules hold; ``None`` of a graph that is no part."""
+    """Return the inputs of a part's graph that modules hold; ``None`` if it is no part."""
     if dynamo is None or dynamo.held_inputs is None:
         return None
     arguments = [(at, inputs.argument_of(node)) for at, node in enumerate(given)]

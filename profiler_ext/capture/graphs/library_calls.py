@@ -1,4 +1,6 @@
-"""Which graphs' library calls are still to be profiled: a CUDA graph's replay does not show which call launched what.
+"""Which graphs' library calls are still to be profiled.
+
+A CUDA graph's replay does not show which call launched what.
 
 What an earlier run saw is enough where the same calls launch the same. It is not where a process
 tries out which kernels are fastest, nor of sizes that are open, which libraries have other kernels

@@ -1,4 +1,7 @@
-"""Regions of a graph that ``regional_inductor`` compiles by themselves, while the rest runs eagerly."""
+"""Regions of a graph that ``regional_inductor`` compiles by themselves.
+
+While the rest runs eagerly.
+"""
 
 from __future__ import annotations
 

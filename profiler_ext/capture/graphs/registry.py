@@ -1,4 +1,7 @@
-"""The graph instances of this process, made as artifacts become ready, with what the caches did for each."""
+"""The graph instances of this process, made as artifacts become ready.
+
+With what the caches did for each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The making of a provenance when a graph's artifact is made, its call sites checked against the wrapper's text.
+"""The making of a provenance when a graph's artifact is made.
+
+Its call sites checked against the wrapper's text.
 
 A nested graph is generated once and may be called often; its sites stand at each call, so
 that each launch has a site of its own. ``3/1`` is the second site of what site 3 calls.

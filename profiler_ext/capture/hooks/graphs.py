@@ -1,4 +1,7 @@
-"""The hooks that see graphs on their way to Inductor: Dynamo's, the joint one, marked regions, compiled autograd's."""
+"""The hooks that see graphs on their way to Inductor.
+
+Dynamo's, the joint one, marked regions, compiled autograd's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The installing and removing of the hooks: Dynamo's with it, all others with Inductor, if this torch has their names.
+"""The installing and removing of the hooks.
+
+Dynamo's with it, all others with Inductor, if this torch has their names.
 
 A hook may run while Dynamo watches the thread's frames: under compiled autograd's flag the
 engine builds its graph inside the region that is compiled. Torch's own files are skipped
@@ -244,7 +246,7 @@ class Capture:
         guard: what keeps their failures from the user's program.
         misfit: why this torch does not fit, where that was found when its compiler was imported.
         graph_of: tells the index of an artifact's graph instance, where it has but one.
-        call_target: tells what tells the modules of its calls, if that is not the method that calls.
+        call_target: gives the modules of its calls, if that is not the method that calls.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Lineage of the nodes of compiled autograd's graph: copies of backward nodes, hooks, and sums of copies.
+"""Lineage of the nodes of compiled autograd's graph.
+
+Copies of backward nodes, hooks, and sums of copies.
 
 AOTAutograd loses the copies' stacks: https://github.com/pytorch/pytorch/issues/133567.
 

@@ -74,7 +74,7 @@ def _is_known(lineage: Lineage) -> bool:
 
 
 def find_replayed_views(creations: Creations) -> Lineages:
-    """Return where views were made that functionalization made anew, by the names of the new ones."""
+    """Return where replayed views were made first, by the names of the new ones."""
     replayed = [n for n, creation in creations.items() if creation.replays in creations]
     first = _original_views(creations, [n for n in replayed if is_view_op(creations[n].target)])
     places: dict[str, Lineage] = {}

@@ -1,4 +1,6 @@
-"""Which forward value a sum of gradients accumulates, one that several ops use; of complex gradients several nodes are one sum.
+"""Which forward value a sum of gradients accumulates.
+
+One that several ops use; of complex gradients several nodes are one sum.
 
 Inductor adds their real and imaginary parts: it adds nothing to each of the two gradients, views
 both as real numbers, adds those, and views the sum as complex again.

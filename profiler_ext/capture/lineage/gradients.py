@@ -1,4 +1,6 @@
-"""Lineage of gradients taken inside the traced function: the op that each node differentiates, or the hook it is of.
+"""Lineage of gradients taken inside the traced function.
+
+The op that each node differentiates, or the hook it is of.
 
 A tensor's hook runs between two autograd nodes, where torch expects sums of gradients alone: what
 it does is marked as one, and has the line of the node before. Where Dynamo kept the hook's body as

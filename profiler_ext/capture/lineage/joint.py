@@ -1,4 +1,6 @@
-"""The description of a joint graph after its passes, before it is partitioned into forward and backward.
+"""The description of a joint graph after its passes.
+
+Before it is partitioned into forward and backward.
 
 That a module's code has a key as a text says that torch knows it, not that it still puts it on
 nodes. One node may lack it for reasons of torch's; all nodes of a joint graph may not.

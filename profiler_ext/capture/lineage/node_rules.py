@@ -1,4 +1,6 @@
-"""Lineage rules that look at one node: its metadata, what it replaced or wraps, the input or output that it is.
+"""Lineage rules that look at one node.
+
+Its metadata, what it replaced or wraps, the input or output that it is.
 
 What FX tells of replacements is in :mod:`profiler_ext.capture.traces.replacements`.
 Upstream: https://github.com/pytorch/pytorch/pull/160542 (metadata of what is traced, where asked),

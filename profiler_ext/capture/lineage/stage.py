@@ -1,4 +1,6 @@
-"""What the lineage rules are given: the joint graph with its findings, the compilation, and nodes on their way to code.
+"""What the lineage rules are given.
+
+The joint graph with its findings, the compilation, and nodes on their way to code.
 
 A joint graph is seen before it is cut in two; what a mechanism finds there, a rule says of the
 nodes of the graphs that were cut from it.

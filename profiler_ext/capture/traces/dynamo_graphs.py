@@ -1,4 +1,6 @@
-"""The reading of Dynamo's graphs, whole or the part that a backend compiles: what recall needs, with a digest of each.
+"""The reading of Dynamo's graphs, whole or the part that a backend compiles.
+
+What recall needs, with a digest of each.
 
 A backend may cut the graph (DDP at its buckets, serving engines at attention) and have each part
 compiled on its own. Parts that are equal share one cache key, and a backend may keep one artifact

@@ -78,7 +78,7 @@ def lineage_of(meta: fx.Meta) -> Lineage:
 
 
 def has_same_origin(one: fx.Meta, other: fx.Meta) -> bool:
-    """Tell whether two nodes' metadata holds the very same of all that tells where they come from."""
+    """Tell whether two nodes' metadata agree in all that says where they come from."""
     same = map(operator.is_, fx_names.ORIGIN.of(one), fx_names.ORIGIN.of(other))
     return all(same) and one.get(COPIED_FROM) == other.get(COPIED_FROM)
 

@@ -116,7 +116,7 @@ def without_wrappers(module: Any) -> Any:
 def root_modules(
     stacks: set[str], local: Mapping[str, Any], outer: Mapping[str, Any]
 ) -> dict[str, torch.nn.Module]:
-    """Return the variables among ``stacks`` that hold a module themselves, in order of their names."""
+    """Return the variables among ``stacks`` that hold a module, in order of their names."""
     variables = {match[0]: match for path in stacks if (match := _VARIABLE.match(dotted(path)))}
     scopes = {"L": local, "G": outer}
     held = {each: scopes[m["scope"]].get(m["name"]) for each, m in sorted(variables.items())}

@@ -1,4 +1,6 @@
-"""The calls of repeated regions (``invoke_subgraph``), which torch traces once: where their nodes stand at each call.
+"""The calls of repeated regions (``invoke_subgraph``), which torch traces once.
+
+Where their nodes stand at each call.
 
 Dynamo traces a repeated region once, on the modules of its first call; another call passes other
 parameters in the same places. A parameter's placeholder is named after its source,

@@ -1,4 +1,7 @@
-"""The rule of functions that are compiled again because a guard failed, with a remedy for each kind of guard."""
+"""The rule of functions that are compiled again because a guard failed.
+
+With a remedy for each kind of guard.
+"""
 
 from __future__ import annotations
 

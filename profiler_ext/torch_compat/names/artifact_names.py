@@ -1,4 +1,7 @@
-"""The declared names of compiled artifacts, of their caches, of CUDA graphs, and of what torch reports of compiles."""
+"""The declared names of compiled artifacts, of their caches, of CUDA graphs.
+
+And of what torch reports of compiles.
+"""
 
 from __future__ import annotations
 
