@@ -1,4 +1,4 @@
-"""A sample of ``python -m verification.faults.names``: a name that is gone costs a gap or an error."""
+"""A name that is gone costs a gap or an error: a sample of ``verification.faults.names``."""
 
 from __future__ import annotations
 
