@@ -1,9 +1,9 @@
 """The oracle: random models whose constants tell which lines a generated kernel computes.
 
-``python -m verification.oracle --device cpu --kernels 500`` (no C++ is compiled), ``--device cuda`` on
-a GPU, ``--device triton`` for Triton code without one (where triton is installed); ``--ablate 50``
-adds the second oracle, which removes lines that bear no constant; ``--jobs 8`` shares the seeds
-among processes.
+``python -m verification.oracle --device cpu --kernels 500`` (no C++ is compiled), ``--device cuda``
+on a GPU, ``--device triton`` for Triton code without one (where triton is installed); ``--ablate
+50`` adds the second oracle, which removes lines that bear no constant; ``--jobs 8`` shares the
+seeds among processes.
 
 Known gaps, where torch's own record has no better line:
 
