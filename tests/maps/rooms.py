@@ -7,9 +7,9 @@ from tests.test_architecture import ALLOWED, INNER, OWNERS, modules
 
 _ROOMS = """# Rooms
 
-Each room of the code has one responsibility, and imports run one way: `tests/test_architecture.py`
+Each package (room) has one responsibility, and imports run one way: `tests/test_architecture.py`
 holds this table and fails on any other arrow, and on a circle. The way of the data through the
-rooms is in [architecture.md](architecture.md). A module's first line says what it owns."""
+rooms is in [architecture.md](architecture.md). A module's first line says what it is for."""
 
 
 def rooms() -> str:
