@@ -10,7 +10,7 @@
 #              for each script; a tenth of all with --each-once, each function in the first that calls it
 # make names [NAMES="plain --only partitioner"]    train without each private name of torch that
 #              is read, in turn, and see what it costs: half an hour for each script
-# make lint    ruff and mypy alone
+# make lint    ruff, mypy and import-linter alone
 # make fuzz [MINUTES=30] [SEED=0]    read mutations of the recorded sessions for so long; every
 #              one must be read or refused in a sentence
 # make oracle [ORACLE="--seed 17 --models 1"]   draw random models, and compare the lines of their
@@ -144,6 +144,7 @@ lint: $(TEST_READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(RUN) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' --no-logo --no-cache
 
 fuzz: $(TEST_READY)
 	$(RUN) -m verification.hostile --jobs $(TEST_JOBS) --minutes $(MINUTES) --seed $(SEED)
