@@ -17,8 +17,8 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import export_html, html_text
 from profiler_ext.exporters.html.data import files_shown, report_data
 from profiler_ext.exporters.html.graphs import MAX_CODE_CHARS, Codes
-from profiler_ext.exporters.html.page import data_text
 from profiler_ext.exporters.html.sites import Pool, Site, sites_of
+from profiler_ext.exporters.html.template import json_text
 from profiler_ext.exporters.views.summary import records
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.recording import Recording
@@ -77,7 +77,7 @@ def test_no_name_of_several_ranks_becomes_a_tag_or_an_attribute():
 
 def test_data_ends_no_script_and_is_what_it_was():
     data = {"name": EVIL, "lone": "\ud800", "line ends": "\u2028\u2029"}
-    text = data_text(data)
+    text = json_text(data)
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == data
 
