@@ -23,6 +23,7 @@ from profiler_ext.exporters.html.sections import (
 )
 from profiler_ext.exporters.html.slices import controls
 from profiler_ext.exporters.html.template import (
+    bundled,
     json_text,
     render_page,
     resource,
@@ -35,6 +36,9 @@ from profiler_ext.exporters.views.summary import heading, heading_of_ranks
 from profiler_ext.records.analysis import Analysis
 
 _SCRIPTS = (
+    "shared/format.js",
+    "shared/dom.js",
+    "shared/table.js",
     "model.js",
     "words.js",
     "elements.js",
@@ -101,7 +105,8 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
     Args:
         texts: recorded path to the text of that file: sources, and Inductor's output modules.
     """
-    scripts = tuple(map(resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
+    library = (resource(f"vendor/{name}.min.js") for name in _LIBRARY)
+    scripts = (*library, bundled(_SCRIPTS))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     data, chosen = report_data(analyses, texts or {})
     return render_page(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from profiler_ext.file_io import replacing
 
 STATIC_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
+_MODULE_WORDS = re.compile(r'^(?:import .* from "\./[\w-]+\.js";\n|export )', re.MULTILINE)
 _JSON_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
@@ -37,6 +39,12 @@ def write_page(path: Path, page: str) -> Path:
 def resource(name: str) -> str:
     """Return the text of a file that pages are made of."""
     return files(__name__.rpartition(".")[0]).joinpath("static", name).read_text(encoding="utf-8")
+
+
+def bundled(names: Iterable[str]) -> str:
+    """Return modules as one script, in this order: a page that is opened as a file loads none."""
+    modules = (_MODULE_WORDS.sub("", resource(name)) for name in names)
+    return '"use strict";\n' + "\n".join(modules)
 
 
 def json_text(data: Mapping[str, Any]) -> str:

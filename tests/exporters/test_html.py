@@ -86,11 +86,19 @@ def test_the_policy_lets_only_the_pages_own_scripts_run():
     text = html_text([gpu_step()])
     found = [hashlib.sha256(script.encode()).digest() for script in scripts(text)]
     hashes = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in found)
-    assert len(found) == 28
+    assert len(found) == 15
     assert (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
         f"style-src 'unsafe-inline'; script-src {hashes}\""
     ) in text
+
+
+def test_the_page_s_own_script_is_a_classic_one_and_gives_each_name_once():
+    own = scripts(html_text([gpu_step()]))[-1]
+    assert own.startswith('"use strict";\n')
+    assert re.findall(r"^(?:import|export)\b.*", own, re.MULTILINE) == []
+    names = re.findall(r"^(?:const|let|class|function\*?) (\w+)", own, re.MULTILINE)
+    assert len(names) > 100 and {name for name in names if names.count(name) > 1} == set()
 
 
 def test_the_page_asks_for_nothing_from_the_network():

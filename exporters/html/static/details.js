@@ -1,5 +1,4 @@
-"use strict";
-// Owns what opens on a click: the launches of a line, the fused ops and the code of a kernel.
+// What opens on a click: the launches of a line, the fused ops and the code of a kernel.
 
 const SHOWN_PARTS = 12;
 const SHOWN_ROWS = 40;

@@ -1,5 +1,4 @@
-"use strict";
-// Owns what is said of a kernel's single launches: how they spread, by call site, the slowest.
+// What is said of a kernel's single launches: how they spread, by call site, the slowest.
 
 // Spread and slowest launches are those of all steps, whatever the page is narrowed to.
 function launchesOf(kernel, chosen) {

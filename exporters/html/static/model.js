@@ -1,5 +1,4 @@
-"use strict";
-// Owns the report's data: reads what the page carries and sums a slice of it (a rank or all, a step
+// The report's data: reads what the page carries and sums a slice of it (a rank or all, a step
 // or all) by line, module, kernel, graph. Times are nanoseconds. -1 stands for "absent".
 
 const report = JSON.parse(document.getElementById("data").textContent);

@@ -1,5 +1,4 @@
-"use strict";
-// Owns the tree of modules: inclusive times, numbered layers as one, those that stand out marked.
+// The tree of modules: inclusive times, numbered layers as one, those that stand out marked.
 
 const OPEN_DEPTH = 4; // names of a path that are open at first
 
@@ -54,7 +53,7 @@ function grow(root, site, place, time) {
 
 class ModuleTree {
   constructor() {
-    this.columns = [{ title: "module", type: "name", show: row => this.nameOf(row) },
+    this.columns = [{ title: "module", kind: "name", show: row => this.nameOf(row) },
       ...sumColumns([...nearOfModules.values()].map(near => ({ near })))];
     this.heads = element("tr");
     this.body = element("tbody");
@@ -68,8 +67,7 @@ class ModuleTree {
   refresh() {
     this.trees = moduleTree();
     this.outliers = new Map(slice.outliers.map(([path, time, median]) => [path, { time, median }]));
-    this.heads.replaceChildren(...this.columns.map(column => element("th", { class: column.type, scope: "col",
-      title: column.about ?? null }, typeof column.title === "function" ? column.title() : column.title)));
+    this.heads.replaceChildren(...this.columns.map(column => columnHead(column)));
     this.draw();
   }
 
@@ -105,8 +103,7 @@ class ModuleTree {
   }
 
   row(node) {
-    const cells = this.columns.map(column => element("td", { class: column.type }, column.show(node)));
-    const row = element("tr", { class: "opens", click: event => this.clicked(event, node) }, cells);
+    const row = element("tr", { class: "opens", click: event => this.clicked(event, node) }, rowCells(this.columns, node));
     this.elements.set(node.path, row);
     return row;
   }
