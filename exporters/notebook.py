@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.html.elements import Head, TableRow, details, table, tag, text
+from profiler_ext.exporters.html.elements import Head, TableRow, details, numbered, table, tag, text
 from profiler_ext.exporters.table_kinds import BY, table_named
 from profiler_ext.exporters.views.compiles import compile_text, compile_text_of_ranks
 from profiler_ext.exporters.views.findings import (
@@ -101,13 +101,8 @@ def _findings(analyses: Sequence[Analysis]) -> str:
     result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
     settings = analyses[0].recording.settings
     items = [_finding(each, settings) for each in result.found[:MAX_ON_PAGE]]
-    rest, left = items[SHOWN:], len(result.found) - SHOWN
-    more = tag("ol", *rest, start=str(SHOWN + 1))
-    if len(result.found) > MAX_ON_PAGE:
-        more += tag("p", f"and {len(result.found) - MAX_ON_PAGE:,} more: session.findings()")
-    shown = tag("ol", *items[:SHOWN]) if items else ""
     title = tag("p", tag("b", text(findings_heading(result))))
-    return title + shown + (details(f"{left:,} more", more) if rest else "")
+    return title + numbered(items, SHOWN, len(result.found), "session.findings()")
 
 
 def _finding(finding: Finding, settings: Settings) -> str:

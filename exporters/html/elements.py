@@ -91,6 +91,22 @@ def details(summary: str, body: str, is_open: bool = False) -> str:
     return tag("details", tag("summary", summary), body, open="" if is_open else None)
 
 
+def numbered(items: Sequence[str], shown: int, count: int, how: str) -> str:
+    """Return items of a numbered list, of which those after the first can be opened.
+
+    Args:
+        items: the first of ``count``, as markup.
+        how: how all are seen, where there are more.
+    """
+    if not items:
+        return ""
+    rest = tag("ol", *items[shown:], start=str(shown + 1))
+    if count > len(items):
+        rest += tag("p", text(f"and {count - len(items):,} more: {how}"))
+    more = details(f"{count - shown:,} more", rest) if count > shown else ""
+    return tag("ol", *items[:shown]) + more
+
+
 def bar(parts: Mapping[str, float], most: float, titles: Mapping[str, str]) -> str:
     """Return a bar of parts, each in the colour of its kind; ``most`` fills it."""
     pieces = (

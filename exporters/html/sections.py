@@ -16,6 +16,7 @@ from profiler_ext.exporters.html.elements import (
     TableRow,
     bar,
     details,
+    numbered,
     quiet,
     section,
     table,
@@ -73,22 +74,10 @@ def findings(analyses: Sequence[Analysis]) -> str:
     result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
     settings = analyses[0].recording.settings
     items = [_finding_item(each, settings) for each in result.found[:MAX_ON_PAGE]]
-    shown = tag("ol", *items[:SHOWN]) if items else ""
-    more = _more_findings(items[SHOWN:], len(result.found))
+    listed = numbered(items, SHOWN, len(result.found), "profiler-ext report --findings")
     unjudged = "".join(tag("p", text(line)) for line in skipped_rules_lines(result))
     skipped = details("rules that could not be judged", unjudged) if unjudged else ""
-    return section("findings", findings_heading(result), f"{shown}{more}{skipped}")
-
-
-def _more_findings(rest: Sequence[str], found: int) -> str:
-    """Return what is behind a key; of very many findings how all are seen."""
-    if not rest:
-        return ""
-    numbered = tag("ol", *rest, start=str(SHOWN + 1))
-    if found > MAX_ON_PAGE:
-        left = f"and {found - MAX_ON_PAGE:,} more: profiler-ext report --findings"
-        numbered += tag("p", left)
-    return details(f"{found - SHOWN:,} more", numbered)
+    return section("findings", findings_heading(result), listed + skipped)
 
 
 def _finding_item(finding: Finding, settings: Settings) -> str:

@@ -202,7 +202,7 @@ def test_lines_modules_and_kernels_have_their_rooflines_by_number():
         "moves 50 MB at 1,000 GB/s and does 10 GFLOP in bf16 on tensor cores at 200 TFLOP/s, of "
         "960 attainable"
     )
-    near = {name: {row[0]: row[1:] for row in rows} for name, rows in data["near"].items()}
+    near = {name: {row[0]: row[1:] for row in rows} for name, rows in data["rooflines"].items()}
     kernels = {name: at for at, (name, *_) in enumerate(data["kernels"])}
     addmm = ["21% memory", 36_978, work, 1_000]
     assert near["kernels"][kernels["extern_kernels.addmm"]] == addmm
@@ -213,7 +213,7 @@ def test_lines_modules_and_kernels_have_their_rooflines_by_number():
 def test_rows_of_the_tree_of_modules_have_what_all_below_them_could_save():
     analysis = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
     data, _ = report_data([analysis], {})
-    assert sorted(data["near"]["modules"]) == [
+    assert sorted(data["rooflines"]["modules"]) == [
         ["", "", 36_978],
         ["mlp", "", 36_978],
         ["mlp.down", "launch", 0],
@@ -224,7 +224,7 @@ def test_rows_of_the_tree_of_modules_have_what_all_below_them_could_save():
 def test_layers_have_it_folded_and_each_by_itself():
     analysis = load(FIXTURES / "worked" / f"gpt_compiled{SUFFIX}").analysis
     data, _ = report_data([analysis], {})
-    saved = {path: saved for path, _, saved in data["near"]["modules"]}
+    saved = {path: saved for path, _, saved in data["rooflines"]["modules"]}
     each = [saved[f"blocks.{layer}.mlp.up"] for layer in range(12)]
     assert saved["blocks.*.mlp.up"] == sum(each) > 0
     modules = records(tables.by_module(analysis))

@@ -77,7 +77,7 @@ function kernelDetail(kernel) {
   const codes = generatedCodes(kernel, chosen);
   const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : sourceLines(rows);
   const self = element("p", {}, kernelLink(kernel, "link to this kernel"));
-  const work = kernel.near?.work ? element("p", { class: "quiet" }, `Over all launches it ${kernel.near.work}.`) : null;
+  const work = kernel.roofline?.work ? element("p", { class: "quiet" }, `Over all launches it ${kernel.roofline.work}.`) : null;
   return element("div", {}, work, fused, ...launchesOf(kernel, chosen), beside, self);
 }
 

@@ -18,7 +18,7 @@ function lineName(row) {
 function kernelsTable() {
   const rowsOf = () => withTime(kernels);
   const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf()).filter(isOfKernels), MEDIAN,
-    ...(kernels.some(each => each.near?.rate) ? [RATE] : []), { title: "kind", kind: "wide-only", value: row => row.kind }];
+    ...(kernels.some(each => each.roofline?.rate) ? [RATE] : []), { title: "kind", kind: "wide-only", value: row => row.kind }];
   return new PagedTable(columns, rowsOf, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail });
 }
 

@@ -13,9 +13,9 @@ function shownNames(module) {
 class TreeNode {
   constructor(names) {
     Object.assign(this, sum(), { names, path: names.join("."), below: new Map(), members: new Set() });
-    this.near = nearOfModules.get(this.path) ?? null;
+    this.roofline = rooflineOfModules.get(this.path) ?? null;
     this.name = names.at(-1) === "*" ? names.slice(-2).join(".") : names.at(-1) ?? report.root;
-    this.itself = { ...sum(), name: "(itself)", node: this, near: null, holds: place => this.holds(place) };
+    this.itself = { ...sum(), name: "(itself)", node: this, roofline: null, holds: place => this.holds(place) };
   }
 
   holds(place) {
@@ -54,7 +54,7 @@ function grow(root, site, place, time) {
 class ModuleTree {
   constructor() {
     this.columns = [{ title: "module", kind: "name", show: row => this.nameOf(row) },
-      ...sumColumns([...nearOfModules.values()].map(near => ({ near })))];
+      ...sumColumns([...rooflineOfModules.values()].map(roofline => ({ roofline })))];
     this.heads = element("tr");
     this.body = element("tbody");
     this.shut = new Map(); // path to whether it is shut, where that was chosen
