@@ -28,7 +28,7 @@ def on_torch_import(callback: Callable[[], object]) -> None:
     """Call a function now if torch is imported, else when it has been.
 
     Args:
-        do: what is called, once; what it raises then is a warning, and no failed import.
+        callback: what is called, once; what it raises then is a warning, and no failed import.
     """
     if "torch" in sys.modules:
         _attempt(callback)

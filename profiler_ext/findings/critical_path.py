@@ -227,7 +227,7 @@ class Replay:
         The CPU is ahead of it by more or less, so its own steps are now shorter, now longer.
 
         Args:
-            slowed: how many times as long the CPU took while it was recorded.
+            slowdown: how many times as long the CPU took while it was recorded.
         """
         waited = self._waited_ns(slowdown, waits=waits)
         ready_ns = self._work_ns / slowdown + self._launch_delay_ns + waited[self._waited]
@@ -397,7 +397,7 @@ class Training:
     Attributes:
         is_known: steps before the recording tell of it; else all of it is an estimate.
         is_device_bound: it is known that a device is busy all the while, and so sets the pace.
-        slowed: how many times as long the CPU took while it was recorded.
+        slowdown: how many times as long the CPU took while it was recorded.
         step_ns: its time, as the steps before tell it; of an estimate that of the recorded step.
         most_ns: its time at most: from one to the next on the device it may take longer than the
             program is at it, as the CPU is now more, now less ahead.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exporters.headings import heading
+from profiler_ext.exporters.views.summary import heading
 
 from profiler_ext.attribution import attribute
 from profiler_ext.findings import find

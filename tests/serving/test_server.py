@@ -231,7 +231,7 @@ def test_the_server_loads_no_torch(root: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from profiler_ext.serving.answering import ask
+from profiler_ext.serving.handlers import ask
 from profiler_ext.serving.folders import Folders
 told = ask(Folders.of([Path({str(root)!r})]), "open_session", {{"session": "gpt"}})
 print(told.is_error, "torch" in sys.modules, "mcp" in sys.modules)

@@ -198,7 +198,7 @@ def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces
     """Cut pieces where a lead is used up.
 
     Args:
-        taken: how much of each, from its beginning on, is the consequence of a wait.
+        blamed_ns: how much of each, from its beginning on, is the consequence of a wait.
 
     Returns:
         The pieces; and for each when the call began that is to blame, else when the piece began.

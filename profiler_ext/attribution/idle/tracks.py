@@ -246,7 +246,7 @@ def combine_tracks(pairs: Sequence[tuple[Track, Track]], spans: Spans, group: In
     """Put tracks, and those of other controls, beside each other.
 
     Args:
-        turns: the tracks of the first two controls, which change at the same times, in parts one
+        spans: the tracks of the first two controls, which change at the same times, in parts one
             after the other: the last segment of a part goes on in the next.
         spans: what the threads of all other controls did, the outer ones first.
     """
