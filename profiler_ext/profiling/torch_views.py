@@ -258,7 +258,7 @@ class TorchViewsMixin(LineWatchingProfiler):
     """A profiler whose inherited methods give what torch's profiler would have."""
 
     def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
-        """Take the options of :class:`torch.profiler.profile`; each step has a mark from here on."""
+        """Take the options of :class:`torch.profiler.profile`; each step gets a mark."""
         self._raw = RawTrace()
         self._trace: Trace | None = None
         super().__init__(guard, lines, **torch_options)
