@@ -14,6 +14,7 @@ from profiler_ext.exporters.explain.subjects import SelectedShares
 from profiler_ext.exporters.json_output.explained import KernelRow, PartRow, StepTime
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import KeyedShares, codes_of, kernel_names
 
 
 @dataclass(slots=True)
@@ -35,11 +36,10 @@ def by_place(
     sums: Sums = {}
     for each in ranks:
         rows = each.others if others else each.own
-        keys = [key(place) for place in each.analysis.places]
-        known = {name: at for at, name in enumerate(dict.fromkeys(keys))}
-        codes = np.array([known[name] for name in keys], np.int64)
-        _add(sums, each, rows, codes[each.place_of(rows)], list(known))
-    sums.pop(None, None)
+        of_place, names = codes_of(map(key, each.analysis.places))
+        codes = of_place[each.place_of(rows)]
+        has_name = codes >= 0
+        _add(sums, each, rows[has_name], codes[has_name], names)
     return _ordered(sums)
 
 
@@ -89,7 +89,8 @@ def step_times(ranks: Sequence[SelectedShares]) -> list[StepTime]:
 
 def kernel_rows(ranks: Sequence[SelectedShares]) -> list[KernelRow]:
     """Return the kernels of the launches, those with most own time first."""
-    own, whole = by_launch(ranks, _kernels), _whole_launches(ranks)
+    own = by_launch(ranks, lambda each: kernel_names(each.analysis))
+    whole = _whole_launches(ranks)
     rules = by_launch(ranks, _kernels_and_evidence)
     return [_kernel(name, own[name], whole[name], rules) for name in own]
 
@@ -98,19 +99,16 @@ def _add(
     sums: Sums, each: SelectedShares, rows: Ints, codes: Ints, names: Sequence[Hashable]
 ) -> None:
     """Add the time of shares to the sums that their codes name."""
-    places, launches = max(len(each.analysis.places), 1), max(len(each.analysis.launches), 1)
-    pairs, of_pair = np.unique(codes * places + each.place_of(rows), return_inverse=True)
-    time = np.zeros(len(pairs), np.int64)
-    np.add.at(time, of_pair, each.durations(rows))
-    for pair, duration in zip(pairs.tolist(), time.tolist(), strict=True):
-        name, phase = names[pair // places], each.analysis.places[pair % places].phase.value
-        to = sums.setdefault(name, Sum())
+    shares = KeyedShares(each.analysis, rows, codes, len(names))
+    for code, place, duration in shares.pairs_ns(each.place_of(rows)):
+        phase = each.analysis.places[place].phase.value
+        to = sums.setdefault(names[code], Sum())
         to.duration_ns += duration
         if duration:
             to.phases_ns[phase] = to.phases_ns.get(phase, 0) + duration
-    once = np.unique(codes * launches + each.launch_of(rows)) // launches
-    for code, count in zip(*(c.tolist() for c in np.unique(once, return_counts=True)), strict=True):
-        sums[names[code]].launches += count
+    counts, _ = shares.whole_launches()
+    for code in np.flatnonzero(counts).tolist():
+        sums[names[code]].launches += int(counts[code])
 
 
 def _ordered(sums: Sums) -> Sums:
@@ -131,21 +129,8 @@ def _evidence(each: SelectedShares) -> tuple[Ints, Sequence[Hashable]]:
     return evidence.codes.astype(np.int64), evidence.strings
 
 
-def _kernels(each: SelectedShares) -> tuple[Ints, Sequence[Hashable]]:
-    """Number the launches by kernel (or the event, where Inductor launched none), name and kind."""
-    launches = each.analysis.launches
-    columns = (launches.kernel, launches.name, launches.kind)
-    codes = np.column_stack([column.codes for column in columns]).astype(np.int64)
-    distinct, of_launch = np.unique(codes.reshape(-1, 3), axis=0, return_inverse=True)
-    names = []
-    for numbers in distinct.tolist():
-        kernel, name, kind = (c.strings[n] for c, n in zip(columns, numbers, strict=True))
-        names.append((kernel or name, name, kind))
-    return of_launch.reshape(-1).astype(np.int64), names
-
-
 def _kernels_and_evidence(each: SelectedShares) -> tuple[Ints, Sequence[Hashable]]:
-    codes, kernels = _kernels(each)
+    codes, kernels = kernel_names(each.analysis)
     rules = each.analysis.launches.evidence
     every = max(len(rules.strings), 1)
     names = [(kernel, rule) for kernel in kernels for rule in (rules.strings or ("",))]
@@ -155,7 +140,7 @@ def _kernels_and_evidence(each: SelectedShares) -> tuple[Ints, Sequence[Hashable
 def _whole_launches(ranks: Sequence[SelectedShares]) -> dict[Hashable, list[int]]:
     whole: dict[Hashable, list[int]] = {}
     for each in ranks:
-        codes, names = _kernels(each)
+        codes, names = kernel_names(each.analysis)
         of_launch, duration = codes[each.launches], each.analysis.launches.duration_ns
         for code in np.unique(of_launch).tolist():
             times = duration[each.launches[of_launch == code]].tolist()

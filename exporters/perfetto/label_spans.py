@@ -21,6 +21,7 @@ from profiler_ext.exporters.perfetto.queries import ROOFLINE, RooflineTotals
 from profiler_ext.exporters.perfetto.tracks import FreeLanes
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import codes_of
 from profiler_ext.records.vocabulary import Phase
 
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
@@ -47,8 +48,8 @@ class LabelSpans:
         self._known: dict[tuple[object, ...], int] = {}
         phases = analysis.launches.phase
         passes = {text: _PASS.get(Phase(text), Phase(text)) for text in phases.strings if text}
-        self._phases = _codes_of([*phases.strings])[phases.codes]
-        self._passes = _codes_of([passes.get(text) for text in phases.strings])[phases.codes]
+        self._phases = codes_of(phases.strings)[0][phases.codes]
+        self._passes = codes_of(map(passes.get, phases.strings))[0][phases.codes]
         steps = analysis.launches.step
         numbers = np.unique(steps.data, return_inverse=True)[1]
         self._steps = np.where(np.ma.getmaskarray(steps), _NOTHING, numbers)
@@ -90,7 +91,7 @@ class LabelSpans:
         return [path[depth] if depth < len(path) else None for path in self._paths]
 
     def _of_places(self, labels: Sequence[str | None], rows: Ints) -> Ints:
-        codes = np.append(_codes_of(labels), _NOTHING)
+        codes = np.append(codes_of(labels)[0], _NOTHING)
         return codes[self._largest[rows]]
 
     def _drawn(self, lane: str, rows: Ints, runs: Iterable[_LabelRuns]) -> Slices:
@@ -152,13 +153,6 @@ class LabelSpans:
         about = {"code": place.code, "function": place.function, "path": path_text(place)}
         about[ROOFLINE] = self._of_lines.get((place.file, place.line)) if place.file else None
         return position_text(place) or "", present(about)
-
-
-def _codes_of(labels: Sequence[str | None]) -> Ints:
-    """Return a number for each label, the same for the same text, ``_NOTHING`` for ``None``."""
-    known: dict[str, int] = {}
-    codes = (_NOTHING if label is None else known.setdefault(label, len(known)) for label in labels)
-    return np.array([*codes], np.int64)
 
 
 def _prefixes(path: str | None) -> list[str]:
