@@ -51,6 +51,7 @@ class PartColumns:
 
 
 THE_MODEL = "(model)"
+"""What the model itself is called, whose path is empty."""
 
 
 def distinct(places: Iterable[Place], text_of: Callable[[Place], str | None]) -> list[str]:

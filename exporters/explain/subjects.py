@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.errors import UnclearNameError
+from profiler_ext.exporters.launch_parts import THE_MODEL
 from profiler_ext.exporters.views.formatting import short_path
 from profiler_ext.exporters.views.modules import is_below, parents
 from profiler_ext.printable import printable
@@ -23,8 +24,6 @@ from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.share_sums import profiled_shares, sum_by, sum_by_name
 
-THE_MODEL = "(model)"
-"""What the model itself is called, whose path is empty."""
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d{1,18})")
 _MAX_CANDIDATES = 12
 

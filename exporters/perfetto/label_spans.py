@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.exporters.launch_parts import THE_MODEL, module_text, position_text
+from profiler_ext.exporters.launch_parts import THE_MODEL, position_text
 from profiler_ext.exporters.perfetto.annotations import Argument, IntArgument, present
 from profiler_ext.exporters.perfetto.arguments import path_text
 from profiler_ext.exporters.perfetto.encoding import ByteDictionary
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.queries import ROOFLINE, RooflineTotals
 from profiler_ext.exporters.perfetto.tracks import FreeLanes
+from profiler_ext.exporters.views.modules import parents
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import codes_of
@@ -54,7 +55,8 @@ class LabelSpans:
         numbers = np.unique(steps.data, return_inverse=True)[1]
         self._steps = np.where(np.ma.getmaskarray(steps), _NOTHING, numbers)
         self._positions = [position_text(place) for place in analysis.places]
-        self._paths = [_prefixes(module_text(place)) for place in analysis.places]
+        modules = (place.module for place in analysis.places)
+        self._paths = [[] if path is None else parents(path)[1:] or [THE_MODEL] for path in modules]
         self._depths = max(map(len, self._paths), default=1) or 1
         self._of_lines = of_steps.words(of_steps.of_lines)
         self._of_modules: dict[str, str] = {}
@@ -153,14 +155,6 @@ class LabelSpans:
         about = {"code": place.code, "function": place.function, "path": path_text(place)}
         about[ROOFLINE] = self._of_lines.get((place.file, place.line)) if place.file else None
         return position_text(place) or "", present(about)
-
-
-def _prefixes(path: str | None) -> list[str]:
-    """Return the modules that a module lies in, the outermost first, and itself."""
-    if path is None:
-        return []
-    names = [path] if path == THE_MODEL else path.split(".")
-    return [".".join(names[: depth + 1]) for depth in range(len(names))]
 
 
 class _LabelRuns(NamedTuple):

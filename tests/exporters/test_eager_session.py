@@ -207,7 +207,7 @@ def test_a_trace_for_chrome_loads_back_with_the_same_lines(
 
 
 def test_tensorboard_shows_eager_lines(analysis: Analysis, tmp_path: Path) -> None:
-    export_tensorboard(analysis, tmp_path, "rank0")
+    export_tensorboard(analysis, tmp_path)
     (path,) = tmp_path.glob(f"*{SUFFIX}")
     document = msgspec.json.decode(read_checked(path), type=Document)
     shown = {row.line: sum(row.phase_ns) for row in document.tables.line}
@@ -223,7 +223,7 @@ def test_the_stock_plugin_reads_it(
     analysis: Analysis, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = pytest.importorskip("torch_tb_profiler.profiler.data")
-    path = export_tensorboard(analysis, tmp_path, "rank0")
+    path = export_tensorboard(analysis, tmp_path)
     with caplog.at_level(logging.WARNING):
         parsed = data.RunProfileData.parse("rank0", None, str(path), str(tmp_path))
     names = {stat.name for stat in parsed.op_list_groupby_name}
