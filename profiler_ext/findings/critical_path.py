@@ -173,7 +173,6 @@ MAX_REPLAY_ERROR: Final = 0.1
 """Steps whose replay as they were recorded is off by more than this part are not understood."""
 _TRIES = 24
 Floats = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,7 @@ class Waits:
     start_ns: Ints
     end_ns: Ints
     lag_ns: Ints
-    is_for_value: BoolArray
+    is_for_value: Rows
 
 
 class Replay:
@@ -325,7 +324,7 @@ def _awaited_copies(analysis: Analysis, pace: CriticalPath) -> Ints:
     return np.flatnonzero(is_copy & is_within & ~is_wait(events.name)[call])
 
 
-def _named(analysis: Analysis, part: str) -> BoolArray:
+def _named(analysis: Analysis, part: str) -> Rows:
     """Tell of each launch whether its name has a part."""
     name = analysis.launches.name
     flags = np.array([part in text for text in name.strings], np.bool_)

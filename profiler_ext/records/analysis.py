@@ -370,6 +370,18 @@ class Launches:
         """Return the number of launches."""
         return len(self.event)
 
+    @property
+    def in_steps(self) -> npt.NDArray[np.bool_]:
+        """Which launches belong to a profiled step."""
+        return ~np.ma.getmaskarray(self.step)
+
+    @property
+    def kernel_or_name(self) -> Interned:
+        """Inductor's name of each kernel; the event's where Inductor launched nothing."""
+        kernel, name = self.kernel, self.name
+        codes = np.where(kernel.where(""), name.codes + len(kernel.strings), kernel.codes)
+        return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))
+
 
 @dataclass(frozen=True, slots=True)
 class Shares:
@@ -448,7 +460,7 @@ class Analysis:
     @property
     def launch_count(self) -> int:
         """How many launches the steps enqueued; what the trace has of before and after is more."""
-        return int(np.count_nonzero(~np.ma.getmaskarray(self.launches.step)))
+        return int(np.count_nonzero(self.launches.in_steps))
 
     @property
     def is_on_cpu(self) -> bool:
