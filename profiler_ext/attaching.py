@@ -89,7 +89,8 @@ def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Set
         settings,
         user_roots=settings.user_roots or (root,),
         library_roots=settings.library_roots or library_roots(),
-        torch_version=settings.torch_version or _torch_version(graphs),
+        torch_version=settings.torch_version
+        or next((graph.record.torch_version for graph in graphs if graph.is_known), ""),
     )
 
 
@@ -138,7 +139,3 @@ def _with_kernels(
     kernels, unreadable = find_kernels(store, graph.key, graph.record, devices)
     gaps += unreadable
     return dataclasses.replace(graph, stored_kernels=kernels)
-
-
-def _torch_version(graphs: list[GraphInstance]) -> str:
-    return next((graph.record.torch_version for graph in graphs if graph.is_known), "")

@@ -88,11 +88,11 @@ class _Loader(SourceFileLoader):
         path = self.get_filename(fullname)
         tree = ast.parse(self.get_data(path), path)
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and _is_own(node.module):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module
+                and (node.module.split(".")[0] == NAME)
+            ):
                 node.module = ALIAS + node.module[len(NAME) :]
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
-
-
-def _is_own(name: str) -> bool:
-    return name.split(".")[0] == NAME

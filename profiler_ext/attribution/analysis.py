@@ -99,7 +99,11 @@ def _launches_and_places(
 ) -> tuple[Launches, LaunchTable, tuple[Place, ...], _KernelsOfGraphs]:
     """Return the launches with their verdicts, all places, and what kernels of libraries are."""
     events = recording.trace.events
-    enclosing = EnclosingRanges(events, nesting, _called_modules(recording.settings))
+    enclosing = EnclosingRanges(
+        events,
+        nesting,
+        {**dict(recording.settings.called_modules), **dict(recording.settings.called_parts)},
+    )
     calls = find_calls(enclosing, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
@@ -116,10 +120,6 @@ def _launches_and_places(
         enclosing, enqueued, table, places.places, forward, steps_of(enqueued, steps)
     )
     return launches, table, places.places, confirmed_kernels(invocations, recording.graphs)
-
-
-def _called_modules(settings: Settings) -> dict[int, ModuleFrame | PartModules]:
-    return {**dict(settings.called_modules), **dict(settings.called_parts)}
 
 
 def _attribute_all(

@@ -98,7 +98,9 @@ class Patterns:
         pairs = zip(launched.tolist(), calls.tolist(), strict=True)
         ran = [DeviceEvent(*self._ran(code), call) for code, call in pairs]
         events = tuple(tuple(ran[begin:end]) for begin, end in pairwise([0, *ends.tolist()]))
-        event_names = tuple(tuple(_work_name(event) for event in own) for own in events)
+        event_names = tuple(
+            tuple(classify.work_name(event.name, event.category) for event in own) for own in events
+        )
         work = tuple(map(self._item, items.tolist()))
         return Pattern(work, events, event_names, any(item.replayed for item in work))
 
@@ -132,18 +134,9 @@ def what_ran(events: Events, rows: Ints) -> Ints:
     return name * len(events.category.strings) + category
 
 
-def device_items(ran: Ints, replayed: Flags) -> Ints:
-    """Return a code for each device event without an operator."""
-    return 2 * ran + replayed
-
-
 def operators(events: Events, rows: Ints, launched: Flags) -> Ints:
     """Return a code for each operator."""
     return -1 - (2 * events.name.codes[rows].astype(np.int64) + launched)
-
-
-def _work_name(event: DeviceEvent) -> str:
-    return classify.work_name(event.name, event.category)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +212,10 @@ class WorkOfCalls:
         own, call = launches[on_device], self._call[on_device]
         replays = flag_rows(self._events.name, names.is_graph_launch)
         replayed = np.append(replays, False)[call]  # NO_ROW is the last
+        # Return a code for each device event without an operator.
         return _Items(
             marker=marker[on_device],
-            code=device_items(self._ran[on_device], replayed),
+            code=2 * self._ran[on_device] + replayed,
             row=np.full(len(own), NO_ROW),
             enqueue_ns=self._enqueued.enqueue_ns[own],
             start_ns=self._events.start_ns[self._enqueued.event[own]],

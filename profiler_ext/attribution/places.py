@@ -45,7 +45,9 @@ class SourceRoots:
         """
         inwards = tuple(reversed(stack))
         outside = (frame for frame in inwards if self._is_model(frame.file))
-        torchs = (frame for frame in inwards if self._is_torch(frame.file))
+        torchs = (
+            frame for frame in inwards if ((self._package(frame.file) or ())[:1] == ("torch",))
+        )
         return next(outside, None) or next(torchs, None)
 
     def user_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
@@ -73,9 +75,6 @@ class SourceRoots:
         package = self._package(file)
         return not file.startswith("<") and (not package or package[0] not in _NOT_THE_MODEL)
 
-    def _is_torch(self, file: str) -> bool:
-        return (self._package(file) or ())[:1] == ("torch",)
-
     def _is_user(self, file: str) -> bool:
         if file not in self._users:
             parts = PurePath(file).parts
@@ -91,14 +90,15 @@ class SourceRoots:
 
     def _find_package(self, parts: tuple[str, ...]) -> tuple[str, ...] | None:
         folders = [at + 1 for at, part in enumerate(parts) if part in _PACKAGE_FOLDERS]
-        roots = [_above_package(root) for root in self._library if _under(parts, root)]
+        # Return how deep lie the packages of a library's root; torch's sources are one
+        # themselves.
+        roots = [
+            (len(root) - (not _NOT_THE_MODEL.isdisjoint(root[-1:])))
+            for root in self._library
+            if _under(parts, root)
+        ]
         deepest = max(folders + roots, default=None)
         return None if deepest is None else parts[deepest:]
-
-
-def _above_package(root: tuple[str, ...]) -> int:
-    """Return how deep lie the packages of a library's root; torch's sources are one themselves."""
-    return len(root) - (not _NOT_THE_MODEL.isdisjoint(root[-1:]))
 
 
 def _under(parts: tuple[str, ...], root: tuple[str, ...]) -> bool:
@@ -273,11 +273,6 @@ class PlaceTable:
         """Return the index of the place of a graph's input, on which an operator works."""
         return self.add(dataclasses.replace(self.of_node(graph, node, context), aten_op=op))
 
-    def _module_of(
-        self, node: FxNode, graph: GraphInstance, context: CallContext
-    ) -> ModuleFrame | None:
-        return module_of(node, graph, context, self._forwards)
-
     def has_unknown_places(self, graph: int) -> bool:
         """Tell whether a graph has nodes whose line or module nothing tells but its call."""
         if graph not in self._open:
@@ -298,7 +293,7 @@ class PlaceTable:
         node, instance = self._nodes[graph][name], self._graphs[graph]
         evidence = node.lineage.evidence or LineEvidence.ABSENT
         is_open = _is_of_any_module(node, instance)
-        module = None if is_open else self._module_of(node, instance, context)
+        module = None if is_open else module_of(node, instance, context, self._forwards)
         if not node.lineage.modules and module is None:
             module = context.called_in
         in_torch_optim = instance.runs_optimizer and node.lineage.is_of_optimizer

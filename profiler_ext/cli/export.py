@@ -57,7 +57,9 @@ def _export(options: argparse.Namespace) -> int:
     session = load(options.session, options.roots, jobs=options.jobs)
     format = format_named(options.to)
     session = session.without_source() if options.no_source else session
-    target = options.output or _folder(options.session) / _target(format.target, options.step)
+    target = options.output or (
+        options.session if options.session.is_dir() else options.session.parent
+    ) / _target(format.target, options.step)
     if options.rank is None and options.step is None:
         written = session.export_as(format, target)
     else:
@@ -76,7 +78,3 @@ def _target(name: str, step: int | None) -> str:
     """Return where an export lies beside the session: that of a step replaces none of all steps."""
     stem, dot, suffix = name.partition(".")
     return name if step is None else f"{stem}_step_{step}{dot}{suffix}"
-
-
-def _folder(session: Path) -> Path:
-    return session if session.is_dir() else session.parent

@@ -148,7 +148,9 @@ def _overlapping_rules(
     shared = (
         name
         for name, other in larger
-        if total and _shared_time(idle, launches, other, facts) > _MAX_SHARED_FRACTION * total
+        if total
+        and _time(np.intersect1d(idle, other[0]), np.intersect1d(launches, other[1]), facts)
+        > _MAX_SHARED_FRACTION * total
     )
     return tuple(dict.fromkeys(shared))
 
@@ -160,10 +162,6 @@ def _counted_time(candidate: Candidate, facts: Facts) -> _Counted:
     """
     waited = facts.idle_before(candidate.launches[~facts.pace.is_critical[candidate.launches]])
     return np.union1d(candidate.idle, waited), np.unique(candidate.launches)
-
-
-def _shared_time(idle: Ints, launches: Ints, other: _Counted, facts: Facts) -> int:
-    return _time(np.intersect1d(idle, other[0]), np.intersect1d(launches, other[1]), facts)
 
 
 def _time(idle: Ints, launches: Ints, facts: Facts) -> int:

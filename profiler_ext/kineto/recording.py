@@ -150,7 +150,7 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
         return with_rank(Recording(trace))
     ours = _extension(path, extension)
     recording = Recording(
-        _restored(trace),
+        replace(trace, raw=OriginalEvents(trace.raw)),
         ours.graphs,
         ours.settings,
         ours.gaps,
@@ -247,10 +247,6 @@ def _parts(header: Header, events: Iterable[bytes]) -> Iterator[bytes]:
 def _events(raw: RawEvents, arguments: Arguments) -> Iterator[bytes]:
     for position, event in enumerate(raw.at(np.arange(len(raw)))):
         yield with_arguments(event, arguments[position]) if position in arguments else event
-
-
-def _restored(trace: Trace) -> Trace:
-    return replace(trace, raw=OriginalEvents(trace.raw))
 
 
 def _extension(path: Path, raw: msgspec.Raw) -> _Extension:

@@ -112,13 +112,12 @@ def _with_evidence(graph: dict[str, Any]) -> dict[str, Any]:
         raise msgspec.ValidationError(
             f"{len(evidence)} evidences of {len(nodes)} nodes, expected one each"
         )
-    known = [_known_by(each, node) for each, node in zip(evidence, nodes, strict=False)]
+    known = [
+        (node | {"evidence": each} if isinstance(node, dict) else node)
+        for each, node in zip(evidence, nodes, strict=False)
+    ]
     own = {name: entry for name, entry in graph.items() if name != "line_evidence"}
     return own | {"nodes": [*known, *nodes[len(known) :]]}
-
-
-def _known_by(evidence: Any, node: Any) -> Any:
-    return node | {"evidence": evidence} if isinstance(node, dict) else node
 
 
 def _flat(node: dict[str, Any]) -> dict[str, Any]:

@@ -323,12 +323,9 @@ class _Attention:
         batch, heads, rows, width = query
         if (batch, width) != (key[0], key[3]) or key[:3] != value[:3] or heads % key[1]:
             raise ValueError
-        if self._is_causal(inputs) and rows == key[2]:
+        if (len(inputs) > self.causal and bool(inputs[self.causal].value)) and rows == key[2]:
             return batch * heads * rows * (rows + 1) // 2
         return batch * heads * rows * key[2]
-
-    def _is_causal(self, inputs: Inputs) -> bool:
-        return len(inputs) > self.causal and bool(inputs[self.causal].value)
 
 
 def _heads_first(sizes: Sizes) -> Sizes:

@@ -72,7 +72,9 @@ class Folders:
         for looked_at, place in enumerate(self._below()):
             if looked_at >= _MAX_VISITED or len(sessions_found) >= _MAX_LISTED:
                 return sorted(sessions_found), True
-            if self._files(place) and not _is_rank_of_a_session(place):
+            if self._files(place) and not (
+                place in rank_folders(place.parent) and not (place.parent / FILE_NAME).is_file()
+            ):
                 sessions_found.append(self._display_path(place))
         return sorted(sessions_found), False
 
@@ -130,7 +132,3 @@ def _resolved(path: Path) -> Path | None:
 def _stamp(file: Path) -> tuple[str, int, int]:
     status = file.stat()
     return str(file), status.st_mtime_ns, status.st_size
-
-
-def _is_rank_of_a_session(place: Path) -> bool:
-    return place in rank_folders(place.parent) and not (place.parent / FILE_NAME).is_file()

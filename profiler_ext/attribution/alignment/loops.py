@@ -51,8 +51,10 @@ class LoopGrammar:
         """Read the grammar."""
         self._sites = sites
         self._symbols: dict[str, str] = {}
+        # Return a letter of its own for one more name, outside of what expressions read as
+        # theirs.
         site_symbols = [
-            self._symbols.setdefault(_canonical_name(name(s)), _new_symbol(self._symbols))
+            self._symbols.setdefault(_canonical_name(name(s)), chr(0xE000 + len(self._symbols)))
             for s in sites
         ]
         self._symbol_of: Mapping[int, str] = dict(enumerate(site_symbols))
@@ -196,11 +198,6 @@ def _inner(piece: _Piece) -> tuple[tuple[_Piece, ...], ...]:
 def _canonical_name(name: str) -> str:
     """Return a name, the same one for each way to read a condition."""
     return min(_READS) if name in _READS else name
-
-
-def _new_symbol(symbols: Mapping[str, str]) -> str:
-    """Return a letter of its own for one more name, outside of what expressions read as theirs."""
-    return chr(0xE000 + len(symbols))
 
 
 def is_in_loop(site: CallSite) -> bool:

@@ -150,7 +150,9 @@ def _of_recording(
     A part of the graph that is not recorded runs by itself, as in a warm-up.
     """
     recorded = [piece for piece in pieces if not piece.ran]
-    kernels, stretches = _split(recorded, lambda piece: _is_kernel(piece, sites))
+    kernels, stretches = _split(
+        recorded, lambda piece: piece.site is not None and sites[piece.site].kind in _GENERATED
+    )
     own_names = [device_names(sites[kernel.site or 0]) for kernel in kernels]
     known = frozenset(name for own in own_names for name in own)
     ran, between = _split(replayed, known.__contains__)
@@ -160,10 +162,6 @@ def _of_recording(
     for stretch, own in zip(stretches, between, strict=True):
         ran_at |= _joined(_with_names(stretch, own), sites)
     return ran_at
-
-
-def _is_kernel(piece: _OpLaunches, sites: Sequence[CallSite]) -> bool:
-    return piece.site is not None and sites[piece.site].kind in _GENERATED
 
 
 def _split(

@@ -152,14 +152,10 @@ def _without_open_ends(invocation: Invocation, sites: Sequence[CallSite]) -> Inv
     ]
     anchors = [at for at, kind in enumerate(aligned) if kind in _GENERATED] or [len(aligned)]
     matches = tuple(
-        _GAP if match.evidence in _BY_ANCHORS and _is_outside(at, anchors) else match
+        _GAP if match.evidence in _BY_ANCHORS and (at < anchors[0] or at > anchors[-1]) else match
         for at, match in enumerate(invocation.matches)
     )
     return replace(invocation, matches=matches)
-
-
-def _is_outside(at: int, anchors: Sequence[int]) -> bool:
-    return at < anchors[0] or at > anchors[-1]
 
 
 def _ran(invocation: Invocation) -> _LaunchOrder:

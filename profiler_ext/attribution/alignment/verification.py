@@ -51,13 +51,11 @@ def contradicted(
     """
     wrong = {*out_of_order, *_duplicated(pattern)}
     for match, (first, events) in zip(matches, _counted(pattern), strict=True):
-        if match.site is not None and _are_on_device(events):
+        if match.site is not None and any(
+            classify.is_device_work(event.category) for event in events
+        ):
             wrong.update(first + at for at in _misnamed(sites[match.site], events))
     return wrong | _out_of_order_replays(pattern, wrong)
-
-
-def _are_on_device(events: Sequence[DeviceEvent]) -> bool:
-    return any(classify.is_device_work(event.category) for event in events)
 
 
 def _counted(pattern: Pattern) -> list[tuple[int, tuple[DeviceEvent, ...]]]:
@@ -82,13 +80,13 @@ def _misnamed(site: CallSite, events: Sequence[DeviceEvent]) -> Sequence[int]:
     own_names = (*device_names(site), _NAMELESS_KERNEL)
     kernels = [names.kernel_name(event.name) for event in events]
     if site.kind is SiteKind.EXTERN:
-        return [at for at, name in enumerate(kernels) if _is_inductor_kernel(name)]
+        return [
+            at
+            for at, name in enumerate(kernels)
+            if (name == _NAMELESS_KERNEL or classify.is_generated_kernel(name))
+        ]
     is_wrong = len(kernels) > 1 or any(name not in own_names for name in kernels)
     return range(len(kernels)) if is_wrong else ()
-
-
-def _is_inductor_kernel(name: str) -> bool:
-    return name == _NAMELESS_KERNEL or classify.is_generated_kernel(name)
 
 
 def _duplicated(pattern: Pattern) -> set[int]:

@@ -369,11 +369,11 @@ class _IdleFinder:
 
         It may end within a call, of a compiled optimizer say, that launches no more.
         """
-        ended = _of_gap(self._places, GapReason.LINES_ENDED)
+        ended = [
+            number
+            for number, place in enumerate(self._places.places)
+            if place.gap == GapReason.LINES_ENDED
+        ]
         is_cpus = is_of(cause, _CPU_CAUSES)
         flags: Flags = is_cpus & np.isin(place, list(ended))
         return flags
-
-
-def _of_gap(places: CpuPlaces, gap: GapReason) -> Iterable[int]:
-    return [number for number, place in enumerate(places.places) if place.gap == gap]

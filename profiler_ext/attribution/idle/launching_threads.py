@@ -160,20 +160,21 @@ class ThreadGroups:
     def tracks(self) -> Tracks:
         """Return what the threads of each control did."""
         others = self._spans.of(self._groups(self._spans.row) > ENGINE)
-        overlaid = list(map(self._overlaid_tracks, self._windows()))
+        # Cut the spans where the thread that makes the steps begins anew, and none waits for
+        # it. What lies before is then no time of autograd's, nor any in which a collective is
+        # awaited.
+        overlaid = list(
+            map(
+                self._overlaid_tracks,
+                windows(self._spans, self._collectives.grace_ns, self._starts_window),
+            )
+        )
         selected = combine_tracks(overlaid, others, self._groups(others.row))
         is_call = flag_rows(self._events.category, classify.is_runtime_call)
         is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
         default_cause = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
         selected.cause[selected.cause == NO_CAUSE] = default_cause
         return selected
-
-    def _windows(self) -> Iterator[Spans]:
-        """Cut the spans where the thread that makes the steps begins anew, and none waits for it.
-
-        What lies before is then no time of autograd's, nor any in which a collective is awaited.
-        """
-        return windows(self._spans, self._collectives.grace_ns, self._starts_window)
 
     def _starts_window(self, rows: Rows) -> Flags:
         starts: Flags = (self._groups(rows) == MAIN) & ~self._of_engine[rows]

@@ -219,7 +219,7 @@ class EagerAttributor:
         phase = line.phase or phase
         if cpu == NO_ROW:
             return self._without_op(launch, phase, line, None), line, ""
-        op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
+        op = self._enclosing.events.name[int(self._op[cpu])] if self._op[cpu] != NO_ROW else None
         if self._is_trial[launch]:
             return _TraceFacts(op, phase, gap=self._enclosing.compile_work(cpu)), line, ""
         forward_op = None if line.linked_by else forward_op
@@ -296,6 +296,3 @@ class EagerAttributor:
         """Return the module whose parameters FSDP gathers or reduces, where it does."""
         row = int(self._sharded[cpu])
         return None if row == NO_ROW else names.sharded_module(self._enclosing.events.name[row])
-
-    def _op_name(self, cpu: int) -> str:
-        return self._enclosing.events.name[int(self._op[cpu])]

@@ -120,7 +120,7 @@ def find_launches(events: Events, nesting: Nesting) -> EnqueuedLaunches:
         return _on_cpu(events, nesting)
     rows = device_rows[np.lexsort((device_rows, events.start_ns[device_rows]))]
     call = _launching_calls(events, rows)
-    queue = _queues(events, rows)
+    queue = numbered([events.device[rows].filled(0), events.stream[rows].filled(0)])
     cpu, ids_name_ops = find_launching_events(events, nesting, rows, call)
     enqueue_ns = _enqueue_ns(events, rows, call, queue)
     return EnqueuedLaunches(rows, call, cpu, enqueue_ns, queue, False, ids_name_ops)
@@ -163,10 +163,6 @@ def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     queue = np.zeros(len(rows), dtype=np.int64)
     cpu = take(nesting.parent, rows, NO_ROW).astype(np.int64)
     return EnqueuedLaunches(rows, rows, cpu, events.start_ns[rows], queue, on_cpu=False)
-
-
-def _queues(events: Events, rows: Ints) -> Ints:
-    return numbered([events.device[rows].filled(0), events.stream[rows].filled(0)])
 
 
 def _launching_calls(events: Events, rows: Ints) -> Ints:

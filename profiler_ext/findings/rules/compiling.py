@@ -38,7 +38,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
             if is_steady
             else "torch compiles while it is recorded",
             at_stake_ns=median_low(spent) if is_steady else sum(spent) // len(spent),
-            of_ns=None if is_steady else _mean_ns(facts.analysis.steps),
+            of_ns=None
+            if is_steady
+            else (sum(step.wall_ns for step in facts.analysis.steps) // len(facts.analysis.steps)),
             stake=Stake.STEP if is_steady else Stake.WINDOW,
             sureness=Confidence.MEASURED,
             remedy=_STEADY if is_steady else _LATER,
@@ -67,10 +69,6 @@ def _within(compiles: list[Compilation], step: Step) -> int:
 def _overlap(compiled: Compilation, step: Step) -> bool:
     ended = compiled.started_ns + compiled.duration_ns
     return compiled.started_ns < step.cpu_end_ns and ended > step.cpu_start_ns
-
-
-def _mean_ns(steps: tuple[Step, ...]) -> int:
-    return sum(step.wall_ns for step in steps) // len(steps)
 
 
 def _where(compiled: Compilation) -> Location:
