@@ -79,19 +79,16 @@ def temporary_folder(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[
     Raises:
         OutputError: None can be made anywhere.
     """
-    made = _create(cost, _with_room(candidate_folders(*others), room_bytes))
+    # Put folders on disks without room last; one that cannot be asked is as good as any.
+    best_first = candidate_folders(*others)
+    free_bytes = {place: min(_free_bytes(place), room_bytes) for place in best_first}
+    made = _create(cost, sorted(free_bytes, key=lambda place: -free_bytes[place]))
     try:
         with made as folder:
             yield Path(folder)
     finally:
         with suppress(OSError):  # to list it takes a file that can be opened, and this takes none
             Path(made.name).rmdir()
-
-
-def _with_room(best_first: Iterable[Path], room_bytes: int) -> list[Path]:
-    """Put folders on disks without room last; one that cannot be asked is as good as any."""
-    free_bytes = {place: min(_free_bytes(place), room_bytes) for place in best_first}
-    return sorted(free_bytes, key=lambda place: -free_bytes[place])
 
 
 def _free_bytes(place: Path) -> int:
@@ -105,7 +102,10 @@ def _create(cost: str, candidate_folders: Iterable[Path]) -> TemporaryDirectory[
     refused: list[str] = []
     for place in candidate_folders:
         try:
-            return _create_in(place)
+            str(place).encode()
+            return TemporaryDirectory(
+                prefix="profiler_ext-", dir=str(place), ignore_cleanup_errors=True
+            )
         except (OSError, UnicodeEncodeError) as error:
             refused.append(f"{place}: {_reason(error)}")
     reasons = "; ".join(dict.fromkeys(refused)) or "there is no folder"
@@ -114,11 +114,6 @@ def _create(cost: str, candidate_folders: Iterable[Path]) -> TemporaryDirectory[
         "set TMPDIR to a folder that can be "
         "written"
     )
-
-
-def _create_in(place: Path) -> TemporaryDirectory[str]:
-    str(place).encode()
-    return TemporaryDirectory(prefix="profiler_ext-", dir=str(place), ignore_cleanup_errors=True)
 
 
 def _reason(error: OSError | UnicodeEncodeError) -> str:

@@ -28,9 +28,8 @@ from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Analysis, Launches, Place, Shares, Step
 from profiler_ext.records.events import Interned, Ints
-from profiler_ext.records.lineage import ModuleFrame, PartModules
 from profiler_ext.records.provenance import LibraryKernels
-from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Scope
 
 _KernelsOfGraphs = tuple[tuple[int, LibraryKernels], ...]

@@ -40,8 +40,12 @@ class CpuPlaces:
         if lines is None or clock is None:
             self._codes = np.array([self._number(Place(gap=_missing_reason(recording)))])
             return
-        times, positions = changes_of(lines, clock, _system_id(recording, self.thread))
-        codes = self._codes_of(positions, lines, _reason_after_end(recording))
+        known = recording.trace.events.threads[self.thread].tid if self.thread != NO_ROW else NO_ROW
+        times, positions = changes_of(lines, clock, known if isinstance(known, int) else NO_ROW)
+        is_full = any(gap.reason == GapReason.LINES_FULL for gap in recording.gaps)
+        codes = self._codes_of(
+            positions, lines, GapReason.LINES_FULL if is_full else GapReason.LINES_ENDED
+        )
         self._times_ns, self._codes = _without_repeats(np.maximum.accumulate(times), codes)
 
     @property
@@ -113,12 +117,6 @@ def _missing_reason(recording: Recording) -> GapReason:
     return missing_lines_reason(recording.gaps) or GapReason.LINES_NOT_RECORDED
 
 
-def _reason_after_end(recording: Recording) -> GapReason:
-    """Return why no line is known when the watch had ended."""
-    is_full = any(gap.reason == GapReason.LINES_FULL for gap in recording.gaps)
-    return GapReason.LINES_FULL if is_full else GapReason.LINES_ENDED
-
-
 def _thread_of_steps(recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> int:
     """Return the thread that makes the steps, or most launches, or ``NO_ROW``."""
     events = recording.trace.events
@@ -126,9 +124,3 @@ def _thread_of_steps(recording: Recording, nesting: Nesting, enqueued: EnqueuedL
     launching = enqueued.cpu[enqueued.cpu != NO_ROW]
     rows = np.flatnonzero(is_step) if is_step.any() else launching
     return int(np.bincount(events.thread[rows]).argmax()) if len(rows) else NO_ROW
-
-
-def _system_id(recording: Recording, thread: int) -> int:
-    """Return the system's id of a thread."""
-    known = recording.trace.events.threads[thread].tid if thread != NO_ROW else NO_ROW
-    return known if isinstance(known, int) else NO_ROW

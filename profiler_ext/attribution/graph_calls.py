@@ -191,7 +191,12 @@ class WorkOfCalls:
         marker = take(enclosing.marker, cpu, NO_ROW)
         device = self._device(launches, on_device, marker.astype(np.int64))
         called = self._operators(launches, by_operator, device)
-        self._lay_out(launches, by_operator, _concatenated(device, called))
+        pairs = ((getattr(device, name), getattr(called, name)) for name in _Items.__slots__)
+        self._lay_out(
+            launches,
+            by_operator,
+            _Items(*(np.concatenate(pair).astype(np.int64) for pair in pairs)),
+        )
 
     def of_call(self, marker: int) -> tuple[Pattern, Ints, Ints]:
         """Return what a call ran.
@@ -208,7 +213,6 @@ class WorkOfCalls:
         return pattern, self._launches[begin:end], self._row[first:last]
 
     def _device(self, launches: Ints, on_device: Flags, marker: Ints) -> _Items:
-        """Return the launches without an operator."""
         own, call = launches[on_device], self._call[on_device]
         replays = flag_rows(self._events.name, names.is_graph_launch)
         replayed = np.append(replays, False)[call]  # NO_ROW is the last
@@ -262,11 +266,6 @@ class WorkOfCalls:
         keys = marker * (len(self._events) + 1) + call
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         return np.where(call == NO_ROW, NO_ROW, first[inverse.reshape(-1)])
-
-
-def _concatenated(first: _Items, second: _Items) -> _Items:
-    pairs = ((getattr(first, name), getattr(second, name)) for name in _Items.__slots__)
-    return _Items(*(np.concatenate(pair).astype(np.int64) for pair in pairs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -338,8 +337,12 @@ class _Calls:
 
     def _call(self, marker: int) -> GraphCall:
         enclosing, name = self._enclosing, self._enclosing.events.name
-        forward = _forward_row(enclosing, self._links, marker)
-        frame_row = _frame_row(enclosing, forward)
+        # The row at which the forward of a call ran: its own, or by sequence number.
+        backward = enclosing.own(enclosing.backward, marker)
+        forward = marker if backward == NO_ROW else self._links.forward_of(backward)
+        # The row of a call's compiled frame; a backward's is that of its forward.
+        frame = NO_ROW if forward is None else enclosing.own(enclosing.frame, forward)
+        frame_row = None if frame == NO_ROW else frame
         pattern, launches, rows = self._work.of_call(marker)
         return GraphCall(
             marker=marker,
@@ -373,18 +376,6 @@ def _forward_links(enclosing: EnclosingRanges) -> ForwardLinks:
 
     forward, backward = rows(classify.is_compiled_forward), rows(classify.is_compiled_backward)
     return ForwardLinks(enclosing.events, forward, backward)
-
-
-def _forward_row(enclosing: EnclosingRanges, links: ForwardLinks, marker: int) -> int | None:
-    """Return the row at which the forward of a call ran: its own, or by sequence number."""
-    backward = enclosing.own(enclosing.backward, marker)
-    return marker if backward == NO_ROW else links.forward_of(backward)
-
-
-def _frame_row(enclosing: EnclosingRanges, forward: int | None) -> int | None:
-    """Return the row of a call's compiled frame; a backward's is that of its forward."""
-    frame = NO_ROW if forward is None else enclosing.own(enclosing.frame, forward)
-    return None if frame == NO_ROW else frame
 
 
 def _places(enclosing: EnclosingRanges) -> dict[int, tuple[int, int]]:

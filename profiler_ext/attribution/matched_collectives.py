@@ -279,7 +279,6 @@ def _concatenated(columns: Sequence[Ints | Codes]) -> Ints:
 
 
 def _lower_median(values: Ints) -> int:
-    """Return the lower median, to the nanosecond."""
     at = (len(values) - 1) // 2
     return int(np.partition(values, at)[at])
 

@@ -81,7 +81,6 @@ def _is_on_device(category: str) -> bool:
 
 
 def _device_window(launches: Launches, step: Step, chosen: Flags) -> tuple[int, int]:
-    """Return from when to when devices worked for a step."""
     starts = launches.start_ns[chosen]
     if not len(starts):
         return step.start_ns, step.end_ns

@@ -160,16 +160,15 @@ def with_modules_of_gradient_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
     for node in nodes:
         own = node.lineage.modules
         if node.lineage.is_gradient_acc and node.lineage.forward_node is None:
-            enclosing = _common([known.get(name, ()) for name in node.inputs])
+            modules = [known.get(name, ()) for name in node.inputs]
+            shared = zip(*modules, strict=False)
+            enclosing = tuple(
+                each[0] for each in takewhile(lambda each: len(set(each)) == 1, shared)
+            )
             if enclosing and (len(own) <= 1 or enclosing[: len(own)] == own):
                 node = replace(node, lineage=replace(node.lineage, modules=enclosing))
         known[node.name] = node.lineage.modules
         yield node
-
-
-def _common(modules: list[tuple[ModuleFrame, ...]]) -> tuple[ModuleFrame, ...]:
-    shared = zip(*modules, strict=False)
-    return tuple(each[0] for each in takewhile(lambda each: len(set(each)) == 1, shared))
 
 
 def innermost_module(node: FxNode, called: Called | None) -> ModuleFrame | None:
@@ -280,16 +279,12 @@ class PlaceTable:
             self._open[graph] = any(p.line is None or p.module is None for p in places)
         return self._open[graph]
 
-    def _unknown(self, graph: int, name: str) -> Place:
-        """Return the place of a node that the graph's record does not have."""
-        is_capture_lost = self._graphs[graph].is_partly_captured
-        reason = GapReason.PARTLY_CAPTURED if is_capture_lost else GapReason.NO_SOURCE_LINE
-        return Place(graph=graph, node=name, gap=reason)
-
     def of_node(self, graph: int, name: str, context: CallContext) -> Place:
         """Return the place of a graph's node, as the graph was called."""
         if name not in self._nodes[graph]:
-            return self._unknown(graph, name)
+            is_capture_lost = self._graphs[graph].is_partly_captured
+            reason = GapReason.PARTLY_CAPTURED if is_capture_lost else GapReason.NO_SOURCE_LINE
+            return Place(graph=graph, node=name, gap=reason)
         node, instance = self._nodes[graph][name], self._graphs[graph]
         evidence = node.lineage.evidence or LineEvidence.ABSENT
         is_open = _is_of_any_module(node, instance)

@@ -96,7 +96,6 @@ class AmbiguousPositionError(LookupError):
     """
 
     def __init__(self, positions: Collection[int]) -> None:
-        """Take the positions."""
         super().__init__()
         self.positions = frozenset(positions)
 

@@ -176,7 +176,11 @@ def _timeline_columns(analysis: Analysis, busy: BusySpans) -> tuple[Ints, Ints, 
     starts = np.append(busy.start_ns[nonempty], idle.start_ns[own])
     ends = np.append(busy.end_ns[nonempty], (idle.start_ns + idle.duration_ns)[own])
     cause = np.append(np.full(len(nonempty), _RUNNING), idle.cause.codes[own])
-    place = np.append(_main_places(analysis)[busy.launch[nonempty]], _of_idle(analysis, own))
+    places: Codes = analysis.idle.cause_place[own]
+    place = np.append(
+        _main_places(analysis)[busy.launch[nonempty]],
+        places.astype(np.int64) + len(analysis.places),
+    )
     order = np.argsort(starts, kind="stable")
     spans = starts[order], ends[order], cause[order], place[order]
     return _with_gaps(*spans, len(places_of(analysis)) - 1)
@@ -199,11 +203,6 @@ def _main_places(analysis: Analysis) -> Ints:
     order = np.lexsort((-shares.duration_ns, shares.launch))
     firsts = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches)))
     return shares.place[order][firsts].astype(np.int64)
-
-
-def _of_idle(analysis: Analysis, rows: Ints) -> Ints:
-    places: Codes = analysis.idle.cause_place[rows]
-    return places.astype(np.int64) + len(analysis.places)
 
 
 def length_ns(windows: Iterable[tuple[int, int]]) -> int:

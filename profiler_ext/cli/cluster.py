@@ -160,7 +160,6 @@ class _ProgressLine:
 
 
 def _ranks(text: str) -> list[int]:
-    """Read ``0,7``."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of ranks; give one as 0,7")

@@ -20,7 +20,6 @@ from profiler_ext.cli.common import (
 from profiler_ext.errors import UnclearNameError, UsageError
 
 if TYPE_CHECKING:
-    from profiler_ext.exporters.explain.against import Earlier
     from profiler_ext.sessions.merging import MergedSession
     from profiler_ext.sessions.session import Session
 
@@ -89,21 +88,20 @@ def _check_order(options: argparse.Namespace) -> None:
 
 
 def _print(session: Session | MergedSession, options: argparse.Namespace) -> None:
+    from profiler_ext.exporters.explain.against import Earlier
     from profiler_ext.exporters.explain.making import explain
     from profiler_ext.exporters.explain.printing import explained, print_page
     from profiler_ext.exporters.explain.sections import page
+    from profiler_ext.sessions.merging import load
 
-    earlier = _earlier(options.against)
+    earlier = (
+        None
+        if options.against is None
+        else Earlier(str(options.against), load(options.against).analyses)
+    )
     if options.format == "text":
         explanation = explain(session, options.name, options.top, earlier)
         print_page(page(explanation, session.analyses[0].recording.settings), console())
     else:
         given = {"top": options.top, "budget": options.budget, "earlier": earlier}
         write(explained(session, options.name, options.format, **given))
-
-
-def _earlier(path: Path | None) -> Earlier | None:
-    from profiler_ext.exporters.explain.against import Earlier
-    from profiler_ext.sessions.merging import load
-
-    return None if path is None else Earlier(str(path), load(path).analyses)

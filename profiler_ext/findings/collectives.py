@@ -122,7 +122,11 @@ def fastest_alike_ns(facts: Facts, launches: Ints) -> MaskedInts:
         they move: of messages, which the trace never tells it of, each kernel is taken as alike.
     """
     rows = np.searchsorted(facts.analysis.communication.launch, launches)
-    has_size = _has_size(facts, launches) | are_point_to_point(facts, rows)
+    # Tell of which launches the trace says how many elements they move.
+    given = _arguments(facts, launches)
+    has_size = np.array(
+        [{*sizes} != {_ABSENT} for *sizes, _, _ in given], np.bool_
+    ) | are_point_to_point(facts, rows)
     kind = equal_call_ids(facts, launches)
     quickest = np.full(int(kind.max(initial=-1)) + 1, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(quickest, kind, facts.launches.duration_ns[launches])
@@ -218,12 +222,6 @@ def _arguments(facts: Facts, launches: Ints) -> list[tuple[str, ...]]:
     positions = trace.events.position[facts.launches.event[launches]].tolist()
     given = (event_arguments(trace.raw[position]) for position in positions)
     return [tuple(str(each.get(name)) for name in _SIZE_ARGUMENTS) for each in given]
-
-
-def _has_size(facts: Facts, launches: Ints) -> Rows:
-    """Tell of which launches the trace says how many elements they move."""
-    given = _arguments(facts, launches)
-    return np.array([{*sizes} != {_ABSENT} for *sizes, _, _ in given], np.bool_)
 
 
 def _ids(keys: list[tuple[Any, ...]]) -> Ints:

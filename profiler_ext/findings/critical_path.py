@@ -82,7 +82,11 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
             enqueued_ns[rows],
             (events.start_ns[calls_waiting], events.end_of(calls_waiting)),
         )
-    cost_ns = np.minimum(_since_previous_launch(enqueued_ns), waited_ns + launches.duration_ns)
+    # How long after the launch before it each launch was enqueued; 0 for the first.
+    order = np.argsort(enqueued_ns, kind="stable")
+    since = np.zeros(len(enqueued_ns), np.int64)
+    since[order[1:]] = np.diff(enqueued_ns[order])
+    cost_ns = np.minimum(since, waited_ns + launches.duration_ns)
     return CriticalPath(
         enqueued_ns, call, is_critical, waited_ns, busy_ns, cost_ns, _replayed(analysis, call)
     )
@@ -127,14 +131,6 @@ def _busy(start_ns: Ints, duration_ns: Ints) -> Ints:
     covered = np.append(start_ns[:1], ends[:-1])
     busy: Ints = np.maximum(start_ns + duration_ns - np.maximum(start_ns, covered), 0)
     return busy
-
-
-def _since_previous_launch(enqueued_ns: Ints) -> Ints:
-    """Return how long after the launch before it each launch was enqueued; 0 for the first."""
-    order = np.argsort(enqueued_ns, kind="stable")
-    since = np.zeros(len(enqueued_ns), np.int64)
-    since[order[1:]] = np.diff(enqueued_ns[order])
-    return since
 
 
 def _replayed(analysis: Analysis, call: Ints) -> Rows:
@@ -326,7 +322,6 @@ def _awaited_copies(analysis: Analysis, pace: CriticalPath) -> Ints:
 
 
 def _named(analysis: Analysis, part: str) -> BoolArray:
-    """Tell of each launch whether its name has a part."""
     name = analysis.launches.name
     flags = np.array([part in text for text in name.strings], np.bool_)
     return flags[name.codes]

@@ -168,14 +168,10 @@ def with_current_categories(events: Events) -> Events:
     if not spelled & {_OPERATOR, _MTIA, *_CAPITALISED}:
         return events
     if _OPERATOR in spelled:
-        events = replace(events, name=_with_engine(events.name))
+        # Name autograd's nodes as the engine's events, which torch 1.8 and 1.9 do not write.
+        named = (_EVALUATED + t if _NODE.fullmatch(t) else t for t in events.name.strings)
+        events = replace(events, name=Interned(events.name.codes, tuple(named)))
     return replace(events, category=_recategorised(events))
-
-
-def _with_engine(column: Interned) -> Interned:
-    """Name autograd's nodes as the engine's events, which torch 1.8 and 1.9 do not write."""
-    named = (_EVALUATED + t if _NODE.fullmatch(t) else t for t in column.strings)
-    return Interned(column.codes, tuple(named))
 
 
 def _category(spelled: str, name: str) -> str:
@@ -361,7 +357,14 @@ class GrowingColumns:
         check_names([*self._names, *self._categories, *ids])
         if not len(joined.start_ns):
             return
-        first, last = int(joined.start_ns.min()), _last_end(joined.start_ns, joined.duration_ns)
+        # When the last event ends; some at a time, as a column of ends is long.
+        some = (
+            slice(at, at + _ENDS_AT_ONCE) for at in range(0, len(joined.start_ns), _ENDS_AT_ONCE)
+        )
+        first, last = (
+            int(joined.start_ns.min()),
+            max(int((joined.start_ns[each] + joined.duration_ns[each]).max()) for each in some),
+        )
         total = float(joined.duration_ns.sum(dtype=np.float64))
         if last - first not in TIMES or total >= TIMES.stop:
             raise ValueError("its times span more than 73 years")
@@ -387,12 +390,6 @@ class GrowingColumns:
             ),
         )
         return with_current_categories(events)
-
-
-def _last_end(start_ns: Ints, duration_ns: Ints) -> int:
-    """Return when the last event ends; some at a time, as a column of ends is long."""
-    some = (slice(at, at + _ENDS_AT_ONCE) for at in range(0, len(start_ns), _ENDS_AT_ONCE))
-    return max(int((start_ns[each] + duration_ns[each]).max()) for each in some)
 
 
 def _times_ns(key: str, times: list[Any], positions: Ints) -> Ints:

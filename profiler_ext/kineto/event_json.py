@@ -129,16 +129,14 @@ def _decoded_one(at: int, raw: msgspec.Raw) -> Event:
         return _DECODER.decode(raw)
     except msgspec.DecodeError as error:
         try:
-            return _DECODER.decode(_with_known_ids(raw))
+            event = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+            args = msgspec.json.decode(event.get("args", b"{}"), type=dict[str, msgspec.Raw])
+            known = {
+                key: value for key, value in args.items() if key in LAUNCH_SHAPE or _is_id(value)
+            }
+            return _DECODER.decode(msgspec.json.encode({**event, "args": known}))
         except msgspec.DecodeError:
             raise ValueError(f"event {at}: {error}") from error
-
-
-def _with_known_ids(raw: msgspec.Raw) -> bytes:
-    event = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    args = msgspec.json.decode(event.get("args", b"{}"), type=dict[str, msgspec.Raw])
-    known = {key: value for key, value in args.items() if key in LAUNCH_SHAPE or _is_id(value)}
-    return msgspec.json.encode({**event, "args": known})
 
 
 def _is_id(value: msgspec.Raw) -> bool:
@@ -184,7 +182,6 @@ def _or(own: Ints, other: Callable[[], Ints]) -> Ints:
 
 
 def _number(track: int | str) -> Id:
-    """Return the number in ``7`` and in ``stream 7``."""
     if isinstance(track, int):
         return track
     match = _LAST_NUMBER.search(track)

@@ -91,7 +91,6 @@ class Derived:
     """Values by their names; each is made when it is first asked for."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._known: dict[Hashable, Any] = {}
 
     def once(self, name: Hashable, make: Callable[[], _T]) -> _T:

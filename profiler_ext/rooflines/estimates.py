@@ -243,7 +243,6 @@ def _works(analysis: Analysis) -> tuple[list[Work], Ints, Rows]:
 
 
 def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_launch: Ints) -> None:
-    """Add the works of eager ops, and say which launches have them."""
     trace, op_event = analysis.recording.trace, analysis.launches.op_event
     rows = np.flatnonzero(is_eager & ~np.ma.getmaskarray(op_event))
     ops, inverse = ranks(op_event.data[rows])

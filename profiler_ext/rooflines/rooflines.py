@@ -163,7 +163,12 @@ def _rooflines(analysis: Analysis, peaks: Mapping[str, Peak]) -> Rooflines:
     refused = np.logical_or(*(np.ma.filled(f > MAX_PEAK_FRACTION, False) for f in fractions))
     call_roofline_ns = _roofline(estimated, fractions, took_ns, refused)
     is_short, is_drained = _is_short(estimated, call_roofline_ns, took_ns), drained(analysis)
-    could_save = estimated.calls.share(_saved(estimated, call_roofline_ns, took_ns), duration_ns)
+    reachable = np.ceil(call_roofline_ns.data / REACHABLE_FRACTION).astype(np.int64)
+    could_take_ns = np.maximum(_latency_ns(estimated), reachable)
+    saved = np.maximum(took_ns - could_take_ns, 0)
+    could_save = estimated.calls.share(
+        np.ma.MaskedArray(saved, np.ma.getmaskarray(call_roofline_ns)), duration_ns
+    )
     could_save[(is_short | is_drained) & ~np.ma.getmaskarray(call_roofline_ns)] = 0
     return Rooflines(
         bytes=_without(estimated.calls.share(estimated.bytes, duration_ns), refused),
@@ -193,13 +198,6 @@ def _roofline(
     part = np.maximum(memory.filled(0), arithmetic.filled(0))
     call_roofline_ns = np.ceil(part * took_ns).astype(np.int64)
     return np.ma.MaskedArray(call_roofline_ns, unknown | (call_roofline_ns == 0))
-
-
-def _saved(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> MaskedInts:
-    reachable = np.ceil(roofline_ns.data / REACHABLE_FRACTION).astype(np.int64)
-    could_take_ns = np.maximum(_latency_ns(estimated), reachable)
-    saved = np.maximum(took_ns - could_take_ns, 0)
-    return np.ma.MaskedArray(saved, np.ma.getmaskarray(roofline_ns))
 
 
 def _is_short(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Rows:

@@ -35,7 +35,6 @@ class ComparedSessions:
     def __init__(
         self, comparison: Comparison, runs: Runs = ((), ()), sizes: Sizes | None = None
     ) -> None:
-        """Take a comparison."""
         self.comparison = comparison
         self.runs = runs
         self.sizes = sizes

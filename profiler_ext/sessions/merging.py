@@ -308,11 +308,8 @@ def narrowed(
         return chosen
     having = [each for each in chosen if step in (one.number for one in each.steps)]
     if not having:
-        _require(step, chosen[0])
+        analysis = chosen[0]
+        from profiler_ext.exporters.tables.selection import Selection
+
+        Selection(step=step).require_step(analysis)
     return tuple(of_step(each, step) for each in having)
-
-
-def _require(step: int, analysis: Analysis) -> None:
-    from profiler_ext.exporters.tables.selection import Selection
-
-    Selection(step=step).require_step(analysis)

@@ -168,7 +168,6 @@ class OpenSegments:
         expected: Flags,
         known_kernels: KnownKernels,
     ) -> None:
-        """Note what was called."""
         self._sites, self._items = sites, items
         self._expected, self._known_kernels = expected, known_kernels
 
@@ -378,7 +377,6 @@ def _expected(names: Names) -> Flags:
 
 
 def _called_name(site: CallSite) -> str:
-    """Return what the profiler calls the operator that this site calls."""
     return (site.op or "") if site.kind is SiteKind.EXTERN else site.kernel
 
 
@@ -423,12 +421,10 @@ def _anchored(
 ) -> Match | None:
     if at not in anchors:
         return None
-    return Match(anchors[at], _evidence(sites[anchors[at]], items[at]))
-
-
-def _evidence(site: CallSite, item: WorkItem) -> SiteEvidence:
+    site = sites[anchors[at]]
+    item = items[at]
     is_library = site.kind is SiteKind.EXTERN
-    return SiteEvidence.CALL_ORDER_OP if is_library else item.order_evidence
+    return Match(anchors[at], SiteEvidence.CALL_ORDER_OP if is_library else item.order_evidence)
 
 
 def _unplaced(item: WorkItem, is_expected: bool) -> Match:

@@ -30,7 +30,6 @@ class Regions:
     """The regions of each graph, in the order in which it calls them."""
 
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
-        """Collect them."""
         members = defaultdict[int, list[int]](list)
         for at, graph in enumerate(graphs):
             if graph.cut_from is not None:

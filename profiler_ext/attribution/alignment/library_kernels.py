@@ -103,7 +103,6 @@ class ObservedKernels:
     """What was learnt of each graph's library calls so far."""
 
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
-        """Take the graphs."""
         self._graphs = graphs
         self._kernels: dict[object, dict[int, _EventNames | None]] = {}
         self._seen: dict[Hashable, Sequence[Match]] = {}

@@ -12,7 +12,7 @@ there without them. What a wait cost is used up in the order in which it was los
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -341,7 +341,14 @@ class _IdleFinder:
         group = self._piece_cutter.groups(idle, pieces.span[cuts.span])
         place, of_cause = self._of_waits(cause, place, group, cuts, cause_times_ns[cuts.span])
         causes, places, of_causes = (each.astype(np.int32) for each in (cause, place, of_cause))
-        return causes, places, of_causes, self._cpu_activity(group, cuts)
+        tracks, middle_ns = self._piece_cutter.tracks, cuts.start_ns + cuts.duration_ns // 2
+        opened = tracks.row[tracks.segments_at(group, middle_ns)]
+        return (
+            causes,
+            places,
+            of_causes,
+            self._activities.rows(opened, cuts.start_ns, cuts.start_ns + cuts.duration_ns),
+        )
 
     def _of_waits(
         self, cause: Causes, place: Ints, group: Ints, cuts: Cuts, cause_times_ns: Ints
@@ -358,11 +365,6 @@ class _IdleFinder:
         rows, waiting = rows[waiting != NO_ROW], waiting[waiting != NO_ROW]
         of_cause[rows] = len(self._places.places) + waiting
         return np.where(is_wait, of_cause, place), of_cause
-
-    def _cpu_activity(self, group: Ints, cuts: Cuts) -> Rows:
-        tracks, middle_ns = self._piece_cutter.tracks, cuts.start_ns + cuts.duration_ns // 2
-        opened = tracks.row[tracks.segments_at(group, middle_ns)]
-        return self._activities.rows(opened, cuts.start_ns, cuts.start_ns + cuts.duration_ns)
 
     def _is_profiler_overhead(self, cause: Causes, place: Ints) -> Flags:
         """Flag what came after the watch of lines had ended: the recording itself ends then.

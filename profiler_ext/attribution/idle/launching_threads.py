@@ -74,7 +74,6 @@ class HostCollectives:
     """The collectives of a trace that the CPU does itself."""
 
     def __init__(self, events: Events, nesting: Nesting) -> None:
-        """Find them."""
         self._is_collective = flag_rows(events.name, classify.is_host_collective) & (
             nesting.depth != NO_ROW
         )

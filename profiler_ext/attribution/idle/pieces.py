@@ -155,7 +155,6 @@ class PieceCutter:
     """Cuts the idle spans of devices into pieces."""
 
     def __init__(self, events: Events, enqueued: EnqueuedLaunches, groups: ThreadGroups) -> None:
-        """Take what is known."""
         self._of_launch = groups.of_launch
         self.tracks = groups.tracks()
         self._overhead = Overhead(events)
@@ -178,7 +177,6 @@ class PieceCutter:
         return concatenated([self._chunk(idle, at, marks) for at in firsts])
 
     def _chunk(self, every: IdleSpans, first: int, marks: tuple[Ints, Ints]) -> Pieces:
-        """Return the pieces of some of the spans."""
         idle = every.at(slice(first, first + _SPANS_AT_ONCE))
         called = np.where(
             idle.ended_by_signal == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by_signal]
@@ -229,7 +227,6 @@ class PieceCutter:
 
 
 def _after_launch(idle: IdleSpans, until: Ints, called: Ints, known: Flags) -> Pieces:
-    """Return what followed the launch call."""
     latency, between = (
         code(each) for each in (IdleCause.LAUNCH_LATENCY, IdleCause.BETWEEN_LAUNCHES)
     )

@@ -46,13 +46,16 @@ def causes_of(events: Events, nesting: Nesting) -> Causes:
     """
     named, is_call = events.name, flag_rows(events.category, classify.is_runtime_call)
     is_op = flag_rows(events.category, classify.is_op)
+    evaluates = flag_rows(events.name, lambda name: names.evaluated_function(name) is not None)
+    is_node = ~flag_rows(events.name, _is_work)
+    of_engine: Flags = evaluates | (is_node & np.append(evaluates, False)[nesting.parent])
     rules = (
         (_within(events, nesting, classify.is_compiling_or_recording), IdleCause.COMPILING),
         (_within(events, nesting, classify.is_data_loader), IdleCause.DATA_LOADER),
         (_within(events, nesting, classify.is_host_collective), IdleCause.OTHER_RANK),
         (is_call & flag_rows(named, classify.is_device_wait), IdleCause.SYNCHRONISATION),
         (is_call & flag_rows(named, classify.is_allocation), IdleCause.ALLOCATING),
-        (is_op & _of_engine(events, nesting), IdleCause.AUTOGRAD),
+        (is_op & of_engine, IdleCause.AUTOGRAD),
         (is_call | is_op | flag_rows(named, classify.is_calling), IdleCause.LAUNCHING),
         (flag_rows(named, classify.is_step), None),
     )
@@ -70,14 +73,6 @@ def engine_events(events: Events, nesting: Nesting) -> Flags:
 def _within(events: Events, nesting: Nesting, predicate: Callable[[str], bool]) -> Flags:
     within: Flags = nesting.nearest(flag_rows(events.name, predicate)) != NO_ROW
     return within
-
-
-def _of_engine(events: Events, nesting: Nesting) -> Flags:
-    """Flag what the engine does itself: evaluating a node, and the node but for its ops."""
-    evaluates = flag_rows(events.name, lambda name: names.evaluated_function(name) is not None)
-    is_node = ~flag_rows(events.name, _is_work)
-    of_engine: Flags = evaluates | (is_node & np.append(evaluates, False)[nesting.parent])
-    return of_engine
 
 
 def _is_work(name: str) -> bool:
@@ -230,7 +225,6 @@ class Tracks:
         return begins, ends
 
     def _changes(self, changes: Ints) -> tuple[Ints, Ints]:
-        """Return of which control changes are, and when."""
         count = len(self.times_ns)
         is_shared = changes < _SHARED_GROUPS * count
         own, times_ns = np.empty((2, len(changes)), dtype=np.int64)

@@ -63,7 +63,6 @@ class _Callers:
         return self._places.of_node(outer.graph, site.nodes[-1], outer.call.context)
 
     def _site(self, outer: Invocation, operator: int) -> CallSite | None:
-        """Return the call site that an operator of a call was led to."""
         pairs = zip(outer.call.rows, outer.matches, strict=True)
         at = next((match.site for row, match in pairs if row == operator), None)
         if outer.graph is None or at is None:

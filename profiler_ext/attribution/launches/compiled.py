@@ -224,8 +224,10 @@ class CompiledAttributor:
         assert invocation.graph is not None and match.site is not None
         site = self._sites(invocation)[match.site]
         places, weights = self._site_places(invocation, site)
+        # Tell the kind of what a call site launches; a traced collective is a library call too.
+        communicates = is_communication(site.op or "")
         return LaunchAttribution(
-            kind=_site_kind(site),
+            kind=LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind),
             places=places,
             weights=weights,
             kernel=site.kernel,
@@ -294,12 +296,6 @@ class CompiledAttributor:
 
     def _graph(self, invocation: Invocation) -> GraphInstance | None:
         return None if invocation.graph is None else self._graphs[invocation.graph]
-
-
-def _site_kind(site: CallSite) -> LaunchKind:
-    """Tell the kind of what a call site launches; a traced collective is a library call too."""
-    communicates = is_communication(site.op or "")
-    return LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind)
 
 
 def _uncaptured(graph: GraphInstance | None) -> GapReason:

@@ -217,7 +217,6 @@ class EagerLines:
         return thread if isinstance(thread, int) else NO_ROW
 
     def _line(self, row: int, position: int) -> EagerLine:
-        """Return the line of what a row runs, at its position."""
         engine = int(self._enclosing.engine[row])
         if engine == NO_ROW:
             is_nowhere = position == NO_POSITION and self._events.start_ns[row] <= self._until_ns

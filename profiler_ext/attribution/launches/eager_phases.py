@@ -42,15 +42,12 @@ class PythonCalls:
         if is_module.any() or is_recomputation_row.any():
             nesting = nest(events, is_module | is_recomputation_row)
             self.module = nesting.nearest(is_module)
-            self.recomputation = _unless_around(
-                nesting.nearest(is_recomputation_row | is_engine), is_recomputation_row
+            # Leave out where the nearest of two kinds is not of the wanted one.
+            nearest = nesting.nearest(is_recomputation_row | is_engine)
+            rows: Rows = np.where(
+                (nearest != NO_ROW) & is_recomputation_row[nearest], nearest, np.int32(NO_ROW)
             )
-
-
-def _unless_around(nearest: Rows, wanted: Flags) -> Rows:
-    """Leave out where the nearest of two kinds is not of the wanted one."""
-    rows: Rows = np.where((nearest != NO_ROW) & wanted[nearest], nearest, np.int32(NO_ROW))
-    return rows
+            self.recomputation = rows
 
 
 def scaling_ops(enclosing: EnclosingRanges) -> Rows:
@@ -210,7 +207,8 @@ class EagerPhases:
             return self._outside(cpu, call, in_module)
         if self._enclosing.optimizer[cpu] != NO_ROW:
             return EagerPhase(Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE)
-        name = self._op_name(cpu)
+        row = int(self._op[cpu])
+        name = "" if row == NO_ROW else self._enclosing.events.name[row]
         if classify.is_optimizer_op(name) or self._scaling[cpu] != NO_ROW:
             return EagerPhase(Phase.OPTIMIZER, None, self._by_op)
         if self._accumulation[cpu] != NO_ROW:
@@ -224,10 +222,6 @@ class EagerPhases:
         if engine == NO_ROW:
             return self._outside(cpu, call, in_module)
         return self._in_engine(cpu, call, engine)
-
-    def _op_name(self, cpu: int) -> str:
-        row = int(self._op[cpu])
-        return "" if row == NO_ROW else self._enclosing.events.name[row]
 
     def _of_sharding(self, cpu: int) -> Phase:
         """Return the pass that FSDP works for; a forward within the engine is run again."""

@@ -67,7 +67,6 @@ def _ids_name_ops(events: Events, rows: Ints, by_id: Ints, op: Ints) -> bool:
 
 
 def _overlaps(events: Events, call: Ints, op: Ints) -> Flags:
-    """Tell of which launches the call overlaps an op on the same thread."""
     is_same = take(events.thread, call, NO_ROW) == take(events.thread, op, NO_ROW)
     end_ns = events.end_of(np.arange(len(events)))
     begins_before = take(events.start_ns, call, 0) < take(end_ns, op, 0)
@@ -185,16 +184,13 @@ def _on_cpu(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     kernel = is_op & flag_rows(events.name, classify.is_cpu_kernel)
     marker = flag_rows(events.name, names.is_graph_marker)
     operator = is_op & flag_rows(events.name, classify.is_dispatched_op)
-    rows = _outermost_work(nesting, kernel | (operator & ~nesting.holds(kernel | marker)))
+    work = kernel | (operator & ~nesting.holds(kernel | marker))
+    outermost = nesting.outermost(work, np.zeros(len(work), dtype=np.bool_))
+    rows = np.flatnonzero(work & (outermost == np.arange(len(work))))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     nothing = np.full(len(rows), NO_ROW, dtype=np.int64)
     queue = events.thread[rows].astype(np.int64)
     return EnqueuedLaunches(rows, nothing, rows, events.start_ns[rows], queue, on_cpu=True)
-
-
-def _outermost_work(nesting: Nesting, work: Flags) -> Ints:
-    outermost = nesting.outermost(work, np.zeros(len(work), dtype=np.bool_))
-    return np.flatnonzero(work & (outermost == np.arange(len(work))))
 
 
 def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
@@ -207,7 +203,11 @@ def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
         if (np.diff(times) < 0).any():
             flags[rows] |= _is_uncertain(times)
     for rows in _groups(known, queue):
-        if _is_impossible(events, enqueued.call[rows]):
+        # Tell whether a call was over before one began whose launch ran earlier, in any thread.
+        # Threads that launch at the same time may be served in either order.
+        calls = enqueued.call[rows]
+        starts, ends = events.start_ns[calls], events.end_of(calls)
+        if bool((ends[1:] < np.maximum.accumulate(starts)[:-1]).any()):
             flags[rows] |= _is_uncertain(enqueued.enqueue_ns[rows])
     return flags
 
@@ -221,15 +221,6 @@ def _groups(rows: Ints, keys: Ints) -> Iterator[Ints]:
 
 def _is_uncertain(times: Ints) -> Flags:
     return np.array([not sure for sure in in_every_longest_order(times.tolist())], dtype=np.bool_)
-
-
-def _is_impossible(events: Events, calls: Ints) -> bool:
-    """Tell whether a call was over before one began whose launch ran earlier, in any thread.
-
-    Threads that launch at the same time may be served in either order.
-    """
-    starts, ends = events.start_ns[calls], events.end_of(calls)
-    return bool((ends[1:] < np.maximum.accumulate(starts)[:-1]).any())
 
 
 def in_every_longest_order(values: Sequence[int]) -> list[bool]:

@@ -95,7 +95,6 @@ def nest(events: Events, further: Flags | None = None) -> Nesting:
 
 
 def _levels(depth: Rows) -> tuple[Rows, ...]:
-    """Return the rows of each depth, in order."""
     rows = np.flatnonzero(depth != NO_ROW).astype(np.int32)
     own = depth[rows]
     by_depth = rows[np.argsort(own, kind="stable")]

@@ -121,7 +121,6 @@ def _computing(events: Events, enqueued: EnqueuedLaunches) -> Flags:
 
 
 def _done_before(enqueue_ns: Ints, ends_ns: Ints, steps: Sequence[Step]) -> Ints:
-    """Return for each step when what was enqueued before its mark was done."""
     order = np.argsort(enqueue_ns, kind="stable")
     marks_ns = np.array([step.cpu_start_ns for step in steps], dtype=np.int64)
     count = np.searchsorted(enqueue_ns[order], marks_ns)

@@ -115,11 +115,15 @@ def _candidate(
     transfer_ns = np.where(facts.pace.is_critical[launches], transfer_ns, 0)
     spent_ns = facts.median_per_step(launches, transfer_ns)
     overlappable_ns = _overlappable_ns(facts, launches, part, passes)
-    at_stake_ns = _saving_ns(facts, spent_ns, overlappable_ns)
+    # What hiding such transfers wins; no step gets shorter than what the CPU needs.
+    won_ns = int(_SAVED_PART * min(spent_ns, overlappable_ns) - _SLOWDOWN_PART * overlappable_ns)
+    at_stake_ns = min(won_ns, facts.training.step_ns - facts.training.cpu_ns)
     is_unsure = part is _Part.AWAITED and not is_measured
     if is_unsure or at_stake_ns < _MIN_FRACTION * facts.step_ns:
         return None
-    is_one_unit = _is_one_unit(facts, launches, part, passes)
+    # Tell whether FSDP has so few units that a remedy makes more of them, which the CPU pays.
+    count = facts.launches_per_step(launches) // int(passes.count[launches].max())
+    is_one_unit = part in (_Part.GATHERS, _Part.SHARDS) and count < _MIN_UNITS
     is_measured &= not is_one_unit
     is_merged = not np.ma.getmaskarray(communication.waiting_ns[rows]).all()
     remedy = _UNITS if is_one_unit else _REMEDY[part]
@@ -139,12 +143,6 @@ def _candidate(
     )
 
 
-def _saving_ns(facts: Facts, spent_ns: int, overlappable_ns: int) -> int:
-    """Return what hiding such transfers wins; no step gets shorter than what the CPU needs."""
-    won_ns = int(_SAVED_PART * min(spent_ns, overlappable_ns) - _SLOWDOWN_PART * overlappable_ns)
-    return min(won_ns, facts.training.step_ns - facts.training.cpu_ns)
-
-
 def _overlappable_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:
     """Return how long the device computes by itself in the phase that they could be hidden in.
 
@@ -157,12 +155,6 @@ def _overlappable_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) 
     own[facts.analysis.communication.launch] = False
     rows = np.flatnonzero(own)
     return facts.median_per_step(rows, facts.pace.busy_ns[rows])
-
-
-def _is_one_unit(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> bool:
-    """Tell whether FSDP has so few units that a remedy makes more of them, which the CPU pays."""
-    count = facts.launches_per_step(launches) // int(passes.count[launches].max())
-    return part in (_Part.GATHERS, _Part.SHARDS) and count < _MIN_UNITS
 
 
 def _figures(facts: Facts, rows: Ints) -> tuple[Figure, ...]:

@@ -33,18 +33,16 @@ def _multiplies_matrices(name: str) -> bool:
     return _OF_MATRICES.search(name) is not None and not _CONVOLUTION.search(name)
 
 
-def _saved_ns(facts: Facts, launches: Ints) -> Ints:
-    """Return what TF32 would save of each launch: not more than its bytes leave."""
-    paced = facts.critical_ns(launches)
-    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / REACHABLE_FRACTION
-    return (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
-
-
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
     longest, duration = facts.longest(launches), facts.launches.duration_ns[launches]
+    # What TF32 would save of each launch: not more than its bytes leave.
+    paced = facts.critical_ns(launches)
+    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / REACHABLE_FRACTION
     return Candidate(
         what="matrix products run in fp32 without tensor cores",
-        at_stake_ns=facts.median_per_step(launches, _saved_ns(facts, launches)),
+        at_stake_ns=facts.median_per_step(
+            launches, (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
+        ),
         sureness=Confidence.ESTIMATED,
         remedy="torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
         where=location_of(facts.place(longest), facts.launches.name[longest]),

@@ -61,6 +61,10 @@ def _candidate(
     if idle_ns < _MIN_FRACTION * facts.step_ns:
         return None
     frame = match.stack[-1] if match.stack else None
+    # What Dynamo could not trace, why and what it hints at, without what all breaks say.
+    own = match.reason.partition(_FOR_DEVELOPERS)[0].strip()
+    opening, _, rest = own.partition("\n")
+    shown = rest if opening.endswith(":") and rest.strip() else own
     return Candidate(
         what="a graph breaks here, and the device waits until the next one is called",
         at_stake_ns=0,
@@ -72,7 +76,11 @@ def _candidate(
         why=(
             Figure("breaks a step", len(calls) / len(steps)),
             Figure("idle on the way to the next graph", idle_ns, FigureUnit.NS),
-            Figure("torch's reason", _short_reason(match.reason), FigureUnit.TEXT),
+            Figure(
+                "torch's reason",
+                "; ".join(line.strip() for line in shown.splitlines() if line.strip()),
+                FigureUnit.TEXT,
+            ),
         ),
         idle=_pieces(facts, calls),
     )
@@ -89,7 +97,11 @@ class _Frames:
         self._of_id: dict[str, list[int]] = {}
         for row in self._rows.tolist():
             self._of_id.setdefault(str(ids[int(codes[row])]), []).append(row)
-        calls = _forwards(facts)
+        # The rows of the calls of compiled graphs that are no backward, in order of time. What
+        # a call does before its first kernel grows with its inputs, of which one graph in the
+        # place of two has as many: a break costs what lies between the calls.
+        compiled = _named(facts, classify.is_compiled_forward)
+        calls = compiled if len(compiled) else _named(facts, names.is_graph_marker)
         self._starts_ns, self._ends_ns = self._events.start_ns[calls], self._events.end_of(calls)
         self._latest_ns = np.maximum.accumulate(self._ends_ns)
         ordered = self._rows[np.argsort(self._events.start_ns[self._rows], kind="stable")]
@@ -107,27 +119,13 @@ class _Frames:
         following = int(np.searchsorted(self._starts_ns, begin))
         if following == len(self._starts_ns) or self._starts_ns[following] >= end:
             return None
-        outer = self._outer_ns(begin, end)
+        first = int(np.searchsorted(self._frame_latest_ns, end))
+        is_around = first < np.searchsorted(self._frame_starts_ns, begin)
+        outer = int(self._frame_starts_ns[first]) if is_around else begin
         before = self._ends_ns[int(np.searchsorted(self._latest_ns, outer)) : following]
         left = before[(before <= begin) & (before >= outer)]
         # Else it is the way to the first graph, which is there without a break.
         return (int(left.max()), int(self._starts_ns[following])) if len(left) else None
-
-    def _outer_ns(self, begin: int, end: int) -> int:
-        """Return when the outermost frame around this one began; of one without, its own begin."""
-        first = int(np.searchsorted(self._frame_latest_ns, end))
-        is_around = first < np.searchsorted(self._frame_starts_ns, begin)
-        return int(self._frame_starts_ns[first]) if is_around else begin
-
-
-def _forwards(facts: Facts) -> Ints:
-    """Return the rows of the calls of compiled graphs that are no backward, in order of time.
-
-    What a call does before its first kernel grows with its inputs, of which one graph in the place
-    of two has as many: a break costs what lies between the calls.
-    """
-    compiled = _named(facts, classify.is_compiled_forward)
-    return compiled if len(compiled) else _named(facts, names.is_graph_marker)
 
 
 def _named(facts: Facts, predicate: Callable[[str], bool]) -> Ints:
@@ -151,14 +149,6 @@ def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> dict[_Span, int]:
     idle = facts.analysis.idle
     spent = time_within(spans, idle.start_ns, idle.start_ns + idle.duration_ns)
     return dict(zip(spans, spent, strict=True))
-
-
-def _short_reason(reason: str) -> str:
-    """Return what Dynamo could not trace, why and what it hints at, without what all breaks say."""
-    own = reason.partition(_FOR_DEVELOPERS)[0].strip()
-    opening, _, rest = own.partition("\n")
-    shown = rest if opening.endswith(":") and rest.strip() else own
-    return "; ".join(line.strip() for line in shown.splitlines() if line.strip())
 
 
 RULE = Rule(

@@ -83,7 +83,10 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
-    python, python_ns = _long_python(facts)
+    # The pieces in which Python launched nothing for long, and their time in a step.
+    rows = idle_pieces(facts, IdleCause.PYTHON, IdleCause.END_OF_STEP)
+    long = rows[facts.analysis.idle.duration_ns[rows] >= _LONG_NS]
+    python, python_ns = (long, median_per_step(facts, long))
     is_python = python_ns > _MAX_FRACTION * median_per_step(facts, idle)
     remedy = _PYTHON if is_python else _remedy(facts, launches)
     fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
@@ -120,8 +123,13 @@ def _figure_if_any(name: str, time_ns: int) -> tuple[Figure, ...]:
 
 def _of_step(facts: Facts, of_ns: int, launches: Ints) -> tuple[Figure, ...]:
     durations = facts.launches.duration_ns[launches]
+    known = "the step before the recording"
     return (
-        Figure(_step_name(facts), of_ns, FigureUnit.NS),
+        Figure(
+            known if facts.training.is_known else "the step without recording, estimated",
+            of_ns,
+            FigureUnit.NS,
+        ),
         Figure("median launch", float(median_low(durations.tolist())), FigureUnit.NS),
         Figure("compiled", _compiled(facts, launches), FigureUnit.FRACTION),
         Figure("replayed by CUDA graphs", _replayed(facts, launches), FigureUnit.FRACTION),
@@ -134,18 +142,6 @@ def _compiled(facts: Facts, launches: Ints) -> float:
 
 def _replayed(facts: Facts, launches: Ints) -> float:
     return float(facts.pace.replayed[launches].mean())
-
-
-def _long_python(facts: Facts) -> tuple[Ints, int]:
-    """Return the pieces in which Python launched nothing for long, and their time in a step."""
-    rows = idle_pieces(facts, IdleCause.PYTHON, IdleCause.END_OF_STEP)
-    long = rows[facts.analysis.idle.duration_ns[rows] >= _LONG_NS]
-    return long, median_per_step(facts, long)
-
-
-def _step_name(facts: Facts) -> str:
-    known = "the step before the recording"
-    return known if facts.training.is_known else "the step without recording, estimated"
 
 
 def _remedy(facts: Facts, launches: Ints) -> str:

@@ -44,6 +44,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     norms = np.flatnonzero(facts.in_steps(facts.named(_normalises)))
     norms_ns = facts.median_per_step(norms, facts.critical_ns(norms))
     removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
+    own = Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)
     return Candidate(
         what="convolutions change the layout of their operands and back",
         at_stake_ns=removal_saving_ns + int(_BATCH_NORM_SAVING * norms_ns),
@@ -54,16 +55,10 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
             Figure("changes of layout a step", facts.launches_per_step(launches)),
             Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
             *launching(facts, launches, removal_saving_ns),
-            *_of_norms(norms_ns),
+            *((own,) if norms_ns else ()),
         ),
         launches=np.concatenate([launches, norms]),
     )
-
-
-def _of_norms(norms_ns: int) -> tuple[Figure, ...]:
-    """Return what batch norms take, where there are any."""
-    own = Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)
-    return (own,) if norms_ns else ()
 
 
 RULE = Rule(

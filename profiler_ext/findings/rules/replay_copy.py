@@ -33,7 +33,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     launches = launches[[not _is_one_number(facts, launch) for launch in launches.tolist()]]
     is_backward = facts.launches.phase.where(Phase.BACKWARD)[launches]
     forward, backward = launches[~is_backward], launches[is_backward]
-    critical_ns, removal_saving_ns = _paced_ns(facts, forward), _removed_ns(facts, backward)
+    copies = _copies(facts, forward)
+    critical_ns, removal_saving_ns = (
+        facts.median_per_step(copies, facts.critical_ns(copies)),
+        _removed_ns(facts, backward),
+    )
     result = ((forward, critical_ns, Stake.STEP), (backward, removal_saving_ns, Stake.UNKNOWN))
     least_ns = max(_MIN_FRACTION * facts.step_ns, _MIN_NS)
     return tuple(_candidate(facts, *each) for each in result if each[1] >= least_ns)
@@ -41,11 +45,6 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _copies(facts: Facts, launches: Ints) -> Ints:
     return launches[~facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]]
-
-
-def _paced_ns(facts: Facts, launches: Ints) -> int:
-    copies = _copies(facts, launches)
-    return facts.median_per_step(copies, facts.critical_ns(copies))
 
 
 def _removed_ns(facts: Facts, launches: Ints) -> int:
