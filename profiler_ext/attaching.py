@@ -1,8 +1,7 @@
-"""The joining of a trace that was recorded without us with what the store knows.
+"""Attributes an existing trace, recorded without this package, from the records in the store.
 
-The marker of each call of a compiled graph carries the graph's cache key, by which the store
-finds its record. The lines are those of the run that stored the record: a process that came to
-an equal graph from other source has other lines, which the evidence says.
+The marker of a compiled graph's call carries the graph's cache key, by which the store finds its
+record. Lines are those of the run that stored the record; the evidence says so.
 """
 
 from __future__ import annotations
@@ -33,13 +32,11 @@ _FROM = "its record was found in the store by the key in the trace"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attached:
-    """A recording with the graphs that the store knows.
+    """A recording with the graphs that the store has.
 
     Attributes:
-        recording: the recording; its gaps name what could not be read.
-        keys: how many graphs the trace names.
-        unknown: the keys of those that nothing is known of.
-        missing: source files that the store's records name and that are not here.
+        unknown: keys of graphs without a record.
+        missing: source files that the records name and that do not exist here.
     """
 
     recording: Recording
@@ -49,10 +46,7 @@ class Attached:
 
 
 def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
-    """Give a recording the graphs that it names and the store knows.
-
-    Args:
-        source_root: the folder of the script that was profiled, and the working folder then.
+    """Add to a recording the graphs that it names and the store has.
 
     Raises:
         UsageError: ``source_root`` is in a working folder that was removed.
@@ -95,7 +89,7 @@ def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Set
 
 
 def _compile_ids(events: Events) -> dict[str, str]:
-    """Return the id of the compiled frame in which each graph was called, where it was but one."""
+    """Return the compile id of each graph that was called in one compiled frame only."""
     nesting = nest(events)
     ids_by_key: dict[str, set[str | None]] = {}
     for call in find_calls(EnclosingRanges(events, nesting), find_launches(events, nesting)):
@@ -132,7 +126,7 @@ def _missing(graphs: list[GraphInstance]) -> tuple[str, ...]:
 def _with_kernels(
     graph: GraphInstance, store: Store, trace: Trace, gaps: list[Gap]
 ) -> GraphInstance:
-    """Give a graph what a run learnt of its library calls, which a replay alone does not tell."""
+    """Add what a run recorded of the graph's library calls, which a replay alone does not show."""
     if graph.library_kernels or graph.stored_kernels:
         return graph
     devices = (device.name for device in trace.devices)

@@ -1,13 +1,4 @@
-"""Reads and writes files safely: regular files only, temporary folders, atomic replacement.
-
-A pipe or a device in its place would be waited for without end.
-
-A program may have no temporary folder that takes anything: its ``TMPDIR`` was removed, is full or
-may not be written, or it set :data:`tempfile.tempdir` to one that is not there.
-
-A file has its final rights from the first moment: the kernel applies the process's umask when
-it is made. What is at the target is replaced and never followed, opened or written into.
-"""
+"""Reads and writes files safely: regular files only, temporary folders, atomic replacement."""
 
 from __future__ import annotations
 
@@ -49,11 +40,10 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 
 def candidate_folders(*others: Path) -> Iterator[Path]:
-    """Give the folders in which something can be put, the best first.
+    """Return folders to write to, the best first.
 
     Args:
-        *others: where, if not in the temporary folder; for one that is not there yet stands the
-            nearest folder around it.
+        *others: alternatives to the temporary folder; for a missing one, the nearest that exists.
     """
     with suppress(OSError):
         yield Path(tempfile.gettempdir())
@@ -70,11 +60,10 @@ def _nearest(folder: Path) -> Path:
 
 @contextmanager
 def temporary_folder(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
-    """Make an empty folder, which is gone after the block.
+    """Make an empty folder that is removed after the block.
 
     Args:
-        room_bytes: so much it may come to hold; where no disk has that free, it is on the one
-            that has most.
+        room_bytes: expected size; without a disk with so much free, the one that has most.
 
     Raises:
         OutputError: None can be made anywhere.
@@ -137,15 +126,15 @@ _WRITE_FLAGS = (
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside ``path`` and rename it there when the block succeeds.
+    """Open a temporary file next to ``path`` and rename it to ``path`` when the block succeeds.
 
     Args:
-        durable: wait until the disk has the bytes, so that a loss of power leaves the old file
-            or the new one; what can be made again need not wait.
+        durable: wait until the disk has the bytes, so that a power loss leaves the old file or the
+            new one.
 
     Raises:
-        OutputError: The folder cannot be made or written, ``path`` is a folder or a device, or
-            the disk is full.
+        OutputError: The folder cannot be made or written, ``path`` is a folder or a device, or the
+            disk is full.
     """
     try:
         with _written_atomically(path, durable) as file:
@@ -174,7 +163,7 @@ def _written_atomically(path: Path, durable: bool) -> Iterator[IO[bytes]]:
 
 
 def _require_regular_file(path: Path) -> None:
-    """Raise where a rename would put a file in the place of a folder, a device or a pipe."""
+    """Raise where a rename would replace a folder, a device or a pipe."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -195,11 +184,8 @@ def _created(path: Path) -> tuple[Path, IO[bytes]]:
 
 
 def _above_standard_streams(handle: int) -> int:
-    """Return a handle that is none of the standard streams'.
-
-    Where one of them is closed, the next file that is opened has its number, and what any
-    library prints would be written into the file.
-    """
+    # Where a standard stream is closed, the next opened file gets its number, and what any library
+    # prints would be written into the file.
     if handle >= _STANDARD_STREAMS:
         return handle
     try:

@@ -1,4 +1,4 @@
-"""``profiler-ext annotate``: its options, and what it does with them."""
+"""``profiler-ext annotate``: prints source with its time in the margin."""
 
 from __future__ import annotations
 

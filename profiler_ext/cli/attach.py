@@ -1,4 +1,4 @@
-"""``profiler-ext attach``: its options, and what it does with them."""
+"""``profiler-ext attach``: attributes an existing torch.profiler trace."""
 
 from __future__ import annotations
 

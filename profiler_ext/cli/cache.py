@@ -1,4 +1,4 @@
-"""``profiler-ext cache``: what the store holds, and how it is made smaller."""
+"""``profiler-ext cache``: shows what the store holds, and removes from it."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def _pruned(store: Store, removed: tuple[StoredFile, ...], left: tuple[StoredFil
 
 
 def open_store(cache_dir: Path | None) -> Store:
-    """Return the store beside Inductor's cache, by default beside torch's own."""
+    """Return the store next to Inductor's cache, by default torch's own."""
     from profiler_ext.store import Store
 
     return Store((cache_dir or _cache_dir()) / "profiler_ext")
 
 
 def _cache_dir() -> Path:
-    """Return where torch's cache is, without torch, which takes seconds to import.
+    """Return torch's cache folder without importing torch, which takes seconds.
 
     Source: ``torch/_inductor/runtime/cache_dir_utils.py``, ``cache_dir``.
     """

@@ -1,4 +1,4 @@
-"""``profiler-ext cluster``: its options, and what it does with them."""
+"""``profiler-ext cluster``: reports on a job of many ranks."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _print(job: Job, options: argparse.Namespace) -> None:
 
 @contextmanager
 def _without_last_resort_log() -> Iterator[None]:
-    """Leave out what file systems log where nobody asked for it: what fails is told as an error."""
+    """Keep file systems' logs off the screen: a failure is reported as an error."""
     before, logging.lastResort = logging.lastResort, None
     try:
         yield
@@ -147,7 +147,7 @@ def _without_last_resort_log() -> Iterator[None]:
 
 
 class _ProgressLine:
-    """Says on standard error how far it is, every few seconds."""
+    """Shows progress on standard error, every few seconds."""
 
     def __init__(self) -> None:
         self._last_shown_s = time.monotonic()

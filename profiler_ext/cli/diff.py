@@ -1,4 +1,4 @@
-"""``profiler-ext diff``: two runs, or several of each side, compared, and a gate for CI."""
+"""``profiler-ext diff``: compares two runs, or several of each side; a gate for CI."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHECKOUT = "GITHUB_WORKSPACE"
 
 
 def add_gate(parser: argparse.ArgumentParser) -> None:
-    """Let the user say what fails a comparison, and who shall be told."""
+    """Add the options that say what fails a comparison, and how it is reported."""
     group = parser.add_argument_group("a gate, for CI")
     group.add_argument(
         "--fail-if",
@@ -58,10 +58,10 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together, and conditions that are none, before all work.
+    """Raise before any work where options or conditions are not valid.
 
     Raises:
-        UsageError: They do not; or a condition is not understood.
+        UsageError: Options do not go together, or a condition is not understood.
     """
     from profiler_ext.comparison.conditions import parse
 
@@ -82,20 +82,16 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def gate_of(compared: ComparedSessions, options: argparse.Namespace) -> Gate | None:
-    """Return what came of the conditions; ``None`` where there is none.
+    """Evaluate the conditions; ``None`` without any.
 
     Raises:
-        UsageError: Nothing of either side is what a condition means.
+        UsageError: A condition matches nothing of either side.
     """
     return compared.gate(*options.conditions) if options.conditions else None
 
 
 def report_gate(gate: Gate, compared: ComparedSessions, options: argparse.Namespace) -> int:
-    """Write what was asked for besides what is printed.
-
-    Raises:
-        OutputError: A file cannot be written.
-    """
+    """Write the gate's reports in the formats that were chosen."""
     is_allowed = options.too_few == "warn"
     if options.junit:
         from profiler_ext.exporters.diff.gate import write_junit

@@ -1,4 +1,4 @@
-"""``profiler-ext doctor``: which torch and which capabilities this machine has."""
+"""``profiler-ext doctor``: checks torch and the capabilities of this machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One check.
 
     Attributes:
-        subject: what was looked at.
         state: ``ok``, ``off`` or ``missing``.
-        detail: what was found, and what to do.
-        is_fatal: nothing can be captured like this.
+        detail: the result, and what to do.
+        is_fatal: nothing can be captured.
     """
 
     subject: str

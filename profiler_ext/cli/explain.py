@@ -1,4 +1,4 @@
-"""``profiler-ext explain``: its options, and what it does with them."""
+"""``profiler-ext explain``: prints all about one line, module or kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``profiler-ext export``: its options, and what it does with them."""
+"""``profiler-ext export``: writes a session in another format."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _target(name: str, step: int | None) -> str:
-    """Return where an export lies beside the session: that of a step replaces none of all steps."""
+    """Return the path next to the session; an export of one step replaces none of all steps."""
     stem, dot, suffix = name.partition(".")
     return name if step is None else f"{stem}_step_{step}{dot}{suffix}"

@@ -1,4 +1,4 @@
-"""``profiler-ext merge``: its options, and what it does with them."""
+"""``profiler-ext merge``: joins the sessions of several ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``profiler-ext seq-table``: its options, and what it does with them."""
+"""``profiler-ext seq-table``: prints the table of a model's joint graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``profiler-ext serve``: its options, and what it does with them."""
+"""``profiler-ext serve``: answers agents' questions about sessions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the server may read: sessions below the folders that it was started with.
+"""Restricts the server to sessions below the folders that it was started with.
 
-A path is resolved with all its links before it is opened, and so is each file that a session is
-made of; what leads out of the folders is refused as if it were not there.
+Paths, and all files of a session, are resolved with their links before they are opened; what is
+outside of the folders is refused as if it did not exist.
 """
 
 from __future__ import annotations
@@ -26,26 +26,17 @@ AnySession = Session | MergedSession
 
 @dataclass(slots=True)
 class Folders:
-    """The folders that may be read, and the sessions that were read last.
-
-    Attributes:
-        roots: the folders, with every link resolved.
-    """
+    """The folders that may be read, links resolved, and the sessions read last."""
 
     roots: tuple[Path, ...]
     _cache: OrderedDict[_Stamp, AnySession] = field(default_factory=OrderedDict)
 
     @classmethod
     def of(cls, paths: Iterable[Path]) -> Folders:
-        """Return the folders that a user named.
-
-        Raises:
-            UsageError: One is no folder.
-        """
         return cls(tuple(_folder(path) for path in paths))
 
     def session(self, name: str) -> AnySession:
-        """Return a session; one that was read before and has not changed is not read again.
+        """Return a session; an unchanged one is read once.
 
         Raises:
             UsageError: There is none of that name below the folders.
@@ -64,9 +55,8 @@ class Folders:
         return self._cache[stamp]
 
     def sessions(self) -> tuple[list[str], bool]:
-        """Return the paths of sessions below the folders, and whether there may be more.
-
-        A folder of ranks is one session; links are not followed.
+        """Return the sessions' paths, and whether there may be more; a folder of ranks is one
+        session.
         """
         sessions_found: list[str] = []
         for looked_at, place in enumerate(self._below()):
@@ -85,7 +75,7 @@ class Folders:
                 yield Path(folder)
 
     def _display_path(self, place: Path) -> str:
-        """Return how a session is asked for: from its root where there is one, else whole."""
+        """Return the name of a session: relative to its root, else the full path."""
         if len(self.roots) > 1:
             return str(place)
         return str(place.relative_to(self.roots[0]))
@@ -98,7 +88,7 @@ class Folders:
         raise self._no_session_error(name)
 
     def _files(self, place: Path) -> list[Path] | None:
-        """Return the files that a session is read from; ``None`` where one leads out."""
+        """Return the files of a session; ``None`` where one is outside of the folders."""
         folders = [place] if (place / FILE_NAME).is_file() else rank_folders(place) or [place]
         parts = [place] if place.is_file() else [each / FILE_NAME for each in folders]
         resolved = [file for part in parts if (file := _resolved(part)) and self._contains(file)]
@@ -122,7 +112,7 @@ def _folder(path: Path) -> Path:
 
 
 def _resolved(path: Path) -> Path | None:
-    """Return a path with every link resolved; ``None`` where it leads nowhere."""
+    """Return a path with every link resolved; ``None`` for a broken one."""
     try:
         return path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):

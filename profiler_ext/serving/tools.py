@@ -33,7 +33,7 @@ _Budget = Annotated[int, _doc(_SIZE, ge=MIN_BUDGET, le=MAX_BUDGET)]
 
 
 class ToolArguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every question may say."""
+    """Arguments of every tool."""
 
     budget: _Budget = DEFAULT_BUDGET
 
@@ -109,12 +109,12 @@ TOOLS: Mapping[str, type[ToolArguments]] = {
 
 
 def description_of(tool: type[ToolArguments]) -> str:
-    """Return what a question is for."""
+    """Return a tool's description."""
     return inspect.cleandoc(tool.__doc__ or "")
 
 
 def schema_of(tool: type[ToolArguments]) -> dict[str, Any]:
-    """Return the JSON schema of a question's arguments."""
+    """Return the JSON schema of a tool's arguments."""
     _, named = msgspec.json.schema_components((tool,))
     schema = dict(named[tool.__name__])
     return {name: value for name, value in schema.items() if name not in ("title", "description")}

@@ -1,4 +1,4 @@
-"""That a session may be written into a folder; it is looked at before a program begins."""
+"""Checks that a session can be written into a folder, before the program begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rank_folder() -> str:
 def check_folder(
     folder: Path, *, force: bool, replace: str = "add --force", other: str = "with -o"
 ) -> None:
-    """Make a folder, so that a session can be written into it.
+    """Make the folder of a session.
 
     Raises:
         UsageError: A session is in the way.
