@@ -1,14 +1,11 @@
 """The result of attribution: launches, places, shares, steps, idle time, communication.
 
-Device time of a collective is *exposed* where the device ran nothing else at the same time, and
-*overlapped* where it did. Where several ranks are known together, on aligned clocks, a rank *waits*
-from its own start of a collective to the start of the last rank's; the rest is the transfer.
+Device time of a collective is *exposed* where the device ran nothing else, else *overlapped*. Where
+several ranks are merged on aligned clocks, a rank *waits* from its own start of a collective to the
+last rank's; the rest is the transfer.
 
-It is small enough that those of a thousand ranks fit into one process: 64 bytes a collective that
-is one launch, and 20 for each part of it in which its device ran nothing else.
-
-Many launches point at few places, so places are records and launches and shares are columns.
-Durations are integer nanoseconds; the shares of a launch add up to it exactly.
+Many launches have few places, so places are records, and launches and shares are columns. Durations
+are integer nanoseconds; the shares of a launch add up to it exactly.
 """
 
 from __future__ import annotations
@@ -36,11 +33,9 @@ class Place:
         node: FX node name; ``None`` for eager ops and gaps.
         aten_op: ``aten.addmm.default``, or ``aten::add_`` for an eager op.
         seq_nr: torch's trace-time number.
-        phase: phase of the node.
-        autograd_backward: torch's tag as it gave it.
+        autograd_backward: torch's tag.
         forward_node: name in the joint graph of the forward node.
-        forward_evidence: the rule that found it, or why there is none: a ``ForwardEvidence``;
-            ``None`` for work that differentiates nothing.
+        forward_evidence: a ``ForwardEvidence``; ``None`` for work that differentiates nothing.
         file, line, function, code: innermost frame of the model.
         user_file, user_line: innermost frame under the user's roots.
         caller_file, caller_line: of a graph that runs inside an op of another graph's call, the
@@ -49,10 +44,9 @@ class Place:
         module: path from the user's model, ``layers.7.mlp``; ``""`` is the model itself.
         module_class: class of that module.
         annotation: the user's own labels.
-        level: how far it was led.
-        evidence: the truth that the line came from.
-        mechanism: by which way a compiled node's line was found: a ``Mechanism``; ``None`` where it
-            has none, of eager work, and in recordings of before there was such a column.
+        level: how precisely it is attributed.
+        evidence: the source of the line.
+        mechanism: a compiled node's ``Mechanism``; ``None`` for eager work and older recordings.
         gap: why there is no line, or no place at all.
         is_phase_corrected: torch's backward tag leaked onto this forward node.
     """
@@ -88,7 +82,7 @@ _T = TypeVar("_T")
 
 
 class Derived:
-    """Values by their names; each is made when it is first asked for."""
+    """Values by name, each made on first use."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
@@ -105,21 +99,17 @@ class Derived:
 class IdlePieces:
     """All idle time of the steps, cut where its cause or the CPU's line changes; in order of time.
 
-    The pieces of a step and device do not overlap. They add up to the ledger's idle time; where
-    steps overlap a moment is of the step that opened last.
+    The pieces of a step and device do not overlap, and add up to the breakdown's idle time; where
+    steps overlap, a moment belongs to the step that began last.
 
     Attributes:
-        step: number of the step.
-        device: the device.
-        span: number of the idle span that it is a piece of; what lies between two launches.
-        start_ns: when it began.
-        duration_ns: how long it was.
+        span: number of the idle span between two launches that it is a piece of.
         cause: an ``IdleCause``.
-        place: index into ``places``: where the thread that makes the steps was; where a compiled
-            graph waited, the line of what waited.
-        cause_place: the same, of what caused it: after a synchronisation the line that waited.
-        cpu_activity: the innermost CPU event that covers most of it; ``""`` when nothing does.
-        places: what these point at; one without a line says why.
+        place: index into ``places``: where the thread that runs the steps was; where a compiled
+            graph waited, the line of that wait.
+        cause_place: the same, of the cause: after a synchronisation the line that waited.
+        cpu_activity: the innermost CPU event that covers most of it, or ``""``.
+        places: targets of these indices; one without a line has a gap.
     """
 
     step: Ints
@@ -134,7 +124,6 @@ class IdlePieces:
     places: tuple[Place, ...]
 
     def __len__(self) -> int:
-        """Return the number of pieces."""
         return len(self.start_ns)
 
 
@@ -153,15 +142,13 @@ class Communication:
 
     Attributes:
         launch: row in ``Launches``.
-        collective: ``allreduce``: what it does, as torch calls it; ``""`` where that is not told.
-        process_group: the group that it was called on; ``""`` where that is not told.
-        exposed_ns: how long the device ran nothing else meanwhile; the rest is overlapped. It is
-            what the ledger has of it, but for what lies outside of the steps.
-        waiting_ns: how long it waited for the last rank of its group, at most its duration; masked
-            where not all ranks of the group are known, or the collective may begin without them.
-        late_ns: how long another rank of the group had nothing to run but to wait when this one,
-            the last, had not begun: of the one that waited longest so; 0 where another was the
-            last, masked as ``waiting_ns``.
+        collective: torch's name, ``allreduce``; ``""`` where unknown.
+        process_group: the group; ``""`` where unknown.
+        exposed_ns: time in which the device ran nothing else, also outside of the steps.
+        waiting_ns: wait for the last rank of the group; masked where a rank is unknown, or the
+            collective may begin without it.
+        late_ns: if this rank was last, how long another had nothing to run but the wait, of the one
+            that waited longest; else 0, masked as ``waiting_ns``.
     """
 
     launch: Ints
@@ -172,23 +159,21 @@ class Communication:
     late_ns: MaskedInts
 
     def __len__(self) -> int:
-        """Return the number of launches."""
         return len(self.launch)
 
 
 @dataclass(frozen=True, slots=True)
 class RankDelay:
-    """What made a rank late for a collective, while another had nothing to run but to wait for it.
+    """What made a rank late for a collective while another had nothing to do but wait for it.
 
-    It is what this rank spent more time in than that one, since both were last level: an estimate.
-    The rows of a launch add up to its ``late_ns``.
+    An estimate: what this rank spent more time in than the other, since both were last level. The
+    rows of a launch add up to its ``late_ns``.
 
     Attributes:
-        launch: row in ``Launches`` of the collective to which this rank came last.
-        cause: the ``IdleCause`` of that idle time; ``""`` where the device ran something else.
-        place: index into ``places``: of what it ran, or of what it idled for.
-        duration_ns: how long the other one waited because of that.
-        places: what these point at.
+        launch: row in ``Launches`` of the collective.
+        cause: the ``IdleCause`` of idle time; ``""`` where the device ran something else.
+        place: index into ``places``: of what it ran, or why it idled.
+        duration_ns: the other rank's wait because of that.
     """
 
     launch: Ints
@@ -198,7 +183,6 @@ class RankDelay:
     places: tuple[Place, ...]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.launch)
 
 
@@ -213,29 +197,25 @@ NO_RANK_DELAY = RankDelay(_NONE, _NO_STRINGS, np.empty(0, dtype=np.int32), _NONE
 
 @dataclass(frozen=True, slots=True)
 class RankCollectives:
-    """The collectives that no rank can leave before every rank has come, on one rank.
+    """The collectives of one rank that no rank can leave before every rank has come.
 
-    The first five columns have a row for each collective; those of ``launch_...`` one for each of
-    its launches, collective after collective, those of ``exposed_...`` one for each part of a
-    launch in which its device ran nothing else. All times are of the rank's wall clock.
+    The first five columns have a row for each collective, those of ``launch_...`` one for each of
+    its launches, those of ``exposed_...`` one for each part of a launch in which its device ran
+    nothing else. Times are of the rank's wall clock. Compact, so that a thousand ranks fit into one
+    process.
 
     Attributes:
-        rank: the rank.
-        group: the process group, with its ranks where these are told.
-        what: what it does, as torch calls it; where torch gave it no number, a digest of what all
-            collectives of the group and step do.
-        number: its number in the group; where torch gave it none, its place in group and step.
-        step: of those without a number the step, of others -1.
-        ranks: how many ranks the group has; -1 where that is not told.
+        group: the process group, with its ranks where known.
+        what: torch's name; where torch gave it no number, a digest of all collectives of the group
+            and step.
+        number: its number in the group; without torch's, its position in group and step.
+        step: the step of those without a number, else -1.
+        ranks: size of the group; -1 where unknown.
         launch: row in ``Launches``.
-        launch_collective: the collective that it is of.
-        launch_device: the device.
-        launch_start_ns: when it began.
-        launch_duration_ns: how long it took.
+        launch_collective: index of the collective.
         exposed_launch: index of the launch, among these.
-        exposed_start_ns: from when the device ran nothing else.
-        exposed_end_ns: until when.
-        begin_ns: when the first step began; ``None`` where there is none.
+        exposed_start_ns, exposed_end_ns: the part in which the device ran nothing else.
+        begin_ns: begin of the first step, if any.
     """
 
     rank: int
@@ -255,7 +235,6 @@ class RankCollectives:
     begin_ns: int | None
 
     def __len__(self) -> int:
-        """Return the number of collectives."""
         return len(self.number)
 
     @property
@@ -284,15 +263,14 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One profiled step; the launches that the CPU enqueued between its two marks are its own.
+    """One profiled step, with the launches that the CPU enqueued between its two marks.
 
-    A CPU that does not wait for the device is done with a step long before the device is, so the
-    marks do not bound what the device does for it: see ``attribution/trace/steps.py``.
+    The CPU may finish a step long before the device does, so the marks do not bound the device's
+    work: see ``attribution/trace/steps.py``.
 
     Attributes:
-        number: as the trace has it.
-        start_ns: when the devices were done with what was enqueued before the step.
-        end_ns: when they were done with what was enqueued in it.
+        start_ns: when the devices finished what was enqueued before the step.
+        end_ns: when they finished what was enqueued in it.
         cpu_start_ns: when the program began the step; on the CPU alone the same as its start.
         cpu_end_ns: when the program ended it.
     """
@@ -321,25 +299,19 @@ class Launches:
     Attributes:
         event: row in ``Events``.
         step: step number; masked outside the profiled steps.
-        name: the event's name.
-        kernel: Inductor's kernel name; ``""`` for what Inductor did not launch.
+        kernel: Inductor's kernel name; ``""`` for other launches.
         kind: a ``LaunchKind``.
-        scope: a ``Scope``: in a call of a compiled graph, captured or not, or outside of all.
+        scope: a ``Scope``: in a call of a compiled graph or not.
         device: device index; 0 for the CPU.
-        stream: stream; masked on the CPU.
-        start_ns: start.
-        duration_ns: duration.
-        phase: a ``Phase``: the one with the largest share of its time.
+        stream: masked on the CPU.
+        phase: the ``Phase`` with the largest share of its time.
         graph: index into ``Recording.graphs``; masked outside compiled graphs.
-        call_site: ordinal of the call site in its graph; masked where there is none.
+        call_site: ordinal of the call site in its graph, or masked.
         op_event: row of the innermost CPU op that launched it; masked when unknown.
-        forward: of the backward of eager work the launch of the forward op that it differentiates,
-            where the lines of the program tell that op; else masked.
-        correlation: the trace's correlation id.
-        external_id: the trace's external id.
-        level: a ``Level``: how far the largest share was led.
+        forward: of eager backward work, the launch of the forward op, if known from its lines.
+        level: the ``Level`` of the largest share.
         evidence: a ``SiteEvidence``, or ``""``.
-        mechanism: the ``Mechanism`` that found the line of the largest share, or ``""``.
+        mechanism: the ``Mechanism`` of the largest share's line, or ``""``.
         gap: a ``GapReason``, or ``""``.
     """
 
@@ -366,7 +338,6 @@ class Launches:
     gap: Interned
 
     def __len__(self) -> int:
-        """Return the number of launches."""
         return len(self.event)
 
 
@@ -377,7 +348,7 @@ class Shares:
     Attributes:
         launch: row in ``Launches``.
         place: index into ``Analysis.places``.
-        duration_ns: the part; for each launch they add up to its duration.
+        duration_ns: the part; the parts of a launch add up to its duration.
     """
 
     launch: Ints
@@ -385,19 +356,16 @@ class Shares:
     duration_ns: Ints
 
     def __len__(self) -> int:
-        """Return the number of shares."""
         return len(self.launch)
 
 
 @dataclass(frozen=True, slots=True)
 class BreakdownRow:
-    """One line of the ledger; the lines of a step and device add up to the step's wall time.
+    """One row of the step time breakdown; the rows of a step and device add up to its wall time.
 
     Attributes:
-        step: step number.
-        device: device index.
         scope: a ``Scope``.
-        level: a ``Level``; ``None`` of idle time.
+        level: a ``Level``; ``None`` for idle time.
         category: a ``BreakdownCategory``, or a gap's reason.
         duration_ns: wall time.
     """
@@ -412,23 +380,19 @@ class BreakdownRow:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """All that attribution found in a recording; every report and export is made from it.
+    """All results of attribution; every report and export is made from it.
 
     Attributes:
-        recording: what it was made from.
-        steps: the profiled steps.
         launches: the launches in order of start time.
-        places: what shares point at.
-        shares: launch to place.
+        places: the places of shares.
         idle: all time in which devices ran nothing, in pieces of one cause and place each.
-        communication: the launches that communicate; how much of each was exposed, and, where
-            several ranks are merged, how long it waited for the last rank.
-        lateness: where several ranks are merged, what the device did while others waited for it.
+        communication: the launches that communicate.
+        lateness: where ranks are merged, what the device did while others waited for it.
         ledger: wall time of each step and device, by category.
-        notes: sentences for a person: what was corrected, what is missing and the remedy.
-        library_kernels: pairs of graph, and of call site and its device events' names, for the
-            library calls of graphs whose replays were explained whole.
-        derived: what tables worked out of it; a copy with other fields begins anew.
+        notes: sentences for a person: what was corrected or is missing, and the remedy.
+        library_kernels: of graphs whose replays were fully matched, pairs of graph, and of call
+            site and its device events' names.
+        derived: values that tables computed; a copy with other fields starts empty.
     """
 
     recording: Recording
@@ -451,15 +415,12 @@ class Analysis:
 
     @property
     def is_on_cpu(self) -> bool:
-        """All that was launched ran on the CPU: no event of a device is in the trace."""
+        """Whether everything ran on the CPU: the trace has no event of a device."""
         return len(self.launches) > 0 and bool(np.ma.getmaskarray(self.launches.stream).all())
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """The devices that something ran on, by the names in the trace, each once.
-
-        A trace lists all devices of its machine, whether the program used them or not.
-        """
+        """The distinct names of devices that ran something; the trace lists all of the machine."""
         if self.is_on_cpu:
             return ("CPU",)
         used = set(self.launches.device.tolist())

@@ -1,7 +1,6 @@
-"""The records of what compiling took: each time torch compiled, its phases, and why again.
+"""The records of compile times: each compile of torch's, its phases, and recompile reasons.
 
-Times are on the clock of the trace, as those of its events are; what came before its time zero is
-below 0.
+Times are on the trace's clock; what came before its time zero is negative.
 """
 
 from __future__ import annotations
@@ -93,14 +92,12 @@ class CacheAnswer(Term, page="words.md", title="answer of a cache", columns=()):
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """What a cache said when it was asked for a graph.
+    """A cache's answer for one graph.
 
     Attributes:
-        cache: which one.
-        answer: what it said.
-        reason: torch's reason for a bypass, or the guard of an entry that missed by it alone;
-            ``None`` of a miss where no entry has the key.
-        saved_ns: compile time that a hit spared, as torch measured it when it compiled.
+        reason: torch's reason for a bypass, or the only guard of an entry that failed; ``None`` for
+            a miss without an entry of the key.
+        saved_ns: compile time that a hit saved, as torch measured it.
     """
 
     cache: CompileCache
@@ -116,7 +113,7 @@ class GraphBreak:
     Attributes:
         reason: torch's whole text: what it met, an explanation, hints.
         stack: the program's frames, outermost first; the last is the place.
-        kind: torch's name for such a break, ``None`` where it has none.
+        kind: torch's name of the break, if any.
     """
 
     reason: str
@@ -126,13 +123,12 @@ class GraphBreak:
 
 @dataclass(frozen=True, slots=True)
 class Recompilation:
-    """Why code that was compiled did not serve a call: the guard of it that failed.
+    """Why compiled code did not serve a call: the guard that failed.
 
     Attributes:
         of: compile id of that code, ``0/0``.
-        guard: the guard, as torch writes it, or what it found and expected.
-        stack: where the program made the guard necessary, outermost first; empty where torch
-            does not tell.
+        guard: the guard as torch writes it, or its expected and actual value.
+        stack: where the program made the guard necessary, outermost first, if torch records it.
     """
 
     of: str
@@ -142,12 +138,7 @@ class Recompilation:
 
 @dataclass(frozen=True, slots=True)
 class CompileFailure:
-    """Why a compile gave nothing, so that its function ran eagerly or the program had an error.
-
-    Attributes:
-        type: the error's.
-        reason: its text.
-    """
+    """The error of a failed compile; the function ran eagerly, or the program had the error."""
 
     type: str
     reason: str
@@ -155,12 +146,11 @@ class CompileFailure:
 
 @dataclass(frozen=True, slots=True)
 class CompileTime:
-    """Time that a compile was in one phase, and in no phase within that.
+    """Time of a compile in one phase, without nested phases.
 
     Attributes:
-        phase: the phase.
-        duration_ns: how long, of the compile's wall time.
-        graph: index of the graph instance that it was for; ``None`` where it was for all of them.
+        duration_ns: part of the compile's wall time.
+        graph: index of the graph instance; ``None`` where it was for all of them.
     """
 
     phase: CompilePhase
@@ -170,14 +160,11 @@ class CompileTime:
 
 @dataclass(frozen=True, slots=True)
 class CompileSpan:
-    """One of the spans that torch times in a compile; those too short to be seen are left out.
+    """A span that torch times in a compile; very short ones are left out.
 
     Attributes:
-        name: torch's name for it.
-        phase: the phase that it is in.
-        started_ns: when it began.
-        duration_ns: how long it took, with what lies in it.
-        depth: how many spans it lies in.
+        name: torch's name.
+        depth: number of enclosing spans.
     """
 
     name: str
@@ -189,30 +176,24 @@ class CompileSpan:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One time that torch compiled, or did at run time what belongs to compiling.
+    """One compile of torch's, or compile work at run time.
 
     Attributes:
         index: its number in this process, in the order in which they ended.
-        kind: what torch was at.
-        compile_id: ``0/0``; that of the forward for a backward, ``None`` where torch has none.
-        dynamo_number: the number of the Dynamo graph, as of :class:`GraphInstance`; ``None``
-            where none was made.
+        compile_id: ``0/0``; the forward's for a backward, ``None`` where torch has none.
+        dynamo_number: number of the Dynamo graph, as of :class:`GraphInstance`, if one was made.
         thread: system's id of the thread.
-        started_ns: when it began.
-        duration_ns: how long it took, of that thread's wall time.
-        times: the same by phase and graph; they add up to it.
-        spans: what torch timed in it, in the order of their begin.
-        function: name of the function, ``None`` where torch does not say.
-        file: its file.
-        line: its first line; of a function that goes on after a break, where it goes on.
-        is_resumed: it goes on after a graph break.
-        recompiles: why it was compiled again: one entry for each code of it that did not serve,
-            the newest first; empty for a first compile.
-        breaks: where Dynamo could not go on.
-        restarts: why Dynamo began its trace anew.
-        lookups: what the caches said, in order.
-        graphs: indices of the graph instances that became ready in it.
-        failure: why it gave nothing, if it did not.
+        duration_ns: wall time of that thread.
+        times: the duration by phase and graph; they add up to it.
+        spans: torch's timed spans, in order of begin.
+        function: name of the function, if known.
+        line: its first line; after a graph break, where it resumes.
+        is_resumed: it resumes after a graph break.
+        recompiles: one entry for each code of it that did not serve, newest first.
+        restarts: why Dynamo restarted its trace.
+        lookups: the caches' answers, in order.
+        graphs: indices of the graph instances that it completed.
+        failure: the error, if it failed.
     """
 
     index: int
@@ -241,7 +222,7 @@ class Compilation:
         return replace(self, started_ns=self.started_ns - base_ns, spans=tuple(spans))
 
     def without_graphs(self) -> Compilation:
-        """Return it where nothing is known of the graphs that it gave."""
+        """Return it without its graphs, for a recording without them."""
         times = (replace(each, graph=None) for each in self.times)
         return replace(self, graphs=(), times=tuple(times))
 

@@ -1,7 +1,6 @@
 """Checks what must hold between the fields of records that were read from a file.
 
-The types of single fields are checked where they are decoded; here is what one field says of
-another, and what no compile can give. A record that another process wrote is not trusted.
+Decoding checks the types of single fields. A record from another process is not trusted.
 """
 
 from __future__ import annotations

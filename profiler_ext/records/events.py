@@ -1,11 +1,8 @@
 """The trace as columns: one row for each complete event, strings interned.
 
-Most columns hold few values that lie close. Those are counted: to sort a column of millions takes
-ten times as long, and longer for each row the more there are.
-
-A million events is an ordinary trace, so events are numpy arrays and not objects.
-All times are integer nanoseconds on the trace's own clock; add ``Trace.base_ns`` for
-the wall clock. An absent integer is a masked value.
+A million events is an ordinary trace, so events are numpy arrays, not objects. Times are integer
+nanoseconds on the trace's own clock; add ``Trace.base_ns`` for the wall clock. A missing integer is
+masked.
 """
 
 from __future__ import annotations
@@ -39,11 +36,9 @@ def ranks(column: Column) -> tuple[_Ints, _Ints]:
 
 
 def numbered(columns: Sequence[Column]) -> _Ints:
-    """Return a number for each row, the same for rows that are alike in all columns.
-
-    Returns:
-        Numbers from 0 on, in the order of the first column, then of the next.
-    """
+    """Number rows, equal where all columns are; numbers follow the order of the columns."""
+    # Most columns hold few, close values. They are counted: sorting a column of millions takes ten
+    # times as long.
     numbers: _Ints = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         known, own = ranks(column)
@@ -52,22 +47,16 @@ def numbered(columns: Sequence[Column]) -> _Ints:
 
 
 def first_rows(numbers: _Ints) -> _Ints:
-    """Return the first row of each number.
-
-    Args:
-        numbers: one a row; each of those from 0 to the largest is there.
-    """
+    """Return the first row of each number from 0 to the largest."""
     firsts = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of several the last one stays
     return firsts
 
 
 def sorted_distinct(values: _Ints) -> _Ints:
-    """Return the distinct values, in order.
-
-    What is asked for them is in order already but for a few runs, which a stable sort merges; of
-    so many that differ ``numpy.unique`` makes a hash table, which takes ten times as long.
-    """
+    """Return the distinct values, in order."""
+    # The input is sorted but for a few runs, which a stable sort merges; numpy.unique would build a
+    # hash table, which takes ten times as long.
     values = np.sort(values, kind="stable")
     result: _Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
     return result
@@ -80,7 +69,7 @@ MaskedInts = np.ma.MaskedArray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Interned:
-    """A column of strings: ``strings[codes[row]]``; a code of a masked row is not used."""
+    """A column of strings: ``strings[codes[row]]``; the code of a masked row is not used."""
 
     codes: Codes
     strings: tuple[str, ...]
@@ -100,7 +89,6 @@ class Interned:
         return Interned(codes.astype(np.int32), strings)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.codes)
 
     def where(self, *wanted: str) -> npt.NDArray[np.bool_]:
@@ -121,22 +109,17 @@ class Events:
     """The complete (``ph == "X"``) events, in the order of the file.
 
     Attributes:
-        position: index of each row in the file's ``traceEvents``.
-        name: event name.
+        position: index in the file's ``traceEvents``.
         category: Kineto's category, or ``""``.
         thread: index into ``threads``.
-        threads: the tracks.
-        start_ns: start.
-        duration_ns: duration.
         correlation: ties a launch call to its device events.
         external_id: the profiler's id of the operator.
         sequence_number: autograd's run-time number; not ``seq_nr``.
         fwd_thread_id: thread of the forward op, on backward ops.
-        device: device index of a device event.
-        stream: stream of a device event.
+        device, stream: of a device event.
         bytes_moved: bytes of a copy or a memset.
-        launch_shape: how a kernel was launched, as the trace writes it: a JSON list of its grid,
-            block, registers, shared memory and occupancy; ``""`` where nothing of it is told.
+        launch_shape: JSON list of a kernel's grid, block, registers, shared memory and occupancy,
+            as in the trace; ``""`` where unknown.
     """
 
     position: Ints
@@ -156,7 +139,6 @@ class Events:
     launch_shape: Interned
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return len(self.start_ns)
 
     @property
@@ -176,7 +158,7 @@ class Events:
 
 
 class RawEvents(Protocol):
-    """The events of the file as bytes of JSON, each by its position; nothing is lost."""
+    """The file's events as bytes of JSON, by position, nothing lost."""
 
     def __len__(self) -> int:
         """Return the number of events of every kind."""
@@ -203,11 +185,11 @@ class Trace:
 
     Attributes:
         events: the complete events as columns.
-        raw: every event of the file, as it stood there.
+        raw: every event of the file, unchanged.
         header: the file's other top-level keys, key to its JSON bytes, in order.
         base_ns: wall-clock nanoseconds of the trace's time zero.
         devices: from ``deviceProperties``.
-        clamped: how many events have a duration below zero, which counts as zero.
+        clamped: number of events with a negative duration, which counts as zero.
     """
 
     events: Events

@@ -1,7 +1,4 @@
-"""The record of where a node comes from, and the ways in which one node takes it from another.
-
-What travels from one node to another is decided here alone, field by field.
-"""
+"""Where a node comes from, and how one node takes that from another, field by field."""
 
 from __future__ import annotations
 
@@ -16,10 +13,9 @@ class Frame:
     """One frame of a Python stack.
 
     Attributes:
-        file: path; inside a stored provenance relative to a root token such as
-            ``<site-packages>`` (see :mod:`profiler_ext.source_paths`).
+        file: path; in a stored provenance relative to a root token such as ``<site-packages>`` (see
+            :mod:`profiler_ext.source_paths`).
         line: 1-based line number.
-        function: name of the function.
         code: text of the line, stripped; ``None`` where it was not recorded.
     """
 
@@ -44,11 +40,10 @@ class ModuleFrame:
 
 @dataclass(frozen=True, slots=True)
 class PartModules:
-    """The modules that a call of a graph is on, by the paths that its record names.
+    """The modules of a graph's call, by the paths that its record names.
 
     Attributes:
-        modules: each path of the record with the module of the call, ``None`` where that is not
-            known.
+        modules: each path of the record with the call's module, if known.
         own: the module whose own method calls, if it is one.
     """
 
@@ -71,7 +66,7 @@ def is_of_optimizer(stack: Iterable[Frame]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a node comes from; what is ``None``, empty or false, nobody said.
+    """Where a node comes from; what is unknown is ``None``, empty or false.
 
     Attributes:
         original_aten: the op before decomposition, if torch recorded it.
@@ -80,20 +75,19 @@ class Lineage:
         modules: module path from the root inwards; for a backward node the forward's.
         source_fns: the names in ``source_fn_stack`` (or the forward's), outermost first.
         partitioner_tag: ``is_forward``, ``is_backward``, ``must_be_in_*`` or ``None``.
-        autograd_backward: torch's tag; ``None`` where this torch has no such tag.
+        autograd_backward: torch's tag; ``None`` where this torch has none.
         is_gradient_acc: the node sums gradients of a tensor with several uses.
         recompute: the checkpoint policy's tag, if any.
         annotation: the user's own labels (``torch.fx.traceback.annotate``).
         joint_name: its name in the joint graph, ``None`` where a later pass made it.
         forward_node: name in the joint graph of the forward node it differentiates.
         forward_evidence: the rule that found ``forward_node``.
-        copied_from: in a graph of compiled autograd its name before, ``aot0_mul``; in a region
-            that was compiled by itself, the node of the graph around it that it was traced from.
+        copied_from: in a graph of compiled autograd its earlier name, ``aot0_mul``; in a region
+            compiled by itself, the node of the enclosing graph that it was traced from.
         joint: id of its joint graph, where compiled autograd took it from another graph.
-        copied_call: of which call of that graph it is, ``aot0_1``, in this process.
-        mechanism: what gave it its stack; ``None`` where it has none, or an older record is silent.
-        evidence: the truth that its stack came from, in one process; ``None`` in a record, which is
-            of any process.
+        copied_call: the call of that graph, ``aot0_1``, in this process.
+        mechanism: the source of its stack; ``None`` without one, or in older records.
+        evidence: the source of its stack in one process; ``None`` in a stored record.
     """
 
     original_aten: str | None = None
@@ -122,23 +116,21 @@ class Lineage:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything says where the node was called: a stack, or a number."""
+        """Tell whether the call's origin is known: a stack, or a number."""
         return bool(self.stack) or self.seq_nr is not None
 
     def by(self, mechanism: Mechanism) -> Lineage:
-        """Return the same, said to have its stack by a mechanism, if it has one."""
+        """Return the same with a mechanism, if it has a stack."""
         own_mechanism = mechanism if self.stack else None
         return self if self.mechanism is own_mechanism else replace(self, mechanism=own_mechanism)
 
     def known_by(self, evidence: LineEvidence) -> Lineage:
-        """Return the same, said to have its stack from a truth; ``ABSENT`` if it has none."""
+        """Return the same with the evidence of its stack; ``ABSENT`` if it has none."""
         return replace(self, evidence=evidence if self.stack else LineEvidence.ABSENT)
 
     def filled_by(self, other: Lineage) -> Lineage:
-        """Return this lineage, what it does not say taken from another's.
-
-        One that has its number and its stack lost nothing, and is left as it is.
-        """
+        """Return this lineage with its unknown fields taken from another's."""
+        # With its number and its stack, nothing was lost.
         if self.seq_nr is not None and self.stack:
             return self
         return Lineage(
@@ -157,10 +149,8 @@ class Lineage:
         )
 
     def with_place_of(self, other: Lineage) -> Lineage:
-        """Return this lineage at another's place: its line, modules, source functions and labels.
-
-        Number, tags and op stay its own; so do line and labels where the other has none.
-        """
+        """Return this lineage with another's line, modules, source functions and labels, if known."""
+        # Number, tags and op stay its own.
         return replace(
             self,
             stack=other.stack or self.stack,
@@ -170,10 +160,8 @@ class Lineage:
         )
 
     def traced_from(self, other: Lineage) -> Lineage:
-        """Return the lineage of a node that was traced from another: all that its trace lost.
-
-        Its labels and the checkpoint's tag a trace keeps.
-        """
+        """Return the lineage of a node that was traced from another, with all that its trace lost."""
+        # The trace keeps labels and the checkpoint's tag.
         return replace(
             self,
             original_aten=other.original_aten,
@@ -198,7 +186,7 @@ class Lineage:
         """Return a recorded lineage as this process's equal graph has it.
 
         Args:
-            is_made: a pass made this node: its op, and the way to its line, are its own.
+            is_made: a pass made this node: its op and mechanism are its own.
         """
         return replace(
             fresh,

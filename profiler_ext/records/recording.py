@@ -1,10 +1,7 @@
-"""What is recorded.
+"""What is recorded: trace, graphs, Python lines, generated code, notebook cells, settings.
 
-The trace, compiled graphs, Python lines, generated code, notebook cells and settings.
-
-A position is a line of a frame or the call of a module, within another position; so a frame's
-whole stack is a chain, and stacks that begin alike share their beginning. Times are those of
-the watch's own clock, which clock marks tie to the trace's.
+A position is a line of a frame or the call of a module, within another position; a frame's whole
+stack is a chain of them. Times are of the recorder's clock, which clock marks tie to the trace's.
 """
 
 from __future__ import annotations
@@ -34,8 +31,8 @@ class Cell:
     """A cell of a notebook.
 
     Attributes:
-        name: what it is called wherever a file is named: ``In[3]``.
-        lines: its text as it ran; empty where it is not kept.
+        name: its name wherever a file is named: ``In[3]``.
+        lines: its text as it ran, if kept.
     """
 
     name: str
@@ -48,10 +45,8 @@ def cell_named(number: int) -> str:
 
 
 def is_cell(file: str) -> bool:
-    """Return whether a recorded path is no file's but a cell's of a notebook.
-
-    One that begins with ``cell-`` is of another process, which had a cell with that text.
-    """
+    """Tell whether a recorded path is a notebook's cell."""
+    # A cell of another process is named cell-DIGEST, by its text.
     return _CELL.fullmatch(file) is not None
 
 
@@ -73,13 +68,13 @@ _PART_BYTES = 32 << 10  # no text in a file of ours may be long
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """The text of a module that Inductor generated, once however many graphs it is of.
+    """The text of a module that Inductor generated, once for all its graphs.
 
     Attributes:
-        digest: SHA-256 of the text in UTF-8; names the content.
-        paths: where it lay, as the graphs name it in ``output_module``.
+        digest: SHA-256 of the text in UTF-8.
+        paths: its paths, as in the graphs' ``output_module``.
         size_bytes: of the text in UTF-8.
-        packed: the text as xz packs it, in parts that a file may hold.
+        packed: the text, compressed by xz, in parts that fit a file.
     """
 
     digest: str
@@ -97,7 +92,7 @@ class GeneratedModule:
         """The text.
 
         Raises:
-            ValueError: What is packed is not the text that the digest names.
+            ValueError: The content does not match the digest.
             ImportError: This Python has no xz.
         """
         if lzma is None:
@@ -113,7 +108,7 @@ class GeneratedModule:
 
 
 def generated_module(text: str, paths: Iterable[str]) -> GeneratedModule:
-    """Pack the text of a generated module.
+    """Compress the text of a generated module.
 
     Raises:
         ImportError: This Python has no xz.
@@ -160,14 +155,14 @@ MAX_POSITION_DEPTH = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a thread stands: a line of a frame of the program, or the call of a module.
+    """Where a thread is: at a line of a frame of the program, or in the call of a module.
 
     Attributes:
-        parent: index of the position that it lies within, ``None`` at the bottom of a thread.
+        parent: index of the enclosing position, ``None`` at the bottom of a thread.
         function: index of the frame's function, ``None`` for the call of a module.
         line: line of the frame; 0 where it is not known.
-        module: index of the module that is called, ``None`` for a frame.
-        code: text of the line, stripped; ``None`` where it is not known, or is very long.
+        module: index of the module, ``None`` for a frame.
+        code: text of the line, stripped; ``None`` where it is unknown or very long.
     """
 
     parent: int | None
@@ -182,13 +177,10 @@ class Function:
     """A function of the program, or of torch's that runs a forward again.
 
     Attributes:
-        file: its file.
-        name: its name.
-        recomputes: it is torch's, and what it runs is a forward that a checkpoint runs again.
-        is_compiled: at this line Dynamo's code for it calls what was compiled: that is of other
-            lines, so what the function itself was called by is the last line that is known; or it
-            may be one of several lines.
-        resumes: it is Dynamo's code that goes on after a graph break, for the frame that called it.
+        recomputes: a function of torch's that runs a checkpoint's forward again.
+        is_compiled: Dynamo's code calls compiled code at this line: the line is the last one known,
+            or one of several.
+        resumes: Dynamo's code that resumes after a graph break, for the frame that called it.
     """
 
     file: str
@@ -240,12 +232,10 @@ def _unpacked(parts: Packed) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class ClockMark:
-    """A moment on both clocks: the watch's just before and after an event of the trace.
+    """A moment on both clocks: the recorder's just before and after an event of the trace.
 
     Attributes:
         number: the number in the event's name.
-        before_ns: the watch's clock before the event began.
-        after_ns: the same when the event was over.
     """
 
     number: int
@@ -258,14 +248,12 @@ class PythonLines:
     """The lines of the program that ran while steps were recorded.
 
     Attributes:
-        functions: the functions of the program that ran.
-        modules: the modules that were called, each by its path from the user's model; ``None``
-            for one that was gone when the recording ended, or that the model which called it
-            does not hold.
-        positions: the positions; each after the one that it lies within.
-        threads: when each thread was where.
+        modules: the modules that were called, by path from the user's model; ``None`` for one that
+            was gone at the end, or that its caller does not hold.
+        positions: each after the one that encloses it.
+        threads: the positions of each thread over time.
         clock: moments on both clocks, in order.
-        until_ns: when the watch ended; where anybody stood later is not known.
+        until_ns: end of the recording of lines.
     """
 
     functions: tuple[Function, ...]
@@ -281,29 +269,27 @@ class Settings:
     """What is needed to read a recording anywhere.
 
     Attributes:
-        user_roots: folders whose files are the user's own (the script's, the working folder).
-        library_roots: folders that never are (site-packages, the standard library).
+        user_roots: folders of the user's files (the script's, the working folder).
+        library_roots: folders of libraries (site-packages, the standard library).
         command: the profiled command line, or ``()``.
-        torch_version: torch that ran.
         rank: rank of the process, 0 without ranks.
         world_size: number of ranks, 1 without ranks.
-        step_source: what ended a step: ``prof.step``, ``Optimizer.step``, ``forward``,
-            ``function`` or ``none``.
+        step_source: what ended a step: ``prof.step``, ``Optimizer.step``, ``forward``, ``function``
+            or ``none``.
         called_parts: of equal parts of a graph that a backend compiled by itself, which share an
-            artifact, the modules that a call was on, by the number in its mark.
-        models: the names of the models, at which paths of modules begin; none where there is one.
-        asked: what was asked of the profiler already: ``run``, ``recompile``, ``shapes``; advice to
-            do it is not given again.
-        called_modules: modules that were compiled by themselves, by the number in their mark in
-            the trace: each with its path from the user's model.
-        host: the name of the machine, of one rank among several; ``""`` without ranks, and in
-            recordings of before it was kept.
-        steps_before_ns: how long each of the last steps before the recording took, in which no
-            profiler was on; at most 50, none where there were none.
-        steps_before_on_device: these are times between events on the device's stream; else, as
-            without a device and in recordings of before they were kept, the program's own.
-        first_step_ns: when its first step began on the devices, of a step that was cut out of a
-            recording: what it waited for is not in the trace.
+            artifact, the modules of each call, by the number in its mark.
+        models: the names of the models that begin module paths; none where there is one.
+        asked: options of the profiler that were used: ``run``, ``recompile``, ``shapes``; they are
+            not recommended again.
+        called_modules: modules that were compiled by themselves, by the number in their mark in the
+            trace: each with its path from the user's model.
+        host: the machine's name, of one rank among several; else ``""``.
+        steps_before_ns: durations of the last steps before the recording, without a profiler; at
+            most 50.
+        steps_before_on_device: they are times between events on the device's stream; else the
+            program's own.
+        first_step_ns: begin of the first step on the devices, of a step cut out of a recording:
+            what it waited for is not in the trace.
     """
 
     user_roots: tuple[str, ...] = ()
@@ -325,17 +311,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded.
+    """What is recorded.
 
     Attributes:
-        trace: the trace.
-        graphs: the compiled graphs.
-        settings: what is needed to read it anywhere.
-        gaps: what went wrong.
-        python: the lines of the program that ran meanwhile; ``None`` where none were watched.
-        compiles: what compiling took in the process, before the recording and in it.
-        generated: the code that Inductor generated for the graphs, as far as it is kept.
-        cells: the cells of a notebook that the lines are of.
+        python: the lines of the program that ran; ``None`` where they were not recorded.
+        compiles: the process's compiles, before the recording and in it.
+        generated: the code that Inductor generated for the graphs, if kept.
+        cells: the notebook cells of the lines.
     """
 
     trace: Trace

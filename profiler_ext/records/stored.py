@@ -1,13 +1,7 @@
-"""Records as files hold them.
+"""Converts records to plain objects for files and back.
 
-To plain objects and back, without source text, and the version that wrote them.
-
-msgspec does so when it first meets a type, and keeps what it finds on the type before that is
-whole: a second thread that meets it then ends the process.
-
-So files of before lineage had a record of its own are read as they are; what they do not say is
-absent. Older files have the evidence of lines in a list of the graph, ``line_evidence``, one for
-each node.
+Older files have no record of lineage, and the evidence of lines in a list of the graph,
+``line_evidence``; both are still read.
 """
 
 from __future__ import annotations
@@ -33,7 +27,9 @@ _KNOWN: set[object] = set()
 
 
 def known(kind: Kind) -> Kind:
-    """Return a type that any thread may decode or convert to, as msgspec knows all of it."""
+    """Return a type that is safe to decode in any thread."""
+    # msgspec inspects a type on first use, and stores an unfinished result on it: a second thread
+    # that decodes it then ends the process.
     if kind not in _KNOWN:
         with _LOCK:
             msgspec.json.Decoder(kind)
@@ -79,16 +75,16 @@ def flat(record: object) -> Any:
 
 
 def nested(plain: Any, kind: type[Record]) -> Record:
-    """Return the record of which plain objects tell.
+    """Convert plain objects to a record.
 
     Raises:
-        msgspec.ValidationError: They tell of something else.
+        msgspec.ValidationError: They do not match its type.
     """
     return msgspec.convert(_with_nodes(plain, _nested), known(kind))
 
 
 def _with_nodes(plain: Any, change: Callable[[Any], Any]) -> Any:
-    """Return the same with each node of it changed; what has another shape is left as it is."""
+    """Return the same with each node changed; an unexpected shape is left as it is."""
     if not isinstance(plain, dict):
         return plain
     plain = _with_evidence(plain) if "line_evidence" in plain else plain
@@ -104,7 +100,7 @@ def _with_nodes(plain: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _with_evidence(graph: dict[str, Any]) -> dict[str, Any]:
-    """Return the same with the evidence of an older file on its nodes."""
+    """Return the same with an older file's evidence on its nodes."""
     evidence, nodes = graph["line_evidence"], graph.get("nodes", ())
     if not isinstance(evidence, list | tuple) or not isinstance(nodes, list | tuple):
         raise msgspec.ValidationError("found no list of evidences and nodes, expected one of each")
@@ -139,11 +135,10 @@ Records = TypeVar("Records")
 
 
 def without_source(recording: Recording) -> Recording:
-    """Return the same recording without any text of a line or cell, and without generated code.
+    """Return the recording without any source text, cell text or generated code.
 
-    Returns:
-        The recording. Files, line numbers and functions stay, and so do torch's own reasons of
-        graph breaks and recompilations, which may quote a line.
+    Files, line numbers and functions stay, and so do torch's reasons of graph breaks and
+    recompilations, which may quote a line.
     """
     return replace(
         recording,

@@ -1,9 +1,7 @@
-"""Closed vocabularies of what ran or idled.
+"""Closed vocabularies: phases, kinds, levels, scopes and idle causes, with meaning and remedy.
 
-Phases, kinds, levels, scopes and causes, each with its meaning and remedy.
-
-Idle time is told by what ended it: the launch that ran next on the device, and what the thread
-that enqueued it did from the beginning of the idle span until then.
+The cause of idle time is what ended it: the next launch on the device, and what the thread that
+enqueued it did since the idle span began.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ NOTHING = "nothing needs to be done"
 class Term(StrEnum):
     """A word of a closed vocabulary, one row each; it is its own text.
 
-    A vocabulary names the page of the documentation that explains it, how its words are called
-    there, and the columns of tables that hold them.
+    A vocabulary names its page of the documentation, its title there, and the columns of tables
+    that hold its words.
 
     Attributes:
-        words: the same for a person, short enough for a row of a report.
-        meaning: what it says, as the end of a sentence about what it describes.
+        words: a short label.
+        meaning: the end of a sentence about what it describes.
         remedy: what to do about it.
     """
 
@@ -34,7 +32,7 @@ class Term(StrEnum):
     _columns: tuple[str, ...]
 
     def __new__(cls, text: str, words: str = "", meaning: str = "", remedy: str = NOTHING) -> Self:
-        """Take a row; a type checker sees here that a text alone finds a term."""
+        """Create a row; the signature lets a type checker look a term up by its text alone."""
         if not (text and words and meaning and remedy):
             raise TypeError(f"{cls.__name__} {text!r} needs words, a meaning and a remedy")
         term = str.__new__(cls, text)
@@ -43,7 +41,7 @@ class Term(StrEnum):
         return term
 
     def __init_subclass__(cls, *, page: str, title: str, columns: tuple[str, ...]) -> None:
-        """Take what all words of a vocabulary share."""
+        """Set what all words of a vocabulary share."""
         super().__init_subclass__()
         cls._page, cls._title, cls._columns = page, title, columns
 

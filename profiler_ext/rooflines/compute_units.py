@@ -1,7 +1,7 @@
-"""The arithmetic units of devices, and the unit that a kernel's name tells.
+"""The arithmetic units of devices, and which one a kernel's name shows.
 
-A name is of the library that wrote it: cuBLAS, cuDNN, CUTLASS, FlashAttention. A rule answers for
-the names that it knows for certain, and for no other: a unit that nobody tells is none.
+A rule covers names of libraries (cuBLAS, cuDNN, CUTLASS, FlashAttention) that are known for
+certain; any other name has no unit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Unit(Term, page="words.md", title="unit", columns=("launches.unit", "by_ke
 class UnitEvidence(
     Term, page="words.md", title="unit known by", columns=("launches.unit_evidence",)
 ):
-    """How the unit of a launch is known; where nothing tells it there is none, and no peak."""
+    """How the unit of a launch is known."""
 
     KERNEL_NAME = ("kernel_name", "the kernel's name", "names its instructions or its operands")
     CALLED_KERNEL = (
@@ -65,7 +65,7 @@ class UnitEvidence(
 
 
 class Bound(Term, page="words.md", title="bound", columns=("launches.bound", "by_kernel.bound")):
-    """What keeps a launch from being shorter, by the roofline model."""
+    """What limits a launch, by the roofline model."""
 
     MEMORY = (
         "memory",
@@ -156,11 +156,8 @@ _HELPER = re.compile(r"splitKreduce|ReduceSplitK|convert_dq|dot_do_o|nchwToNhwc|
 
 @lru_cache(maxsize=1 << 16)
 def unit_of_kernel(kernel: str) -> Unit | None:
-    """Return the unit that a kernel's name tells, ``None`` where it tells none.
-
-    Returns:
-        The unit of its products. What only prepares or finishes those of another kernel has none.
-    """
+    """Return the unit of a kernel's products by its name, if known."""
+    # What only prepares or finishes the products of another kernel has none.
     if _HELPER.search(kernel):
         return None
     for rule in (_nvjet, _xmma, _simt, _cutlass_3, _mma, _attention, _template, _vector):
@@ -239,7 +236,6 @@ def _spelled(kernel: str) -> Unit | None:
 
 
 def _vector(kernel: str) -> Unit | None:
-    """Products with a vector, and direct convolutions: the CUDA cores do these."""
     if _VECTOR.search(kernel) is None or "float" not in kernel:
         return None
     return None if re.search(r"\bdouble\b|complex|cuComplex", kernel) else Unit.FP32

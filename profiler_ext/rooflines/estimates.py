@@ -1,12 +1,8 @@
 """Estimates per launch: bytes moved, operations computed, and the unit that computed them.
 
-A call of a library may run several kernels; what is known of the call belongs to all of them. They
-share it in proportion to their time, so that the parts of a call's launches add up to the call's,
-and each launch has the rate of the call.
-
-They count what a kernel asks for, each buffer once, so what a cache serves makes the bandwidth
-higher than the memory's. A collective has none: it waits for other ranks, and moves between
-devices what it moves.
+A library call may run several kernels; they share its work in proportion to their time. Each buffer
+counts once, so a cache makes the bandwidth higher than the memory's. A collective has no estimate:
+it waits for other ranks.
 """
 
 from __future__ import annotations
@@ -40,8 +36,7 @@ class Calls:
     """Which launches belong to one call.
 
     Attributes:
-        number: the call of each launch.
-        last: one launch of each call, to which rounding goes.
+        last: one launch of each call, which takes the rounding.
     """
 
     number: Ints
@@ -54,11 +49,7 @@ class Calls:
         return sums[self.number]
 
     def share(self, amount: MaskedInts, duration_ns: Ints) -> MaskedInts:
-        """Share a call's amount among its launches by time.
-
-        Returns:
-            The part of each launch; those of a call add up to its amount.
-        """
+        """Share a call's amount among its launches by time; the parts add up to it."""
         call_amount = amount.filled(0)
         took_ns = np.maximum(self.total(duration_ns), 1)
         parts = np.floor(call_amount * (duration_ns / took_ns)).astype(np.int64)
@@ -67,10 +58,8 @@ class Calls:
 
 
 def calls_of(analysis: Analysis, is_library: Rows, is_eager: Rows) -> Calls:
-    """Tell calls apart: launches of a library's site, or of an eager op, that follow each other.
-
-    A generated kernel is a call by itself.
-    """
+    """Group launches into calls: consecutive launches of a library's site, or of an eager op."""
+    # A generated kernel is a call by itself.
     launches = analysis.launches
     stream, op = launches.stream.filled(-1), launches.op_event.filled(-1)
     grouped = is_library | (is_eager & (op >= 0))
@@ -87,7 +76,7 @@ def calls_of(analysis: Analysis, is_library: Rows, is_eager: Rows) -> Calls:
 
 
 def _is_repeated(analysis: Analysis, order: Ints, begins: Rows) -> Rows:
-    """Whether a launch repeats the first of its run: the site is called again."""
+    """Flag launches that repeat the first of their run: the site is called again."""
     launches, events = analysis.launches, analysis.recording.trace.events
     first = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
     op = launches.op_event.filled(-1)
@@ -118,10 +107,8 @@ class Units:
 
 
 def units_of(launches: Launches, calls: Calls, works: Sequence[Work], of_launch: Ints) -> Units:
-    """Return the unit that each launch used.
-
-    A name outweighs operands. Of a call whose kernels' names tell several units none is told.
-    """
+    """Return the unit that each launch used."""
+    # A name outweighs operands. A call whose kernels' names show several units has none.
     own = _named(launches)
     called, is_split = _of_call(own, calls)
     by_operands = np.array(
@@ -155,7 +142,7 @@ def _named(launches: Launches) -> Ints:
 
 
 def _of_call(own: Ints, calls: Calls) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Return the one unit that the names of a call's kernels tell, and where they tell several."""
+    """Return the one unit of a call's kernel names, and which calls have several."""
     highest = np.full(len(calls.last), _NONE, np.int64)
     np.maximum.at(highest, calls.number, own)
     lowest = np.full(len(calls.last), len(_UNITS), np.int64)
@@ -174,10 +161,10 @@ class Estimates:
 
     Attributes:
         calls: which launches are one call.
-        bytes: what the call loads and stores; masked where that is not known.
-        flops: its floating-point operations; masked where that is not known.
+        bytes: loads and stores of the call; masked where unknown.
+        flops: its floating-point operations; masked where unknown.
         is_product: its operations are those of products, convolutions or attention.
-        is_complete: nothing else is known to take it time.
+        is_complete: nothing else is known to take time.
         units: the unit that each launch used.
     """
 
@@ -190,12 +177,7 @@ class Estimates:
 
 
 def estimate(analysis: Analysis) -> Estimates:
-    """Return what the calls of all launches move and compute.
-
-    Returns:
-        One row for each launch. A launch that nobody knows the work of has none, nor has one
-        whose sizes are dynamic.
-    """
+    """Estimate each launch's call; it is unknown where the work is, or where sizes are dynamic."""
     launches = analysis.launches
     works, of_launch, is_library = _works(analysis)
     is_eager = launches.kind.where(LaunchKind.EAGER)
@@ -261,7 +243,7 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
 
 
 def _copied(analysis: Analysis) -> Rows:
-    """Which launches only copy or fill memory of the device."""
+    """Flag launches that only copy or fill device memory."""
     column = analysis.launches.name
     inside = np.array([classify.is_copy_on_device(text) for text in column.strings], np.bool_)
     kinds = analysis.launches.kind.where(LaunchKind.MEMCPY, LaunchKind.MEMSET)
@@ -269,7 +251,6 @@ def _copied(analysis: Analysis) -> Rows:
 
 
 def _copied_bytes(analysis: Analysis, copied: Rows) -> MaskedInts:
-    """Return what copies and fills move: a copy loads and stores each byte."""
     launches = analysis.launches
     moved = analysis.recording.trace.events.bytes_moved[launches.event[copied]]
     times = np.where(launches.kind.where(LaunchKind.MEMCPY)[copied], 2, 1)

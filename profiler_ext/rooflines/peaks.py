@@ -1,9 +1,8 @@
 """Peak memory bandwidth and arithmetic of devices by unit, each with its source.
 
-The figures are the makers' own, dense (without sparsity), with float32 accumulation where the
-maker tells it apart, at boost clock. Where a data sheet states tensor arithmetic "with sparsity"
-alone, half of it stands here. A unit that a device lacks, or of which its maker says nothing, is
-not there. A device that is not in the table has no peak, whatever its name resembles.
+The makers' figures, dense (without sparsity), with float32 accumulation where stated, at boost
+clock. Where a data sheet has tensor figures "with sparsity" only, half is used. A unit that a
+device lacks, or whose peak is not published, is missing; so is any device not in the table.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class DevicePeaks:
     """A device of the table.
 
     Attributes:
-        name: words that all stand in its name.
+        name: words that its name must contain.
         gb_per_s: memory bandwidth in 10^9 bytes a second.
         units: pairs of unit and 10^12 operations a second.
         source: where the figures are from.
@@ -168,12 +167,11 @@ DEVICES = (
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The best that a device can do, as its maker states it: dense, at boost clock.
+    """A device's peak, by its maker: dense, at boost clock.
 
     Attributes:
         gb_per_s: memory bandwidth in 10^9 bytes a second.
-        tflop_per_s: arithmetic in 10^12 operations a second, by :class:`Unit`; a unit that is not
-            there has none, or it is not known.
+        tflop_per_s: 10^12 operations a second, by :class:`Unit`; unknown ones are missing.
         source: where the figures are from.
     """
 
@@ -196,14 +194,13 @@ _OTHERS = frozenset({"mig", "laptop", "mobile", "max", "d", "ti", "super"})
 
 
 def peak_of(device: str, peaks: Mapping[str, Peak] = PEAKS) -> Peak | None:
-    """Return what a device can do at best.
+    """Return a device's peak: the first entry all of whose words its name contains.
 
     Args:
-        peaks: words of a name to its peak; give your own to correct or add a device.
+        peaks: words of a name to its peak; pass your own to correct or add a device.
 
     Returns:
-        The first entry all of whose words stand in the name, ``None`` if there is none. A slice
-        of a device (MIG) is none, unless an entry names it.
+        ``None`` without an entry. A slice of a device (MIG) needs an entry of its own.
     """
     words = _name_words(device)
     return next((peak for name, peak in peaks.items() if _names(_name_words(name), words)), None)

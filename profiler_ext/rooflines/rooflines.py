@@ -1,12 +1,10 @@
 """The roofline of each launch: how fast it was, how fast it could be, and what bounds it.
 
-A call that moves ``B`` bytes and does ``F`` operations takes at least
-``max(B / bandwidth, F / peak of its unit)``: its roofline. The peaks are the maker's, which no
-kernel reaches: a good one comes to ``REACHABLE`` of them, and none is over in less than
-``LATENCY_NS``. So a call could be done in ``max(LATENCY_NS, roofline / REACHABLE)``, and what it
-took beyond that is ``could_save_ns``. It is nothing where a launch is short, up to ``SHORT`` such
-latencies, with little to do: another kernel would hardly be faster. It is nothing too where the
-device had nothing to run afterwards, since the step would be no shorter.
+A call that moves ``B`` bytes and does ``F`` operations takes at least ``max(B / bandwidth, F / peak
+of its unit)``: its roofline. A good kernel reaches ``REACHABLE`` of the maker's peaks, and none
+ends in less than ``LATENCY_NS``. So a call could take ``max(LATENCY_NS, roofline / REACHABLE)``;
+the rest is ``could_save_ns``. It is zero for short launches (up to ``SHORT`` latencies, with little
+to do), and where the device had nothing to run afterwards, since the step would be no shorter.
 """
 
 from __future__ import annotations
@@ -26,14 +24,8 @@ from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 
 
 def drained(analysis: Analysis) -> Rows:
-    """Return the launches whose end the CPU did not wait for, and after which the device was idle.
-
-    The CPU began to enqueue what came next when the launch was over. A launch that the CPU waits
-    for is none of these, though the device is idle after it.
-
-    Returns:
-        Whether each launch is one; none where the trace does not tell what enqueued a launch.
-    """
+    """Flag launches whose end the CPU did not wait for, and after which the device was idle."""
+    # The CPU began to enqueue the next launch after this one had ended.
     launches = analysis.launches
     end_ns = launches.start_ns + launches.duration_ns
     enqueued_ns = _enqueued(analysis)
@@ -49,7 +41,7 @@ def drained(analysis: Analysis) -> Rows:
 
 
 def _enqueued(analysis: Analysis) -> Ints:
-    """Return when the CPU began to enqueue each launch; 0 where the trace does not tell."""
+    """Return when the CPU began to enqueue each launch; 0 where unknown."""
     events = analysis.recording.trace.events
     rows = np.flatnonzero(
         _flags(events.category, classify.is_runtime_call) & ~np.ma.getmaskarray(events.correlation)
@@ -66,7 +58,7 @@ def _enqueued(analysis: Analysis) -> Ints:
 
 
 def _awaited(events: Events, end_ns: Ints) -> Rows:
-    """Whether a call that waits for the device spans the end of each launch."""
+    """Flag launches whose end lies in a call that waits for the device."""
     is_call = _flags(events.category, classify.is_runtime_call)
     rows = np.flatnonzero(is_call & _flags(events.name, classify.is_device_wait))
     if not len(rows):
@@ -94,7 +86,7 @@ _BOUNDS = ("", *Bound)
 
 @dataclass(frozen=True, slots=True)
 class Rooflines:
-    """One row for each launch; a value that is not known is masked, or ``""``.
+    """One row for each launch; an unknown value is masked, or ``""``.
 
     Bytes, operations and times of a call of several launches are shared among them by time.
 
@@ -103,17 +95,16 @@ class Rooflines:
         flops: floating-point operations.
         is_product: the operations are those of products, convolutions or attention.
         unit: the ``Unit`` that computed.
-        unit_evidence: the ``UnitEvidence`` by which that is known.
+        unit_evidence: the ``UnitEvidence``.
         gb_per_s: 10^9 bytes a second.
         tflop_per_s: 10^12 operations a second.
-        attainable_tflop_per_s: the same at its roofline: the unit's peak, or what the bandwidth
-            allows at this many operations a byte.
+        attainable_tflop_per_s: the same at its roofline.
         bandwidth_fraction: part of the device's peak bandwidth.
         arithmetic_fraction: part of the peak of the unit.
-        roofline_ns: what it takes at its roofline, masked where that is not known.
+        roofline_ns: time at its roofline.
         bound: a ``Bound``.
-        could_save_ns: how much sooner it could be over; masked where the roofline is not known.
-        refused: the estimate is not credible: it was more than ``MAX_PEAK_FRACTION`` times a peak.
+        could_save_ns: time above the reachable one.
+        refused: the estimate is not credible: more than ``MAX_PEAK_FRACTION`` times a peak.
     """
 
     bytes: MaskedInts
@@ -141,14 +132,14 @@ class Rooflines:
 
 
 def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Rooflines:
-    """Return the rooflines of all launches, which are worked out once.
+    """Return the rooflines of all launches, computed once.
 
     Args:
-        peaks: what devices can do at best, by the words of their names.
+        peaks: devices' peaks, by the words of their names.
 
     Returns:
-        One row for each launch. A launch has no roofline where its device has no peak, its work
-        or its unit is not known, or its estimate is not credible.
+        One row for each launch. A launch has no roofline where its device has no peak, its work or
+            unit is unknown, or its estimate is not credible.
     """
     best = tuple((name, peak.gb_per_s, *peak.tflop_per_s.items()) for name, peak in peaks.items())
     return analysis.derived.once(("rooflines", best), lambda: _rooflines(analysis, peaks))
@@ -191,7 +182,7 @@ def _rooflines(analysis: Analysis, peaks: Mapping[str, Peak]) -> Rooflines:
 def _roofline(
     estimated: Estimates, fractions: list[MaskedFloats], took_ns: Ints, refused: Rows
 ) -> MaskedInts:
-    """Return what each launch's call takes at its roofline."""
+    """Return each launch's time at its roofline."""
     memory, arithmetic = fractions
     unknown = np.ma.getmaskarray(memory) | ~estimated.is_complete | refused
     unknown |= estimated.is_product & np.ma.getmaskarray(arithmetic)
@@ -201,7 +192,7 @@ def _roofline(
 
 
 def _is_short(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Rows:
-    """Whether the fixed cost of its launches is most of what each call could take, and took."""
+    """Flag launches whose fixed cost is most of what their call could take, and took."""
     latency_ns = _latency_ns(estimated)
     is_short: Rows = (roofline_ns.data < REACHABLE_FRACTION * latency_ns) & (
         took_ns < SHORT_FACTOR * latency_ns

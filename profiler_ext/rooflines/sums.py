@@ -1,7 +1,7 @@
-"""The sums of rooflines over parts of launches: by line, by module, by kernel.
+"""Sums rooflines over parts of launches: by line, by module, by kernel.
 
 A launch's bytes, operations and times are split over its parts as its time is, in whole numbers
-that add up to the launch; so what is said of the rows of a table adds up to what is said of all.
+that add up, so a table's rows add up to its total.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ _MIN_BOUND_SHARE = 2
 
 @dataclass(frozen=True, slots=True)
 class RooflineSums:
-    """One row for each key; a value that is not known of any part is masked, or ``""``.
+    """One row for each key; an unknown value is masked, or ``""``.
 
     Attributes:
         bytes: bytes moved.
         flops: floating-point operations.
-        gb_per_s: bytes over the time of the parts of which they are known.
-        tflop_per_s: operations over the time of the parts of which they are known.
-        attainable_tflop_per_s: the operations of the parts with a roofline over the time that
-            they take at it.
-        peak_fraction: which part of the time of those with a roofline they take at it; not known
-            where these are less than half of the row's time.
-        roofline_ns: what these take at their roofline.
-        could_save_ns: how much sooner these could be over.
-        bound: the ``Bound`` of most of their time; ``""`` where it is less than half of the row's.
-        unit: the ``Unit`` of most operations, where operations are known; else of most time.
+        gb_per_s: bytes over the time of the parts with known bytes.
+        tflop_per_s: operations over the time of the parts with known operations.
+        attainable_tflop_per_s: the operations of the parts with a roofline over their time at it.
+        peak_fraction: time at the roofline over time taken; masked where parts with a roofline are
+            less than half of the row's time.
+        roofline_ns: time at the roofline.
+        could_save_ns: time above the reachable one.
+        bound: the ``Bound`` of most of their time; ``""`` if less than half of the row's.
+        unit: the ``Unit`` of most operations, where known; else of most time.
     """
 
     bytes: MaskedInts
@@ -55,11 +54,7 @@ class RooflineSums:
 
 
 def of_shares(analysis: Analysis, amount: MaskedInts) -> MaskedInts:
-    """Split what each launch has over its parts, as its time is split.
-
-    Returns:
-        One number for each row of ``analysis.shares``; those of a launch add up to its own.
-    """
+    """Split an amount of each launch over its shares, as its time is split, exactly."""
     shares, duration_ns = analysis.shares, analysis.launches.duration_ns
     launch = shares.launch
     part = shares.duration_ns / np.maximum(duration_ns[launch], 1)
@@ -72,7 +67,7 @@ def of_shares(analysis: Analysis, amount: MaskedInts) -> MaskedInts:
 
 
 class _Parts(NamedTuple):
-    """What rooflines say of launches, split over the parts of these."""
+    """Rooflines of launches, split over the launches' parts."""
 
     bytes: MaskedInts
     flops: MaskedInts
@@ -95,17 +90,17 @@ def _parts_of(analysis: Analysis, launch_rooflines: Rooflines) -> _Parts:
 
 
 class PartSums(NamedTuple):
-    """What parts of launches add up to, one row for each key; rows can be added up further.
+    """Sums over parts of launches, one row for each key; rows can be summed further.
 
     Attributes:
         found: the rooflines of the launches.
         took_ns: the time of the parts.
-        amounts: bytes, operations, time at the roofline, operations and time at it of those of
-            which both are known, and what could be saved: a column each, of the parts that tell it.
+        amounts: a column each of bytes, operations, time at the roofline, operations and time at it
+            of those with both, and possible savings, over the parts where known.
         known_ns: the time of these parts.
         known: their number.
-        bounds: what speaks for each bound.
-        units: what speaks for each unit.
+        bounds: weight of each bound.
+        units: weight of each unit.
     """
 
     launch_rooflines: Rooflines
@@ -117,10 +112,10 @@ class PartSums(NamedTuple):
     units: Floats
 
     def by(self, key: Ints, rows: int) -> PartSums:
-        """Return the sums of rows that count for the same.
+        """Sum rows with the same key.
 
         Args:
-            key: the row that each of these counts for; below zero for none.
+            key: the target row of each row; below zero for none.
         """
         some = np.flatnonzero(key >= 0)
         sums = (self.took_ns, self.amounts, self.known_ns, self.known, self.bounds, self.units)
@@ -190,7 +185,7 @@ def _known(
 def _weighed(
     analysis: Analysis, share: Ints, key: Ints, rows: int, column: Interned, weight: Ints
 ) -> Floats:
-    """Return what each word weighs among the parts of each key; no word weighs nothing."""
+    """Return the weight of each word among the parts of each key; no word has weight 0."""
     launch = analysis.shares.launch[share]
     took_ns = analysis.launches.duration_ns[launch]
     part = analysis.shares.duration_ns[share] / np.maximum(took_ns, 1)
@@ -201,7 +196,7 @@ def _weighed(
 
 
 def _most(weights: Floats, strings: tuple[str, ...]) -> Interned:
-    """Return the word that weighs most in each row, ``""`` where none does."""
+    """Return the word of most weight in each row, ``""`` without any."""
     return Interned(weights.argmax(axis=1).astype(np.int32), strings)
 
 
@@ -217,7 +212,7 @@ def _masked_words(words: Interned, has_bound: Rows) -> Interned:
 
 
 def _weight(launch_rooflines: Rooflines, duration_ns: Ints) -> Ints:
-    """Weigh units by operations; those whose operations are not known, by time, come after."""
+    """Weigh units by operations; those of unknown operations, by time, come after."""
     return np.where(
         launch_rooflines.flops.mask, np.minimum(duration_ns, 1), launch_rooflines.flops.data + 2
     )

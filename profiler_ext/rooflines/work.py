@@ -1,15 +1,11 @@
-"""The bytes and operations of one call.
+"""The bytes and operations of one call: of a call site by its nodes, of an eager op by shapes.
 
-Of a call site by its nodes, of an eager op by the shapes of its inputs.
-
-Of a call site it was estimated when the graph was compiled; of a copy on the device the trace
-tells the bytes. What a library does in a call that torch has no formula for is not known: a sort
-passes its memory several times, so no roofline can be drawn for it.
+A call site's were estimated when the graph was compiled; a copy's are in the trace. A library call
+without a formula in torch is unknown: a sort, say, passes over its memory several times.
 
 The formulas are those of ``torch/utils/flop_counter.py``, without torch: two operations for each
-factor. They differ where torch's count too much: of the gradient of a grouped convolution's
-weight, of causal attention, where a row sees no later one, and of the layout of
-``_flash_attention_forward``.
+factor. They differ where torch counts too much: the gradient of a grouped convolution's weight,
+causal attention, and the layout of ``_flash_attention_forward``.
 """
 
 from __future__ import annotations
@@ -62,15 +58,15 @@ _SCATTERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call does.
+    """The work of a call.
 
     Attributes:
-        bytes: what it loads and stores, each once; ``None`` where that is not known.
-        flops: floating-point operations; ``None`` where that is not known.
+        bytes: loads and stores, each buffer once; ``None`` where unknown.
+        flops: floating-point operations; ``None`` where unknown.
         is_product: the operations are those of matrix products, convolutions or attention.
-        is_complete: nothing else is known to take it time, so that it has a roofline.
-        unit: what its operands or its code tell of the unit.
-        evidence: how they tell that.
+        is_complete: nothing else is known to take time, so that it has a roofline.
+        unit: the unit by its operands or its code.
+        evidence: the source of the unit.
     """
 
     bytes: int | None = None
@@ -90,7 +86,7 @@ def is_product(op: str) -> bool:
 
 
 def unit_of_operands(dtype: str | None) -> Unit | None:
-    """Return the tensor cores' unit for products of a dtype; of float32 it tells none."""
+    """Return the tensor cores' unit for products of a dtype; float32 has several."""
     return _TENSOR_DTYPES.get(dtype or "")
 
 
@@ -100,19 +96,17 @@ def nodes_of(graph: GraphInstance) -> Mapping[str, FxNode]:
 
 
 def has_fixed_sizes(known: Mapping[str, FxNode]) -> bool:
-    """Tell whether each call of a graph does the same work.
-
-    What capture estimated of a graph with dynamic sizes holds for those that it was compiled with.
-    """
+    """Tell whether each call of a graph does the same work."""
+    # Estimates of a graph with dynamic sizes hold for the sizes that it was compiled with.
     specs = (spec for node in known.values() for spec in node.outputs)
     return all(_number(str(size)) is not None for spec in specs for size in spec.size)
 
 
 def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) -> Work:
-    """Return what a call site does.
+    """Return the work of a call site.
 
     Args:
-        is_fixed: whether that graph has fixed sizes; else nobody knows how much it does.
+        is_fixed: whether its graph has fixed sizes; else the amount is unknown.
     """
     nodes = [known[name] for name in site.nodes if name in known]
     products = [node for node in nodes if is_product(_op(node))]
@@ -149,7 +143,7 @@ def _operand_unit(products: list[FxNode], known: Mapping[str, FxNode]) -> Unit |
 
 
 def _operand_dtype(node: FxNode, known: Mapping[str, FxNode]) -> str | None:
-    """Return the dtype of a product's factors: that of its result, but where it is scaled."""
+    """Return the dtype of a product's factors: that of its result, unless it is scaled."""
     if _op(node).startswith("_scaled_mm") or node.target.endswith(".dtype"):
         read = (known[name].outputs for name in node.inputs if name in known)
         dtypes = {specs[0].dtype for specs in read if specs} & _TENSOR_DTYPES.keys()
@@ -169,12 +163,12 @@ Inputs = tuple[OpInput, ...]
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a product computes.
+    """A product.
 
     Attributes:
         flops: floating-point operations.
         outputs: the sizes of its results.
-        is_narrowed: its results have another dtype than its factors, which nobody tells.
+        is_narrowed: its results have another dtype than its factors, which is unknown.
     """
 
     flops: int
@@ -183,11 +177,7 @@ class Product:
 
 
 def product_of(op: str, inputs: Inputs) -> Product | None:
-    """Return what a product computes.
-
-    Returns:
-        ``None`` for another op, and for inputs that do not fit it.
-    """
+    """Return the product that an op computes; ``None`` for other ops and unfit inputs."""
     formula = PRODUCTS.get(op)
     try:
         return None if formula is None else formula(inputs)
@@ -286,13 +276,13 @@ def _convolution_backward(inputs: Inputs) -> Product:
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """Where an op has the query, and what says that a row sees no later one.
+    """Where an op has its query, and what makes it causal.
 
     Attributes:
         query: the argument; key and value follow.
-        causal: the argument that says so.
-        rows_first: rows stand before heads in the sizes.
-        lengths: the argument that gives sequences of different lengths, where there is one.
+        causal: the argument of the causal flag.
+        rows_first: rows come before heads in the sizes.
+        lengths: the argument with sequences of different lengths, if any.
     """
 
     query: int
@@ -319,7 +309,7 @@ class _Attention:
         return [_heads_first(sizes) if self.rows_first else sizes for sizes in operand]
 
     def _pairs(self, inputs: Inputs, query: Sizes, key: Sizes, value: Sizes) -> int:
-        """Return how many products of a row and a column it makes."""
+        """Return the number of products of a row and a column."""
         batch, heads, rows, width = query
         if (batch, width) != (key[0], key[3]) or key[:3] != value[:3] or heads % key[1]:
             raise ValueError
@@ -386,11 +376,7 @@ _WRITES_ONLY = frozenset({"fill_", "zero_"})
 
 @lru_cache(maxsize=4096)
 def work_of_op(name: str, inputs: Inputs | None) -> Work:
-    """Return what an op does.
-
-    Returns:
-        What is known; of a product without shapes, that it is one.
-    """
+    """Return the work of an op, as far as known; of a product without shapes, that it is one."""
     namespace, _, op = name.partition("::")
     if namespace != "aten":
         return NOTHING_KNOWN

@@ -33,6 +33,7 @@ class Folders:
 
     @classmethod
     def of(cls, paths: Iterable[Path]) -> Folders:
+        """Return the folders that a user named; each must exist."""
         return cls(tuple(_folder(path) for path in paths))
 
     def session(self, name: str) -> AnySession:
@@ -55,7 +56,7 @@ class Folders:
         return self._cache[stamp]
 
     def sessions(self) -> tuple[list[str], bool]:
-        """Return the sessions' paths, and whether there may be more; a folder of ranks is one
+        """Return the sessions' paths, and whether there may be more; ranks' folders are one
         session.
         """
         sessions_found: list[str] = []

@@ -281,8 +281,7 @@ def _clock_notes(clocks: Sequence[Clock]) -> tuple[str, ...]:
 def narrowed(
     session: Session | MergedSession, rank: int | None = None, step: int | None = None
 ) -> tuple[Analysis, ...]:
-    """Return the analyses of one rank or all, of one step or all; of a step, of each rank that has
-    it.
+    """Return the analyses of one rank or all, of one step or all.
 
     Raises:
         UsageError: There is no such rank or step.

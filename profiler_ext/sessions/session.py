@@ -304,7 +304,7 @@ def rank_folders(folder: Path) -> list[Path]:
 
 
 def rank_files(place: Path) -> list[Path]:
-    """Return the folder or trace of each rank of a job; none where the folder is a session itself."""
+    """Return each rank's folder or trace; none where the folder is a session itself."""
     if not is_folder(place) or (place / FILE_NAME).is_file():
         return []
     return rank_folders(place) or plain_traces(place)

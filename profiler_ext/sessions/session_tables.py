@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SessionTables(ABC):
-    """The tables of a session, each made on demand, with filters ``step``, ``rank``, ``phase``,
+    """The tables of a session, each made on demand; filters: ``step``, ``rank``, ``phase``,
     ``scope``.
     """
 
