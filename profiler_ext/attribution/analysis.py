@@ -1,4 +1,4 @@
-"""The way from a recording to its analysis: each stage is a pure function of the last."""
+"""From a recording to its analysis: each stage is a pure function of the last."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ _SCOPES = (Scope.EAGER, Scope.COMPILED)
 
 
 def attribute(recording: Recording) -> Analysis:
-    """Lead every launch of a recording back to the model, and say what could not be.
+    """Attribute every launch of a recording to the model, or give a reason why not.
 
-    Returns:
-        The analysis. Every device event of the trace is a launch, the shares of a launch
-        add up to its duration, and the ledger adds up to the steps' wall time.
+    Every device event of the trace is a launch, the shares of a launch add up to its duration, and
+    the breakdown adds up to the steps' wall time.
     """
     events = recording.trace.events
     nesting = nest(events)
@@ -80,7 +79,7 @@ class _Attributed(NamedTuple):
 def _attribute_launches(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
 ) -> _Attributed:
-    """Lead the launches back; what encloses each event is let go before their time is shared."""
+    """Attribute the launches; enclosing ranges are freed before the time is shared."""
     launches, table, places, kernels = _launches_and_places(recording, nesting, enqueued, steps)
     main = main_places(table.distinct, places)
     return _Attributed(
@@ -96,7 +95,7 @@ def _attribute_launches(
 def _launches_and_places(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
 ) -> tuple[Launches, LaunchTable, tuple[Place, ...], _KernelsOfGraphs]:
-    """Return the launches with their verdicts, all places, and what kernels of libraries are."""
+    """Return the launches with their attribution, all places, and the libraries' kernels."""
     events = recording.trace.events
     enclosing = EnclosingRanges(
         events,
@@ -129,7 +128,7 @@ def _attribute_all(
     places: PlaceTable,
     invocations: Sequence[Invocation],
 ) -> tuple[LaunchTable, Ints]:
-    """Give every launch its verdict, in graph calls first; and eager backward its forward."""
+    """Attribute every launch, those in graph calls first; then eager backward to its forward."""
     table = LaunchTable(len(enqueued))
     compiled = CompiledAttributor(
         enclosing.events, enqueued, order, recording.graphs, places, table

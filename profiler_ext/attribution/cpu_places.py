@@ -1,4 +1,4 @@
-"""Where the CPU was in time: the line and module of the thread that makes the steps."""
+"""Where the CPU was over time: line and module of the thread that runs the steps."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from profiler_ext.records.vocabulary import Level
 
 
 class CpuPlaces:
-    """Tells where the thread that makes the steps was.
+    """The places of the thread that runs the steps.
 
     Attributes:
-        thread: its index among the trace's, or ``NO_ROW``.
+        thread: its index in the trace, or ``NO_ROW``.
     """
 
     def __init__(self, recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> None:
-        """Lay the recorded lines over the trace."""
         self._roots = SourceRoots(recording.settings)
         self._numbers: dict[Place, int] = {}
         self._times_ns = np.empty(0, dtype=np.int64)
@@ -103,7 +102,7 @@ class CpuPlaces:
 
 
 def _without_repeats(times: Ints, codes: Ints) -> tuple[Ints, Ints]:
-    """Leave out what holds for no time, and then what goes on at the same place."""
+    """Drop entries of no duration, and then repeats of the same place."""
     lasts = np.append(times[1:] != times[:-1], True)
     times, codes = times[lasts], np.append(codes[:1], codes[1:][lasts])
     changes = codes[1:] != codes[:-1]
@@ -111,14 +110,14 @@ def _without_repeats(times: Ints, codes: Ints) -> tuple[Ints, Ints]:
 
 
 def _missing_reason(recording: Recording) -> GapReason:
-    """Return why no line is known; where lines were recorded, their clock is not in the trace."""
+    """Return why no line is known; recorded lines without a clock mark cannot be aligned."""
     if recording.python is not None:
         return GapReason.LINES_FAILED
     return missing_lines_reason(recording.gaps) or GapReason.LINES_NOT_RECORDED
 
 
 def _thread_of_steps(recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> int:
-    """Return the thread that makes the steps, or most launches, or ``NO_ROW``."""
+    """Return the thread that runs the steps, or most launches, or ``NO_ROW``."""
     events = recording.trace.events
     is_step = flag_rows(events.name, classify.is_step) & (nesting.depth != NO_ROW)
     launching = enqueued.cpu[enqueued.cpu != NO_ROW]

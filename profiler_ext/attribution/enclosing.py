@@ -1,7 +1,4 @@
-"""The ranges that enclose each CPU event.
-
-A compiled graph's call, a compiled frame, autograd's engine, an optimizer.
-"""
+"""The ranges that enclose each CPU event: graph calls, compiled frames, engine, optimizer."""
 
 from __future__ import annotations
 
@@ -30,16 +27,16 @@ class CallContext:
 
     Attributes:
         in_optimizer: inside an optimizer's step.
-        in_engine: inside autograd's engine, so while a backward pass runs.
+        in_engine: inside autograd's engine, so in a backward pass.
         is_forward: called as a forward that autograd knows.
         is_backward: called as the backward of a compiled forward.
         module: the module that was compiled by itself and called, or the modules that a part of a
-            graph was called on, if that is known.
-        copied: for calls that a graph of compiled autograd copies the module that the forward
-            was called on; ``None`` for one of several whose forward the trace does not show.
+            graph was called on, if known.
+        copied: for calls that a graph of compiled autograd copies, the module that the forward was
+            called on; ``None`` where the trace has several such forwards.
         caller: the place of the op in another graph's call that runs it, if one does.
         called_from: the program's frames that call it, where its nodes leave lines or modules open.
-        called_in: the innermost module whose call is under way then.
+        called_in: the innermost module whose call is active then.
     """
 
     in_optimizer: bool = False
@@ -54,16 +51,16 @@ class CallContext:
 
 
 class EnclosingRanges:
-    """Tells, for any CPU event of a trace, which ranges of torch and of ours it stands in.
+    """The ranges around each CPU event.
 
-    Each attribute that is a column has one row for each event: the innermost range of that kind
-    around it, or ``NO_ROW``.
+    Each column has one row for each event: the innermost range of that kind around it, or
+    ``NO_ROW``.
     """
 
     def __init__(
         self, events: Events, nesting: Nesting, modules: Mapping[int, Called] | None = None
     ) -> None:
-        """Look at a trace.
+        """Find the ranges.
 
         Args:
             modules: what was compiled by itself and called, by the number in the mark.
@@ -107,16 +104,16 @@ class EnclosingRanges:
         return inner
 
     def caller(self, marker: int) -> tuple[int, int] | None:
-        """Return the marker of the call that a call lies within, and the operator there."""
+        """Return the marker of the enclosing call, and the operator there."""
         parent = int(self.nesting.parent[marker])
         outer = NO_ROW if parent == NO_ROW else int(self.marker[parent])
         return None if outer == NO_ROW else (outer, int(self.operator[parent]))
 
     def own(self, enclosing: Rows, row: int) -> int:
-        """Return what stands around a row, unless that stands around another graph's call too.
+        """Return what is around a row, unless that is around another graph's call too.
 
         Args:
-            enclosing: for each row the row of what stands around it, or ``NO_ROW``.
+            enclosing: for each row the row around it, or ``NO_ROW``.
         """
         nearest, marker = int(enclosing[row]), int(self.marker[row])
         caller = None if marker == NO_ROW else self.caller(marker)

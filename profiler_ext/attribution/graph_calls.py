@@ -1,7 +1,4 @@
-"""The calls of compiled graphs in a trace.
-
-Where each was made, and the operators and launches that it ran.
-"""
+"""The calls of compiled graphs in a trace, with the operators and launches that each ran."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class WorkItem:
 
     @property
     def order_evidence(self) -> SiteEvidence:
-        """The rule that its order alone makes."""
+        """The evidence that its order alone gives."""
         return SiteEvidence.REPLAY_ORDER if self.replayed else SiteEvidence.CALL_ORDER
 
 
@@ -50,10 +47,8 @@ class DeviceEvent(NamedTuple):
     """What one launch of a call ran.
 
     Attributes:
-        name: the event's name.
-        category: its category.
-        call: the first of the graph call's launches that the same runtime call made, counted from
-            0; ``NO_ROW`` where the trace does not tell what launched it.
+        call: the first launch of the graph call that the same runtime call made, counted from 0, or
+            ``NO_ROW``.
     """
 
     name: str
@@ -63,7 +58,7 @@ class DeviceEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """What equal calls ran, in enqueue order; it is the same only as itself.
+    """What equal calls ran, in enqueue order; compared by identity.
 
     Attributes:
         work: the items.
@@ -82,7 +77,6 @@ class Patterns:
     """Finds the pattern of each call."""
 
     def __init__(self, events: Events) -> None:
-        """Take the names that codes are of."""
         self._names, self._categories = events.name.strings, events.category.strings
         self._known: dict[tuple[bytes, ...], Pattern] = {}
         self._items: dict[int, WorkItem] = {}
@@ -129,7 +123,7 @@ class Patterns:
 
 
 def what_ran(events: Events, rows: Ints) -> Ints:
-    """Return a code for each device event: the same where name and category are."""
+    """Return a code for each device event, the same where name and category are."""
     name, category = events.name.codes[rows].astype(np.int64), events.category.codes[rows]
     return name * len(events.category.strings) + category
 
@@ -141,11 +135,11 @@ def operators(events: Events, rows: Ints, launched: Flags) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a work item belongs: a call site (index into the sites), or a gap.
+    """The result for a work item: a call site (index into the sites), or a gap.
 
     Attributes:
         site: index of the call site, ``None`` for a gap.
-        evidence: the rule that led there.
+        evidence: the rule.
         gap: why there is no call site.
     """
 
@@ -156,10 +150,10 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Items of work: of which call, which code, which operator, and what sorts them.
+    """Items of work: call, code, operator, and sort keys.
 
-    The CPU enqueued one at ``enqueue_ns``, then the device ran it at ``start_ns``: a replay
-    enqueues all at once. Of equal ones those come first that have a lower ``tie``.
+    The order is by ``enqueue_ns`` on the CPU, then ``start_ns`` on the device, as a replay enqueues
+    all at once, then by ``tie``.
     """
 
     marker: Ints
@@ -173,14 +167,13 @@ class _Items:
 class WorkOfCalls:
     """What each call ran, in enqueue order: operators, and launches without an operator.
 
-    A call that replays also shows the operators of the recording, which launched nothing; those
-    are left out, as their work is what the replay runs.
+    A call that replays also shows the operators of the recording, which launched nothing; those are
+    left out, as the replay runs their work.
     """
 
     def __init__(
         self, enclosing: EnclosingRanges, enqueued: EnqueuedLaunches, launches: Ints
     ) -> None:
-        """Look at all calls at once."""
         self._enclosing, self._enqueued = enclosing, enqueued
         self._events, self._patterns = enclosing.events, Patterns(enclosing.events)
         cpu, self._call = enqueued.cpu[launches], enqueued.call[launches]
@@ -199,12 +192,7 @@ class WorkOfCalls:
         )
 
     def of_call(self, marker: int) -> tuple[Pattern, Ints, Ints]:
-        """Return what a call ran.
-
-        Returns:
-            The pattern of it; its launches, by item and in enqueue order; and of each item the row
-            of its operator, ``NO_ROW`` where it is none.
-        """
+        """Return what a call ran: pattern, launches by item, and each item's operator row."""
         first, last = np.searchsorted(self._marker, (marker, marker + 1)).tolist()
         begin, end = self._begins[first], self._begins[last]
         ends = self._begins[first + 1 : last + 1] - begin
@@ -227,7 +215,7 @@ class WorkOfCalls:
         )
 
     def _operators(self, launches: Ints, by_operator: Ints, device: _Items) -> _Items:
-        """Return the operators that calls called themselves, and those that launched anything."""
+        """Return the operators that calls ran directly, and those that launched anything."""
         enclosing = self._enclosing
         is_own: Flags = enclosing.operator == np.arange(len(enclosing.operator), dtype=np.int32)
         called = np.flatnonzero(is_own & (enclosing.marker != NO_ROW))
@@ -279,12 +267,12 @@ class GraphCall:
         context: where it was called.
         pattern: what it ran.
         launches: its launches, by item of what it ran and in enqueue order.
-        trials: launches of compile work inside the call, each with what it was.
+        trials: launches of compile work inside the call, each with its kind.
         place: which call it is within one run of a compiled function, and of how many.
-        graph: the index of its graph that the process noted, ``None`` where it noted none.
+        graph: the index of its graph that the process recorded, if any.
         frame_row: row of the compiled frame that it belongs to, a backward to its forward's.
-        rows: the row of the operator that each item is, ``NO_ROW`` of a launch without one.
-        caller: the marker of the call that it lies within and the operator there, if it does.
+        rows: the row of each item's operator, or ``NO_ROW``.
+        caller: the marker of the enclosing call and the operator there, if any.
     """
 
     marker: int

@@ -33,7 +33,7 @@ def reading_notes(recording: Recording, launches: Launches) -> Iterator[str]:
 
 
 def _cpu_notes(trace: Trace) -> Iterator[str]:
-    """Say that times are the CPU's where the trace speaks of other devices."""
+    """Return a note that times are the CPU's where the trace has other devices."""
     events = trace.events
     calls = flag_rows(events.category, classify.is_runtime_call)
     count = int((calls & flag_rows(events.name, names.is_launch_call)).sum())
@@ -93,7 +93,7 @@ def _clamped_note(recording: Recording) -> str | None:
 
 
 def _leak_note(recording: Recording) -> str | None:
-    """Say where torch's tag was contradicted, and the phase corrected."""
+    """Return a note where torch's tag was contradicted, and the phase corrected."""
     graphs = recording.graphs
     leaked = [[node.name for node in graph.nodes if is_leaked(node, graph)] for graph in graphs]
     names = [name for each in leaked for name in each]
@@ -123,10 +123,7 @@ def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | No
 
 
 def _unlinked_note(recording: Recording) -> str | None:
-    """Count the backward nodes that neither ``seq_nr`` nor another rule led to a forward node.
-
-    Of what generated code tells, nobody looked for one.
-    """
+    """Count the backward nodes without a forward node; generated code has none to find."""
     backward = [
         node
         for graph in recording.graphs
@@ -144,7 +141,7 @@ def _unlinked_note(recording: Recording) -> str | None:
 
 
 def _unstored_note(recording: Recording) -> str | None:
-    """Say that a later process will know less."""
+    """Return a note that a later process will know less."""
     details = _details(recording, GapReason.RECORD_NOT_STORED)
     if not details:
         return None
@@ -172,7 +169,7 @@ def _unreadable_note(recording: Recording) -> str | None:
 
 
 def _code_note(recording: Recording) -> str | None:
-    """Say which graphs are known by their generated code alone, and the remedy."""
+    """Return a note on graphs known by their generated code only, and the remedy."""
     message = [graph for graph in recording.graphs if graph.is_told]
     if not message:
         return None
@@ -185,7 +182,7 @@ def _code_note(recording: Recording) -> str | None:
 
 
 def _attached_note(recording: Recording) -> str | None:
-    """Say where the lines of attached graphs come from."""
+    """Return a note on the source of attached graphs' lines."""
     attached = [g for g in recording.graphs if g.cache_state is CacheState.ATTACHED]
     if not attached:
         return None

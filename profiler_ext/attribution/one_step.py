@@ -1,8 +1,7 @@
-"""An analysis of one step alone: what that step launched, its idle time, and its ledger.
+"""The analysis of one step alone: its launches, its idle time, and its breakdown.
 
-The trace is cut too: what the CPU did in the step, and what the device ran for it. So an export
-of it is read back as a session with this step. What an earlier step left running is not in it; and
-what waits for its next launch at the end of the step has none.
+The trace is cut too, so an export of it is read back as a session with this step: what the CPU did
+in the step, and what the device ran for it.
 """
 
 from __future__ import annotations
@@ -32,12 +31,8 @@ LaunchColumns = TypeVar("LaunchColumns", Shares, Communication, RankDelay)
 
 
 def of_step(analysis: Analysis, number: int) -> Analysis:
-    """Return what was found in one step.
-
-    Returns:
-        The analysis: launches, shares, idle time and ledger are those that tables narrowed to the
-        step have, to the nanosecond. Its places are those of all steps.
-    """
+    """Return the analysis of one step, equal to the session's tables narrowed to it."""
+    # Its places are those of all steps.
     step = next(each for each in analysis.steps if each.number == number)
     chosen = np.ma.filled(analysis.launches.step == number, False).astype(np.bool_)
     events = _events_of(analysis, step, chosen)
@@ -104,7 +99,7 @@ def _launches(launches: Launches, chosen: Flags, events: Flags) -> Launches:
 
 
 def _of_launches(columns: LaunchColumns, chosen: Flags) -> LaunchColumns:
-    """Return the rows that are of chosen launches, which have other numbers then."""
+    """Return the rows of chosen launches, which are renumbered."""
     selected = _rows(columns, chosen[columns.launch])
     return dataclasses.replace(selected, launch=_numbers(chosen)[selected.launch])
 
@@ -120,7 +115,7 @@ def _rows(columns: Columns, chosen: Flags) -> Columns:
 
 
 def _numbers(chosen: Flags) -> Ints:
-    """Return the new number of each row, ``NO_ROW`` of one that goes."""
+    """Return the new number of each row, or ``NO_ROW``."""
     return np.where(chosen, np.cumsum(chosen) - 1, NO_ROW).astype(np.int64)
 
 

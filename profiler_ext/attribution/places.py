@@ -1,8 +1,4 @@
-"""Source places.
-
-Line, module and forward node of an FX node as it was called, of an eager op, or of a gap; equal
-places are one.
-"""
+"""The source places of FX nodes, eager ops and gaps: line, module and forward node, each once."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
 class SourceRoots:
-    """Knows which files are the user's and which belong to torch, triton or this package."""
+    """Classifies source files: the user's, torch's, triton's or this package's."""
 
     def __init__(self, settings: Settings) -> None:
         self._user = tuple(PurePath(root).parts for root in settings.user_roots)
@@ -38,11 +34,9 @@ class SourceRoots:
         self._users: dict[str, bool] = {}
 
     def model_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
-        """Return the innermost frame that is outside torch, triton and this package.
-
-        Where all frames lie inside (a compiled ``optimizer.step``, a compiled module of
-        ``torch.nn``), torch's own code is what the user compiled: then torch's innermost.
-        """
+        """Return the innermost frame that is outside torch, triton and this package."""
+        # Without one (a compiled optimizer.step or torch.nn module) torch's own code is what the
+        # user compiled: then torch's innermost.
         inwards = tuple(reversed(stack))
         outside = (frame for frame in inwards if self._is_model(frame.file))
         torchs = (
@@ -58,7 +52,7 @@ class SourceRoots:
         """Return a place with the model's line and the user's own, as far as a stack has them.
 
         Args:
-            stack: the frames that lead to it, outermost first; none where no line is its own.
+            stack: its frames, outermost first; none where no line is its own.
         """
         frame, user = self.model_frame(stack), self.user_frame(stack)
         return dataclasses.replace(
@@ -112,13 +106,10 @@ ModulesOfJointGraphs = Mapping[str, set[Called]]
 def modules_of_joint_graphs(
     called: Iterable[tuple[GraphInstance, Called | None]],
 ) -> ModulesOfJointGraphs:
-    """Collect the modules that the forward graphs of a trace were called on.
+    """Collect the modules that each joint graph's forward was called on.
 
     Args:
-        called: each call's graph, and the module it was called on, where that is known.
-
-    Returns:
-        By the id of each joint graph the modules that its forward was called on.
+        called: each call's graph, and the module it was called on, where known.
     """
     modules: dict[str, set[Called]] = defaultdict(set)
     for graph, module in called:
@@ -132,10 +123,10 @@ def module_of(
 ) -> ModuleFrame | None:
     """Return the innermost module of a node, as its graph was called.
 
-    What compiled autograd copied belongs to the module that its own forward was called on. Where
-    nothing tells which forward that is, it belongs to the one module that such forwards were
-    called on, and so does a backward whose own forward ran before the recording began. A part of a
-    graph belongs to no module where that of its call is not known: it may run for an equal part.
+    What compiled autograd copied belongs to the module that its own forward was called on; where
+    that forward is unknown, to the one module that such forwards were called on, and so does a
+    backward whose forward ran before the recording. A part of a graph without a known call belongs
+    to no module: it may run for an equal part.
     """
     if node.lineage.joint is None and context.module is not None:
         return innermost_module(node, context.module)
@@ -150,11 +141,10 @@ def module_of(
 
 
 def with_modules_of_gradient_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
-    """Give each sum of gradients of a value that no op made the modules that hold all it sums.
+    """Give gradient sums of graph inputs the modules that enclose all summed nodes.
 
-    Torch keeps none, so that a sum has only the module that was compiled, and in a repeated region
-    that of the call: a tensor is used more than once in the innermost module around its uses.
-    Where an op made it, the sum has the op's.
+    Torch keeps none, so such a sum has only the compiled module, or in a repeated region the
+    call's. Where an op made the value, the sum has the op's modules.
     """
     known: dict[str, tuple[ModuleFrame, ...]] = {}
     for node in nodes:
@@ -172,12 +162,11 @@ def with_modules_of_gradient_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
 
 
 def innermost_module(node: FxNode, called: Called | None) -> ModuleFrame | None:
-    """Return the innermost module of a node.
+    """Return the innermost module of a node; its modules' paths begin at the compiled module.
 
     Args:
-        node: the node; its modules' paths begin at the module that was compiled.
-        called: that module, where it was compiled by itself and its own path is known; or the
-            modules of the call, where it is a part of a graph.
+        called: that module, if it was compiled by itself and its path is known; or the modules of
+            the call, where the graph is a part.
     """
     if isinstance(called, PartModules):
         return called.of(node.lineage.modules[-1]) if node.lineage.modules else called.own
@@ -221,7 +210,7 @@ _OF_PHASES = {
 
 
 def _is_of_hook(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether it is a hook's; what compiled autograd copies names its joint graph."""
+    """Tell whether a node is a hook's; what compiled autograd copies names its joint graph."""
     if node.lineage.mechanism is Mechanism.HOOK:
         return True
     return graph.is_of_compiled_autograd and node.lineage.joint is None and bool(node.lineage.stack)
@@ -236,11 +225,6 @@ class PlaceTable:
         settings: Settings,
         forwards: ModulesOfJointGraphs | None = None,
     ) -> None:
-        """Take what places are of.
-
-        Args:
-            forwards: the modules of each joint graph's forward nodes, as far as they are known.
-        """
         self._graphs = graphs
         self._forwards = forwards or {}
         self._roots = SourceRoots(settings)
@@ -273,7 +257,7 @@ class PlaceTable:
         return self.add(dataclasses.replace(self.of_node(graph, node, context), aten_op=op))
 
     def has_unknown_places(self, graph: int) -> bool:
-        """Tell whether a graph has nodes whose line or module nothing tells but its call."""
+        """Tell whether a graph has nodes whose line or module only its call can show."""
         if graph not in self._open:
             places = (self.of_node(graph, name, CallContext()) for name in self._nodes[graph])
             self._open[graph] = any(p.line is None or p.module is None for p in places)
@@ -345,15 +329,13 @@ def _called_from(place: Place, caller: Place) -> Place:
 def gap_place(
     gap: GapReason, phase: Phase, graph: int | None = None, op: str | None = None
 ) -> Place:
-    """Return the place of what could not be led back, with the op that is known of it."""
+    """Return the place of unattributed time, with its op, if known."""
     return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
 
 
 def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether a node's module is not known: what is told of a graph leaves it out.
-
-    So does a mechanism that failed, with the line or, where that tells modules, of all nodes.
-    """
+    """Tell whether a node's module is unknown: a graph's inferred record leaves it out."""
+    # So does a mechanism that failed, with the line or, where that gives modules, of all nodes.
     if node.lineage.modules:
         return False
     if not graph.is_partly_captured:
@@ -363,7 +345,7 @@ def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:
 
 
 def _is_unlinked_gradient(node: FxNode) -> bool:
-    """Tell whether the stack leads to where the gradient is asked for, not to what it is of."""
+    """Tell whether the stack leads to the call of ``grad`` instead of the differentiated op."""
     return is_traced_gradient(node)
 
 

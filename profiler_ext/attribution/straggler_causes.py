@@ -1,16 +1,13 @@
-"""What made a rank late: what its devices spent more time in than those of the rank that waited.
+"""What made a rank late: what it spent more time in than the rank that waited.
 
-Times are of the wall clock, so that those of several ranks can be laid beside each other; and an
-activity is the same on all of them, whatever number its place has there.
+The reason is not what a rank does while another waits: it may have slept before its forward pass,
+and compute its backward pass by then. So both are compared since they were last level, the end of a
+collective that blocked either. What the late one spent more time in since then adds up to at least
+its delay, and is scaled to that. It is an estimate: where both do the same more slowly by turns,
+that counts too.
 
-What a rank does at the moment when another waits for it is not why it is late: it may have slept
-before its forward pass, and be computing its backward pass when the other, which did not sleep, is
-done with that. So both are laid beside each other from the last moment on at which they were level,
-the end of a collective that kept either from going on. What the late one spent more time in since
-then than the other adds up to at least how late it is, and is scaled to that. It is an estimate:
-where both do the same more slowly by turns, that too is counted.
-
-What a rank did is asked of it, and only what it answers is needed: ranks may be read elsewhere.
+Times are of the wall clock, and activities are equal on all ranks whatever their indices. Ranks are
+queried, as they may be read in other processes.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class TimeQuery:
-    """What is asked of a rank: what a device did in some windows of its wall clock."""
+    """A query to a rank: a device's activity in some windows of its wall clock."""
 
     device: int
     windows: Windows
@@ -60,11 +57,11 @@ class TimeQuery:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a device did in some windows.
+    """A device's activity in some windows.
 
     Attributes:
-        activities: each with its place there, and how long it took: index into
-            :attr:`Doing.activities`, index into :attr:`Doing.places`, and nanoseconds.
+        activities: index into :attr:`DeviceTimeline.activities`, index into
+            :attr:`DeviceTimeline.places`, and nanoseconds, of each.
     """
 
     activities: tuple[tuple[int, int, int], ...]
@@ -79,12 +76,12 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class _Timeline:
-    """What a device did: until the first of the times, and from each one on.
+    """A device's activity: until the first of the times, and from each one on.
 
     Attributes:
-        times_ns: when that changes, in order.
-        activity: index into ``Doing.activities``; one more than there are times.
-        place: index into ``Doing.places``; as many.
+        times_ns: the changes, in order.
+        activity: index into ``DeviceTimeline.activities``; one more than there are times.
+        place: index into ``DeviceTimeline.places``; as many.
     """
 
     times_ns: Ints
@@ -94,12 +91,12 @@ class _Timeline:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTimeline:
-    """What the devices of a rank that run collectives did.
+    """The activity of a rank's devices that run collectives.
 
     Attributes:
-        activities: what they did.
-        places: where; the last one says nothing.
-        timelines: by device, when.
+        activities: the distinct activities.
+        places: their places; the last one is unknown.
+        timelines: by device.
     """
 
     activities: tuple[Activity, ...]
@@ -141,7 +138,7 @@ def device_timeline(analysis: Analysis) -> DeviceTimeline:
 
 
 def compact(device_activity: DeviceTimeline) -> DeviceTimeline:
-    """Return it with the places that it points at alone, and of these what tells where they are."""
+    """Return it with only the places that it uses, without their other fields."""
     used = np.unique(np.concatenate([np.empty(0, np.int32), *_places(device_activity)]))
     at = np.zeros(len(device_activity.places), dtype=np.int32)
     at[used] = np.arange(len(used))
@@ -164,12 +161,12 @@ def _activity(cause: str, place: Place) -> Activity:
 
 
 def places_of(analysis: Analysis) -> tuple[Place, ...]:
-    """Return the places of what a rank runs and idles for; the last one says nothing."""
+    """Return the places of what a rank runs and idles for; the last one is unknown."""
     return (*analysis.places, *analysis.idle.places, Place())
 
 
 def _timeline_columns(analysis: Analysis, busy: BusySpans) -> tuple[Ints, Ints, Ints]:
-    """Return when what a device does changes, and the cause and the place from then on."""
+    """Return the changes of a device's activity, and the cause and the place from then on."""
     nonempty = np.flatnonzero(busy.end_ns > busy.start_ns)
     idle = analysis.idle
     own = np.flatnonzero(idle.device == busy.device)
@@ -227,13 +224,13 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """That a rank had nothing to run but to wait for another; times of the wall clock.
+    """A rank's wait without other work for another; times of the wall clock.
 
     Attributes:
         late: the rank that came last.
         waiter: the rank that waited for it.
-        windows: when that had nothing else to run; none is empty.
-        last_sync_ns: when both were last level; ``None`` where that is not known.
+        windows: when the waiter had nothing else to run; none is empty.
+        last_sync_ns: when both were last level, if known.
     """
 
     late: Side
@@ -244,12 +241,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class TimeReply:
-    """What a rank answers to what it is asked.
+    """A rank's reply to its queries.
 
     Attributes:
-        activities: what its devices did.
-        places: where; those that an answer points at at least.
-        spent: an answer to each question.
+        activities: the activities of its devices.
+        places: their places, at least those that a reply uses.
+        spent: the reply to each query.
     """
 
     activities: Sequence[Activity]
@@ -275,11 +272,7 @@ def time_reply(device_activity: DeviceTimeline, queries: Sequence[TimeQuery]) ->
 def rank_delays(
     ranks: int, waits: Sequence[Wait], query_ranks: QueryRanks
 ) -> tuple[RankDelay, ...]:
-    """Return for each rank what made it late.
-
-    Returns:
-        As many; the rows of a launch add up to how long was waited for it.
-    """
+    """Return for each rank what made it late; the rows of a launch add up to the wait for it."""
     groups = _grouped(waits)
     queries_by_rank: dict[int, list[TimeQuery]] = defaultdict(list)
     queries = [_add_queries(group, queries_by_rank) for group in groups]
@@ -309,11 +302,8 @@ def _grouped(waits: Sequence[Wait]) -> list[list[Wait]]:
 def _add_queries(
     group: Sequence[Wait], queries_by_rank: dict[int, list[TimeQuery]]
 ) -> tuple[int, int]:
-    """Ask both ranks what they did in the windows, and since they were level.
-
-    Returns:
-        Where the answer of the late one begins, and that of the one that waited.
-    """
+    """Query both ranks for the windows, and since they were level."""
+    # Returns where the reply of the late one begins, and that of the one that waited.
     first = group[0]
     windows = [window for wait in group for window in wait.windows]
     begun = []
@@ -357,7 +347,7 @@ def _by_activity(replies: TimeReply, spent: Spent) -> dict[Activity, int]:
 
 
 def _placed(replies: TimeReply, spent: Spent, extra_ns: Mapping[int, int]) -> _Weights:
-    """Put each activity where the rank spent most of it."""
+    """Return each activity's place: where the rank spent most of it."""
     longest: dict[int, tuple[int, int]] = {}
     for activity, place, spent_ns in spent.activities:
         longest[activity] = max(longest.get(activity, (-1, -1)), (spent_ns, place))

@@ -1,21 +1,14 @@
-"""The critical path of a step.
+"""The critical path of a step, and its time without profiling or without waits.
 
-Which launches it waits for, and how long it takes without profiling or without waits.
+A faster kernel makes a step faster only where the step waits for the device. Where the CPU is
+behind, the device waits for the next launch, and a faster kernel only makes that wait longer. So a
+launch is on the critical path if what follows it was in the queue already, up to a launch at whose
+end the CPU was waiting for the device, or to the end of the trace.
 
-A kernel that gets quicker makes a step quicker only where the device is what the step waits for.
-Where the CPU is behind, the device comes to the end of its queue and waits for the next launch,
-and a quicker kernel makes that wait longer and nothing else. So each launch is followed to the
-next one that the device had to wait for: a launch sets the pace where what follows it was in the
-queue already, up to a launch at whose end the CPU itself was waiting for the device, or to the end
-of a trace that ends with a full queue.
-
-A recording has when the CPU gave a device what, how long each of it ran, and when the CPU waited
-for the device. What the CPU does between its launches takes it less time when nobody records; a
-launch runs when the CPU has come to it and the device is through with what it got before; and a
-wait is over when the device is through with all. So the same steps can be laid out in time anew.
-
-A recording slows the CPU, by 1.1 to 2.0 times in what was measured. Steps before it, in which no
-profiler was on, tell how long a step takes without; where there are none, an estimate does.
+A recording slows the CPU, 1.1 to 2.0 times as measured. Steps before it, without a profiler, give
+the real step time; without these it is estimated: the launches are replayed with a faster CPU, each
+when the CPU has reached it and the device has finished those before, and each wait ends when the
+device has finished all.
 """
 
 from __future__ import annotations
@@ -43,13 +36,11 @@ class CriticalPath:
     """One row for each launch.
 
     Attributes:
-        enqueued_ns: when the CPU had enqueued it; its own start where the call is not known.
-        call: row of the runtime call that launched it, ``NO_ROW`` where it is not known.
-        sets: a shorter launch would make the step shorter.
-        waited_ns: how long its device ran nothing before it.
-        busy_ns: how long the device was busy with it and with nothing that began before it.
-        cost_ns: how long the CPU took for it: since it had enqueued the launch before, and not
-            longer than the device then waited for it and ran it.
+        enqueued_ns: when the CPU had enqueued it; its own start where the call is unknown.
+        call: row of the runtime call that launched it, or ``NO_ROW``.
+        waited_ns: idle time of its device before it.
+        busy_ns: device time of it and of nothing that began earlier.
+        cost_ns: CPU time for it since the launch before, at most the device's wait and run.
         replayed: a CUDA graph launched it, together with others.
     """
 
@@ -63,7 +54,7 @@ class CriticalPath:
 
 
 def find_critical_path(analysis: Analysis) -> CriticalPath:
-    """Tell which launches the steps wait for."""
+    """Find the launches that the steps wait for."""
     launches, events = analysis.launches, analysis.recording.trace.events
     call = _calls(analysis)
     known = call != NO_ROW
@@ -93,14 +84,14 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
 
 
 def is_wait(name: Interned) -> Rows:
-    """Tell of each event whether the CPU waits for a device in it."""
+    """Flag events in which the CPU waits for a device."""
     codes = [code for code, text in enumerate(name.strings) if classify.is_device_wait(text)]
     result: Rows = np.isin(name.codes, codes)
     return result
 
 
 def _calls(analysis: Analysis) -> Ints:
-    """Return the runtime call of each launch, by their correlation."""
+    """Return the runtime call of each launch, by correlation."""
     events, launches = analysis.recording.trace.events, analysis.launches
     codes = [
         code for code, text in enumerate(events.category.strings) if classify.is_runtime_call(text)
@@ -117,7 +108,7 @@ def _calls(analysis: Analysis) -> Ints:
 
 
 def _idle_before_ns(start_ns: Ints, duration_ns: Ints) -> Ints:
-    """Return how long the device had run nothing when each launch began; 0 for the first."""
+    """Return the device's idle time before each launch; 0 for the first."""
     if not len(start_ns):
         return start_ns
     ends = np.maximum.accumulate(start_ns + duration_ns)
@@ -126,7 +117,7 @@ def _idle_before_ns(start_ns: Ints, duration_ns: Ints) -> Ints:
 
 
 def _busy(start_ns: Ints, duration_ns: Ints) -> Ints:
-    """Return how long each launch ran when none before it did any more."""
+    """Return the time of each launch in which no earlier one ran."""
     ends = np.maximum.accumulate(start_ns + duration_ns)
     covered = np.append(start_ns[:1], ends[:-1])
     busy: Ints = np.maximum(start_ns + duration_ns - np.maximum(start_ns, covered), 0)
@@ -145,7 +136,7 @@ def _replayed(analysis: Analysis, call: Ints) -> Rows:
 def _is_on_critical_path(
     start_ns: Ints, duration_ns: Ints, enqueued_ns: Ints, device_waits: tuple[Ints, Ints]
 ) -> Rows:
-    """Let each launch be as the first one from it on that tells by itself."""
+    """Flag launches, each like the first one from it on that is known by itself."""
     if not len(start_ns):
         return np.zeros(0, np.bool_)
     ends = np.maximum.accumulate(start_ns + duration_ns)
@@ -158,7 +149,7 @@ def _is_on_critical_path(
 
 
 def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
-    """Tell of each time whether one of these spans, which may overlap, is open then."""
+    """Flag times at which one of these spans, which may overlap, is open."""
     order = np.argsort(starts, kind="stable")
     reach = np.maximum.accumulate(np.append(np.int64(-1), ends[order]))
     within: Rows = reach[np.searchsorted(starts[order], times, side="right")] >= times
@@ -174,12 +165,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """When the CPU waited for the device, none before the last one was over.
+    """The CPU's waits for the device, none before the last one was over.
 
     Attributes:
-        start_ns: when each began.
-        end_ns: when it was over.
-        lag_ns: how long after the device was through.
+        start_ns: begin of each.
+        end_ns: its end.
+        lag_ns: how long after the device had finished.
         is_for_value: it is not the wait for a copy to the device.
     """
 
@@ -190,14 +181,13 @@ class Waits:
 
 
 class Replay:
-    """The steps of a recording on one device, to be laid out in time anew.
+    """The steps of a recording on one device, to be replayed.
 
     Attributes:
-        recorded_ns: the usual step as it was recorded, from one to the next on the device.
+        recorded_ns: the usual step as recorded, from one to the next on the device.
     """
 
     def __init__(self, analysis: Analysis, pace: CriticalPath, device: int) -> None:
-        """Take what was recorded."""
         start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
         self._begin_ns = analysis.steps[0].cpu_start_ns
         is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
@@ -218,30 +208,21 @@ class Replay:
         self.recorded_ns = self._usual(np.maximum.accumulate(through_ns) - self._begin_ns)
 
     def step_ns(self, slowdown: float, *, waits: bool = True) -> int:
-        """Return how long the usual step would take, from one to the next on the device.
-
-        The CPU is ahead of it by more or less, so its own steps are now shorter, now longer.
-
-        Args:
-            slowed: how many times as long the CPU took while it was recorded.
-        """
+        """Return the usual step's time on the device in a replay."""
+        # The CPU is ahead by more or less, so its own steps vary more.
         waited = self._waited_ns(slowdown, waits=waits)
         ready_ns = self._work_ns / slowdown + self._launch_delay_ns + waited[self._waited]
         run_ns = np.cumsum(self._busy_ns)
         return self._usual(np.maximum.accumulate(ready_ns - run_ns + self._busy_ns) + run_ns)
 
     def _usual(self, through_ns: Floats | Ints) -> int:
-        """Return the usual time of a step, given when the device was through with each launch."""
+        """Return the usual step time, given each launch's end."""
         ends_ns = np.append(0, through_ns)[self._of_steps]
         times_ns = np.diff(ends_ns) if len(ends_ns) > 1 else ends_ns
         return int(median_low(times_ns.tolist()))
 
     def slowdown(self, step_ns: int, most: float) -> float | None:
-        """Return how many times as long the CPU took while it was recorded, at least.
-
-        Returns:
-            The least with which the replayed step takes no longer; ``None`` where none does.
-        """
+        """Return the CPU's slowdown by recording: the least whose replay takes no longer."""
         least, upper = 1.0, most
         if self.step_ns(upper) > step_ns:
             return None
@@ -255,17 +236,17 @@ class Replay:
 
     @property
     def worked_ns(self) -> int:
-        """How long the CPU works in the usual step: it waits neither for values nor for copies."""
+        """The CPU's working time in the usual step, without waits for values or copies."""
         begins, ends = self._worked_ns(self._steps).reshape(2, -1)
         return int(median_low((ends - begins).tolist()))
 
     @property
     def is_accurate(self) -> bool:
-        """Whether the steps, replayed as they were recorded, take as long as recorded."""
+        """Whether the replay of the recorded steps takes as long as they did."""
         return abs(self.step_ns(1.0) - self.recorded_ns) <= MAX_REPLAY_ERROR * self.recorded_ns
 
     def _waited_ns(self, slowdown: float, *, waits: bool) -> Floats:
-        """Return how long the CPU has waited in all, before the first wait and after each."""
+        """Return the CPU's total waiting time before the first wait and after each."""
         own, waited, through = self._waits, [0.0], 0.0
         at_wait = self._worked_ns(own.start_ns) / slowdown
         at_launch = self._work_ns / slowdown + self._launch_delay_ns
@@ -279,12 +260,12 @@ class Replay:
         return np.array(waited)
 
     def _number(self, times_ns: Ints) -> Ints:
-        """Return how many waits had begun before each time."""
+        """Return the number of waits that had begun before each time."""
         number: Ints = np.searchsorted(self._waits.start_ns, times_ns.ravel(), side="left")
         return number
 
     def _worked_ns(self, times_ns: Ints) -> Ints:
-        """Return how long the CPU had worked until each time, and not waited."""
+        """Return the CPU's working time, without waits, until each time."""
         own, number = self._waits, self._number(times_ns)
         waited = np.append(0, np.cumsum(own.end_ns - own.start_ns))
         open_until = np.append(0, own.end_ns)[number]
@@ -299,10 +280,8 @@ def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _schedule_launches(ready_ns: Floats, busy_ns: Ints, bounds: Ints) -> tuple[Floats, Ints]:
-    """Return for the launches before each wait when they can begin at the latest, and run how long.
-
-    They run one after the other without a break to the end of the last one, if they begin then.
-    """
+    """Return for the launches before each wait the latest common begin, and their total time."""
+    # They then run one after the other without a break to the end of the last one.
     run_ns = np.append(0, np.cumsum(busy_ns))
     firsts = np.append(0, bounds)[: len(bounds)]
     begins_ns, is_any = np.full(len(bounds), -np.inf), firsts < bounds
@@ -328,7 +307,7 @@ def _named(analysis: Analysis, part: str) -> BoolArray:
 
 
 def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
-    """Return the waits within the steps; of one within another only the first counts."""
+    """Return the waits within the steps; of nested ones the outer counts."""
     launches, events = analysis.launches, analysis.recording.trace.events
     rows = np.flatnonzero(is_wait(events.name))
     ends_ns = launches.start_ns + launches.duration_ns
@@ -346,7 +325,7 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
 
 
 def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> Ints:
-    """Return the rows of spans between two times, in order, none that begins within another."""
+    """Return the rows of the spans between two times, in order, without nested ones."""
     order = np.lexsort((over, begin_ns))
     order = order[(begin_ns[order] >= least_ns) & (over[order] <= most_ns)]
     reached = np.append(least_ns, np.maximum.accumulate(over[order]))[: len(order)]
@@ -370,13 +349,12 @@ _UNLIKE = 2
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """The usual step as it was recorded.
+    """The usual step as recorded.
 
     Attributes:
-        step_ns: its time.
-        busy_ns: how long the busiest device ran what it enqueued.
-        cpu_ns: how long the CPU works in it.
-        profiler_ns: how long of that a device idles as the profiler is at its own work.
+        busy_ns: time of the busiest device.
+        cpu_ns: working time of the CPU.
+        profiler_ns: idle time of a device because the profiler works.
     """
 
     step_ns: int
@@ -387,17 +365,17 @@ class ProfiledStep:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The usual step where nobody records.
+    """The usual step without recording.
 
     Attributes:
-        is_known: steps before the recording tell of it; else all of it is an estimate.
-        is_device_bound: it is known that a device is busy all the while, and so sets the pace.
-        slowed: how many times as long the CPU took while it was recorded.
-        step_ns: its time, as the steps before tell it; of an estimate that of the recorded step.
-        most_ns: its time at most: from one to the next on the device it may take longer than the
-            program is at it, as the CPU is now more, now less ahead.
-        overhead_ns: how much longer the recorded step is for the CPU.
-        cpu_ns: how long the CPU works in it.
+        is_known: measured in steps before the recording; else all is estimated.
+        is_device_bound: known to keep a device busy all the time.
+        slowed: slowdown of the CPU by recording.
+        step_ns: its time, measured; estimated, that of the recorded step.
+        most_ns: upper bound: on the device a step may take longer than the program, as the CPU is
+            more or less ahead.
+        overhead_ns: the CPU's overhead of recording.
+        cpu_ns: working time of the CPU.
     """
 
     is_known: bool
@@ -412,11 +390,11 @@ class Training:
 def unprofiled_step(
     recorded: ProfiledStep, steps_ns: tuple[int, ...], replay: Replay | None, *, on_device: bool
 ) -> Training:
-    """Tell how long the usual step takes in training.
+    """Return the usual step without recording.
 
     Args:
-        on_device: these are times of the device; those of the program are believed only where a
-            quicker CPU would bring the replay there.
+        on_device: these are times of the device; those of the program count only where a faster CPU
+            could reach them in the replay.
     """
     step_ns = median_low(steps_ns) if steps_ns else None
     slowdown = None if step_ns is None or replay is None else _slowed(replay, step_ns)
@@ -445,17 +423,14 @@ def unprofiled_step(
 def unprofiled_steps_ns(
     recorded: ProfiledStep, before_ns: tuple[int, ...], *, on_device: bool
 ) -> tuple[int, ...]:
-    """Return how long each of the steps before took, where they tell of the recorded ones.
+    """Return the times of the steps before, if they are enough and match the recorded ones.
 
-    What takes over twice the median is left out: something else, as a compile, was in it. By the
-    program's clock a step is shorter than on the device where the CPU runs ahead, so it is bounded
-    by what the device ran.
+    Steps of more than twice the median, with a compile say, are left out. By the program's clock a
+    step is shorter than on the device where the CPU runs ahead, so the device's busy time bounds
+    it.
 
     Args:
-        before_ns: how long the steps before it took, in which no profiler was on.
-
-    Returns:
-        The times; none where they are few, or unlike the recorded step.
+        before_ns: times of the steps before, without a profiler.
     """
     if len(before_ns) < MIN_UNPROFILED_STEPS:
         return ()
@@ -471,11 +446,9 @@ def unprofiled_steps_ns(
 
 
 def _slowed(replay: Replay, step_ns: int) -> float | None:
-    """Return how many times as long the CPU took; ``None`` where no such CPU gives that step.
-
-    Where the quickest one comes near it, nothing but its waits is left of what the CPU did, and
-    the steps before do not tell how quick it was: an estimate does.
-    """
+    """Return the CPU's slowdown; ``None`` where none gives that step."""
+    # Near the fastest CPU only its waits count, and the steps before do not tell its speed: an
+    # estimate does.
     slowdown = replay.slowdown(step_ns, _MAX_SLOWDOWN)
     if slowdown is None and replay.step_ns(_MAX_SLOWDOWN) <= (1 + MAX_REPLAY_ERROR) * step_ns:
         return PROFILING_SLOWDOWN

@@ -1,4 +1,4 @@
-"""What a finding is: what to do, where, how much of a step is at stake, and why."""
+"""A finding: what to do, where, how much of a step is at stake, and why."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Stake(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, or a text, that the finding rests on.
+    """A number, or a text, that supports the finding.
 
     Attributes:
-        name: what it is, for a person.
-        value: the number, in its unit; a text where the unit is ``text``.
+        name: its label.
+        value: in its unit; a text where the unit is ``text``.
         unit: a ``FigureUnit``.
     """
 
@@ -60,7 +60,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place that a finding is about; what is not known, or is not of one place, is ``None``.
+    """The place of a finding; unknown or ambiguous parts are ``None``.
 
     Attributes:
         file, line, code: line of the model, and its text.
@@ -82,20 +82,20 @@ NOWHERE = Location()
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to do.
+    """One recommendation.
 
     Attributes:
-        rule: the name of the rule that found it, which is that of its section in the documentation.
-        what: what is the matter, in one sentence.
+        rule: name of the rule, and of its section in the documentation.
+        what: the problem, in one sentence.
         where: the place.
-        at_stake_ns: time that the remedy can save, for what ``stake`` says.
+        at_stake_ns: time that the remedy can save, per ``stake``.
         of_ns: the whole of that: the wall time of a step, say.
-        stake: what the time is counted for.
+        stake: the unit of that time: per step, say.
         sureness: how the time is known.
-        why: the figures that it rests on.
+        why: the figures behind it.
         remedy: what to try.
-        shared_with: rules of larger findings that count most of the same time: not to be added.
-        rank: the rank that it was found on.
+        shared_with: rules of larger findings that count most of the same time.
+        rank: the rank where it was found.
     """
 
     rule: str
@@ -122,8 +122,8 @@ class Unjudged:
 
     Attributes:
         rule: its name.
-        why: what it lacks, in one sentence.
-        rank: the rank that lacks it.
+        why: what is missing, in one sentence.
+        rank: the rank where it is missing.
     """
 
     rule: str
@@ -133,15 +133,14 @@ class Unjudged:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that the rules said of a session.
+    """The results of all rules of a session.
 
     Attributes:
-        found: the findings, what has most at stake first.
+        found: the findings, most time at stake first.
         unjudged: the rules that could not be judged, in their order.
-        judged: how many rules could be judged.
+        judged: number of rules that could.
         step_ns: wall time of the usual step.
-        unrecorded_ns: the same without recording, as the steps before it tell; ``None`` where they
-            do not.
+        unrecorded_ns: the same without recording, where measured.
     """
 
     found: tuple[Finding, ...] = ()

@@ -1,7 +1,4 @@
-"""What a rule is and what it returns.
-
-Candidates, with the figures that several rules show of launches.
-"""
+"""What a rule is and what it returns: candidates, with figures shared by several rules."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ NO_ROWS: Ints = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a rule would say; it is said where enough is at stake.
+    """A possible finding; it is reported where enough is at stake.
 
     Attributes:
-        what, where, sureness, why, remedy, stake: as a ``Finding`` has them.
+        what, where, sureness, why, remedy, stake: as in ``Finding``.
         at_stake_ns: time at stake.
-        busy_ns: of that what the launches run, where the rest is idle time.
-        of_ns: the whole that it is part of; ``None`` for the wall time of the usual step.
+        busy_ns: its part that launches run, where the rest is idle time.
+        of_ns: the whole; ``None`` for the wall time of the usual step.
         launches: rows of the launches whose time it counts.
-        idle: rows of ``Analysis.idle``, the idle time that it counts.
+        idle: rows of ``Analysis.idle`` that it counts.
     """
 
     what: str
@@ -48,8 +45,8 @@ class Rule:
     """A rule.
 
     Attributes:
-        name: what findings and the documentation call it.
-        title: what heads its section.
+        name: its name in findings and documentation.
+        title: the heading of its section.
         means: what it says of a session.
         because: why that happens.
         remedy: what to try.
@@ -67,7 +64,7 @@ class Rule:
 
 
 def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:
-    """Return how many of some launches the usual step has, and how long they run."""
+    """Return the number of some launches in the usual step, and their time."""
     spent_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
     return (
         Figure("launches a step", facts.launches_per_step(launches)),

@@ -1,11 +1,4 @@
-"""Predicates on event names and categories.
-
-Pure functions over one string, on top of the spellings of :mod:`profiler_ext.kineto.names`.
-
-Two ops are called by nothing else. What torch runs right before each of them is told by its order,
-and so is what ``step`` asks between unscaling and the optimizer's own step.
-Source: ``torch/amp/grad_scaler.py``.
-"""
+"""Predicates on event names and categories: pure functions of one string."""
 
 from __future__ import annotations
 
@@ -50,10 +43,8 @@ def is_runtime_call(category: str) -> bool:
 
 
 def is_profiler_range(category: str) -> bool:
-    """Tell whether the category is that of ranges in which a device's counters were read.
-
-    Kineto lays them out evenly over the recording. Source: ``CuptiRangeProfiler.cpp``.
-    """
+    """Tell whether the category is that of ranges in which a device's counters were read."""
+    # Kineto spreads them evenly over the recording. Source: CuptiRangeProfiler.cpp.
     return category.endswith("_profiler_range")
 
 
@@ -114,7 +105,7 @@ def is_call_mark(name: str) -> bool:
 
 
 def is_module_mark(name: str) -> bool:
-    """Tell whether a range says on which module a graph is called."""
+    """Tell whether a range names the module on which a graph is called."""
     return names.marked_module(name) is not None
 
 
@@ -129,16 +120,14 @@ def is_step(name: str) -> bool:
 
 
 def is_compiling(name: str) -> bool:
-    """Tell whether the event is compile work, so that launches within it are not the model's.
-
-    CUDA graphs are warmed up and recorded inside a timed range too; those run the model.
-    """
+    """Tell whether the event is compile work, so that launches within it are not the model's."""
+    # CUDA graphs are warmed up and recorded inside a timed range too; those run the model.
     timed = name.endswith("(dynamo_timed)") and "cudagraph" not in name.lower()
     return timed or name.startswith("CachingAutotuner.")
 
 
 def is_benchmarking(name: str) -> bool:
-    """Tell whether compile work is a trial: Inductor times kernels on real memory to choose one.
+    """Tell whether compile work is a benchmark: Inductor times kernels to choose one.
 
     Source: ``torch/_inductor``: ``CachingAutotuner``, ``benchmark_fused_nodes``,
     ``benchmark_codegened_module``, ``mm_template_autotuning``, ``collective_compute_do_bench``.
@@ -177,10 +166,8 @@ def is_memset(category: str) -> bool:
 
 
 def work_name(name: str, category: str) -> str:
-    """Return what a device event ran, whoever looks at it.
-
-    The name of a memset or a copy also tells the kind of memory, as far as that run knew it.
-    """
+    """Return what a device event ran, the same in every run."""
+    # The name of a memset or a copy also has the kind of memory, as far as that run knew it.
     if is_copy(category) or is_memset(category):
         return name.partition(" (")[0]
     return names.kernel_name(name)
@@ -197,7 +184,7 @@ def is_kernel(category: str) -> bool:
 
 
 def is_profilers(category: str) -> bool:
-    """Tell whether the category is that of what the profiler itself did."""
+    """Tell whether the category is that of the profiler's own work."""
     return category == Category.OVERHEAD
 
 
@@ -221,12 +208,12 @@ def is_device_wait(name: str) -> bool:
 
 
 def is_free(name: str) -> bool:
-    """Say whether a call frees memory of a device, for which it waits until the device is done."""
+    """Tell whether a call frees device memory, for which it waits until the device is done."""
     return _FREE.fullmatch(name) is not None
 
 
 def is_data_loader(name: str) -> bool:
-    """Say whether a range is the wait for a ``DataLoader``'s next batch.
+    """Tell whether a range is the wait for a ``DataLoader``'s next batch.
 
     Source: ``torch/utils/data/dataloader.py``, ``_BaseDataLoaderIter.__next__``.
     """
@@ -240,7 +227,7 @@ def pageable_copy(name: str) -> str | None:
 
 
 def is_copy_of_unknown_memory(name: str) -> bool:
-    """Tell whether it copies from or to a host's memory, and does not say if that is pageable.
+    """Tell whether it copies from or to host memory that may be pageable or not.
 
     Source: ``libkineto/src/RocprofActivity_inl.h`` (``Host -> Device``).
     """
@@ -287,7 +274,9 @@ def is_scaling_op(name: str) -> bool:
 
 
 def own_ops_before(name: str, before: Sequence[str]) -> int:
-    """Return how many ops before a scaler's are its own."""
+    """Return how many ops before a scaler's belong to it."""
+    # Nothing else calls these two ops, and torch runs these right before each. Source:
+    # torch/amp/grad_scaler.py.
     letters = "".join(_LETTERS.get(each, ".") for each in before)
     if name == _UNSCALE:
         match = _UNSCALES.search(letters)
@@ -298,13 +287,8 @@ def own_ops_before(name: str, before: Sequence[str]) -> int:
 
 
 def is_step_check(name: str, after: Sequence[str]) -> bool:
-    """Tell whether the op after a scaler's asks if all gradients were finite: ``found_inf.item()``.
-
-    Where the program runs something in between, an ``item`` can be the program's own.
-
-    Args:
-        after: those of what runs after it, optimizers' steps among them, in order of time.
-    """
+    """Tell whether the op after a scaler's checks for finite gradients: ``found_inf.item()``."""
+    # Where the program runs something in between, an ``item`` can be the program's own.
     is_all = name == _UNSCALE and len(after) > 1 and after[0] == _ITEM
     return is_all and names.optimizer_step(after[1]) is not None
 

@@ -1,10 +1,7 @@
-"""Which ops and kernels communicate.
+"""The names by which libraries' ops and kernels communicate, and those that a user adds.
 
-The names in communication libraries, and those that a user adds.
-
-A name that is in no row is computation, unless a user adds it. Where a library's names are those of
-any other code too, a row has more of the signature; a kernel that only prepares a collective, or
-works on what has arrived, is in none.
+Any other name is computation. Where a library's names are ambiguous, a row has more of the
+signature; a kernel that only prepares a collective, or works on its result, has no row.
 """
 
 from __future__ import annotations
@@ -24,11 +21,11 @@ class CommunicationNames:
 
     Attributes:
         library: the library.
-        pattern: what matches a name from its beginning; a kernel's without its result's type, and
-            its group ``what`` says what it does, where the name tells that.
-        what: what it does where it is the same for all; ``""`` where no name tells it.
+        pattern: matches a name's begin; a kernel's without its result type. Its group ``what`` is
+            the collective, where the name has it.
+        what: the collective, if it is the same for all names.
         example: one such name.
-        source: where the names are given: repository and file.
+        source: where the names are defined: repository and file.
     """
 
     library: str
@@ -280,13 +277,11 @@ def _communicates(name: str, added: str) -> bool:
 
 
 def collective_name(kernel: str, around: str = "") -> str:
-    """Return what a launch does: ``all_reduce``; ``""`` where nothing tells it.
-
-    NCCL's all-to-all is a kernel of messages, ``SendRecv``: the range around its call tells it from
-    those that a pipeline sends (``nccl:coalesced``, of ``batch_isend_irecv``).
+    """Return a launch's collective, ``all_reduce``; ``""`` where unknown.
 
     Args:
-        around: the name of the range around its call; ``""`` where there is none.
+        around: the name of the range around its call: NCCL's all-to-all is a kernel of messages,
+            ``SendRecv``, and the range distinguishes it from a pipeline's (``nccl:coalesced``).
     """
     operation, own = op_collective(around), _kernel_collective(kernel)
     if operation not in ("", _COALESCED):
@@ -304,7 +299,7 @@ def _kernel_collective(name: str) -> str:
 
 
 def op_collective(name: str) -> str:
-    """Return what the name of an op or range says it does: ``all_reduce``; else ``""``."""
+    """Return the collective that the name of an op or range has, ``all_reduce``, or ``""``."""
     candidates = (pattern.match(name) for pattern, _ in _OF_OPS)
     operation = (match.groupdict().get("what") for match in candidates if match is not None)
     return (next(operation, None) or "").strip("_")
@@ -331,7 +326,7 @@ def _function(name: str) -> str:
 
 @lru_cache(8)
 def _added(names: str) -> tuple[re.Pattern[str], ...]:
-    """Return what matches the names that a user added: as ``--kernel`` reads one."""
+    """Return a pattern of the names that a user added, as ``--kernel`` reads one."""
     names_wanted = (each.strip() for each in names.split(";"))
     return tuple(map(_pattern_of, filter(None, names_wanted)))
 

@@ -1,12 +1,7 @@
-"""Turns decoded events into columns.
+"""Turns decoded events into columns: integer nanoseconds, string codes, masked ids.
 
-Integer nanoseconds, string codes, masked ids, today's categories.
-
-To keep the parts and join them takes the memory of all of it twice, and the time to fill it anew.
-
-The columns have today's categories; each event stays as it was written in ``Trace.raw``.
-
-Events are decoded some at a time: a million decoded events at once would take half a gigabyte.
+Categories are today's; each event stays as it was written in ``Trace.raw``. Events are decoded some
+at a time: a million decoded events at once would take half a gigabyte.
 """
 
 from __future__ import annotations
@@ -41,15 +36,16 @@ _TIMES = 2
 
 
 class GrowingColumn:
-    """A column; what room it has is memory only where something was added."""
+    """A column that grows in place."""
+
+    # To keep parts and join them takes twice the memory, and time to copy.
 
     def __init__(self, parts: int = 1) -> None:
-        """Begin empty."""
         self._parts = parts
         self._rows, self._count = np.empty(0, np.int64), 0
 
     def add(self, part: npt.NDArray[Any]) -> None:
-        """Add rows; the first ones tell of which type all are."""
+        """Add rows; the first ones set the type."""
         end = self._count + len(part)
         if end > len(self._rows):
             more = np.empty(max(end, _TIMES * len(self._rows), len(part) * self._parts), part.dtype)
@@ -97,11 +93,9 @@ def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
 
 
 def of_doubles(times_us: npt.NDArray[np.float64]) -> Ints | None:
-    """Return microseconds that were read as doubles in nanoseconds, if that is what was written.
-
-    What was written lies within a double's own distance of whatever else has that double: below
-    the limit, less than half a nanosecond. So nanoseconds with the same double are its text's.
-    """
+    """Convert microseconds read as doubles to nanoseconds, if that is exact."""
+    # The text lies within a double's spacing of any other text with that double: below the limit,
+    # less than half a nanosecond. So nanoseconds with the same double are the text's.
     if not (np.abs(times_us) < _LEAST_INEXACT_US).all():
         return None
     floor_us = np.floor(times_us)
@@ -111,10 +105,8 @@ def of_doubles(times_us: npt.NDArray[np.float64]) -> Ints | None:
 
 
 def _have_three_decimals(joined: bytes) -> bool:
-    """Say whether each number is digits, a point and three digits, and no more than a column takes.
-
-    A pattern says so too, and takes four times as long.
-    """
+    """Tell whether each number is digits, a point and three digits, and fits a column."""
+    # A pattern would take four times as long.
     marks = joined.translate(None, _DIGITS)
     if marks != b".," * (len(marks) // 2):
         return False
@@ -207,7 +199,7 @@ class InexactTimeError(ValueError):
 
 
 class _Table(dict[Key, int]):
-    """The distinct values of a column, each with the code it was given when first seen."""
+    """The distinct values of a column, each with its code."""
 
     def __missing__(self, value: Key) -> int:
         self[value] = code = len(self)
@@ -218,7 +210,7 @@ class _Table(dict[Key, int]):
 
 
 class _Shapes(_Table[bytes]):
-    """How kernels were launched; what is too long to be that counts as not told."""
+    """How kernels were launched; a text too long for that counts as unknown."""
 
     def __init__(self) -> None:
         super().__init__({NO_SHAPE: 0})
@@ -247,7 +239,7 @@ class _Part(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """What the codes of columns stand for, each in the order in which it was first seen."""
+    """The distinct texts of columns, each in the order in which it was first seen."""
 
     names: list[str]
     categories: list[str]
@@ -259,7 +251,6 @@ class GrowingColumns:
     """The columns of the events that were added, in the order of the file."""
 
     def __init__(self, parts: int = 1) -> None:
-        """Begin with no event."""
         self._names: _Table[str] = _Table()
         self._categories: _Table[str] = _Table()
         self._threads: _Table[tuple[int | str, int | str]] = _Table()
@@ -271,7 +262,7 @@ class GrowingColumns:
         """Add some events; the complete ones become rows.
 
         Raises:
-            InexactTimeError: A double does not tell a time of one; nothing was added.
+            InexactTimeError: A double is not a time's exact value; nothing was added.
             ValueError: A time is missing or no number; the message names the event.
         """
         part: Sequence[npt.NDArray[Any]] = self._part(first, events)
@@ -296,16 +287,12 @@ class GrowingColumns:
         return texts, [column.finished() for column in self._columns]
 
     def finished(self) -> tuple[Events, int]:
-        """Return the columns; nothing can be added any more.
+        """Return the columns, and how many events have a negative duration, which counts as 0.
 
-        Returns:
-            The complete events, and how many of them have a duration below zero, which counts
-            as 0: torch marks so what never ended (https://github.com/pytorch/pytorch/pull/150131).
-
-        Raises:
-            ValueError: The times span too much.
-            OverLimitError: A name is too long.
+        Torch marks events that never ended so (https:
         """
+        # github.com/pytorch/pytorch/pull/150131). ¶ Raises: / ValueError: The times span too much.
+        # / OverLimitError: A name is too long.
         joined = _Part(*(column.finished() for column in self._columns))
         clamped = int((joined.duration_ns < 0).sum())
         np.maximum(joined.duration_ns, 0, out=joined.duration_ns)
@@ -352,7 +339,7 @@ class GrowingColumns:
         return np.flatnonzero(is_device)
 
     def _check(self, joined: _Part) -> None:
-        """Raise unless names are of a bearable length, and sums of times fit a column."""
+        """Raise unless names keep within the limit of length, and sums of times fit a column."""
         ids = [str(one) for ids in self._threads for one in ids]
         check_names([*self._names, *self._categories, *ids])
         if not len(joined.start_ns):
@@ -409,14 +396,14 @@ def _ids(values: Sequence[Id]) -> Ints:
 
 
 def _integer(value: Id) -> int:
-    """Return what fits a column; unsigned 64-bit -1 and words mean that there is no id."""
+    """Return a value that fits a column; unsigned 64-bit -1 and words mean no id."""
     if value is None or (isinstance(value, str) and _NUMBER.fullmatch(value) is None):
         return ABSENT
     return number if (number := int(value)) in _INT64 else ABSENT
 
 
 def _scattered(values: Column, rows: Ints, count: int, absent: int = ABSENT) -> Column:
-    """Return a column that has the values in these rows, and in the others what says none."""
+    """Return a column with these values in these rows, and ``absent`` in the others."""
     column = np.full(count, absent, values.dtype)
     column[rows] = values
     return column

@@ -1,6 +1,6 @@
-"""Kineto's spellings: categories, argument keys, and the names that mean something.
+"""Kineto's categories, argument keys, and the event names that have a meaning.
 
-No other room compares a profiler name with a literal; each asks a function of this module.
+Only this module compares profiler names with literals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Category(StrEnum):
-    """Kineto's event categories that mean something to us."""
+    """Kineto's event categories."""
 
     CPU_OP = "cpu_op"
     USER_ANNOTATION = "user_annotation"
@@ -120,21 +120,15 @@ def is_graph_marker(name: str) -> bool:
 
 
 def graph_key(name: str) -> str | None:
-    """Return the FX graph cache key that a marker carries.
-
-    Returns:
-        The key; ``None`` for a marker without key (``None`` in the trace: caches are off or
-        bypassed) and for any other event, which :func:`is_graph_marker` tells apart.
-    """
+    """Return the FX graph cache key that a marker carries; ``None`` without one."""
+    # Where caches are off or bypassed the trace says None; is_graph_marker distinguishes that.
     match = _GRAPH_MARKER.fullmatch(name)
     return None if match is None or match[1] == "None" else match[1]
 
 
 def compile_id(name: str) -> str | None:
-    """Return the id in a compiled frame's event: ``0/0``, or ``!0/1/0`` for compiled autograd's.
-
-    Torch calls the event ``Torch-Compiled Region: 0/0``.
-    """
+    """Return the id in a compiled frame's event: ``0/0``, or ``!0/1/0`` for compiled autograd's."""
+    # Torch calls the event "Torch-Compiled Region: 0/0".
     return _first(_COMPILED_FRAME, name)
 
 
@@ -144,12 +138,12 @@ def evaluated_function(name: str) -> str | None:
 
 
 def is_sum_of_gradients(op: str) -> bool:
-    """Tell whether the engine adds gradients up by an op, where no node runs it."""
+    """Tell whether the engine sums gradients by this op, where no node runs it."""
     return op in _SUMS_OF_GRADIENTS
 
 
 def sharding_pass(name: str) -> str | None:
-    """Return the pass that such a range belongs to, ``forward`` or ``backward``, if it says so."""
+    """Return the pass that such a range belongs to, ``forward`` or ``backward``, if it has one."""
     match = _SHARDING.fullmatch(name)
     if match is None:
         return None
@@ -190,7 +184,7 @@ def is_graph_launch(name: str) -> bool:
 
 
 def is_graph_recording(name: str) -> bool:
-    """Say whether torch records a CUDA graph in this range; what it calls is only noted."""
+    """Tell whether torch records a CUDA graph in this range, without running its kernels."""
     return _GRAPH_RECORDING.fullmatch(name) is not None
 
 
@@ -220,8 +214,8 @@ def call_mark(
     """Return the name of the range that marks a call of a compiled graph.
 
     Args:
-        copies: for a graph of compiled autograd the calls of backward graphs that it copies,
-            each with the sequence number of its forward.
+        copies: for a graph of compiled autograd the calls of backward graphs that it copies, each
+            with the sequence number of its forward.
     """
     fields = (
         "" if graph is None else f" graph {graph}",
@@ -248,7 +242,7 @@ def is_clock_mark(name: str) -> bool:
 
 
 def marked_moment(name: str) -> int | None:
-    """Return the number in such a name, ``None`` for any other event."""
+    """Return the number of a clock mark, ``None`` for any other event."""
     number = _first(_CLOCK_MARK, name)
     return None if number is None else int(number)
 

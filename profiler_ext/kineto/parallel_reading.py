@@ -1,13 +1,9 @@
-"""Reads a large trace file in several processes, each a range of its events.
+"""Reads a large trace file in several processes, each a portion of its events.
 
-Each is read by a process of its own. That a portion begins at an event is proven by the one before
-it: if that decodes as a list of events, what stands behind its last comma is the next one.
-
-``python -m profiler_ext.kineto.parallel_reading FILE PIPE BEGIN END``, the first two of which are
-open in it: see :mod:`profiler_ext.kineto.parallel_reading`.
-
-Threads would wait for each other: to decode JSON holds the interpreter's lock. The processes begin
-anew, with this package alone; a copy of this one might hold what threads of others have locked.
+A portion provably begins at an event: if the one before it decodes as a list of events, its last
+comma is followed by the next one. Threads would not help, as decoding JSON holds the GIL; forked
+processes might hold locks of others' threads. So each process runs ``python -m
+profiler_ext.kineto.parallel_reading FILE PIPE BEGIN END``, with both descriptors inherited.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ class Portion(NamedTuple):
 
 
 class _Head(msgspec.Struct):
-    """What is handed over before the columns: all but these, and their types and lengths."""
+    """The message before the columns: everything else, and their types and lengths."""
 
     texts: Texts
     types: list[str]
@@ -62,13 +58,13 @@ class _Head(msgspec.Struct):
 
 
 def portions(text: Text, begin: int, count: int) -> tuple[list[Portion], int]:
-    """Cut the events of a file into portions, all but the last few.
+    """Cut the events of a file into portions of about the same length, all but the last few.
 
     Args:
-        count: how many portions there shall be; fewer where no event ends at the right place.
+        count: the most portions; fewer where no event ends near the wanted place.
 
     Returns:
-        The portions, of about the same length; and where the last few events begin.
+        The portions, and where the last few events begin.
     """
     bytes_each = (len(text) - 2 * BLOCK_BYTES - begin) // count
     cut_portions: list[Portion] = []
@@ -105,10 +101,10 @@ def send_portion(reading: Reading, out: BinaryIO) -> None:
 
 
 def receive_portion(reading: Reading, pipe: BinaryIO) -> None:
-    """Add what another process read of the next portion.
+    """Add another process's events of the next portion.
 
     Raises:
-        ValueError: It is not whole, or both together go past a limit.
+        ValueError: It is incomplete, or both together exceed a limit.
     """
     length = int.from_bytes(_read(pipe, _LENGTH_BYTES), "little")
     head = msgspec.msgpack.decode(_read(pipe, length), type=known(_Head))
@@ -142,7 +138,7 @@ def _read(pipe: BinaryIO, count: int) -> bytearray:
 
 
 def main() -> None:
-    """Read the portion that the command line names; whatever goes wrong, less is handed over."""
+    """Read the portion that the command line names; a failure only sends less."""
     file, pipe, begin, end = map(int, sys.argv[1:])
     threading.Thread(target=_end_with_reader, args=(pipe,), daemon=True).start()
     reading = Reading(end - begin)
@@ -152,7 +148,7 @@ def main() -> None:
 
 
 def _end_with_reader(pipe: int) -> None:
-    """End at once when nobody reads the pipe any more: who asked for the portion has gone."""
+    """End at once when the reader has closed the pipe: the requesting process has gone."""
     watch = select.poll()
     watch.register(pipe, 0)  # an error is told, whatever is asked for
     watch.poll()
@@ -178,17 +174,16 @@ def reader_processes(text: FileText, jobs: int | None) -> int:
 
 
 def _cores() -> int:
-    """Return how many processors this process may use, which a container may bound."""
+    """Return how many processors this process may use, which a container may limit."""
     has_affinity = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def read_in_parallel(text: FileText, processes: int) -> Document:
-    """Take a trace apart, and read its events, each process a portion of them.
+    """Split a trace and read its events, each process a portion.
 
     Raises:
-        ValueError: One of them could not read its portion, or all go past a limit together: one
-            process alone tells.
+        ValueError: One could not read its portion, or all together exceed a limit.
         OSError: One could not be started.
     """
     header, begin = beginning(text)
@@ -207,7 +202,7 @@ def read_in_parallel(text: FileText, processes: int) -> Document:
 
 @contextmanager
 def _portion_reader(text: FileText, portion: Portion) -> Iterator[BinaryIO]:
-    """Start a process that reads a portion; give what it hands over. It ends with this."""
+    """Start a process that reads a portion, and yield its pipe; both end with the block."""
     reads, writes = os.pipe()
     with os.fdopen(reads, "rb", buffering=0) as reader_pipe:
         try:
@@ -222,7 +217,7 @@ def _portion_reader(text: FileText, portion: Portion) -> Iterator[BinaryIO]:
 
 
 def _started(descriptor: int, writes: int, begin: int, end: int) -> subprocess.Popen[bytes]:
-    """Start the process; it writes into a pipe of its own, as others print when Python starts."""
+    """Start the process with a pipe of its own, as others print when Python starts."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", _MODULE, *map(str, (descriptor, writes, begin, end))],
         stdin=subprocess.DEVNULL,
@@ -234,7 +229,7 @@ def _started(descriptor: int, writes: int, begin: int, end: int) -> subprocess.P
 
 
 def _environment(folders: Sequence[str]) -> dict[str, str]:
-    """Return that of a process which finds the same modules, and keeps its memory."""
+    """Return an environment in which the process finds the same modules, and keeps its memory."""
     own = {name: value for name, value in os.environ.items() if name != _AUTOSTART}
     paths = [str(_PACKAGES), *(folder for folder in folders if folder)]
     return own | {

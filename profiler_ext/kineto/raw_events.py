@@ -1,8 +1,7 @@
 """Raw events as JSON text: repaired to strict JSON, their arguments read, added or edited.
 
-A repair keeps the length of the text, so that every event still lies where it lay.
-
-What is added stands last in the arguments, behind a key that says so, and can be cut off again.
+A repair keeps the length of the text, so events keep their positions. Additions come last in the
+arguments, after a key that marks them, and can be cut off again.
 """
 
 from __future__ import annotations
@@ -38,14 +37,9 @@ _ESCAPE = re.compile(
 
 
 def readable(text: bytes) -> bytes:
-    """Return the text as valid UTF-8 of the same length.
-
-    Names of functions that are gone are written as what lies there now:
-    https://github.com/pytorch/pytorch/pull/186359.
-
-    Returns:
-        The text itself; where it is not UTF-8, with ``?`` for each byte outside ASCII.
-    """
+    """Return the text as valid UTF-8 of the same length, with ``?`` for other bytes."""
+    # Names of functions that are gone hold any bytes:
+    # https://github.com/pytorch/pytorch/pull/186359.
     return text if text.isascii() or _is_utf8(text) else text.translate(_ASCII_ONLY)
 
 
@@ -66,7 +60,7 @@ def repaired(text: bytes) -> bytes:
 
 
 def strict(text: bytes) -> bytes:
-    """Return strict JSON of the same length, whatever Kineto wrote.
+    """Return strict JSON of the same length.
 
     Args:
         text: one event; for a whole file, first try whether it is strict as it stands.
@@ -87,7 +81,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _without_number_words(text: bytes) -> bytes:
-    """Put an empty string for each word; each is looked for where the one before it ended."""
+    """Replace each word by an empty string; the search continues where the last one ended."""
     changed = bytearray(text)
     match = _NEXT_WORD.match(text)
     while match is not None:
@@ -116,7 +110,7 @@ class _RawSpan(msgspec.Struct, gc=False):
 
 
 class _RawMark(msgspec.Struct, gc=False):
-    """Of a million arguments the one; the others are passed over."""
+    """Marks added arguments; decoding skips the others."""
 
     mark: msgspec.Raw | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name=ADDED_KEY)
 
@@ -127,11 +121,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def event_arguments(raw: bytes) -> dict[str, Any]:
-    """Return the arguments of one raw event.
-
-    Returns:
-        Its ``args``; empty where it has none. A number that no type holds is its text.
-    """
+    """Return the arguments of one raw event; a number that no type holds is its text."""
     args = msgspec.json.decode(strict(raw), type=known(_RawArgs)).args
     return {key: _value(value) for key, value in args.items()}
 
@@ -161,7 +151,7 @@ def original(raw: bytes) -> bytes:
 
 
 def _without_added(raw: bytes, text: bytes) -> bytes:
-    """Find in a text what was added, and cut it off an event of the same length."""
+    """Cut off what was added to an event with a text of the same length."""
     args = _SPAN.decode(text).args
     if args is msgspec.UNSET:
         return raw
@@ -177,7 +167,7 @@ def _without_added(raw: bytes, text: bytes) -> bytes:
 def edited(
     raw: bytes, members: Mapping[str, object], arguments: Mapping[str, object] | None = None
 ) -> bytes:
-    """Return a copy of one raw event with some values put in place of its own."""
+    """Return a copy of one raw event with some values replaced."""
     event: dict[str, object] = {**_members(raw), **members}
     if arguments:
         args = event.get("args")
@@ -198,10 +188,8 @@ def offset_of(part: msgspec.Raw, whole: bytes | msgspec.Raw) -> int:
 
 
 def _within(part: msgspec.Raw, whole: bytes | msgspec.Raw) -> int:
-    """Return where a value lies in the few bytes of one event, as :func:`offset_of` does.
-
-    To look for its text is quicker, and it nearly always stands there once.
-    """
+    """Return where a value lies in one event, as :func:`offset_of` does."""
+    # Searching for its text is faster, and it is nearly always there once.
     text, among = bytes(part), bytes(whole)
     at = among.find(text)
     return at if among.find(text, at + 1) < 0 else offset_of(part, whole)
@@ -220,7 +208,7 @@ def _members(raw: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _strictly(raw: bytes) -> bytes:
-    """Return what ``strict`` does; of a million events nearly all are so, and soon seen to be."""
+    """Return strict JSON, after a quick check: nearly all events are strict."""
     if _may_be_strict(raw):
         with suppress(msgspec.DecodeError):
             _SPAN.decode(raw)
@@ -240,7 +228,7 @@ def _value(raw: msgspec.Raw) -> Any:
 
 
 def _args_span(raw: bytes) -> tuple[int, int] | None:
-    """Return where the braces of ``args`` stand."""
+    """Return the positions of the braces of ``args``."""
     text = _strictly(raw)
     args = _SPAN.decode(text).args
     if args is msgspec.UNSET:
@@ -250,7 +238,7 @@ def _args_span(raw: bytes) -> tuple[int, int] | None:
 
 
 def _end_before(at: int, text: bytes) -> int:
-    """Return where the members end before that whose value begins here: a comma, or its key."""
+    """Return where the members end before the one whose value begins here: a comma, or its key."""
     # The key has no quote in it, so the last two before its value are its own.
     key = text.rindex(b'"', 0, text.rindex(b'"', 0, at))
     before = key - 1

@@ -68,7 +68,7 @@ _BY_KEY = (
 
 
 def other_writer(header: Mapping[str, msgspec.Raw]) -> str | None:
-    """Return who wrote a file with these top-level keys, and the remedy, if they tell."""
+    """Return who wrote a file with these top-level keys, and the remedy, if known."""
     for key, word, description in _BY_KEY:
         if key in header and word in bytes(header[key]):
             return description
@@ -76,7 +76,7 @@ def other_writer(header: Mapping[str, msgspec.Raw]) -> str | None:
 
 
 def writer_of_text(text: bytes) -> str | None:
-    """Return who wrote text that is no single JSON object, and the remedy, if it tells."""
+    """Return who wrote text that is no single JSON object, and the remedy, if known."""
     beginning = text[:_BEGINNING_BYTES]
     if text.lstrip()[:1] == b"[":
         some = beginning + text[-_BEGINNING_BYTES:]
@@ -91,12 +91,12 @@ _EVENTS_PER_CHUNK = 50_000
 
 
 def read_slow_path(text: bytes) -> Document:
-    """Take a trace apart.
+    """Split a trace.
 
     Raises:
         msgspec.DecodeError: It is no JSON.
         NotKinetoError: It is JSON of something else.
-        OverLimitError: It goes past a limit.
+        OverLimitError: It exceeds a limit.
     """
     strict = raw_events.readable(text)
     check_object_count(strict)
@@ -146,9 +146,6 @@ class _Properties(msgspec.Struct, gc=False):
 def read_trace(path: Path) -> Trace:
     """Read a Kineto trace.
 
-    Returns:
-        The trace: complete events as columns, every event as it stood, the header.
-
     Raises:
         TraceError: The file cannot be read, or is no Kineto trace.
     """
@@ -156,13 +153,13 @@ def read_trace(path: Path) -> Trace:
 
 
 def read_document(path: Path, jobs: int | None = 1) -> Document:
-    """Take a trace file apart without looking into its events.
+    """Split a trace file without decoding its events' arguments.
 
     Args:
-        jobs: so many processes read it at most, if it is long; ``None`` for one a core.
+        jobs: most processes that read a long file; ``None`` for one a core.
 
     Raises:
-        TraceError: The file cannot be read, is no Kineto trace, or goes past a limit.
+        TraceError: The file cannot be read, is no Kineto trace, or exceeds a limit.
     """
     text = source.read_text(path)
     if isinstance(text, FileText) and (processes := reader_processes(text, jobs)) > 1:
@@ -178,7 +175,7 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
 
 
 def trace_of(path: Path, document: Document) -> Trace:
-    """Turn a file taken apart into a trace.
+    """Turn a split file into a trace.
 
     Raises:
         TraceError: An event or a header value is not what Kineto writes.
@@ -242,7 +239,6 @@ def _devices(document: Document) -> tuple[Device, ...]:
 
 
 def _header_value(key: str, raw: msgspec.Raw, wanted: Any) -> Any:
-    """Decode a value of the header; an error says which."""
     try:
         return msgspec.json.decode(raw, type=known(wanted))
     except msgspec.DecodeError as error:

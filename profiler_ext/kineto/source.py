@@ -1,11 +1,8 @@
-"""Reads the bytes of a trace file.
+"""Opens trace files: regular files only, gzip, size limits, and what other files are.
 
-What may be opened, gzip, size limits, and what a file that is no trace is.
-
-A file that anyone may have written must not take the reader's memory or time. No trace that a
-profiler wrote comes near these limits; for one that does, the error names the variable.
-
-The file stays open, so it may be renamed, replaced or removed meanwhile; nobody may write into it.
+An untrusted file must not take the reader's memory or time; traces of profilers are far below the
+limits, and the error names the variable that raises one. A file may be renamed, replaced or removed
+while it is read, but not written.
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ def is_utf16_or_utf32(text: bytes) -> bool:
 
 
 def describe_file(path: Path, text: bytes) -> str:
-    """Return what a file is, and what to do about it, as far as it tells."""
+    """Describe a file that is no trace, with the remedy, if known."""
     if is_utf16_or_utf32(text):
         return "UTF-16 or UTF-32 text; save it as UTF-8"
     if _XPLANE.match(text):
@@ -92,7 +89,7 @@ _PACKED_LEAST_BYTES = 64 << 20
 
 
 class Limit(Enum):
-    """A limit: its variable, and what stands without it."""
+    """A limit: its variable, and its default."""
 
     BYTES = ("PROFILER_EXT_MAX_BYTES", 4 << 30)
     """Of a file, unpacked."""
@@ -113,10 +110,10 @@ class Limit(Enum):
 
     @property
     def count(self) -> int:
-        """The limit that holds.
+        """The limit.
 
         Raises:
-            UsageError: The environment asks for what is no number.
+            UsageError: The variable holds no number.
         """
         configured = os.environ.get(self.variable, "")
         if not configured:
@@ -126,17 +123,14 @@ class Limit(Enum):
         return int(configured)
 
     def told(self, excess: str, count: int | None = None) -> str:
-        """Return the sentence for a file that goes past the limit."""
+        """Return the sentence for a file that exceeds the limit."""
         limit = self.count if count is None else count
         return f"{excess}, and {limit:,} is the limit; if you trust it, set {self.variable} higher"
 
 
 def unpacked_limit(packed_bytes: int) -> int:
-    """Return how many bytes a packed file may unpack to: a trace shrinks to a tenth, not more.
-
-    Returns:
-        What :attr:`Limit.BYTES` says where it is set; else that or a hundred times the size.
-    """
+    """Return the limit of bytes that a packed file may unpack to."""
+    # A trace shrinks to a tenth, not more: without the variable, a hundred times the size.
     if os.environ.get(Limit.BYTES.variable):
         return Limit.BYTES.count
     return min(Limit.BYTES.count, max(_PACKED_LEAST_BYTES, _PACKED_TIMES * packed_bytes))
@@ -151,10 +145,10 @@ CAN_READ_AGAIN = hasattr(os, "pread")
 
 
 class FileText:
-    """The text of an open file, a part at a time: ``text[begin:end]``."""
+    """The text of an open file, read on demand: ``text[begin:end]``."""
 
     def __init__(self, descriptor: int, name: str) -> None:
-        """Take over an open file; it is closed when this goes."""
+        """Take over an open file; it is closed with this."""
         file = _File(descriptor, name)
         self._file = file
         # Events are mostly asked for one after the other, and two or three places in turn.
@@ -166,14 +160,13 @@ class FileText:
         return self._file.descriptor
 
     def __len__(self) -> int:
-        """Return how many bytes it has."""
         return self._file.bytes
 
     def __getitem__(self, part: slice) -> bytes:
         """Return some bytes.
 
         Raises:
-            TraceError: The file is not what it was.
+            TraceError: The file has changed.
         """
         begin, end, _ = part.indices(self._file.bytes)
         window, first = divmod(begin, _WINDOW_BYTES)
@@ -184,7 +177,7 @@ class FileText:
 
 
 class _File:
-    """An open file that is as it was when it was opened, or every use of it raises."""
+    """An open file; every use raises once it has changed."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.descriptor, self._name = descriptor, name
@@ -207,7 +200,7 @@ class _File:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _state(self) -> tuple[int, int]:
-        """Return what a write changes; another name, or none any more, does not."""
+        """Return what a write changes; renaming or removing does not."""
         state = os.fstat(self.descriptor)
         return state.st_size, state.st_mtime_ns
 
@@ -229,11 +222,11 @@ Text = bytes | FileText
 
 
 def read_text(path: Path) -> Text:
-    """Open a trace file, compressed or not; its first bytes tell, not its name.
+    """Open a trace file, compressed or not, by its first bytes.
 
     Raises:
-        TraceError: There is no such file, it is no regular file, the gzip is damaged, it
-            unpacks to more than is read, or it holds something else.
+        TraceError: There is no such file, it is no regular file, the gzip is damaged, it unpacks to
+            more than the limit, or it holds something else.
     """
     text = _opened(path, shown(path), "record it again")
     if text[: len(_BYTE_ORDER_MARK)] == _BYTE_ORDER_MARK:
@@ -244,10 +237,10 @@ def read_text(path: Path) -> Text:
 
 
 def unpacked(path: Path, name: str = "", again: str = "record it again") -> bytes:
-    """Read a file, and unpack it where it is gzip.
+    """Read a file, and unpack gzip.
 
     Raises:
-        TraceError: It cannot be read, is cut short or damaged, or unpacks to more than is read.
+        TraceError: It cannot be read, is truncated or damaged, or unpacks to more than the limit.
     """
     return _opened(path, name or shown(path), again)[:]
 
@@ -273,7 +266,7 @@ def _is_long(size: int) -> bool:
 
 
 def _check_regular(path: Path, name: str) -> None:
-    """Refuse what would block or never end when it is read."""
+    """Raise for files that would block or never end."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         raise TraceError(f"{name} is a folder; give the .pt.trace.json.gz file in it")
@@ -282,7 +275,7 @@ def _check_regular(path: Path, name: str) -> None:
 
 
 class _Packed(NamedTuple):
-    """What to know of a gzip file: what messages call it, its limit, what to do if damaged."""
+    """A gzip file: its name in messages, its limit, the remedy if it is damaged."""
 
     name: str
     limit: int
@@ -290,7 +283,7 @@ class _Packed(NamedTuple):
 
 
 def _inflated(file: IO[bytes], packed: _Packed) -> Text:
-    """Unpack into memory what is short, and what is long into a file without a name."""
+    """Unpack short files into memory, long ones into a file without a name."""
     try:
         return _spooled(_unpacking(file, packed), packed.name)
     except OSError:  # there is no room for it
@@ -341,7 +334,7 @@ def is_folder(path: Path) -> bool:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return what is in a folder.
+    """Return a folder's entries.
 
     Raises:
         TraceError: It cannot be read.

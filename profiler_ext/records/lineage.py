@@ -149,7 +149,7 @@ class Lineage:
         )
 
     def with_place_of(self, other: Lineage) -> Lineage:
-        """Return this lineage with another's line, modules, source functions and labels, if known."""
+        """Return this lineage with another's line, modules, source functions and labels."""
         # Number, tags and op stay its own.
         return replace(
             self,
@@ -160,7 +160,7 @@ class Lineage:
         )
 
     def traced_from(self, other: Lineage) -> Lineage:
-        """Return the lineage of a node that was traced from another, with all that its trace lost."""
+        """Return the lineage of a node traced from another, with all that its trace lost."""
         # The trace keeps labels and the checkpoint's tag.
         return replace(
             self,

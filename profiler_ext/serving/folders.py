@@ -56,9 +56,7 @@ class Folders:
         return self._cache[stamp]
 
     def sessions(self) -> tuple[list[str], bool]:
-        """Return the sessions' paths, and whether there may be more; ranks' folders are one
-        session.
-        """
+        """Return the sessions' paths, and whether there may be more; ranks' folders are one."""
         sessions_found: list[str] = []
         for looked_at, place in enumerate(self._below()):
             if looked_at >= _MAX_VISITED or len(sessions_found) >= _MAX_LISTED:

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 class SessionTables(ABC):
-    """The tables of a session, each made on demand; filters: ``step``, ``rank``, ``phase``,
-    ``scope``.
-    """
+    """The tables of a session, each made on demand, with filters ``step``, ``rank``, ``phase``."""
 
     @abstractmethod
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:

@@ -1,9 +1,7 @@
-"""The kernels that library calls of a graph are known to launch.
+"""The kernels that a graph's library calls launch, from stored records and other calls.
 
-From stored records and from other calls of the recording.
-
-A library has other kernels for other sizes, but a product that is split still ends in the kernel
-that adds up its parts, and that never begins a call. A memset may be of what comes next.
+A library has other kernels for other sizes, but a split product still ends in the kernel that sums
+its parts, and that never begins a call. A memset may be part of the next call.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _KernelNames = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class KernelFamilies:
-    """How calls of libraries begin and go on.
+    """How calls of libraries begin and continue.
 
     Attributes:
         followers: names that were seen in a call, and never first.
@@ -34,10 +32,8 @@ class KernelFamilies:
     plain_ops: frozenset[str] = frozenset()
 
     def parts(self, names: Sequence[str]) -> list[int] | None:
-        """Return for each name the part that it is of, from 0; ``None`` where that is open.
-
-        It is where the first one follows, and where a memset may be of either side.
-        """
+        """Return for each name its part, from 0; ``None`` where that is open."""
+        # That is where the first one is a follower, and where a memset may be of either side.
         begins = [name not in self.followers for name in names]
         if not any(begins[:1]) or any(map(classify.is_memory_work, names)):
             return None
@@ -50,11 +46,11 @@ class KnownKernels:
 
     Attributes:
         kernels: their names in order, by index of the call site.
-        elsewhere: the sites of which only another run saw it.
-        is_reselected: where the call ran something else than was learnt, the libraries chose anew,
-            and nothing was lost: another call ran the very same, say.
+        elsewhere: the sites that only another run observed.
+        is_reselected: the call ran other kernels than known because the libraries chose again, and
+            nothing was lost: another call ran the very same, say.
         is_contradicted: other calls ran something else, and none the same.
-        families: how the calls of libraries begin and go on in this session.
+        families: how the calls of libraries begin and continue in this session.
     """
 
     kernels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -65,11 +61,7 @@ class KnownKernels:
 
 
 def kernel_families(graphs: Iterable[GraphInstance]) -> KernelFamilies:
-    """Learn from all that the calls of libraries were seen to launch.
-
-    Returns:
-        Which names only go on with a call, and of which operators each call began once.
-    """
+    """Collect which kernels only continue calls, and whose operators' calls each began once."""
     ran: dict[str | None, set[_KernelNames]] = defaultdict(set)
     for graph in graphs:
         sites = graph.call_sites
@@ -87,11 +79,7 @@ _EventNames = tuple[str, ...]
 
 
 def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _EventNames]:
-    """Return the names of what each call site launched in a call, in order.
-
-    Args:
-        matches: for each piece of its work the call site that it was led to.
-    """
+    """Return the names of what each call site launched in a call, in order."""
     ran_at: dict[int, _EventNames] = {}
     for match, names in zip(matches, pattern.event_names, strict=True):
         if match.site is not None:
@@ -100,7 +88,7 @@ def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _Event
 
 
 class ObservedKernels:
-    """What was learnt of each graph's library calls so far."""
+    """The observed kernels of each graph's library calls."""
 
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
         self._graphs = graphs
@@ -110,14 +98,8 @@ class ObservedKernels:
         self._states: dict[object, int] = {}
 
     def observe(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
-        """Note which device events each library call launched; a dispute unlearns it.
-
-        The same call teaches nothing more; its matches are kept, so that no others can come to be
-        the same.
-
-        Args:
-            matches: for each piece of its work the call site that it was led to.
-        """
+        """Record which device events each library call launched; a conflict removes them."""
+        # An equal call adds nothing. Its matches are kept, as their id is the key.
         key = (graph, call.pattern, id(matches))
         if key not in self._seen:
             self._seen[key] = matches
@@ -143,11 +125,9 @@ class ObservedKernels:
         return current[graph]
 
     def _known(self, graph: int) -> KnownKernels:
-        """Return what was learnt of a graph's library calls.
-
-        What was seen here when the graph was recorded is what its replays run; then come other
-        calls of this process, then another run.
-        """
+        """Return the known kernels of a graph's library calls."""
+        # What was observed when the graph was recorded is what its replays run; then other calls of
+        # this process, then another run.
         instance = self._graphs[graph]
         here = dict(instance.library_kernels)
         called = self._kernels.get(self._identity(graph), {})

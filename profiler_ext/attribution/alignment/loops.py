@@ -1,8 +1,8 @@
-"""The order in which one call of a graph ran its call sites, where the graph holds loops.
+"""The order in which a call ran its call sites, where the graph has loops.
 
-A loop's sites are recorded once and run as often as the data say: its condition, then body and
-condition again and again. What ran is read, by names, as a sentence of the grammar that the
-sites make. Only a sentence that is whole, and can be read in one way only, counts.
+A loop's sites are recorded once and run as often as the data require: condition, body, condition,
+... The names of what ran are parsed by the grammar of the sites; only a complete and unambiguous
+parse counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Repeat:
-    """Pieces that run again and again, or never."""
+    """Pieces that run any number of times."""
 
     pieces: tuple[_Piece, ...]
 
@@ -45,10 +45,9 @@ _Piece = int | _Read | _Repeat | _Choice
 
 
 class LoopGrammar:
-    """The sentences that a graph's call sites may form."""
+    """The grammar of a graph's call sites."""
 
     def __init__(self, sites: Sequence[CallSite], name: Callable[[CallSite], str]) -> None:
-        """Read the grammar."""
         self._sites = sites
         self._symbols: dict[str, str] = {}
         # Return a letter of its own for one more name, outside of what expressions read as
@@ -102,11 +101,9 @@ class LoopGrammar:
         return [*read, _Choice(options if len(options) > 1 else (*options, ()))]
 
     def _read(self, pieces: Sequence[_Piece], text: str) -> tuple[int, ...] | None:
-        """Return the sites of a sentence, letter by letter.
-
-        Of all ways to read it one expression finds the first and the other the last; where
-        both are the same there is no other.
-        """
+        """Return the sites of a sentence, letter by letter."""
+        # One expression finds the first parse and the other the last; if they are equal there is no
+        # other.
         spans = [self._spans(pieces, text, is_first=option) for option in (True, False)]
         if spans[0] is None or spans[0] != spans[1]:
             return None
@@ -148,7 +145,7 @@ class LoopGrammar:
     def _spans(
         self, pieces: Sequence[_Piece], text: str, *, is_first: bool
     ) -> tuple[str, ...] | None:
-        """Return the part of a text that each piece is, in the first or the last way."""
+        """Return the part of a text of each piece, in the first or the last parse."""
         pattern = "".join(f"({self._pattern(piece, is_first)})" for piece in pieces)
         match = re.fullmatch(pattern, text)
         return None if match is None else match.groups()
@@ -169,7 +166,7 @@ class LoopGrammar:
 
 
 def _is_ambiguous(pieces: Sequence[_Piece]) -> bool:
-    """Tell whether a loop's turns may be empty, or where one ends and the next begins is open."""
+    """Tell whether a loop's turns may be empty, or their boundaries are ambiguous."""
     for piece in pieces:
         inner = _inner(piece)
         if any(map(_is_ambiguous, inner)):

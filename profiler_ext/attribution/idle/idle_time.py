@@ -1,13 +1,9 @@
-"""The idle time of devices: each piece with its cause, its line and what the CPU did.
+"""The idle time of devices: each piece with its cause, its line and the CPU's activity.
 
-Generated code has no line of the user's, so where the CPU was says nothing of a ``.cpu()`` that is
-compiled. But the op that waits launched its copy before, and that launch was led to its line.
-
-A thread that waits for a device loses its lead. When the wait is over the device has nothing left
-to run, and idles until the thread has enqueued anew. Had the call not waited, the thread would be
-ahead by as long as the device was busy in the meantime. So idle time that follows is the waits'
-consequence, as long in all as the device was busy during them; what lies beyond that would be
-there without them. What a wait cost is used up in the order in which it was lost.
+A thread that waits for a device loses its lead. After the wait the device has nothing left to run,
+and idles until the thread has enqueued again. Without the wait the thread would be ahead by the
+device's busy time meanwhile, so that much of the following idle time is the wait's consequence; the
+rest would exist without it. Costs of waits are used up in the order in which they arose.
 """
 
 from __future__ import annotations
@@ -41,12 +37,12 @@ from profiler_ext.records.vocabulary import IdleCause
 
 @dataclass(frozen=True, slots=True)
 class WaitLines:
-    """At which place calls wait that stand in compiled graphs.
+    """The places of waiting calls in compiled graphs.
 
     Attributes:
         calls: rows of these calls, in order.
         place: index into ``places`` for each.
-        places: the places of the launches that they are led by.
+        places: the places of the launches that the same op made before.
     """
 
     calls: Ints
@@ -85,7 +81,7 @@ def find_wait_places(
 
 
 def _last_before(events: Events, ops: Rows, calls: Ints, launching: Ints) -> Ints:
-    """Return which launching call was the last of the same op up to each call, or ``NO_ROW``."""
+    """Return the last launch call of the same op before each call, or ``NO_ROW``."""
     every = np.append(launching, calls)
     is_query = np.arange(len(every)) >= len(launching)
     order = np.lexsort((is_query, events.start_ns[every], ops[every]))
@@ -101,7 +97,6 @@ class Activities:
     """Names the innermost event that covers more than half of a piece of time."""
 
     def __init__(self, events: Events, nesting: Nesting) -> None:
-        """Find what stands in which, the marks of this package left out."""
         self._events, self._parent = events, nesting.parent
         self._is_own = flag_rows(events.name, _is_own)
 
@@ -115,7 +110,7 @@ class Activities:
         return self._wide_enough(self._others(opened), start_ns, end_ns)
 
     def named(self, rows: Rows) -> Interned:
-        """Return the names of events; a step's own range says nothing."""
+        """Return the names of events; a step's own range has none."""
         strings = self._events.name.strings
         silent = [code for code, name in enumerate(strings) if classify.is_step(name)]
         codes = take(self._events.name.codes, rows, len(strings))
@@ -125,7 +120,7 @@ class Activities:
         return Interned(own.astype(np.int32), texts)
 
     def _others(self, rows: Rows) -> Rows:
-        """Climb from each mark of this package to what it stands in."""
+        """Replace each mark of this package by its parent."""
         rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
         while len(at := at[self._is_own[rows[at]]]):
             rows[at] = self._parent[rows[at]]
@@ -133,7 +128,7 @@ class Activities:
         return rows
 
     def _wide_enough(self, rows: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
-        """Climb from each row to the first event around it that covers more than half."""
+        """Return the first event around each row that covers more than half of the piece."""
         starts, durations = self._events.start_ns, self._events.duration_ns
         at = np.flatnonzero(rows != NO_ROW)
         while len(at):
@@ -147,7 +142,7 @@ class Activities:
 
 
 def _is_own(name: str) -> bool:
-    """Tell whether an event is a mark of this package, which is no work of the CPU."""
+    """Tell whether an event is a mark of this package, not work of the CPU."""
     return classify.is_call_mark(name) or names.is_clock_mark(name)
 
 
@@ -168,11 +163,11 @@ _NOT_CPU_CAUSES = (
 
 
 def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, Ints]:
-    """Return how much of each piece, from its beginning on, is the consequence of a wait.
+    """Return how much of each piece, from its begin, is the consequence of a wait.
 
     Args:
         pieces: pieces of one device's idle spans, in order of time, all ended by the same threads.
-        waits: when these threads waited for a device, in order of start; at least one.
+        waits: the threads' waits for a device, in order of start; at least one.
     """
     spans = (busy.start_ns, busy.end_ns)
     each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
@@ -197,11 +192,8 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
 def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
     """Cut pieces where a lead is used up.
 
-    Args:
-        taken: how much of each, from its beginning on, is the consequence of a wait.
-
     Returns:
-        The pieces; and for each when the call began that is to blame, else when the piece began.
+        The pieces; and the begin of each one's wait, else its own begin.
     """
     is_cut, has_rest = consequence_ns > 0, consequence_ns < pieces.duration_ns
     own = np.repeat(np.arange(len(consequence_ns)), is_cut.astype(np.int64) + has_rest)
@@ -353,7 +345,7 @@ class _IdleFinder:
     def _of_waits(
         self, cause: Causes, place: Ints, group: Ints, cuts: Cuts, cause_times_ns: Ints
     ) -> tuple[Ints, Ints]:
-        """Return the place of each piece, and of its cause, now that waits have theirs."""
+        """Return the place of each piece, and of its cause, with those of waits."""
         is_after = is_of(cause, [IdleCause.AFTER_SYNCHRONISATION])
         is_wait = is_of(cause, [IdleCause.SYNCHRONISATION])
         of_cause = np.where(is_after, self._places.at(cause_times_ns), place)
@@ -367,10 +359,8 @@ class _IdleFinder:
         return np.where(is_wait, of_cause, place), of_cause
 
     def _is_profiler_overhead(self, cause: Causes, place: Ints) -> Flags:
-        """Flag what came after the watch of lines had ended: the recording itself ends then.
-
-        It may end within a call, of a compiled optimizer say, that launches no more.
-        """
+        """Flag what came after the recording of lines ended: the recording itself ends then."""
+        # It may end within a call, of a compiled optimizer say, that launches no more.
         ended = [
             number
             for number, place in enumerate(self._places.places)

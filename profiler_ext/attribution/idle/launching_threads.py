@@ -1,12 +1,10 @@
-"""Which threads a launch depends on: what they did over time, and when they waited for a device.
+"""The threads that a launch depends on: their activity over time, and their waits.
 
-What is made of a window on the way is small beside the trace, and stays in a processor's cache.
+The thread that runs the steps and autograd's threads take turns: one waits for the other, so a
+launch of either depends on both. Any other thread that launches is independent.
 
 Gloo works in threads of its own, and the thread that waits for it has no event meanwhile. It waits
-if it does nothing from the call on, and goes on within a moment of the collective's end.
-
-The thread that makes the steps and autograd's threads take turns: one waits for the other, so a
-launch of either waits for what both do. Any other thread that launches goes its own way.
+if it does nothing from the call on, and continues within a moment of the collective's end.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ def windows(
         grace_ns: for how long after the spans of some events none may begin a window.
 
     Yields:
-        The spans of each window, of one at least; where they cannot be cut a window is long.
+        The spans of each window, at least one; a window is long where they cannot be cut.
     """
     begin, over_ns = 0, spans.start_ns[:1]
     for first in range(0, len(spans.row), _SPANS_AT_ONCE):
@@ -88,11 +86,7 @@ class HostCollectives:
         return np.where(self._is_collective[rows], _LINGER_NS, 0)
 
     def waited_for(self, own: Track) -> Track:
-        """Name the time in which a thread waited for such a collective.
-
-        Returns:
-            The track; that time is one in which it waits for another rank.
-        """
+        """Return a track with the thread's waits for such collectives."""
         if not len(self._rows) or len(own.times_ns) < 2:
             return own
         begins, ends = own.times_ns[:-1], own.times_ns[1:]
@@ -105,7 +99,7 @@ class HostCollectives:
 
 
 def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
-    """Put a segment before each of those that follow some changes, until its collective is over."""
+    """Insert a segment before each of those that follow some changes, until its collective ends."""
     segment, cause, row = at + 1, own.cause.copy(), own.row.copy()
     following = (own.cause[segment], own.row[segment])
     cause[segment], row[segment] = code(IdleCause.OTHER_RANK), rows
@@ -125,7 +119,7 @@ _EMPTY: Ints = np.empty(0, dtype=np.int64)
 
 
 class ThreadGroups:
-    """Tells for each launch what the threads that led to it did in time.
+    """What the threads behind each launch did over time.
 
     Attributes:
         of_launch: the control of each launch.
@@ -134,7 +128,6 @@ class ThreadGroups:
     def __init__(
         self, events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, step_thread: int
     ) -> None:
-        """Lay out what each thread that launches did."""
         self._events, self._nesting = events, nesting
         self._of_engine = engine_events(events, nesting)
         by = np.where(enqueued.call == NO_ROW, enqueued.cpu, enqueued.call)
@@ -180,7 +173,7 @@ class ThreadGroups:
         return starts
 
     def _overlaid_tracks(self, spans: Spans) -> tuple[Track, Track]:
-        """Return what counts for the thread that makes the steps, and for autograd's."""
+        """Return the tracks of the thread that runs the steps, and of autograd's."""
         group = self._groups(spans.row)
         mains, engines = spans.of(group == MAIN), spans.of(group == ENGINE)
         main = self._collectives.waited_for(with_engine(track(mains), self._of_engine, _EMPTY))
@@ -192,7 +185,7 @@ class ThreadGroups:
         return groups
 
     def _numbers(self, launching: Codes, step_thread: int) -> Ints:
-        """Return the control of each thread; of one that leads to no launch it is none."""
+        """Return the control of each thread; none for a thread without launches."""
         count = len(self._events.threads)
         numbers = np.full(count, NO_ROW, dtype=np.int64)
         own = np.unique(launching[launching != NO_ROW])
@@ -202,7 +195,7 @@ class ThreadGroups:
         return numbers
 
     def _all_spans(self, enqueued: EnqueuedLaunches) -> Spans:
-        """Return what the CPU's events span, the outer ones first, and the ends of copies."""
+        """Return the spans of the CPU's events, the outer ones first, and the ends of copies."""
         events, depth = self._events, self._nesting.depth
         causes = causes_of(events, self._nesting)
         copied = _copies_waited_for(events, enqueued)

@@ -24,13 +24,10 @@ class IdleSpans:
     """When devices ran nothing within the steps: by device, in order of time, none of them empty.
 
     Attributes:
-        device: the device of each span.
-        step: index of the step that it is of.
-        start_ns: start of each.
-        end_ns: end of each.
-        since_ns: since when the device runs nothing; earlier than the start where a step began.
-        ended_by_signal: the launch that the device ran next, or ``NO_ROW``; where a step ended it,
-            that is not in it.
+        step: index of the step.
+        since_ns: begin of the device's idle time; earlier than the start where a step began.
+        ended_by_signal: the next launch on the device, or ``NO_ROW``; where a step ended it, the
+            launch is not in it.
     """
 
     device: Ints
@@ -41,7 +38,6 @@ class IdleSpans:
     ended_by_signal: Ints
 
     def __len__(self) -> int:
-        """Return the number of spans."""
         return len(self.start_ns)
 
     def at(self, rows: slice) -> IdleSpans:
@@ -50,12 +46,10 @@ class IdleSpans:
 
 
 def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
-    """Return when devices ran nothing.
-
-    Where steps overlap, a moment is of the one that opened last, as what is enqueued then.
+    """Return when devices ran nothing; where steps overlap, a moment is of the last begun.
 
     Args:
-        busy: for each device when it ran anything, in nanoseconds of the trace's clock.
+        busy: for each device its busy spans, in nanoseconds of the trace's clock.
     """
     parts = _exclusive_parts(steps)
     columns = zip(*(_idle(device, parts) for device in busy), strict=True)
@@ -83,13 +77,13 @@ def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> tuple[Ints, ...]
 
 
 class Overhead:
-    """Tells when the profiler worked while a thread went on with nothing else.
+    """The profiler's work while a thread did nothing else.
 
-    The trace does not say which thread it held up: that of which one segment covers most of it.
+    The trace does not show the thread that it delayed: it is the one with a segment that covers
+    most of it.
     """
 
     def __init__(self, events: Events) -> None:
-        """Lay out what the profiler did."""
         rows = np.flatnonzero(flag_rows(events.category, classify.is_profilers))
         rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
         self._start_ns, self._end_ns = events.start_ns[rows], events.end_of(rows)
@@ -124,7 +118,6 @@ class Pieces:
     Attributes:
         span: index of the span.
         start_ns: when each begins.
-        duration_ns: how long it is.
         cause: the number of its cause.
     """
 
@@ -140,7 +133,7 @@ class Pieces:
 
 
 def _merged(parts: Sequence[Pieces]) -> Pieces:
-    """Return pieces of several lists in order of their spans, and of time."""
+    """Merge lists of pieces in order of their spans, and of time."""
     every = concatenated(parts)
     return every.at(np.lexsort((every.start_ns, every.span)))
 
@@ -198,10 +191,9 @@ class PieceCutter:
         return Pieces(rows[cuts.span], cuts.start_ns, cuts.duration_ns, cause)
 
     def _with_ends(self, pieces: Pieces, idle: IdleSpans, marks: tuple[Ints, Ints]) -> Pieces:
-        """Give Python between the last launch of a step and the step's mark its name.
-
-        On a device that is time of the next step, which begins when the device is done with this.
-        """
+        """Name the Python time between the last launch of a step and the step's mark."""
+        # On a device that time is of the next step, which begins when the device has finished this
+        # one.
         begun_ns, ended_ns = (each[idle.step] for each in marks)
         is_late = self._enqueued_ns[idle.ended_by_signal] >= ended_ns
         is_python = is_of(pieces.cause, [IdleCause.PYTHON])
@@ -237,7 +229,7 @@ def _after_launch(idle: IdleSpans, until: Ints, called: Ints, known: Flags) -> P
 
 
 def _without_repeats(pieces: Pieces) -> Pieces:
-    """Put together what follows each other in a span and has the same cause."""
+    """Merge neighbours in a span that have the same cause."""
     if not len(pieces.span):
         return pieces
     changes = (np.diff(pieces.span) != 0) | (np.diff(pieces.cause) != 0)

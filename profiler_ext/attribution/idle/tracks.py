@@ -1,7 +1,7 @@
 """What CPU threads did over time, as the causes for which a device may idle.
 
-The first two controls take turns and change at the same times. A change of any other is a key: the
-control, and how many moments of the others came before.
+The first two controls take turns and change at the same times. A change of any other has a key: the
+control, and the number of moments of the others before it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,8 @@ def is_of(causes: Causes, wanted: Iterable[IdleCause]) -> Flags:
 
 
 def causes_of(events: Events, nesting: Nesting) -> Causes:
-    """Return for each event why a device waits while it is the CPU's innermost.
-
-    Returns:
-        Numbers of causes; what a step alone spans, or is no CPU event, says ``NOTHING``.
-    """
+    """Return for each event the cause of a device's wait while it is the CPU's innermost."""
+    # A step alone, or what is no CPU event, has NOTHING.
     named, is_call = events.name, flag_rows(events.category, classify.is_runtime_call)
     is_op = flag_rows(events.category, classify.is_op)
     evaluates = flag_rows(events.name, lambda name: names.evaluated_function(name) is not None)
@@ -85,7 +82,7 @@ class Track:
     """What some threads did: the segment before the first time, and from each time on.
 
     Attributes:
-        times_ns: when that changes, in order, none twice.
+        times_ns: the changes, in order, none twice.
         cause: the number of a cause for each segment, one more than there are times.
         row: the innermost event of each, or ``NO_ROW``.
     """
@@ -126,10 +123,10 @@ def track(spans: Spans) -> Track:
 
 
 def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
-    """Name the time between two events of autograd's engine, in which nothing else began.
+    """Add the time between two events of autograd's engine in which nothing else began.
 
     Args:
-        others_start_ns: when events of the thread that waits for it began, in order.
+        others_start_ns: begins of events of the thread that waits for it, in order.
     """
     in_engine = of_engine[own.row] & (own.row != NO_ROW)
     between = np.zeros(len(own.cause), dtype=np.bool_)
@@ -141,11 +138,7 @@ def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
 
 
 def overlays(first: Track, second: Track) -> tuple[Track, Track]:
-    """Lay each of two tracks over the other, which counts where that is in Python or does nothing.
-
-    Returns:
-        What counts if the first does more, and if the second does; both change at the same times.
-    """
+    """Lay each of two tracks over the other, which counts where that is in Python or idle."""
     times, (of_first, of_second) = _merged(first.times_ns, second.times_ns)
     first = Track(times, first.cause[of_first], first.row[of_first])
     second = Track(times, second.cause[of_second], second.row[of_second])
@@ -160,10 +153,8 @@ def _overlay(first: Track, second: Track) -> Track:
 
 
 def _merged(first: Ints, second: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
-    """Return the times of two, none twice; and which segment of each is before them, and from each.
-
-    A stable sort merges two runs in order.
-    """
+    """Return the distinct times of two, and the segments of each before them, and from each."""
+    # A stable sort merges two runs in order.
     times = np.concatenate([first, second])
     order = np.argsort(times, kind="stable")
     times, is_first = times[order], order < len(first)
@@ -178,14 +169,14 @@ _SHARED_GROUPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Tracks:
-    """What each control did in time: the segment before the first change, and from each one on.
+    """What each control did over time: the segment before the first change, and from each one on.
 
     Attributes:
-        times_ns: when the first two controls change, in order, none twice.
-        moments_ns: when any of the others does, in order, none twice.
+        times_ns: changes of the first two controls, in order, none twice.
+        moments_ns: changes of any of the others, in order, none twice.
         keys: the control and the moment of each change of the others, in order.
-        cause: the number of a cause for each segment, one more than there are changes: those of
-            the first control, those of the second, those of the others.
+        cause: the number of a cause for each segment, one more than there are changes: those of the
+            first control, those of the second, those of the others.
         row: the innermost event of each, or ``NO_ROW``.
     """
 
@@ -214,7 +205,7 @@ class Tracks:
         return cut_between(lambda changes: self._changes(changes)[1], within, start_ns, end_ns)
 
     def extents(self, group: Ints, segment: Ints) -> tuple[Ints, Ints]:
-        """Return when segments begin and end; what was before or goes on has always been so."""
+        """Return begin and end of segments; the outer ones are unbounded."""
         begins, ends = np.full((2, len(segment)), _FOREVER_NS)
         begins[:] = -_FOREVER_NS
         for times, changes in ((begins, segment - 1), (ends, segment)):
@@ -237,11 +228,9 @@ class Tracks:
 
 
 def combine_tracks(pairs: Sequence[tuple[Track, Track]], spans: Spans, group: Ints) -> Tracks:
-    """Put tracks, and those of other controls, beside each other.
+    """Combine tracks with those of other controls.
 
     Args:
-        turns: the tracks of the first two controls, which change at the same times, in parts one
-            after the other: the last segment of a part goes on in the next.
         spans: what the threads of all other controls did, the outer ones first.
     """
     first, second = zip(*pairs, strict=True)

@@ -1,7 +1,7 @@
 """The phase of eager launches, and the forward op that a backward op differentiates.
 
 Forward is what runs in a module's forward or in a compiled function, or what a backward
-differentiates. What lies in none of torch's ranges, and of which nothing says so, is other work.
+differentiates. What is in none of torch's ranges is other work.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from profiler_ext.records.vocabulary import Phase
 
 
 class PythonCalls:
-    """Tells of each CPU event whether a module's forward, or a recomputation, was under way.
+    """The module calls and recomputations around each CPU event.
 
     Attributes:
         module: the innermost call of a module around each event, or ``NO_ROW``.
-        recomputation: what runs a forward again within the engine around each event; ``NO_ROW``
-            where there is none, or where that has called the engine again, for a backward.
+        recomputation: the recomputation within the engine around each event; ``NO_ROW`` where there
+            is none, or where that has called the engine again, for a backward.
     """
 
     def __init__(self, events: Events, is_engine: Flags) -> None:
-        """Look at a trace."""
         is_python = flag_rows(events.category, classify.is_python)
         is_module = is_python & flag_rows(events.name, classify.is_call_of_module)
         is_recomputation_row = is_python & flag_rows(events.name, classify.is_recomputation)
@@ -68,7 +67,7 @@ def scaling_ops(enclosing: EnclosingRanges) -> Rows:
 
 
 def _neighbours(enclosing: EnclosingRanges, is_scaling: Flags) -> tuple[Ints, Ints]:
-    """Return the ops and optimizers' steps beside the scaler's in order, and each event's place."""
+    """Return ops and optimizers' steps around the scaler's in order, and events' positions."""
     parent, events = enclosing.nesting.parent, enclosing.events
     place = np.where(parent == NO_ROW, -1 - events.thread, parent)
     is_candidate = enclosing.is_op | flag_rows(events.name, classify.is_optimizer)
@@ -77,28 +76,21 @@ def _neighbours(enclosing: EnclosingRanges, is_scaling: Flags) -> tuple[Ints, In
 
 
 class ForwardOps:
-    """Knows the forward op of each event of the engine.
+    """The forward op of each event of the engine.
 
     Attributes:
         links: the forward events by autograd's numbers.
     """
 
     def __init__(self, enclosing: EnclosingRanges, trace: Trace, op: Rows) -> None:
-        """Index what made an autograd node.
-
-        Args:
-            trace: the trace, whose arrows are read where numbers do not tell a thread.
-        """
         self._enclosing, self._trace, self._op = enclosing, trace, op
         self.links = self._forward_links()
         self._known: dict[int, str | None] = {}
 
     def of_engine(self, engine: int) -> str | None:
-        """Return the forward op that a backward differentiates.
-
-        What runs eagerly in the backward of a compiled forward is of many ops: none is told. A
-        function of the program's own is an op of its class's name.
-        """
+        """Return the forward op that a backward differentiates."""
+        # What runs eagerly in the backward of a compiled forward is of many ops. A function of the
+        # program's own is an op of its class's name.
         if engine not in self._known:
             self._known[engine] = self._forward_op(self.links.forward_of(engine))
         return self._known[engine]
@@ -144,7 +136,7 @@ class ForwardOps:
 
 
 class EagerPhase(NamedTuple):
-    """A phase, the forward op that a backward op differentiates, and the rule that told."""
+    """A phase, the forward op that a backward op differentiates, and the evidence."""
 
     phase: Phase
     forward_op: str | None
@@ -152,7 +144,7 @@ class EagerPhase(NamedTuple):
 
 
 class EagerPhases:
-    """Tells the phase of each eager launch."""
+    """The phase of each eager launch."""
 
     def __init__(
         self,
@@ -162,7 +154,6 @@ class EagerPhases:
         updating: Collection[str],
         by_op: SiteEvidence,
     ) -> None:
-        """Take what is known of the trace."""
         self._by_op = by_op
         events, nesting = enclosing.events, enclosing.nesting
         self._enclosing, self._forward_ops, self._op = enclosing, forward_ops, op
@@ -177,10 +168,10 @@ class EagerPhases:
         self._differentiated = nesting.nearest(_differentiated(enclosing, forward_ops, op))
 
     def equivalence_columns(self, cpu: Ints, call: Ints) -> list[Ints]:
-        """Return columns that are the same for launches whose phase is.
+        """Return columns that are equal for launches of equal phase.
 
         Args:
-            cpu: of each launch the CPU event that it was launched in, or ``NO_ROW``.
+            cpu: the CPU event around each launch, or ``NO_ROW``.
         """
         own = np.where(call == NO_ROW, cpu, call)
         at_cpu = (
@@ -198,10 +189,10 @@ class EagerPhases:
         ]
 
     def of(self, cpu: int, call: int, in_module: bool) -> EagerPhase:
-        """Return the phase of what was launched.
+        """Return the phase of a launch.
 
         Args:
-            in_module: the lines that were watched say that a module's forward was under way.
+            in_module: a module's forward was active, by the recorded lines.
         """
         if cpu == NO_ROW:
             return self._outside(cpu, call, in_module)
@@ -224,7 +215,7 @@ class EagerPhases:
         return self._in_engine(cpu, call, engine)
 
     def _of_sharding(self, cpu: int) -> Phase:
-        """Return the pass that FSDP works for; a forward within the engine is run again."""
+        """Return the pass that FSDP works for; a forward within the engine is recomputed."""
         name = self._enclosing.events.name[int(self._sharding_pass[cpu])]
         if names.sharding_pass(name) == "backward":
             return Phase.BACKWARD
@@ -256,10 +247,8 @@ def _own(cpu: int, call: int) -> int:
 
 
 def _functions_of_model(enclosing: EnclosingRanges, updating: Collection[str]) -> Flags:
-    """Flag the runs of compiled functions in which no optimizer's step runs, in a graph or beside.
-
-    What those run eagerly is the model's, or the optimizer's: nothing tells.
-    """
+    """Flag the runs of compiled functions in which no optimizer's step runs."""
+    # What those run eagerly is the model's, or the optimizer's: nothing shows which.
     events, nesting = enclosing.events, enclosing.nesting
     is_frame = flag_rows(events.name, classify.is_compiled_frame) & (nesting.depth != NO_ROW)
     updates = flag_rows(events.name, lambda name: names.compile_id(name) in updating)
@@ -272,7 +261,7 @@ def _functions_of_model(enclosing: EnclosingRanges, updating: Collection[str]) -
 
 
 def _differentiated(enclosing: EnclosingRanges, forward_ops: ForwardOps, op: Rows) -> Flags:
-    """Flag what a backward of the recording differentiates, and the op that this is a part of."""
+    """Flag what a backward of the recording differentiates, and the op that it is a part of."""
     flags = np.zeros(len(op), np.bool_)
     engines = np.unique(enclosing.engine)
     for engine in engines[engines != NO_ROW].tolist():

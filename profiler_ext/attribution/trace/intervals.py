@@ -1,9 +1,6 @@
-"""Interval arithmetic on columns of time spans.
+"""Interval arithmetic on columns of time spans: which is open, gaps between them, cuts.
 
-Which is open at a time, the gaps between them, where they are cut.
-
-Of spans in order of start it finds the one that is still open, which a walk with a stack finds too,
-a step of Python for each span.
+Vectorized: a stack would need a step of Python for each span.
 """
 
 from __future__ import annotations
@@ -20,10 +17,10 @@ _MIN_VALUE = np.iinfo(np.int64).min
 
 
 def last_reaching(values: Ints, limits: Ints) -> Rows:
-    """Return for each place the last one before it whose value is its limit or more.
+    """Return for each position the last one before it whose value is its limit or more.
 
     Returns:
-        The place, or ``NO_ROW`` where none before it has such a value.
+        The position, or ``NO_ROW``.
     """
     result = np.arange(-1, len(values) - 1, dtype=np.int32)  # most often it is the one before
     places = blocks = np.append(0, np.flatnonzero(values[:-1] < limits[1:]) + 1)[: len(values)]
@@ -60,13 +57,11 @@ def _maxima(values: Ints) -> list[Ints]:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What of windows no span covers; in order, none of them empty.
+    """The parts of windows that no span covers; in order, none empty.
 
     Attributes:
-        window: index of the window that each is of.
-        following: index of the span that ends it, or would; as many as there are spans after all.
-        start_ns: when it begins.
-        end_ns: when it ends.
+        window: index of the window.
+        following: index of the span that ends it, or would; the number of spans after all.
     """
 
     window: Ints
@@ -76,11 +71,7 @@ class Gaps:
 
 
 def gaps_between(start_ns: Ints, end_ns: Ints, begins: Ints, ends: Ints) -> Gaps:
-    """Return what lies in windows and in no span.
-
-    Args:
-        start_ns: when each span begins; they are in order and do not overlap.
-    """
+    """Return the parts of windows that are in no span; spans are in order, without overlaps."""
     firsts = np.searchsorted(end_ns, begins, side="right")
     lasts = np.maximum(firsts, np.searchsorted(start_ns, ends, side="left"))
     count = lasts - firsts + 1
@@ -98,10 +89,9 @@ class Cuts:
     """Parts of spans, in order; those of a span one after the other.
 
     Attributes:
-        span: index of the span that each is of.
-        segment: how many changes lie before it, so which segment of time it is in.
-        start_ns: when it begins.
-        duration_ns: how long it is; none is empty, if no span is.
+        span: index of the span.
+        segment: number of changes before it, so its segment of time.
+        duration_ns: not zero, if no span is.
     """
 
     span: Ints
@@ -124,7 +114,7 @@ def cut_at(times_ns: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
 def cut_between(
     times_ns: Callable[[Ints], Ints], within: tuple[Ints, Ints], start_ns: Ints, end_ns: Ints
 ) -> Cuts:
-    """Cut spans where it is known which times lie within them.
+    """Cut spans by times within them.
 
     Args:
         times_ns: returns times by their indices; those within a span are in order.
@@ -147,7 +137,7 @@ class Timeline:
     """What is open from each time on, until the next.
 
     Attributes:
-        times_ns: when that changes, in order.
+        times_ns: the changes, in order.
         opened: the span that is open from then on, or ``NO_ROW``.
     """
 
@@ -161,11 +151,7 @@ class Timeline:
 
 
 def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
-    """Lay out spans; a span is open at its start, and no longer at its end.
-
-    Returns:
-        The times at which anything begins or ends, and what is open from each on.
-    """
+    """Lay out spans; a span is open at its start, and no longer at its end."""
     below, hidden_by = _enclosing(ends_ns)
     starts_after = np.append(starts_ns, np.iinfo(np.int64).max)[hidden_by]
     closing = np.flatnonzero(starts_after >= ends_ns)
@@ -183,10 +169,8 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
 
 
 def _enclosing(ends_ns: Ints) -> tuple[Rows, Rows]:
-    """Return for each span the last before it that ends later, and the next that ends no earlier.
-
-    The first is open when the span is over; the other, if it begins before that, hides its end.
-    """
+    """Return for each span the last before that ends later, and the next that ends no earlier."""
+    # The first is open when the span is over; the other, if it begins before that, hides its end.
     backwards = last_reaching(ends_ns[::-1], ends_ns[::-1])[::-1]
     last = len(ends_ns) - 1
     return last_reaching(ends_ns, ends_ns + 1), np.where(

@@ -1,7 +1,7 @@
 """Lookups in columns: the rows that pass a test, the row of a key, the value at a row.
 
-A column of rows holds indices of rows of another table, and ``NO_ROW`` where there is none; flags
-are ``bool`` arrays, one for each row.
+A column of rows holds indices of rows of another table, or ``NO_ROW``; flags are ``bool`` arrays,
+one for each row.
 """
 
 from __future__ import annotations
@@ -53,11 +53,7 @@ def take(
 
 
 def find_unique(keys: MaskedInts, rows: Ints, wanted: MaskedInts) -> Ints:
-    """Return for each wanted key the one row of ``rows`` that has it.
-
-    Returns:
-        The row, or ``NO_ROW`` where no row or several rows have the key.
-    """
+    """Return for each wanted key its one row in ``rows``; ``NO_ROW`` for none or several."""
     rows = rows[~np.ma.getmaskarray(keys)[rows]]
     known, own = ranks(keys.data[rows])
     if not len(known):

@@ -1,4 +1,4 @@
-"""Which CPU event stands inside which: the parent of each, and lookups up that chain."""
+"""The nesting of CPU events: the parent of each, and lookups up that chain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Nesting:
         parent: row of the innermost enclosing event, or ``NO_ROW``.
         depth: number of enclosing events; ``NO_ROW`` for rows that are no CPU event.
         levels: the rows of each depth, from 0 on.
-        above: for each of these the place of its parent in the level above; 0 in the first.
+        above: for each of these the position of its parent in the level above; 0 in the first.
     """
 
     parent: Rows
@@ -49,7 +49,7 @@ class Nesting:
         """Return for each row the outermost wanted event that is it or encloses it.
 
         Args:
-            within: events at which the search starts anew; they are not found themselves.
+            within: events at which the search restarts; they are not found themselves.
         """
         result = np.full(len(self.parent), NO_ROW, dtype=np.int32)
         above = np.array([NO_ROW], dtype=np.int32)
@@ -61,7 +61,7 @@ class Nesting:
         return result
 
     def holds(self, wanted: Flags) -> Flags:
-        """Tell of each row whether a wanted event stands inside it."""
+        """Flag rows that enclose a wanted event."""
         parent = self.parent.tolist()
         is_inside = [False] * len(parent)
         for row in np.flatnonzero(wanted).tolist():
@@ -75,11 +75,8 @@ class Nesting:
 def nest(events: Events, further: Flags | None = None) -> Nesting:
     """Find the parent of every CPU event.
 
-    Operators and ranges of a thread enclose what lies wholly inside them. A runtime call
-    is timed by another clock and may jut out: it belongs where it starts, and holds nothing.
-
-    Returns:
-        One row for each event: parent and depth, ``NO_ROW`` of what is no CPU event.
+    Operators and ranges of a thread enclose what lies wholly inside them. A runtime call is timed
+    by another clock and may overhang: it belongs where it starts, and encloses nothing.
     """
     leaf = flag_rows(events.category, classify.is_runtime_call)
     holder = flag_rows(events.category, classify.is_op) | flag_rows(
@@ -102,7 +99,7 @@ def _levels(depth: Rows) -> tuple[Rows, ...]:
 
 
 def _above(parent: Rows, levels: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """Return for the rows of each depth the places of their parents in the depth above."""
+    """Return for the rows of each depth the positions of their parents in the depth above."""
     place = np.zeros(len(parent), dtype=np.int32)
     for level in levels:
         place[level] = np.arange(len(level))
@@ -125,11 +122,9 @@ def _outer_first(events: Events, leaf: Flags, rows: Rows) -> Rows:
 
 
 def _innermost(events: Events, rows: Rows, leaf: Flags) -> Rows:
-    """Return for each of the sorted rows the place of its parent: the last that is still open.
-
-    What ended before an event that opened after it encloses nothing more. So an event stays open
-    for those behind it as long as its own time, and a later one that does is within it.
-    """
+    """Return for each of the sorted rows the position of its parent: the last still open."""
+    # What ended before an event that opened after it encloses nothing more. So an event stays open
+    # for later ones as long as its own time, and a later one that does is within it.
     thread = events.thread[rows]
     firsts = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))[: len(rows)]
     above = np.empty(len(rows), dtype=np.int32)
@@ -142,7 +137,7 @@ def _innermost(events: Events, rows: Rows, leaf: Flags) -> Rows:
 
 
 def _ends_and_limits(events: Events, rows: Rows, leaf: Flags) -> tuple[Ints, Ints]:
-    """Return until when each of some events encloses others, and until when one around it must."""
+    """Return until when each of some events encloses others, and until when a parent must."""
     starts, ends = events.start_ns[rows], events.duration_ns[rows]
     limits = np.maximum(ends, 1)
     limits[leaf] = 1
@@ -153,7 +148,7 @@ def _ends_and_limits(events: Events, rows: Rows, leaf: Flags) -> tuple[Ints, Int
 
 
 def _depths(above: Rows) -> Rows:
-    """Return how many stand above each place; each turn looks twice as far up as the last."""
+    """Return the number of ancestors of each; each turn looks twice as far up as the last."""
     depth: Rows = (above != NO_ROW).astype(np.int32)
     up = above
     while len(on := np.flatnonzero(up != NO_ROW)):

@@ -1,25 +1,20 @@
-"""Finds the profiled steps, what bounds them, and the step that each launch belongs to.
+"""Finds the profiled steps, their bounds on the device, and the step of each launch.
 
-A training loop that does not wait for the device marks a step when it has enqueued the step's work,
-and the device is at that work later: the time between two marks says how busy the CPU was, and not
-how long the step took. So a step is bounded where it runs. It ends when the devices are done with
-all that was enqueued between its marks, and begins where the step before it ended::
+A loop that does not wait for the device marks a step when it has enqueued its work, and the device
+works on it later. So a step ends when the devices have finished all that was enqueued between its
+marks, and begins where the step before it ended::
 
     marks      |0     |1     |2     |3                         the CPU enqueues three steps
     device         [ 0          ][ 1           ][ 2           ]
     steps      |-- 0 -----------|-- 1 ---------|-- 2 ---------|
 
-- The first step begins at its mark, or when the devices are done with earlier work, if that is
+- The first step begins at its mark, or when the devices have finished earlier work, if that is
   later; so does a step whose number does not follow that of the one before it.
-- Of several streams the one that computes longest bounds the steps, together with collectives. What
-  else runs on a stream of its own, as the copies of a checkpoint that is written meanwhile, is of
-  the step that enqueued it but does not hold up the next one: where it goes on during that, the
-  ledger has it there. Of several devices the last one to be done counts.
-- A pipeline stage has what it enqueued, received messages too: that it waits for other stages is
-  idle time, or time of the collective that waits.
+- Of several streams the one that computes longest bounds the steps, together with collectives.
+  Other streams, with the copies of a checkpoint say, do not hold up the next step; the breakdown
+  has their work where it runs. Of several devices the last one counts.
+- A pipeline stage's wait for other stages is idle time, or time of the collective that waits.
 - A step that enqueued nothing ends at the CPU's mark, or with the step before it.
-- A launch whose call is not in the trace was enqueued before the recording, if it ran ahead of work
-  that was waiting in its queue already.
 
 On the CPU alone the marks bound a step.
 """
@@ -54,7 +49,7 @@ def find_steps(
     What follows the last ``prof.step()`` is a step only if something was enqueued in it.
 
     Args:
-        first_step_ns: when the first one began on the devices, if that is known.
+        first_step_ns: when the first one began on the devices, if known.
     """
     is_cpu = nesting.depth != NO_ROW
     rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)

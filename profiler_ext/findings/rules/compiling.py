@@ -1,4 +1,4 @@
-"""The rule of steps in which torch compiles."""
+"""The rule for steps in which torch compiles."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _within(compiles: list[Compilation], step: Step) -> int:
-    """Return how long of a step something was compiled; what lies in another counts once."""
+    """Return the compile time within a step; nested compiles count once."""
     spent, reached = 0, step.cpu_start_ns
     for each in sorted(compiles, key=lambda one: one.started_ns):
         started = max(each.started_ns, reached)

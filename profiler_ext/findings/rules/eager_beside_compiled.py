@@ -1,4 +1,4 @@
-"""The rule of eager ops, one kernel each, beside code that is compiled."""
+"""The rule for eager ops, one kernel each, next to compiled code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of collectives beside which the device computes nothing."""
+"""The rule for collectives that overlap no computation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Fitted to all-reduces on two H200s (torch 2.11) that had 2, 4, 8 and 24 blocks: 
 
 
 class _Part(Enum):
-    """What a collective serves, which tells what could run beside it."""
+    """What a collective serves, which decides what could overlap it."""
 
     GRADIENTS = "gradients"
     GATHERS = "gathers"
@@ -90,7 +90,7 @@ def _by_collective(facts: Facts) -> Iterator[Candidate]:
 
 
 def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
-    """Tell which collectives of the steps serve what; those of micro-batches are another rule's."""
+    """Classify the collectives of the steps; those of micro-batches are another rule's."""
     launches = facts.analysis.communication.launch
     in_steps = facts.in_steps(np.ones(len(facts.launches), np.bool_))[launches]
     in_forward, sharding = passes.in_forward[launches], is_sharding(facts, launches)
@@ -108,7 +108,7 @@ def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
 def _candidate(
     facts: Facts, name: str, rows: Ints, part: _Part, passes: Passes
 ) -> Candidate | None:
-    """Return what one kind of collective costs, where that is much of a step."""
+    """Return the candidate of one kind of collective, where it is much of a step."""
     communication = facts.analysis.communication
     launches = communication.launch[rows]
     transfer_ns, is_measured = exposed_transfers_ns(facts, rows)
@@ -144,11 +144,9 @@ def _candidate(
 
 
 def _overlappable_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:
-    """Return how long the device computes by itself in the phase that they could be hidden in.
-
-    That is the backward of their pass, wherever they are called, but for what the forward gathers;
-    beside what the next layer waits for, the other half of the batch can compute in both.
-    """
+    """Return the computing time of the phase that could hide them."""
+    # That is the backward of their pass, wherever they are called, but for what the forward
+    # gathers; what the next layer waits for can be overlapped with the other half of the batch.
     phases = _PHASES.get(part, (Phase.BACKWARD,))
     own = facts.in_steps(facts.launches.phase.where(*phases) & ~overlaps_collective(facts))
     own &= np.isin(passes.number, passes.number[launches])

@@ -1,4 +1,4 @@
-"""The rule of products that take much longer than what they move and compute has to."""
+"""The rule for products that take much longer than their roofline."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
 
 
 def _reached(facts: Facts, launch: int, bound: Bound) -> str:
-    """Return how fast a launch is in what bounds it, and how fast the device's best would be."""
+    """Return a launch's rate in what bounds it, and the device's peak."""
     result = facts.rooflines
     if bound is Bound.COMPUTE:
         rate, best = result.tflop_per_s[launch], result.attainable_tflop_per_s[launch]
@@ -97,7 +97,7 @@ def _reached(facts: Facts, launch: int, bound: Bound) -> str:
 
 
 def _name(facts: Facts, launch: int) -> str:
-    """Return the device's own name of a launch: a library's tells tiles, and how it may load."""
+    """Return the device's own name of a launch: a library's shows tiles, and how it may load."""
     name = facts.launches.name
     return name.strings[int(name.codes[launch])].partition("(")[0][:_MAX_CHARACTERS]
 

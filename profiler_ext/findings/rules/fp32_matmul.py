@@ -1,4 +1,4 @@
-"""The rule of matrix products in fp32 that leave the tensor cores unused."""
+"""The rule for matrix products in fp32 without tensor cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of breaks in the graphs that Dynamo makes, which keep the device waiting."""
+"""The rule for graph breaks that keep the device waiting."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ class _Frames:
         self._frame_latest_ns = np.maximum.accumulate(self._events.end_of(ordered))
 
     def spans_before(self, compile_ids: Sequence[str]) -> list[_Span]:
-        """Return from the end of a graph before a break to the begin of the one after it."""
+        """Return the spans from the last graph before a break to the first after it."""
         rows = sorted(row for each in compile_ids for row in self._of_id.get(each, ()))
         return list(filter(None, map(self._span_before, rows)))
 
     def _span_before(self, row: int) -> _Span | None:
-        """Return the way to the first graph in a frame, from within the frame around it."""
+        """Return the span before the first graph in a frame, from within the frame around it."""
         begin, end = int(self._events.start_ns[row]), self._events.end_at(row)
         following = int(np.searchsorted(self._starts_ns, begin))
         if following == len(self._starts_ns) or self._starts_ns[following] >= end:
@@ -136,7 +136,7 @@ def _named(facts: Facts, predicate: Callable[[str], bool]) -> Ints:
 
 
 def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
-    """Return the pieces of idle time of which something lies in spans."""
+    """Return the idle pieces that overlap spans."""
     idle = facts.analysis.idle
     begins, ends = (np.sort(each) for each in np.array(spans, np.int64).reshape(-1, 2).T)
     started = np.searchsorted(begins, idle.start_ns + idle.duration_ns)
@@ -145,7 +145,7 @@ def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
 
 
 def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> dict[_Span, int]:
-    """Return how long devices ran nothing within each span."""
+    """Return the devices' idle time within each span."""
     idle = facts.analysis.idle
     spent = time_within(spans, idle.start_ns, idle.start_ns + idle.duration_ns)
     return dict(zip(spans, spent, strict=True))

@@ -1,4 +1,4 @@
-"""The rule of a rank that the others wait for."""
+"""The rule for a straggler: a rank that the others wait for."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _judge_single_rank(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    """Say of one rank alone that it waits, where collectives differ much that move as much."""
+    """Judge one rank alone: it waits, where equal collectives differ much."""
     communication = facts.analysis.communication
     rows = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0)[communication.launch])
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
@@ -107,14 +107,14 @@ def _judge_single_rank(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _waited_ns(facts: Facts, causes: tuple[IdleCause, ...]) -> int:
-    """Return how long others waited for this rank in the usual step because of some causes."""
+    """Return how long others waited for this rank in the usual step, for some causes."""
     late = facts.analysis.rank_delay
     rows = np.flatnonzero(late.cause.where(*causes))
     return facts.median_per_step(late.launch[rows], late.duration_ns[rows])
 
 
 def _dominant_cause(facts: Facts, rows: Ints) -> tuple[Location, str]:
-    """Return what made this rank late for most of the time, and where."""
+    """Return the cause of most of this rank's delay, and its place."""
     late = facts.analysis.rank_delay
     sums: dict[tuple[Location, str], int] = {}
     for row in rows.tolist():

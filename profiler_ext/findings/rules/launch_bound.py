@@ -1,4 +1,4 @@
-"""The rule of steps in which the device waits for the CPU to launch."""
+"""The rule for CPU launch-bound steps."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _remedy(facts: Facts, launches: Ints) -> str:
 
 
 def _has_control_flow(facts: Facts, launches: Ints) -> bool:
-    """Tell whether most compiled launches are in loops, or in graphs that choose between branches.
+    """Tell whether most compiled launches are in loops, or in graphs with branches.
 
     Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
     its own (``config.graph_partition``).
@@ -181,7 +181,7 @@ def _is_of_loop(site: CallSite) -> bool:
 
 
 def _where(facts: Facts, idle: Ints) -> Location:
-    """Return the line at which the CPU was for most of that time, if there is one."""
+    """Return the line at which the CPU was for most of that time, if any."""
     duration_ns = facts.analysis.idle.duration_ns
     lines = idle_by_line(facts, idle, facts.analysis.idle.place)
     sums = {where: int(duration_ns[rows].sum()) for where, rows in lines.items()}

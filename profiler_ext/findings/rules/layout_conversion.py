@@ -1,4 +1,4 @@
-"""The rule of layouts that cuDNN changes before and after each convolution."""
+"""The rule for layouts that cuDNN changes before and after each convolution."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The rule of functions that are compiled again because a guard failed.
-
-With a remedy for each kind of guard.
-"""
+"""The rule for recompilations, with a remedy for each kind of failed guard."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ _REMEDIES: Final = (
 
 
 def expected_guard_kind(guard: str) -> str | None:
-    """Return what kind of guard it is, where one failure of that kind is as it should be."""
+    """Return a guard's kind, if one failure of that kind is expected."""
     return next((kind for kind in _ONE_OF_EACH if re.search(kind, guard)), None)
 
 
@@ -85,7 +82,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _without_expected(compiles: list[Compilation]) -> list[Compilation]:
-    """Leave out the first of each kind that training and evaluation make necessary."""
+    """Leave out the first of each kind, which training and evaluation need."""
     kinds = [expected_guard_kind(each.recompiles[0].guard) for each in compiles]
     return [each for at, each in enumerate(compiles) if not kinds[at] or kinds[at] in kinds[:at]]
 

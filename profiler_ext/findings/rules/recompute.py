@@ -1,4 +1,4 @@
-"""The rule of forwards that the backward runs once more."""
+"""The rule for activation-checkpoint recomputation."""
 
 from __future__ import annotations
 

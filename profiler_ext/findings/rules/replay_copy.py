@@ -1,4 +1,4 @@
-"""The rule of copies and seeds that torch runs before it replays a CUDA graph."""
+"""The rule for copies and seeds before the replay of a CUDA graph."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def _candidate(facts: Facts, launches: Ints, spent_ns: int, stake: Stake) -> Can
 
 
 def _is_one_number(facts: Facts, launch: int) -> bool:
-    """Tell whether it copies one number: a loss's own gradient, or a seed; no remedy spares it."""
+    """Tell whether it copies one number, a loss's gradient or a seed, which no remedy avoids."""
     result = _input(facts, launch)
     return result is not None and not result.size
 
 
 def _input_of(facts: Facts, launch: int) -> str:
-    """Return the type and the sizes of the input that a launch copies most of."""
+    """Return the type and the sizes of the input that a launch mostly copies."""
     result = _input(facts, launch)
     if result is None:
         return "an input of unknown size"

@@ -1,4 +1,4 @@
-"""The rule of a step whose device runs eager ops one by one, and nothing that is compiled."""
+"""The rule for unfused eager kernels in a step without compiled code."""
 
 from __future__ import annotations
 

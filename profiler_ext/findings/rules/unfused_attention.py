@@ -1,4 +1,4 @@
-"""The rule of attention that runs as products and a softmax, and not as one kernel."""
+"""The rule for attention that runs as products and a softmax instead of one kernel."""
 
 from __future__ import annotations
 

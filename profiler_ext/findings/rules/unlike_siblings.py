@@ -1,4 +1,4 @@
-"""The rule of a numbered layer that takes longer than its siblings."""
+"""The rule for a numbered layer that takes longer than its siblings."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class _Siblings:
     """Layers of one list with the same modules in each.
 
     Attributes:
-        places: path of each to the indices of the places in it.
-        convolves: convolutions run in their list, whose sizes may change from layer to layer.
+        places: path of each to the indices of its places.
+        convolves: the list has convolutions, whose sizes may change from layer to layer.
         ends: the first and the last layer of the list, siblings or not.
     """
 
@@ -60,7 +60,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _families(facts: Facts) -> Iterator[_Siblings]:
-    """Yield the layers that are alike: one list, and the same modules in each."""
+    """Yield groups of equal layers: one list, and the same modules in each."""
     lists: dict[str, dict[str, list[int]]] = {}
     inside: dict[str, set[str]] = {}
     convolving = set[str]()
@@ -79,7 +79,7 @@ def _families(facts: Facts) -> Iterator[_Siblings]:
 
 
 def _layers_of(module: str) -> Iterator[tuple[str, str, str]]:
-    """Yield for each number in a path the list of layers, the layer, and the path within it."""
+    """Yield for each number in a path the list, the layer, and the path within it."""
     for result in _NUMBERED.finditer(module):
         yield module[: result.start(1)], module[: result.end(1)], module[result.end(1) :]
 

@@ -1,4 +1,4 @@
-"""The rule of autotuning that takes longer than many thousand steps can win back."""
+"""The rule for autotuning that takes longer than many thousand steps can win back."""
 
 from __future__ import annotations
 
