@@ -93,12 +93,7 @@ class CpuPlaces:
         place = self._roots.with_line(place, state.stack)
         if place.line is None:
             return replace(place, gap=GapReason.NO_SOURCE_LINE)
-        return replace(
-            place,
-            stack=state.stack,
-            level=Level.LINE,
-            evidence=EagerEvidence.RAN,
-        )
+        return replace(place, stack=state.stack, level=Level.LINE, evidence=EagerEvidence.RAN)
 
 
 def _without_repeats(times: Ints, codes: Ints) -> tuple[Ints, Ints]:

@@ -47,10 +47,7 @@ def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
 
 
 def break_down_steps(
-    launches: Launches,
-    corrected: Flags,
-    busy: Sequence[BusySpans],
-    steps: Sequence[Step],
+    launches: Launches, corrected: Flags, busy: Sequence[BusySpans], steps: Sequence[Step]
 ) -> tuple[BreakdownRow, ...]:
     """Return the breakdown of each step's wall time on each device; its rows add up exactly."""
     codes, category_codes = _categories(launches, corrected)

@@ -157,11 +157,7 @@ def add_options(parser: Parser) -> None:
             help=f"instead of that: several runs of what {words}",
         )
     parser.add_argument(
-        "--by",
-        choices=BY,
-        default="line",
-        metavar="WHAT",
-        help=f"compare by %(choices)s {DEFAULT}",
+        "--by", choices=BY, default="line", metavar="WHAT", help=f"compare by %(choices)s {DEFAULT}"
     )
     parser.add_argument(
         "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of --format json all)"

@@ -13,11 +13,7 @@ HELP = "put the sessions of ranks into one"
 def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     parser.add_argument(
-        "sessions",
-        nargs="+",
-        type=Path,
-        metavar="DIR",
-        help="folders of ranks, or traces",
+        "sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks, or traces"
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where to")
     add_format(parser, ["text", "json"])

@@ -70,10 +70,7 @@ class ReportTable(ToolArguments, kw_only=True):
     step: Annotated[int | None, _doc("only this profiled step")] = None
     rank: Annotated[int | None, _doc("only this rank")] = None
     phase: Annotated[str | None, _one_of("only this phase", [*_PHASES, None])] = None
-    scope: Annotated[
-        str | None,
-        _one_of("only compiled or eager work", [*_SCOPES, None]),
-    ] = None
+    scope: Annotated[str | None, _one_of("only compiled or eager work", [*_SCOPES, None])] = None
 
 
 class Explain(ToolArguments, kw_only=True):

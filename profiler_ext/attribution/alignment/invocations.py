@@ -55,11 +55,7 @@ class Aligner:
     """
 
     def __init__(
-        self,
-        graphs: Sequence[GraphInstance],
-        calls: Sequence[GraphCall],
-        *,
-        compiles: bool = False,
+        self, graphs: Sequence[GraphInstance], calls: Sequence[GraphCall], *, compiles: bool = False
     ) -> None:
         self._graphs, self._compiles = graphs, compiles
         self._uses = Counter(map(_use_key, calls))

@@ -39,10 +39,7 @@ _NEVER = np.iinfo(np.int64).min
 
 
 def find_steps(
-    events: Events,
-    nesting: Nesting,
-    enqueued: EnqueuedLaunches,
-    first_step_ns: int | None = None,
+    events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, first_step_ns: int | None = None
 ) -> tuple[Step, ...]:
     """Return the profiled steps in order of time; without any, one that spans all work.
 

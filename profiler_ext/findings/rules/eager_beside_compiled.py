@@ -51,10 +51,7 @@ def _candidate(facts: Facts, lines: list[Ints]) -> Candidate:
         remedy="compile these lines too, so that they are fused: one torch.compile of a function "
         "that calls the model and computes the loss",
         where=location_of(facts.place(longest)),
-        why=(
-            *count_and_time(facts, launches),
-            Figure("lines", len(lines)),
-        ),
+        why=(*count_and_time(facts, launches), Figure("lines", len(lines))),
         launches=launches,
     )
 
