@@ -46,11 +46,7 @@ class Attached:
 
 
 def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
-    """Add to a recording the graphs that it names and the store has.
-
-    Raises:
-        UsageError: ``source_root`` is in a working folder that was removed.
-    """
+    """Add to a recording the graphs that it names and the store has; raises UsageError."""
     try:
         root = os.path.realpath(source_root)
     except FileNotFoundError as error:

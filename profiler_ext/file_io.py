@@ -21,11 +21,7 @@ _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXE
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """Read a regular file.
-
-    Raises:
-        OSError: It cannot be read, is larger, or is no regular file.
-    """
+    """Read a regular file; raises OSError."""
     handle = os.open(path, _READ_FLAGS)
     try:
         status = os.fstat(handle)
@@ -60,13 +56,10 @@ def _nearest(folder: Path) -> Path:
 
 @contextmanager
 def temporary_folder(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
-    """Make an empty folder that is removed after the block.
+    """Make an empty folder that is removed after the block; raises OutputError.
 
     Args:
         room_bytes: expected size; without a disk with so much free, the one that has most.
-
-    Raises:
-        OutputError: None can be made anywhere.
     """
     # Put folders on disks without room last; one that cannot be asked is as good as any.
     best_first = candidate_folders(*others)

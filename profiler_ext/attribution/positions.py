@@ -101,13 +101,10 @@ class PositionsOfThreads:
         }
 
     def during(self, thread: int, start_ns: int, end_ns: int, overhang_ns: int = 0) -> int:
-        """Return the position of a thread during an event.
+        """Return the position of a thread during an event; raises AmbiguousPositionError.
 
         Args:
             overhang_ns: the error of its times, besides that of the clocks.
-
-        Raises:
-            AmbiguousPositionError: The event is too close to the change from one to another.
         """
         own = self._threads.get(thread)
         return (

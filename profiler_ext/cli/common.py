@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 
 
 def write(text: str) -> None:
-    """Print a clean text.
-
-    Raises:
-        OutputError: Standard output is closed or full.
-        StdoutClosedError: Its reader has closed it.
-    """
+    """Print a clean text; raises OutputError or StdoutClosedError."""
     try:
         _write_to(sys.stdout, text)
     except (OSError, ValueError) as error:
@@ -254,12 +249,7 @@ def add_format(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
 
 
 def print_answer(answer: Answer, options: argparse.Namespace) -> None:
-    """Print an answer for a program.
-
-    Raises:
-        UsageError: The budget is too small.
-        OutputError: Standard output cannot be written.
-    """
+    """Print an answer for a program; raises UsageError or OutputError."""
     from profiler_ext.exporters.json_output.bounds import answer_text
 
     write(answer_text(answer, options.budget))

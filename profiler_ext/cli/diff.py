@@ -58,11 +58,7 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raise before any work where options or conditions are not valid.
-
-    Raises:
-        UsageError: Options do not go together, or a condition is not understood.
-    """
+    """Raise UsageError before any work where options or conditions are not valid."""
     from profiler_ext.comparison.conditions import parse
 
     if not options.conditions:
@@ -82,11 +78,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def gate_of(compared: ComparedSessions, options: argparse.Namespace) -> Gate | None:
-    """Evaluate the conditions; ``None`` without any.
-
-    Raises:
-        UsageError: A condition matches nothing of either side.
-    """
+    """Evaluate the conditions; ``None`` without any; raises UsageError."""
     return compared.gate(*options.conditions) if options.conditions else None
 
 

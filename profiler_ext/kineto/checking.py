@@ -33,20 +33,12 @@ class OverLimitError(ValueError):
 
 
 def check_object_count(text: bytes) -> None:
-    """Raise unless the text has few enough objects to be split.
-
-    Raises:
-        OverLimitError: It exceeds the limit of events.
-    """
+    """Raise OverLimitError unless the text has few enough objects to be split."""
     check_counts(text.count(b"{"))
 
 
 def check_counts(braces: int, events: int = 0) -> None:
-    """Raise unless a file has few enough objects to be split.
-
-    Raises:
-        OverLimitError: It exceeds the limit of events.
-    """
+    """Raise OverLimitError unless a file has few enough objects to be split."""
     most = Limit.EVENTS.count
     if braces > _OBJECTS_PER_EVENT * most or events > most:
         raise OverLimitError(Limit.EVENTS.told("holds too many events"))
@@ -71,12 +63,7 @@ def check_events(text: bytes, starts: Ints, ends: Ints, opened: Ints | None = No
 
 
 def decoded(text: bytes | msgspec.Raw, wanted: Any) -> Any:
-    """Decode JSON.
-
-    Raises:
-        msgspec.DecodeError: It is no JSON, or of another type.
-        OverLimitError: It is nested too deep for the decoder.
-    """
+    """Decode JSON; raises msgspec.DecodeError or OverLimitError."""
     try:
         return msgspec.json.decode(text, type=known(wanted))
     except RecursionError as error:

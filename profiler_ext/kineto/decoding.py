@@ -259,12 +259,7 @@ class GrowingColumns:
         self.add(0, [])
 
     def add(self, first: int, events: event_json.Events) -> None:
-        """Add some events; the complete ones become rows.
-
-        Raises:
-            InexactTimeError: A double is not a time's exact value; nothing was added.
-            ValueError: A time is missing or no number; the message names the event.
-        """
+        """Add some events; the complete ones become rows; raises InexactTimeError or ValueError."""
         part: Sequence[npt.NDArray[Any]] = self._part(first, events)
         for column, more in zip(self._columns, part, strict=True):
             column.add(more)

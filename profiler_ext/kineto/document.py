@@ -80,11 +80,7 @@ def check_header(header: Header) -> None:
 
 
 def located(text: bytes, first: int, events: Sequence[msgspec.Raw]) -> tuple[Ints, Ints]:
-    """Find events in the text that they were decoded from.
-
-    Raises:
-        NotKinetoError: One is no object.
-    """
+    """Find events in the text that they were decoded from; raises NotKinetoError."""
     starts, end = [], first
     # Between two objects stand only blanks and a comma, so the next brace begins an event.
     for at, event in enumerate(events):

@@ -103,12 +103,7 @@ def decoded_fast(first: int, text: bytes, starts: bool) -> Events:
 
 
 def decoded_list(first: int, text: bytes) -> list[Event]:
-    """Decode a list of events, each exactly.
-
-    Raises:
-        msgspec.DecodeError: It is no JSON, or no list.
-        ValueError: An event has another shape than Kineto's; the message names it.
-    """
+    """Decode a list of events, each exactly; raises msgspec.DecodeError or ValueError."""
     try:
         return _LIST_DECODER.decode(text)
     except msgspec.DecodeError:
@@ -116,11 +111,7 @@ def decoded_list(first: int, text: bytes) -> list[Event]:
 
 
 def decoded_each(first: int, raws: Sequence[msgspec.Raw]) -> list[Event]:
-    """Decode events; an id of an unknown type is dropped.
-
-    Raises:
-        ValueError: An event has another shape than Kineto's; the message names it.
-    """
+    """Decode events; an id of an unknown type is dropped; raises ValueError."""
     return [_decoded_one(at, raw) for at, raw in enumerate(raws, first)]
 
 

@@ -79,11 +79,7 @@ def portions(text: Text, begin: int, count: int) -> tuple[list[Portion], int]:
 
 
 def add_portion(reading: Reading, text: Text, portion: Portion) -> None:
-    """Read the events of a portion.
-
-    Raises:
-        ValueError: It is odd, or no list of events.
-    """
+    """Read the events of a portion; raises ValueError."""
     begin = reading.add_blocks(text, *portion)
     reading.add(last_block(begin, text[begin : portion.end]))
 
@@ -101,11 +97,7 @@ def send_portion(reading: Reading, out: BinaryIO) -> None:
 
 
 def receive_portion(reading: Reading, pipe: BinaryIO) -> None:
-    """Add another process's events of the next portion.
-
-    Raises:
-        ValueError: It is incomplete, or both together exceed a limit.
-    """
+    """Add another process's events of the next portion; raises ValueError."""
     length = int.from_bytes(_read(pipe, _LENGTH_BYTES), "little")
     head = msgspec.msgpack.decode(_read(pipe, length), type=known(_Head))
     check_counts(reading.braces + head.braces, reading.events + head.events)
@@ -180,12 +172,7 @@ def _cores() -> int:
 
 
 def read_in_parallel(text: FileText, processes: int) -> Document:
-    """Split a trace and read its events, each process a portion.
-
-    Raises:
-        ValueError: One could not read its portion, or all together exceed a limit.
-        OSError: One could not be started.
-    """
+    """Split a trace and read its events, each process a portion; raises ValueError or OSError."""
     header, begin = beginning(text)
     cut_portions, rest = portions(text, begin, processes)
     reading = Reading(len(text), header)

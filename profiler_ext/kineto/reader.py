@@ -91,13 +91,7 @@ _EVENTS_PER_CHUNK = 50_000
 
 
 def read_slow_path(text: bytes) -> Document:
-    """Split a trace.
-
-    Raises:
-        msgspec.DecodeError: It is no JSON.
-        NotKinetoError: It is JSON of something else.
-        OverLimitError: It exceeds a limit.
-    """
+    """Split a trace; raises msgspec.DecodeError, NotKinetoError or OverLimitError."""
     strict = raw_events.readable(text)
     check_object_count(strict)
     try:
@@ -144,22 +138,15 @@ class _Properties(msgspec.Struct, gc=False):
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a Kineto trace.
-
-    Raises:
-        TraceError: The file cannot be read, or is no Kineto trace.
-    """
+    """Read a Kineto trace; raises TraceError."""
     return trace_of(path, read_document(path))
 
 
 def read_document(path: Path, jobs: int | None = 1) -> Document:
-    """Split a trace file without decoding its events' arguments.
+    """Split a trace file without decoding its events' arguments; raises TraceError.
 
     Args:
         jobs: most processes that read a long file; ``None`` for one a core.
-
-    Raises:
-        TraceError: The file cannot be read, is no Kineto trace, or exceeds a limit.
     """
     text = source.read_text(path)
     if isinstance(text, FileText) and (processes := reader_processes(text, jobs)) > 1:
@@ -175,11 +162,7 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
 
 
 def trace_of(path: Path, document: Document) -> Trace:
-    """Turn a split file into a trace.
-
-    Raises:
-        TraceError: An event or a header value is not what Kineto writes.
-    """
+    """Turn a split file into a trace; raises TraceError."""
     try:
         events, clamped = document.columns()
         check_steps(events)

@@ -98,13 +98,10 @@ def as_written(raw: RawEvents) -> RawEvents:
 
 
 def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO_ARGUMENTS) -> None:
-    """Write a recording as a Kineto trace that every viewer opens.
+    """Write a recording as a Kineto trace that every viewer opens; raises OutputError.
 
     Args:
         arguments: what to add to the arguments of events, by position in the file.
-
-    Raises:
-        OutputError: The file cannot be written.
     """
     ours = _extension_of(recording)
     content = {**flat(ours), WRITER_KEY: VERSION}
@@ -113,25 +110,17 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
 
 
 def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
-    """Write a Kineto trace.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a Kineto trace; raises OutputError."""
     with replacing(path) as file, _compressed(path, file) as out:
         for part in _parts(header, events):
             out.write(part)
 
 
 def read_recording(path: Path, jobs: int | None = 1) -> Recording:
-    """Read a recording, or any Kineto trace as a recording without graphs.
+    """Read a recording, or any Kineto trace as a recording without graphs; raises TraceError.
 
     Args:
         jobs: most processes that read a long file; ``None`` for one a core.
-
-    Raises:
-        TraceError: The file cannot be read, is no Kineto trace, or was written by a newer version
-            of this package.
     """
     document = read_document(path, jobs)
     extension = document.header.pop(EXTENSION_KEY, None)

@@ -110,11 +110,7 @@ class Limit(Enum):
 
     @property
     def count(self) -> int:
-        """The limit.
-
-        Raises:
-            UsageError: The variable holds no number.
-        """
+        """The limit; raises UsageError."""
         configured = os.environ.get(self.variable, "")
         if not configured:
             return self.value[1]
@@ -163,11 +159,7 @@ class FileText:
         return self._file.bytes
 
     def __getitem__(self, part: slice) -> bytes:
-        """Return some bytes.
-
-        Raises:
-            TraceError: The file has changed.
-        """
+        """Return some bytes; raises TraceError."""
         begin, end, _ = part.indices(self._file.bytes)
         window, first = divmod(begin, _WINDOW_BYTES)
         last = end - begin + first
@@ -222,12 +214,7 @@ Text = bytes | FileText
 
 
 def read_text(path: Path) -> Text:
-    """Open a trace file, compressed or not, by its first bytes.
-
-    Raises:
-        TraceError: There is no such file, it is no regular file, the gzip is damaged, it unpacks to
-            more than the limit, or it holds something else.
-    """
+    """Open a trace file, compressed or not, by its first bytes; raises TraceError."""
     text = _opened(path, shown(path), "record it again")
     if text[: len(_BYTE_ORDER_MARK)] == _BYTE_ORDER_MARK:
         text = text[len(_BYTE_ORDER_MARK) :]
@@ -237,11 +224,7 @@ def read_text(path: Path) -> Text:
 
 
 def unpacked(path: Path, name: str = "", again: str = "record it again") -> bytes:
-    """Read a file, and unpack gzip.
-
-    Raises:
-        TraceError: It cannot be read, is truncated or damaged, or unpacks to more than the limit.
-    """
+    """Read a file, and unpack gzip; raises TraceError."""
     return _opened(path, name or shown(path), again)[:]
 
 
@@ -334,11 +317,7 @@ def is_folder(path: Path) -> bool:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return a folder's entries.
-
-    Raises:
-        TraceError: It cannot be read.
-    """
+    """Return a folder's entries; raises TraceError."""
     try:
         return sorted(folder.iterdir())
     except OSError as error:

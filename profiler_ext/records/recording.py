@@ -89,12 +89,7 @@ class GeneratedModule:
 
     @property
     def text(self) -> str:
-        """The text.
-
-        Raises:
-            ValueError: The content does not match the digest.
-            ImportError: This Python has no xz.
-        """
+        """The text; raises ValueError or ImportError."""
         if lzma is None:
             raise ImportError("this Python was built without lzma")
         unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MAX_MEMORY_BYTES)
@@ -108,11 +103,7 @@ class GeneratedModule:
 
 
 def generated_module(text: str, paths: Iterable[str]) -> GeneratedModule:
-    """Compress the text of a generated module.
-
-    Raises:
-        ImportError: This Python has no xz.
-    """
+    """Compress the text of a generated module; raises ImportError."""
     if lzma is None:
         raise ImportError("this Python was built without lzma")
     plain = text.encode("utf-8", "backslashreplace")

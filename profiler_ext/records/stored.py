@@ -75,11 +75,7 @@ def flat(record: object) -> Any:
 
 
 def nested(plain: Any, kind: type[Record]) -> Record:
-    """Convert plain objects to a record.
-
-    Raises:
-        msgspec.ValidationError: They do not match its type.
-    """
+    """Convert plain objects to a record; raises msgspec.ValidationError."""
     return msgspec.convert(_with_nodes(plain, _nested), known(kind))
 
 

@@ -37,12 +37,7 @@ class Folders:
         return cls(tuple(_folder(path) for path in paths))
 
     def session(self, name: str) -> AnySession:
-        """Return a session; an unchanged one is read once.
-
-        Raises:
-            UsageError: There is none of that name below the folders.
-            TraceError: It cannot be read.
-        """
+        """Return a session; an unchanged one is read once; raises UsageError or TraceError."""
         place = self._place(name)
         files = self._files(place)
         if files is None:

@@ -31,11 +31,7 @@ def write_outputs(session: Session, folder: Path, *, keep: bool = True) -> None:
 
 
 def save(session: Session, folder: Path, *, keep: bool = True) -> None:
-    """Write the session itself; ``keep`` as in :func:`write_outputs`.
-
-    Raises:
-        OutputError: It cannot be written; the message says where it was saved.
-    """
+    """Write the session itself; ``keep`` as in :func:`write_outputs`; raises OutputError."""
     try:
         session.save(folder)
     except OutputError as error:
@@ -43,12 +39,7 @@ def save(session: Session, folder: Path, *, keep: bool = True) -> None:
 
 
 def write_exports(session: Session, folder: Path) -> None:
-    """Write the exports of a saved session.
-
-    Raises:
-        OutputError: Something cannot be written; the message says where the session is.
-        InternalError: Something in this package failed; the session is in the folder.
-    """
+    """Write the exports of a saved session; raises OutputError or InternalError."""
     tried = [_failure(session, each, folder) for each in run_outputs() if each is not SESSION]
     if failed := [error for error in tried if error is not None]:
         is_fault = any(isinstance(error, InternalError) for error in failed)
