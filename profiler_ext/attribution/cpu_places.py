@@ -32,7 +32,11 @@ class CpuPlaces:
         self._roots = SourceRoots(recording.settings)
         self._numbers: dict[Place, int] = {}
         self._times_ns = np.empty(0, dtype=np.int64)
-        self.thread = _thread_of_steps(recording, nesting, enqueued)
+        events = recording.trace.events
+        is_step = flag_rows(events.name, classify.is_step) & (nesting.depth != NO_ROW)
+        launching = enqueued.cpu[enqueued.cpu != NO_ROW]
+        rows = np.flatnonzero(is_step) if is_step.any() else launching
+        self.thread = int(np.bincount(events.thread[rows]).argmax()) if len(rows) else NO_ROW
         lines, clock = recording.python, None
         if lines is not None:
             clock = watch_clock(recording.trace.events, lines.clock)
@@ -109,12 +113,3 @@ def _missing_reason(recording: Recording) -> GapReason:
     if recording.python is not None:
         return GapReason.LINES_FAILED
     return missing_lines_reason(recording.gaps) or GapReason.LINES_NOT_RECORDED
-
-
-def _thread_of_steps(recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> int:
-    """Return the thread that runs the steps, or most launches, or ``NO_ROW``."""
-    events = recording.trace.events
-    is_step = flag_rows(events.name, classify.is_step) & (nesting.depth != NO_ROW)
-    launching = enqueued.cpu[enqueued.cpu != NO_ROW]
-    rows = np.flatnonzero(is_step) if is_step.any() else launching
-    return int(np.bincount(events.thread[rows]).argmax()) if len(rows) else NO_ROW

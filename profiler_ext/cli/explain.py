@@ -66,7 +66,11 @@ def _explain(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.explain.making import candidates
     from profiler_ext.sessions.merging import load
 
-    _check_order(options)
+    if not options.session.exists() and Path(options.name).exists():
+        raise UsageError(
+            f"there is no session {options.session}, and {options.name} is no name: give DIR and "
+            f"then NAME, as in profiler-ext explain {options.name} {options.session}"
+        )
     session = load(options.session, jobs=options.jobs)
     try:
         _print(session, options)
@@ -77,14 +81,6 @@ def _explain(options: argparse.Namespace) -> int:
         print_message(f"[{error.slug}] {error}")
         return FAILED
     return 0
-
-
-def _check_order(options: argparse.Namespace) -> None:
-    if not options.session.exists() and Path(options.name).exists():
-        raise UsageError(
-            f"there is no session {options.session}, and {options.name} is no name: give DIR and "
-            f"then NAME, as in profiler-ext explain {options.name} {options.session}"
-        )
 
 
 def _print(session: Session | MergedSession, options: argparse.Namespace) -> None:

@@ -202,7 +202,12 @@ class EagerAttributor:
     def _facts_of(self, launch: int, cpu: int) -> tuple[_TraceFacts, EagerLine, str]:
         """Return what the trace shows of a launch, its line, and the evidence."""
         line = self.lines.of_launch(launch)
-        self._link(launch, cpu, line)
+        # Record which op a launch differentiates; what is recomputed differentiates none.
+        is_linked = line.evidence is EagerEvidence.RAN_FORWARD and line.linked_by is None
+        if is_linked and cpu != NO_ROW:
+            row = self._links.forward_of(int(self._enclosing.engine[cpu]))
+            if row is not None:
+                self._forward[launch] = row
         if line.gap is GapReason.OUT_OF_ORDER:
             return _TraceFacts(None, Phase.OTHER, gap=line.gap), line, ""
         call = int(self._enqueued.call[launch])
@@ -241,14 +246,6 @@ class EagerAttributor:
             module=facts.module,
         )
         return self._at_line(replace(place, level=Level.OP) if op else place, line)
-
-    def _link(self, launch: int, cpu: int, line: EagerLine) -> None:
-        """Record which op a launch differentiates; what is recomputed differentiates none."""
-        is_linked = line.evidence is EagerEvidence.RAN_FORWARD and line.linked_by is None
-        if is_linked and cpu != NO_ROW:
-            row = self._links.forward_of(int(self._enclosing.engine[cpu]))
-            if row is not None:
-                self._forward[launch] = row
 
     def _without_op(
         self, launch: int, phase: Phase, line: EagerLine, forward_op: str | None

@@ -117,14 +117,6 @@ class EngineOrder:
         return starts[at] if at < len(starts) else None
 
 
-def threads_of_ops(enclosing: EnclosingRanges) -> frozenset[int]:
-    """Return the system's ids of the threads that launch: only they can have called a backward."""
-    events = enclosing.events
-    known = np.unique(events.thread[np.flatnonzero(enclosing.is_op)]).tolist()
-    ids = (events.threads[each].tid for each in known)
-    return frozenset(tid for tid in ids if isinstance(tid, int))
-
-
 def max_call_overhang_ns(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
     """Return how far a runtime call juts out of the op that made it: its clock is another."""
     events = enclosing.events
@@ -168,7 +160,11 @@ class EagerLines:
         self._overhang_ns = max_call_overhang_ns(self._enclosing, self._enqueued)
         self._is_out_of_order = out_of_order(self._events, self._enqueued)
         self._order = EngineOrder(self._enclosing)
-        self._callers = threads_of_ops(self._enclosing)
+        # The system's ids of the threads that launch: only they can have called a backward.
+        events = self._enclosing.events
+        known = np.unique(events.thread[np.flatnonzero(self._enclosing.is_op)]).tolist()
+        ids = (events.threads[each].tid for each in known)
+        self._callers = frozenset(tid for tid in ids if isinstance(tid, int))
 
     @property
     def are_watched(self) -> bool:

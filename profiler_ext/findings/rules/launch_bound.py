@@ -100,20 +100,14 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
         remedy=remedy,
         where=_where(facts, python if is_python else idle),
         why=(
-            *_of_idle(facts, idle, launches),
+            Figure("launches a step", facts.launches_per_step(launches)),
+            Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
             *_figure_if_any("of it in such Python", python_ns if is_python else 0),
             *_figure_if_any("kernels of eager ops", eager_ns),
             *_of_step(facts, times_ns[1], launches),
         ),
         launches=fused,
         idle=idle,
-    )
-
-
-def _of_idle(facts: Facts, idle: Ints, launches: Ints) -> tuple[Figure, ...]:
-    return (
-        Figure("launches a step", facts.launches_per_step(launches)),
-        Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
     )
 
 
