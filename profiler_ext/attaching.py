@@ -32,17 +32,12 @@ _FROM = "its record was found in the store by the key in the trace"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attached:
-    """A recording with the graphs that the store has.
-
-    Attributes:
-        unknown: keys of graphs without a record.
-        missing: source files that the records name and that do not exist here.
-    """
+    """A recording with the graphs that the store has."""
 
     recording: Recording
     keys: int
-    unknown: tuple[str, ...]
-    missing: tuple[str, ...]
+    unknown: tuple[str, ...]  # keys of graphs without a record
+    missing: tuple[str, ...]  # source files that the records name and that do not exist here
 
 
 def attach(recording: Recording, store: Store, source_root: Path) -> Attached:

@@ -20,17 +20,11 @@ _BASE_KEY = "baseTimeNanoseconds"
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How one rank's clock was aligned.
-
-    Attributes:
-        rank: the rank.
-        shift_ns: what is added to its wall clock.
-        collectives: number of collectives used; 0 for the plain wall clock.
-    """
+    """How one rank's clock was aligned."""
 
     rank: int
-    shift_ns: int
-    collectives: int
+    shift_ns: int  # what is added to its wall clock
+    collectives: int  # number of collectives used; 0 for the plain wall clock
 
 
 def align_clocks(ranks: Sequence[RankCollectives]) -> tuple[Clock, ...]:

@@ -23,31 +23,23 @@ Called = ModuleFrame | PartModules
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Where a compiled graph was called.
+    """Where a compiled graph was called."""
 
-    Attributes:
-        in_optimizer: inside an optimizer's step.
-        in_engine: inside autograd's engine, so in a backward pass.
-        is_forward: called as a forward that autograd knows.
-        is_backward: called as the backward of a compiled forward.
-        module: the module that was compiled by itself and called, or the modules that a part of a
-            graph was called on, if known.
-        copied: for calls that a graph of compiled autograd copies, the module that the forward was
-            called on; ``None`` where the trace has several such forwards.
-        caller: the place of the op in another graph's call that runs it, if one does.
-        called_from: the program's frames that call it, where its nodes leave lines or modules open.
-        called_in: the innermost module whose call is active then.
-    """
-
-    in_optimizer: bool = False
-    in_engine: bool = False
-    is_forward: bool = False
-    is_backward: bool = False
+    in_optimizer: bool = False  # inside an optimizer's step
+    in_engine: bool = False  # inside autograd's engine, so in a backward pass
+    is_forward: bool = False  # called as a forward that autograd knows
+    is_backward: bool = False  # called as the backward of a compiled forward
+    # The module that was compiled by itself and called, or the modules that a part of a graph was
+    # called on, if known
     module: Called | None = None
+    # For calls that a graph of compiled autograd copies, the module that the forward was called on;
+    # ``None`` where the trace has several such forwards
     copied: frozenset[tuple[str, Called | None]] = frozenset()
+    # The place of the op in another graph's call that runs it, if one does
     caller: Place | None = None
+    # The program's frames that call it, where its nodes leave lines or modules open
     called_from: tuple[Frame, ...] = ()
-    called_in: ModuleFrame | None = None
+    called_in: ModuleFrame | None = None  # the innermost module whose call is active then
 
 
 class EnclosingRanges:

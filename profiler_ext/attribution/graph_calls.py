@@ -21,21 +21,13 @@ from profiler_ext.records.gaps import GapReason
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """One thing that a graph call ran: an operator, or a device event without an operator.
+    """One thing that a graph call ran: an operator, or a device event without an operator."""
 
-    Attributes:
-        name: the operator's or the device event's name, without a ``graph_0_`` prefix.
-        on_device: no operator is known, so the name is the device event's.
-        replayed: it was launched by the replay of a CUDA graph.
-        is_kernel: for a device event: neither a copy nor a memset.
-        launched: for an operator: it launched something.
-    """
-
-    name: str
-    on_device: bool = False
-    replayed: bool = False
-    is_kernel: bool = True
-    launched: bool = True
+    name: str  # the operator's or the device event's name, without a ``graph_0_`` prefix
+    on_device: bool = False  # no operator is known, so the name is the device event's
+    replayed: bool = False  # it was launched by the replay of a CUDA graph
+    is_kernel: bool = True  # for a device event: neither a copy nor a memset
+    launched: bool = True  # for an operator: it launched something
 
     @property
     def order_evidence(self) -> SiteEvidence:
@@ -44,33 +36,23 @@ class WorkItem:
 
 
 class DeviceEvent(NamedTuple):
-    """What one launch of a call ran.
-
-    Attributes:
-        call: the first launch of the graph call that the same runtime call made, counted from 0, or
-            ``NO_ROW``.
-    """
+    """What one launch of a call ran."""
 
     name: str
     category: str
+    # The first launch of the graph call that the same runtime call made, counted from 0, or
+    # ``NO_ROW``
     call: int = NO_ROW
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """What equal calls ran, in enqueue order; compared by identity.
+    """What equal calls ran, in enqueue order; compared by identity."""
 
-    Attributes:
-        work: the items.
-        events: for each item what its launches ran.
-        event_names: the names of these, as every call's.
-        is_replay: a CUDA graph was replayed.
-    """
-
-    work: tuple[WorkItem, ...]
-    events: tuple[tuple[DeviceEvent, ...], ...]
-    event_names: tuple[tuple[str, ...], ...]
-    is_replay: bool
+    work: tuple[WorkItem, ...]  # the items
+    events: tuple[tuple[DeviceEvent, ...], ...]  # for each item what its launches ran
+    event_names: tuple[tuple[str, ...], ...]  # the names of these, as every call's
+    is_replay: bool  # a CUDA graph was replayed
 
 
 class Patterns:
@@ -135,17 +117,11 @@ def operators(events: Events, rows: Ints, launched: Flags) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The result for a work item: a call site (index into the sites), or a gap.
+    """The result for a work item: a call site (index into the sites), or a gap."""
 
-    Attributes:
-        site: index of the call site, ``None`` for a gap.
-        evidence: the rule.
-        gap: why there is no call site.
-    """
-
-    site: int | None = None
-    evidence: SiteEvidence | None = None
-    gap: GapReason | None = None
+    site: int | None = None  # index of the call site, ``None`` for a gap
+    evidence: SiteEvidence | None = None  # the rule
+    gap: GapReason | None = None  # why there is no call site
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,34 +234,23 @@ class WorkOfCalls:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphCall:
-    """One call of a compiled graph, as the trace shows it.
+    """One call of a compiled graph, as the trace shows it."""
 
-    Attributes:
-        marker: row of the marker.
-        key: cache key that the marker carries.
-        compile_id: id of the compiled frame, or of the forward's; ``None`` unknown.
-        context: where it was called.
-        pattern: what it ran.
-        launches: its launches, by item of what it ran and in enqueue order.
-        trials: launches of compile work inside the call, each with its kind.
-        place: which call it is within one run of a compiled function, and of how many.
-        graph: the index of its graph that the process recorded, if any.
-        frame_row: row of the compiled frame that it belongs to, a backward to its forward's.
-        rows: the row of each item's operator, or ``NO_ROW``.
-        caller: the marker of the enclosing call and the operator there, if any.
-    """
-
-    marker: int
-    key: str | None
-    compile_id: str | None
-    context: CallContext
-    pattern: Pattern
-    launches: Ints
+    marker: int  # row of the marker
+    key: str | None  # cache key that the marker carries
+    compile_id: str | None  # id of the compiled frame, or of the forward's; ``None`` unknown
+    context: CallContext  # where it was called
+    pattern: Pattern  # what it ran
+    launches: Ints  # its launches, by item of what it ran and in enqueue order
+    # Launches of compile work inside the call, each with its kind
     trials: tuple[tuple[int, GapReason], ...]
+    # Which call it is within one run of a compiled function, and of how many
     place: tuple[int, int]
-    graph: int | None
+    graph: int | None  # the index of its graph that the process recorded, if any
+    # Row of the compiled frame that it belongs to, a backward to its forward's
     frame_row: int | None
-    rows: Ints
+    rows: Ints  # the row of each item's operator, or ``NO_ROW``
+    # The marker of the enclosing call and the operator there, if any
     caller: tuple[int, int] | None
 
     @property

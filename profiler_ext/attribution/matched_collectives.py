@@ -38,18 +38,14 @@ from profiler_ext.records.events import Codes, Ints, MaskedInts
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """The waits of a rank's launches of collectives; masked where not all ranks are known.
+    """The waits of a rank's launches of collectives; masked where not all ranks are known."""
 
-    Attributes:
-        waiting_ns: from its own start to the last rank's, at most its duration; one a launch of
-            :class:`RankCollectives`.
-        late_ns: how long another rank had nothing to run but the wait for this one, the last.
-        least_ns: lower bound of ``waiting_ns``, by the known ranks.
-    """
-
+    # From its own start to the last rank's, at most its duration; one a launch of
+    # :class:`RankCollectives`
     waiting_ns: MaskedInts
+    # How long another rank had nothing to run but the wait for this one, the last
     late_ns: MaskedInts
-    least_ns: Ints
+    least_ns: Ints  # lower bound of ``waiting_ns``, by the known ranks
 
 
 class MatchedCollectives:

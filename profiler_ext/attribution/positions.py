@@ -25,17 +25,11 @@ from profiler_ext.records.recording import ClockMark, Position, PythonLines, Thr
 
 @dataclass(frozen=True, slots=True)
 class WatchClock:
-    """The recorder's clock on the trace's clock.
+    """The recorder's clock on the trace's clock."""
 
-    Attributes:
-        moments_ns: moments on the recorder's clock, in order.
-        offsets_ns: the offset at each; interpolated between them.
-        error_ns: the largest error.
-    """
-
-    moments_ns: Ints
-    offsets_ns: Ints
-    error_ns: int
+    moments_ns: Ints  # moments on the recorder's clock, in order
+    offsets_ns: Ints  # the offset at each; interpolated between them
+    error_ns: int  # the largest error
 
     def on_trace(self, times_ns: Ints) -> Ints:
         """Return times of the watch as the trace's clock has them."""
@@ -219,20 +213,13 @@ def next_outside(depths: Ints, positions: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """The state of a thread.
+    """The state of a thread."""
 
-    Attributes:
-        stack: the frames of the program, outermost first.
-        module: the innermost active module, if known.
-        recomputes: a checkpoint recomputes a forward.
-        in_module: a module's call is active.
-        is_line_known: ``stack`` includes the innermost frame; it is left out without a line.
-    """
-
-    stack: tuple[Frame, ...] = ()
-    module: ModuleFrame | None = None
-    recomputes: bool = False
-    in_module: bool = False
+    stack: tuple[Frame, ...] = ()  # the frames of the program, outermost first
+    module: ModuleFrame | None = None  # the innermost active module, if known
+    recomputes: bool = False  # a checkpoint recomputes a forward
+    in_module: bool = False  # a module's call is active
+    # ``stack`` includes the innermost frame; it is left out without a line
     is_line_known: bool = True
 
 

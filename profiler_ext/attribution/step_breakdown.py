@@ -28,14 +28,11 @@ class BusySpans:
     """When one device was busy: spans without overlaps, in order.
 
     A launch has one; a collective one for each part in which nothing else ran.
-
-    Attributes:
-        launch: row of the launch.
-        start_ns, end_ns: the part that counts.
     """
 
     device: int
-    launch: Ints
+    launch: Ints  # row of the launch
+    # The part that counts
     start_ns: Ints
     end_ns: Ints
 

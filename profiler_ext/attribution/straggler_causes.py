@@ -33,14 +33,10 @@ _OUTSIDE, _RUNNING = -2, -1
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a device may do.
+    """What a device may do."""
 
-    Attributes:
-        cause: the ``IdleCause`` while it idles; ``""`` while it runs something.
-        file, line, module, gap: those of the place.
-    """
-
-    cause: str
+    cause: str  # the ``IdleCause`` while it idles; ``""`` while it runs something
+    # Those of the place
     file: str | None
     line: int | None
     module: str | None
@@ -57,13 +53,10 @@ class TimeQuery:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A device's activity in some windows.
+    """A device's activity in some windows."""
 
-    Attributes:
-        activities: index into :attr:`DeviceTimeline.activities`, index into
-            :attr:`DeviceTimeline.places`, and nanoseconds, of each.
-    """
-
+    # Index into :attr:`DeviceTimeline.activities`, index into :attr:`DeviceTimeline.places`, and
+    # nanoseconds, of each
     activities: tuple[tuple[int, int, int], ...]
 
     def totals(self) -> dict[int, int]:
@@ -76,32 +69,20 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class _Timeline:
-    """A device's activity: until the first of the times, and from each one on.
+    """A device's activity: until the first of the times, and from each one on."""
 
-    Attributes:
-        times_ns: the changes, in order.
-        activity: index into ``DeviceTimeline.activities``; one more than there are times.
-        place: index into ``DeviceTimeline.places``; as many.
-    """
-
-    times_ns: Ints
-    activity: Codes
-    place: Codes
+    times_ns: Ints  # the changes, in order
+    activity: Codes  # index into ``DeviceTimeline.activities``; one more than there are times
+    place: Codes  # index into ``DeviceTimeline.places``; as many
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTimeline:
-    """The activity of a rank's devices that run collectives.
+    """The activity of a rank's devices that run collectives."""
 
-    Attributes:
-        activities: the distinct activities.
-        places: their places; the last one is unknown.
-        timelines: by device.
-    """
-
-    activities: tuple[Activity, ...]
-    places: tuple[Place, ...]
-    timelines: Mapping[int, _Timeline]
+    activities: tuple[Activity, ...]  # the distinct activities
+    places: tuple[Place, ...]  # their places; the last one is unknown
+    timelines: Mapping[int, _Timeline]  # by device
 
     def spent(self, query: TimeQuery) -> Spent:
         """Return what a device did in some windows."""
@@ -224,34 +205,21 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A rank's wait without other work for another; times of the wall clock.
+    """A rank's wait without other work for another; times of the wall clock."""
 
-    Attributes:
-        late: the rank that came last.
-        waiter: the rank that waited for it.
-        windows: when the waiter had nothing else to run; none is empty.
-        last_sync_ns: when both were last level, if known.
-    """
-
-    late: Side
-    waiter: Side
-    windows: Windows
-    last_sync_ns: int | None
+    late: Side  # the rank that came last
+    waiter: Side  # the rank that waited for it
+    windows: Windows  # when the waiter had nothing else to run; none is empty
+    last_sync_ns: int | None  # when both were last level, if known
 
 
 @dataclass(frozen=True, slots=True)
 class TimeReply:
-    """A rank's reply to its queries.
+    """A rank's reply to its queries."""
 
-    Attributes:
-        activities: the activities of its devices.
-        places: their places, at least those that a reply uses.
-        spent: the reply to each query.
-    """
-
-    activities: Sequence[Activity]
-    places: Sequence[Place]
-    spent: Sequence[Spent]
+    activities: Sequence[Activity]  # the activities of its devices
+    places: Sequence[Place]  # their places, at least those that a reply uses
+    spent: Sequence[Spent]  # the reply to each query
 
 
 Queries = Mapping[int, Sequence[TimeQuery]]

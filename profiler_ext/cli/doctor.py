@@ -19,18 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check.
-
-    Attributes:
-        state: ``ok``, ``off`` or ``missing``.
-        detail: the result, and what to do.
-        is_fatal: nothing can be captured.
-    """
+    """One check."""
 
     subject: str
-    state: str
-    detail: str
-    is_fatal: bool = False
+    state: str  # ``ok``, ``off`` or ``missing``
+    detail: str  # the result, and what to do
+    is_fatal: bool = False  # nothing can be captured
 
     def line(self) -> str:
         """Return it as a line of text."""

@@ -29,17 +29,11 @@ _FORWARD, _BACKWARD = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """One row for each launch.
+    """One row for each launch."""
 
-    Attributes:
-        number: of the pass within its step, from 0.
-        count: number of passes in its step.
-        in_forward: it was enqueued in the forward of its pass.
-    """
-
-    number: Ints
-    count: Ints
-    in_forward: Rows
+    number: Ints  # of the pass within its step, from 0
+    count: Ints  # number of passes in its step
+    in_forward: Rows  # it was enqueued in the forward of its pass
 
 
 def passes_of(facts: Facts) -> Passes:

@@ -33,24 +33,15 @@ Rows = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """One row for each launch.
+    """One row for each launch."""
 
-    Attributes:
-        enqueued_ns: when the CPU had enqueued it; its own start where the call is unknown.
-        call: row of the runtime call that launched it, or ``NO_ROW``.
-        waited_ns: idle time of its device before it.
-        busy_ns: device time of it and of nothing that began earlier.
-        cost_ns: CPU time for it since the launch before, at most the device's wait and run.
-        replayed: a CUDA graph launched it, together with others.
-    """
-
-    enqueued_ns: Ints
-    call: Ints
+    enqueued_ns: Ints  # when the CPU had enqueued it; its own start where the call is unknown
+    call: Ints  # row of the runtime call that launched it, or ``NO_ROW``
     is_critical: Rows
-    waited_ns: Ints
-    busy_ns: Ints
-    cost_ns: Ints
-    replayed: Rows
+    waited_ns: Ints  # idle time of its device before it
+    busy_ns: Ints  # device time of it and of nothing that began earlier
+    cost_ns: Ints  # CPU time for it since the launch before, at most the device's wait and run
+    replayed: Rows  # a CUDA graph launched it, together with others
 
 
 def find_critical_path(analysis: Analysis) -> CriticalPath:
@@ -165,19 +156,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The CPU's waits for the device, none before the last one was over.
+    """The CPU's waits for the device, none before the last one was over."""
 
-    Attributes:
-        start_ns: begin of each.
-        end_ns: its end.
-        lag_ns: how long after the device had finished.
-        is_for_value: it is not the wait for a copy to the device.
-    """
-
-    start_ns: Ints
+    start_ns: Ints  # begin of each
     end_ns: Ints
-    lag_ns: Ints
-    is_for_value: BoolArray
+    lag_ns: Ints  # how long after the device had finished
+    is_for_value: BoolArray  # it is not the wait for a copy to the device
 
 
 class Replay:
@@ -349,18 +333,12 @@ _UNLIKE = 2
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """The usual step as recorded.
-
-    Attributes:
-        busy_ns: time of the busiest device.
-        cpu_ns: working time of the CPU.
-        profiler_ns: idle time of a device because the profiler works.
-    """
+    """The usual step as recorded."""
 
     step_ns: int
-    busy_ns: int
-    cpu_ns: int
-    profiler_ns: int
+    busy_ns: int  # time of the busiest device
+    cpu_ns: int  # working time of the CPU
+    profiler_ns: int  # idle time of a device because the profiler works
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,23 +346,18 @@ class Training:
     """The usual step without recording.
 
     Attributes:
-        is_known: measured in steps before the recording; else all is estimated.
-        is_device_bound: known to keep a device busy all the time.
         slowed: slowdown of the CPU by recording.
-        step_ns: its time, measured; estimated, that of the recorded step.
-        most_ns: upper bound: on the device a step may take longer than the program, as the CPU is
-            more or less ahead.
-        overhead_ns: the CPU's overhead of recording.
-        cpu_ns: working time of the CPU.
     """
 
-    is_known: bool
-    is_device_bound: bool
+    is_known: bool  # measured in steps before the recording; else all is estimated
+    is_device_bound: bool  # known to keep a device busy all the time
     slowdown: float
-    step_ns: int
+    step_ns: int  # its time, measured; estimated, that of the recorded step
+    # Upper bound: on the device a step may take longer than the program, as the CPU is more or less
+    # ahead
     most_ns: int
-    overhead_ns: int
-    cpu_ns: int
+    overhead_ns: int  # the CPU's overhead of recording
+    cpu_ns: int  # working time of the CPU
 
 
 def unprofiled_step(

@@ -45,36 +45,24 @@ class Stake(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, or a text, that supports the finding.
+    """A number, or a text, that supports the finding."""
 
-    Attributes:
-        name: its label.
-        value: in its unit; a text where the unit is ``text``.
-        unit: a ``FigureUnit``.
-    """
-
-    name: str
-    value: float | str
-    unit: FigureUnit = FigureUnit.COUNT
+    name: str  # its label
+    value: float | str  # in its unit; a text where the unit is ``text``
+    unit: FigureUnit = FigureUnit.COUNT  # a ``FigureUnit``
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place of a finding; unknown or ambiguous parts are ``None``.
+    """The place of a finding; unknown or ambiguous parts are ``None``."""
 
-    Attributes:
-        file, line, code: line of the model, and its text.
-        module: path from the user's model.
-        kernel: name of the kernel.
-        graph: torch's number of the compile, such as 0/0.
-    """
-
+    # Line of the model, and its text
     file: str | None = None
     line: int | None = None
     code: str | None = None
-    module: str | None = None
-    kernel: str | None = None
-    graph: str | None = None
+    module: str | None = None  # path from the user's model
+    kernel: str | None = None  # name of the kernel
+    graph: str | None = None  # torch's number of the compile, such as 0/0
 
 
 NOWHERE = Location()
@@ -82,33 +70,19 @@ NOWHERE = Location()
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One recommendation.
+    """One recommendation."""
 
-    Attributes:
-        rule: name of the rule, and of its section in the documentation.
-        what: the problem, in one sentence.
-        where: the place.
-        at_stake_ns: time that the remedy can save, per ``stake``.
-        of_ns: the whole of that: the wall time of a step, say.
-        stake: the unit of that time: per step, say.
-        sureness: how the time is known.
-        why: the figures behind it.
-        remedy: what to try.
-        shared_with: rules of larger findings that count most of the same time.
-        rank: the rank where it was found.
-    """
-
-    rule: str
-    what: str
-    where: Location
-    at_stake_ns: int
-    of_ns: int
-    stake: Stake
-    sureness: Confidence
-    why: tuple[Figure, ...]
-    remedy: str
-    shared_with: tuple[str, ...] = ()
-    rank: int = 0
+    rule: str  # name of the rule, and of its section in the documentation
+    what: str  # the problem, in one sentence
+    where: Location  # the place
+    at_stake_ns: int  # time that the remedy can save, per ``stake``
+    of_ns: int  # the whole of that: the wall time of a step, say
+    stake: Stake  # the unit of that time: per step, say
+    sureness: Confidence  # how the time is known
+    why: tuple[Figure, ...]  # the figures behind it
+    remedy: str  # what to try
+    shared_with: tuple[str, ...] = ()  # rules of larger findings that count most of the same time
+    rank: int = 0  # the rank where it was found
 
     @property
     def fraction(self) -> float:
@@ -118,33 +92,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """A rule that could not be judged.
+    """A rule that could not be judged."""
 
-    Attributes:
-        rule: its name.
-        why: what is missing, in one sentence.
-        rank: the rank where it is missing.
-    """
-
-    rule: str
-    why: str
-    rank: int = 0
+    rule: str  # its name
+    why: str  # what is missing, in one sentence
+    rank: int = 0  # the rank where it is missing
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The results of all rules of a session.
+    """The results of all rules of a session."""
 
-    Attributes:
-        found: the findings, most time at stake first.
-        unjudged: the rules that could not be judged, in their order.
-        judged: number of rules that could.
-        step_ns: wall time of the usual step.
-        unrecorded_ns: the same without recording, where measured.
-    """
-
-    found: tuple[Finding, ...] = ()
-    unjudged: tuple[Unjudged, ...] = ()
-    judged: int = 0
-    step_ns: int = 0
-    unrecorded_ns: int | None = None
+    found: tuple[Finding, ...] = ()  # the findings, most time at stake first
+    unjudged: tuple[Unjudged, ...] = ()  # the rules that could not be judged, in their order
+    judged: int = 0  # number of rules that could
+    step_ns: int = 0  # wall time of the usual step
+    unrecorded_ns: int | None = None  # the same without recording, where measured

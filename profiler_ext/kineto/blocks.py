@@ -64,18 +64,12 @@ class _Brackets(NamedTuple):
 
     That is between any two events, elsewhere only in strings and in lists of objects; most such
     strings are JSON themselves, with ``}, {\"``.
-
-    Attributes:
-        opens: where lists and objects open.
-        braces: which of these are objects.
-        firsts: which of them are the first brace, and each after such a comma.
-        ends: where the value before such a comma ends.
     """
 
-    opens: Ints
-    braces: Ints
-    firsts: Ints
-    ends: Ints
+    opens: Ints  # where lists and objects open
+    braces: Ints  # which of these are objects
+    firsts: Ints  # which of them are the first brace, and each after such a comma
+    ends: Ints  # where the value before such a comma ends
 
 
 def next_block(text: Text, begin: int, end: int) -> tuple[Block, int] | None:

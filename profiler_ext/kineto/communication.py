@@ -17,22 +17,15 @@ _ANY = r"(?:[\w() ]+::)*"
 
 @dataclass(frozen=True, slots=True)
 class CommunicationNames:
-    """Names by which one library communicates.
-
-    Attributes:
-        library: the library.
-        pattern: matches a name's begin; a kernel's without its result type. Its group ``what`` is
-            the collective, where the name has it.
-        what: the collective, if it is the same for all names.
-        example: one such name.
-        source: where the names are defined: repository and file.
-    """
+    """Names by which one library communicates."""
 
     library: str
+    # Matches a name's begin; a kernel's without its result type. Its group ``what`` is the
+    # collective, where the name has it.
     pattern: str
-    what: str
-    example: str
-    source: str
+    what: str  # the collective, if it is the same for all names
+    example: str  # one such name
+    source: str  # where the names are defined: repository and file
 
 
 OPS = (

@@ -115,23 +115,16 @@ _NOT_SYNCHRONIZING = ("broadcast", "reduce", "gather", "scatter", "send", "recv"
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective, from one event.
+    """A collective, from one event."""
 
-    Attributes:
-        group: name of its process group.
-        sequence: its number in that group, the same on every rank.
-        name: ``allreduce``.
-        members: its ranks as in the trace, or ``""``. Groups that ``split_group`` makes at once
-            have one name on all ranks.
-        elements: number of elements from this rank, if known.
-        ranks: size of the group, if known.
-    """
-
-    group: str
-    sequence: int | None
-    name: str
+    group: str  # name of its process group
+    sequence: int | None  # its number in that group, the same on every rank
+    name: str  # ``allreduce``
+    # Number of elements from this rank, if known
     elements: int | None = field(default=None, compare=False)
-    ranks: int | None = field(default=None, compare=False)
+    ranks: int | None = field(default=None, compare=False)  # size of the group, if known
+    # Its ranks as in the trace, or ``""``. Groups that ``split_group`` makes at once have one name
+    # on all ranks.
     members: str = field(default="", compare=False)
 
     @property

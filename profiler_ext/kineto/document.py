@@ -59,16 +59,11 @@ class FileEvents:
 
 
 class Document(NamedTuple):
-    """A trace file, split.
+    """A trace file, split."""
 
-    Attributes:
-        header: the top-level keys but ``traceEvents``, in order.
-        raw: the events, unchanged.
-        columns: returns the complete events as columns, and the number of negative durations.
-    """
-
-    header: Header
-    raw: FileEvents
+    header: Header  # the top-level keys but ``traceEvents``, in order
+    raw: FileEvents  # the events, unchanged
+    # Returns the complete events as columns, and the number of negative durations
     columns: Callable[[], tuple[Events, int]]
 
 

@@ -27,17 +27,11 @@ _TIMES = range(-(2**61), 2**61)
 
 @dataclass(frozen=True, slots=True)
 class ForwardFlow:
-    """A flow from a forward op to its backward.
+    """A flow from a forward op to its backward."""
 
-    Attributes:
-        forward: thread of the forward op.
-        backward: thread of the backward event.
-        backward_ns: its begin.
-    """
-
-    forward: Thread
-    backward: Thread
-    backward_ns: int
+    forward: Thread  # thread of the forward op
+    backward: Thread  # thread of the backward event
+    backward_ns: int  # its begin
 
 
 class _End(msgspec.Struct):

@@ -22,21 +22,13 @@ _LARGEST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class LaunchShapes:
-    """One row for each event; an unknown value is masked, or ``""``.
+    """One row for each event; an unknown value is masked, or ``""``."""
 
-    Attributes:
-        grid: number of blocks, ``1024x1x1``.
-        block: number of threads of a block.
-        registers_per_thread: registers of one thread.
-        shared_memory_bytes: shared memory of one block, static and dynamic.
-        occupancy_percent: Kineto's estimate of the achieved occupancy.
-    """
-
-    grid: Interned
-    block: Interned
-    registers_per_thread: MaskedInts
-    shared_memory_bytes: MaskedInts
-    occupancy_percent: MaskedInts
+    grid: Interned  # number of blocks, ``1024x1x1``
+    block: Interned  # number of threads of a block
+    registers_per_thread: MaskedInts  # registers of one thread
+    shared_memory_bytes: MaskedInts  # shared memory of one block, static and dynamic
+    occupancy_percent: MaskedInts  # Kineto's estimate of the achieved occupancy
 
     @property
     def codes(self) -> Ints:

@@ -34,21 +34,14 @@ Value = bool | int | tuple[int, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class OpInput:
-    """One input of an op.
+    """One input of an op."""
 
-    Attributes:
-        dtype: of a tensor, as torch spells it, else ``None``.
-        sizes: of a tensor.
-        strides: of a tensor; empty where the trace has none.
-        is_absent: an optional input that was not given.
-        value: a whole number, a truth value or a list of them, of anything but a tensor; ``None``
-            where unknown.
-    """
-
-    dtype: str | None = None
-    sizes: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    is_absent: bool = False
+    dtype: str | None = None  # of a tensor, as torch spells it, else ``None``
+    sizes: tuple[int, ...] = ()  # of a tensor
+    strides: tuple[int, ...] = ()  # of a tensor; empty where the trace has none
+    is_absent: bool = False  # an optional input that was not given
+    # A whole number, a truth value or a list of them, of anything but a tensor; ``None`` where
+    # unknown
     value: Value = None
 
     @property
@@ -103,15 +96,11 @@ def _inputs(event: bytes | None) -> tuple[OpInput, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class InputsOfOps:
-    """The inputs of some ops; many ops have the same.
+    """The inputs of some ops; many ops have the same."""
 
-    Attributes:
-        distinct: the inputs; ``None`` where shapes were not recorded.
-        codes: which of them each op has.
-    """
-
+    # The inputs; ``None`` where shapes were not recorded
     distinct: tuple[tuple[OpInput, ...] | None, ...]
-    codes: Ints
+    codes: Ints  # which of them each op has
 
 
 def inputs_of(raw: RawEvents, positions: Ints) -> InputsOfOps:

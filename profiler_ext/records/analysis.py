@@ -26,56 +26,39 @@ from profiler_ext.records.vocabulary import Level, Phase
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a share of a launch belongs: an FX node (or an eager ATen op), or a gap.
+    """Where a share of a launch belongs: an FX node (or an eager ATen op), or a gap."""
 
-    Attributes:
-        graph: index into ``Recording.graphs``, ``None`` outside compiled graphs.
-        node: FX node name; ``None`` for eager ops and gaps.
-        aten_op: ``aten.addmm.default``, or ``aten::add_`` for an eager op.
-        seq_nr: torch's trace-time number.
-        autograd_backward: torch's tag.
-        forward_node: name in the joint graph of the forward node.
-        forward_evidence: a ``ForwardEvidence``; ``None`` for work that differentiates nothing.
-        file, line, function, code: innermost frame of the model.
-        user_file, user_line: innermost frame under the user's roots.
-        caller_file, caller_line: of a graph that runs inside an op of another graph's call, the
-            model's frame of that op.
-        stack: the whole stack, outermost first.
-        module: path from the user's model, ``layers.7.mlp``; ``""`` is the model itself.
-        module_class: class of that module.
-        annotation: the user's own labels.
-        level: how precisely it is attributed.
-        evidence: the source of the line.
-        mechanism: a compiled node's ``Mechanism``; ``None`` for eager work and older recordings.
-        gap: why there is no line, or no place at all.
-        is_phase_corrected: torch's backward tag leaked onto this forward node.
-    """
-
-    graph: int | None = None
-    node: str | None = None
-    aten_op: str | None = None
-    seq_nr: int | None = None
+    graph: int | None = None  # index into ``Recording.graphs``, ``None`` outside compiled graphs
+    node: str | None = None  # FX node name; ``None`` for eager ops and gaps
+    aten_op: str | None = None  # ``aten.addmm.default``, or ``aten::add_`` for an eager op
+    seq_nr: int | None = None  # torch's trace-time number
     phase: Phase = Phase.OTHER
-    autograd_backward: bool | None = None
-    forward_node: str | None = None
+    autograd_backward: bool | None = None  # torch's tag
+    forward_node: str | None = None  # name in the joint graph of the forward node
+    # A ``ForwardEvidence``; ``None`` for work that differentiates nothing
     forward_evidence: str | None = None
+    # Innermost frame of the model
     file: str | None = None
     line: int | None = None
     function: str | None = None
     code: str | None = None
+    # Innermost frame under the user's roots
     user_file: str | None = None
     user_line: int | None = None
+    # Of a graph that runs inside an op of another graph's call, the model's frame of that op
     caller_file: str | None = None
     caller_line: int | None = None
-    stack: tuple[Frame, ...] = ()
+    stack: tuple[Frame, ...] = ()  # the whole stack, outermost first
+    # Path from the user's model, ``layers.7.mlp``; ``""`` is the model itself
     module: str | None = None
-    module_class: str | None = None
-    annotation: str | None = None
-    level: Level = Level.NONE
-    evidence: str | None = None
+    module_class: str | None = None  # class of that module
+    annotation: str | None = None  # the user's own labels
+    level: Level = Level.NONE  # how precisely it is attributed
+    evidence: str | None = None  # the source of the line
+    # A compiled node's ``Mechanism``; ``None`` for eager work and older recordings
     mechanism: str | None = None
-    gap: str | None = None
-    is_phase_corrected: bool = False
+    gap: str | None = None  # why there is no line, or no place at all
+    is_phase_corrected: bool = False  # torch's backward tag leaked onto this forward node
 
 
 _T = TypeVar("_T")
@@ -101,27 +84,20 @@ class IdlePieces:
 
     The pieces of a step and device do not overlap, and add up to the breakdown's idle time; where
     steps overlap, a moment belongs to the step that began last.
-
-    Attributes:
-        span: number of the idle span between two launches that it is a piece of.
-        cause: an ``IdleCause``.
-        place: index into ``places``: where the thread that runs the steps was; where a compiled
-            graph waited, the line of that wait.
-        cause_place: the same, of the cause: after a synchronisation the line that waited.
-        cpu_activity: the innermost CPU event that covers most of it, or ``""``.
-        places: targets of these indices; one without a line has a gap.
     """
 
     step: Ints
     device: Ints
-    span: Ints
+    span: Ints  # number of the idle span between two launches that it is a piece of
     start_ns: Ints
     duration_ns: Ints
-    cause: Interned
+    cause: Interned  # an ``IdleCause``
+    # Index into ``places``: where the thread that runs the steps was; where a compiled graph
+    # waited, the line of that wait
     place: Codes
-    cause_place: Codes
-    cpu_activity: Interned
-    places: tuple[Place, ...]
+    cause_place: Codes  # the same, of the cause: after a synchronisation the line that waited
+    cpu_activity: Interned  # the innermost CPU event that covers most of it, or ``""``
+    places: tuple[Place, ...]  # targets of these indices; one without a line has a gap
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -138,24 +114,17 @@ NO_IDLE = IdlePieces(
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """One row for each launch that communicates, in the order of the launches.
+    """One row for each launch that communicates, in the order of the launches."""
 
-    Attributes:
-        launch: row in ``Launches``.
-        collective: torch's name, ``allreduce``; ``""`` where unknown.
-        process_group: the group; ``""`` where unknown.
-        exposed_ns: time in which the device ran nothing else, also outside of the steps.
-        waiting_ns: wait for the last rank of the group; masked where a rank is unknown, or the
-            collective may begin without it.
-        late_ns: if this rank was last, how long another had nothing to run but the wait, of the one
-            that waited longest; else 0, masked as ``waiting_ns``.
-    """
-
-    launch: Ints
-    collective: Interned
-    process_group: Interned
-    exposed_ns: Ints
+    launch: Ints  # row in ``Launches``
+    collective: Interned  # torch's name, ``allreduce``; ``""`` where unknown
+    process_group: Interned  # the group; ``""`` where unknown
+    exposed_ns: Ints  # time in which the device ran nothing else, also outside of the steps
+    # Wait for the last rank of the group; masked where a rank is unknown, or the collective may
+    # begin without it
     waiting_ns: MaskedInts
+    # If this rank was last, how long another had nothing to run but the wait, of the one that
+    # waited longest; else 0, masked as ``waiting_ns``
     late_ns: MaskedInts
 
     def __len__(self) -> int:
@@ -168,18 +137,12 @@ class RankDelay:
 
     An estimate: what this rank spent more time in than the other, since both were last level. The
     rows of a launch add up to its ``late_ns``.
-
-    Attributes:
-        launch: row in ``Launches`` of the collective.
-        cause: the ``IdleCause`` of idle time; ``""`` where the device ran something else.
-        place: index into ``places``: of what it ran, or why it idled.
-        duration_ns: the other rank's wait because of that.
     """
 
-    launch: Ints
-    cause: Interned
-    place: Codes
-    duration_ns: Ints
+    launch: Ints  # row in ``Launches`` of the collective
+    cause: Interned  # the ``IdleCause`` of idle time; ``""`` where the device ran something else
+    place: Codes  # index into ``places``: of what it ran, or why it idled
+    duration_ns: Ints  # the other rank's wait because of that
     places: tuple[Place, ...]
 
     def __len__(self) -> int:
@@ -203,36 +166,25 @@ class RankCollectives:
     its launches, those of ``exposed_...`` one for each part of a launch in which its device ran
     nothing else. Times are of the rank's wall clock. Compact, so that a thousand ranks fit into one
     process.
-
-    Attributes:
-        group: the process group, with its ranks where known.
-        what: torch's name; where torch gave it no number, a digest of all collectives of the group
-            and step.
-        number: its number in the group; without torch's, its position in group and step.
-        step: the step of those without a number, else -1.
-        ranks: size of the group; -1 where unknown.
-        launch: row in ``Launches``.
-        launch_collective: index of the collective.
-        exposed_launch: index of the launch, among these.
-        exposed_start_ns, exposed_end_ns: the part in which the device ran nothing else.
-        begin_ns: begin of the first step, if any.
     """
 
     rank: int
-    group: Interned
+    group: Interned  # the process group, with its ranks where known
+    # Torch's name; where torch gave it no number, a digest of all collectives of the group and step
     what: Interned
-    number: Ints
-    step: Codes
-    ranks: Codes
-    launch: Ints
-    launch_collective: Codes
+    number: Ints  # its number in the group; without torch's, its position in group and step
+    step: Codes  # the step of those without a number, else -1
+    ranks: Codes  # size of the group; -1 where unknown
+    launch: Ints  # row in ``Launches``
+    launch_collective: Codes  # index of the collective
     launch_device: Codes
     launch_start_ns: Ints
     launch_duration_ns: Ints
-    exposed_launch: Codes
+    exposed_launch: Codes  # index of the launch, among these
+    # The part in which the device ran nothing else
     exposed_start_ns: Ints
     exposed_end_ns: Ints
-    begin_ns: int | None
+    begin_ns: int | None  # begin of the first step, if any
 
     def __len__(self) -> int:
         return len(self.number)
@@ -267,19 +219,13 @@ class Step:
 
     The CPU may finish a step long before the device does, so the marks do not bound the device's
     work: see ``attribution/trace/steps.py``.
-
-    Attributes:
-        start_ns: when the devices finished what was enqueued before the step.
-        end_ns: when they finished what was enqueued in it.
-        cpu_start_ns: when the program began the step; on the CPU alone the same as its start.
-        cpu_end_ns: when the program ended it.
     """
 
     number: int
-    start_ns: int
-    end_ns: int
-    cpu_start_ns: int
-    cpu_end_ns: int
+    start_ns: int  # when the devices finished what was enqueued before the step
+    end_ns: int  # when they finished what was enqueued in it
+    cpu_start_ns: int  # when the program began the step; on the CPU alone the same as its start
+    cpu_end_ns: int  # when the program ended it
 
     @classmethod
     def on_cpu(cls, number: int, start_ns: int, end_ns: int) -> Step:
@@ -294,48 +240,30 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """One row for each device event (on a CPU-only run: each C++ kernel and top-level ATen op).
+    """One row for each device event (on a CPU-only run: each C++ kernel and top-level ATen op)."""
 
-    Attributes:
-        event: row in ``Events``.
-        step: step number; masked outside the profiled steps.
-        kernel: Inductor's kernel name; ``""`` for other launches.
-        kind: a ``LaunchKind``.
-        scope: a ``Scope``: in a call of a compiled graph or not.
-        device: device index; 0 for the CPU.
-        stream: masked on the CPU.
-        phase: the ``Phase`` with the largest share of its time.
-        graph: index into ``Recording.graphs``; masked outside compiled graphs.
-        call_site: ordinal of the call site in its graph, or masked.
-        op_event: row of the innermost CPU op that launched it; masked when unknown.
-        forward: of eager backward work, the launch of the forward op, if known from its lines.
-        level: the ``Level`` of the largest share.
-        evidence: a ``SiteEvidence``, or ``""``.
-        mechanism: the ``Mechanism`` of the largest share's line, or ``""``.
-        gap: a ``GapReason``, or ``""``.
-    """
-
-    event: Ints
-    step: MaskedInts
+    event: Ints  # row in ``Events``
+    step: MaskedInts  # step number; masked outside the profiled steps
     name: Interned
-    kernel: Interned
-    kind: Interned
-    scope: Interned
-    device: Ints
-    stream: MaskedInts
+    kernel: Interned  # Inductor's kernel name; ``""`` for other launches
+    kind: Interned  # a ``LaunchKind``
+    scope: Interned  # a ``Scope``: in a call of a compiled graph or not
+    device: Ints  # device index; 0 for the CPU
+    stream: MaskedInts  # masked on the CPU
     start_ns: Ints
     duration_ns: Ints
-    phase: Interned
-    graph: MaskedInts
-    call_site: MaskedInts
-    op_event: MaskedInts
+    phase: Interned  # the ``Phase`` with the largest share of its time
+    graph: MaskedInts  # index into ``Recording.graphs``; masked outside compiled graphs
+    call_site: MaskedInts  # ordinal of the call site in its graph, or masked
+    op_event: MaskedInts  # row of the innermost CPU op that launched it; masked when unknown
+    # Of eager backward work, the launch of the forward op, if known from its lines
     forward: MaskedInts
     correlation: MaskedInts
     external_id: MaskedInts
-    level: Interned
-    evidence: Interned
-    mechanism: Interned
-    gap: Interned
+    level: Interned  # the ``Level`` of the largest share
+    evidence: Interned  # a ``SiteEvidence``, or ``""``
+    mechanism: Interned  # the ``Mechanism`` of the largest share's line, or ``""``
+    gap: Interned  # a ``GapReason``, or ``""``
 
     def __len__(self) -> int:
         return len(self.event)
@@ -343,17 +271,11 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Which part of which launch belongs to which place; sorted by launch.
+    """Which part of which launch belongs to which place; sorted by launch."""
 
-    Attributes:
-        launch: row in ``Launches``.
-        place: index into ``Analysis.places``.
-        duration_ns: the part; the parts of a launch add up to its duration.
-    """
-
-    launch: Ints
-    place: Codes
-    duration_ns: Ints
+    launch: Ints  # row in ``Launches``
+    place: Codes  # index into ``Analysis.places``
+    duration_ns: Ints  # the part; the parts of a launch add up to its duration
 
     def __len__(self) -> int:
         return len(self.launch)
@@ -361,21 +283,14 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class BreakdownRow:
-    """One row of the step time breakdown; the rows of a step and device add up to its wall time.
-
-    Attributes:
-        scope: a ``Scope``.
-        level: a ``Level``; ``None`` for idle time.
-        category: a ``BreakdownCategory``, or a gap's reason.
-        duration_ns: wall time.
-    """
+    """One row of the step time breakdown; the rows of a step and device add up to its wall time."""
 
     step: int
     device: int
     scope: str
-    level: str | None
-    category: str
-    duration_ns: int
+    level: str | None  # a ``Level``; ``None`` for idle time
+    category: str  # a ``BreakdownCategory``, or a gap's reason
+    duration_ns: int  # wall time
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,29 +298,25 @@ class Analysis:
     """All results of attribution; every report and export is made from it.
 
     Attributes:
-        launches: the launches in order of start time.
-        places: the places of shares.
-        idle: all time in which devices ran nothing, in pieces of one cause and place each.
-        communication: the launches that communicate.
         lateness: where ranks are merged, what the device did while others waited for it.
-        ledger: wall time of each step and device, by category.
-        notes: sentences for a person: what was corrected or is missing, and the remedy.
-        library_kernels: of graphs whose replays were fully matched, pairs of graph, and of call
-            site and its device events' names.
-        derived: values that tables computed; a copy with other fields starts empty.
     """
 
     recording: Recording
     steps: tuple[Step, ...]
-    launches: Launches
-    places: tuple[Place, ...]
+    launches: Launches  # the launches in order of start time
+    places: tuple[Place, ...]  # the places of shares
     shares: Shares
+    # All time in which devices ran nothing, in pieces of one cause and place each
     idle: IdlePieces = NO_IDLE
-    communication: Communication = NO_COMMUNICATION
+    communication: Communication = NO_COMMUNICATION  # the launches that communicate
     rank_delay: RankDelay = NO_RANK_DELAY
-    ledger: tuple[BreakdownRow, ...] = ()
+    ledger: tuple[BreakdownRow, ...] = ()  # wall time of each step and device, by category
+    # Sentences for a person: what was corrected or is missing, and the remedy
     notes: tuple[str, ...] = ()
+    # Of graphs whose replays were fully matched, pairs of graph, and of call site and its device
+    # events' names
     library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()
+    # Values that tables computed; a copy with other fields starts empty
     derived: Derived = field(default_factory=Derived, init=False, compare=False, repr=False)
 
     @property

@@ -92,47 +92,32 @@ class CacheAnswer(Term, page="words.md", title="answer of a cache", columns=()):
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """A cache's answer for one graph.
-
-    Attributes:
-        reason: torch's reason for a bypass, or the only guard of an entry that failed; ``None`` for
-            a miss without an entry of the key.
-        saved_ns: compile time that a hit saved, as torch measured it.
-    """
+    """A cache's answer for one graph."""
 
     cache: CompileCache
     answer: CacheAnswer
+    # Torch's reason for a bypass, or the only guard of an entry that failed; ``None`` for a miss
+    # without an entry of the key
     reason: str | None = None
-    saved_ns: int | None = None
+    saved_ns: int | None = None  # compile time that a hit saved, as torch measured it
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A place where Dynamo could not go on, so that a function became several graphs or none.
+    """A place where Dynamo could not go on, so that a function became several graphs or none."""
 
-    Attributes:
-        reason: torch's whole text: what it met, an explanation, hints.
-        stack: the program's frames, outermost first; the last is the place.
-        kind: torch's name of the break, if any.
-    """
-
-    reason: str
-    stack: tuple[Frame, ...] = ()
-    kind: str | None = None
+    reason: str  # torch's whole text: what it met, an explanation, hints
+    stack: tuple[Frame, ...] = ()  # the program's frames, outermost first; the last is the place
+    kind: str | None = None  # torch's name of the break, if any
 
 
 @dataclass(frozen=True, slots=True)
 class Recompilation:
-    """Why compiled code did not serve a call: the guard that failed.
+    """Why compiled code did not serve a call: the guard that failed."""
 
-    Attributes:
-        of: compile id of that code, ``0/0``.
-        guard: the guard as torch writes it, or its expected and actual value.
-        stack: where the program made the guard necessary, outermost first, if torch records it.
-    """
-
-    of: str
-    guard: str
+    of: str  # compile id of that code, ``0/0``
+    guard: str  # the guard as torch writes it, or its expected and actual value
+    # Where the program made the guard necessary, outermost first, if torch records it
     stack: tuple[Frame, ...] = ()
 
 
@@ -146,75 +131,49 @@ class CompileFailure:
 
 @dataclass(frozen=True, slots=True)
 class CompileTime:
-    """Time of a compile in one phase, without nested phases.
-
-    Attributes:
-        duration_ns: part of the compile's wall time.
-        graph: index of the graph instance; ``None`` where it was for all of them.
-    """
+    """Time of a compile in one phase, without nested phases."""
 
     phase: CompilePhase
-    duration_ns: int
-    graph: int | None = None
+    duration_ns: int  # part of the compile's wall time
+    graph: int | None = None  # index of the graph instance; ``None`` where it was for all of them
 
 
 @dataclass(frozen=True, slots=True)
 class CompileSpan:
-    """A span that torch times in a compile; very short ones are left out.
+    """A span that torch times in a compile; very short ones are left out."""
 
-    Attributes:
-        name: torch's name.
-        depth: number of enclosing spans.
-    """
-
-    name: str
+    name: str  # torch's name
     phase: CompilePhase
     started_ns: int
     duration_ns: int
-    depth: int
+    depth: int  # number of enclosing spans
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One compile of torch's, or compile work at run time.
+    """One compile of torch's, or compile work at run time."""
 
-    Attributes:
-        index: its number in this process, in the order in which they ended.
-        compile_id: ``0/0``; the forward's for a backward, ``None`` where torch has none.
-        dynamo_number: number of the Dynamo graph, as of :class:`GraphInstance`, if one was made.
-        thread: system's id of the thread.
-        duration_ns: wall time of that thread.
-        times: the duration by phase and graph; they add up to it.
-        spans: torch's timed spans, in order of begin.
-        function: name of the function, if known.
-        line: its first line; after a graph break, where it resumes.
-        is_resumed: it resumes after a graph break.
-        recompiles: one entry for each code of it that did not serve, newest first.
-        restarts: why Dynamo restarted its trace.
-        lookups: the caches' answers, in order.
-        graphs: indices of the graph instances that it completed.
-        failure: the error, if it failed.
-    """
-
-    index: int
+    index: int  # its number in this process, in the order in which they ended
     kind: CompileKind
-    compile_id: str | None
+    compile_id: str | None  # ``0/0``; the forward's for a backward, ``None`` where torch has none
+    # Number of the Dynamo graph, as of :class:`GraphInstance`, if one was made
     dynamo_number: int | None
-    thread: int
+    thread: int  # system's id of the thread
     started_ns: int
-    duration_ns: int
-    times: tuple[CompileTime, ...]
-    spans: tuple[CompileSpan, ...] = ()
-    function: str | None = None
+    duration_ns: int  # wall time of that thread
+    times: tuple[CompileTime, ...]  # the duration by phase and graph; they add up to it
+    spans: tuple[CompileSpan, ...] = ()  # torch's timed spans, in order of begin
+    function: str | None = None  # name of the function, if known
     file: str | None = None
-    line: int | None = None
-    is_resumed: bool = False
+    line: int | None = None  # its first line; after a graph break, where it resumes
+    is_resumed: bool = False  # it resumes after a graph break
+    # One entry for each code of it that did not serve, newest first
     recompiles: tuple[Recompilation, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
-    restarts: tuple[str, ...] = ()
-    lookups: tuple[CacheLookup, ...] = ()
-    graphs: tuple[int, ...] = ()
-    failure: CompileFailure | None = None
+    restarts: tuple[str, ...] = ()  # why Dynamo restarted its trace
+    lookups: tuple[CacheLookup, ...] = ()  # the caches' answers, in order
+    graphs: tuple[int, ...] = ()  # indices of the graph instances that it completed
+    failure: CompileFailure | None = None  # the error, if it failed
 
     def since(self, base_ns: int) -> Compilation:
         """Return it with its times on a clock that began at another one's ``base_ns``."""

@@ -106,36 +106,25 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The complete (``ph == "X"``) events, in the order of the file.
+    """The complete (``ph == "X"``) events, in the order of the file."""
 
-    Attributes:
-        position: index in the file's ``traceEvents``.
-        category: Kineto's category, or ``""``.
-        thread: index into ``threads``.
-        correlation: ties a launch call to its device events.
-        external_id: the profiler's id of the operator.
-        sequence_number: autograd's run-time number; not ``seq_nr``.
-        fwd_thread_id: thread of the forward op, on backward ops.
-        device, stream: of a device event.
-        bytes_moved: bytes of a copy or a memset.
-        launch_shape: JSON list of a kernel's grid, block, registers, shared memory and occupancy,
-            as in the trace; ``""`` where unknown.
-    """
-
-    position: Ints
+    position: Ints  # index in the file's ``traceEvents``
     name: Interned
-    category: Interned
-    thread: Codes
+    category: Interned  # Kineto's category, or ``""``
+    thread: Codes  # index into ``threads``
     threads: tuple[Thread, ...]
     start_ns: Ints
     duration_ns: Ints
-    correlation: MaskedInts
-    external_id: MaskedInts
-    sequence_number: MaskedInts
-    fwd_thread_id: MaskedInts
+    correlation: MaskedInts  # ties a launch call to its device events
+    external_id: MaskedInts  # the profiler's id of the operator
+    sequence_number: MaskedInts  # autograd's run-time number; not ``seq_nr``
+    fwd_thread_id: MaskedInts  # thread of the forward op, on backward ops
+    # Of a device event
     device: MaskedInts
     stream: MaskedInts
-    bytes_moved: MaskedInts
+    bytes_moved: MaskedInts  # bytes of a copy or a memset
+    # JSON list of a kernel's grid, block, registers, shared memory and occupancy, as in the trace;
+    # ``""`` where unknown
     launch_shape: Interned
 
     def __len__(self) -> int:
@@ -181,20 +170,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A Kineto trace.
+    """A Kineto trace."""
 
-    Attributes:
-        events: the complete events as columns.
-        raw: every event of the file, unchanged.
-        header: the file's other top-level keys, key to its JSON bytes, in order.
-        base_ns: wall-clock nanoseconds of the trace's time zero.
-        devices: from ``deviceProperties``.
-        clamped: number of events with a negative duration, which counts as zero.
-    """
-
-    events: Events
-    raw: RawEvents
+    events: Events  # the complete events as columns
+    raw: RawEvents  # every event of the file, unchanged
+    # The file's other top-level keys, key to its JSON bytes, in order
     header: tuple[tuple[str, bytes], ...]
-    base_ns: int
-    devices: Sequence[Device] = ()
-    clamped: int = 0
+    base_ns: int  # wall-clock nanoseconds of the trace's time zero
+    devices: Sequence[Device] = ()  # from ``deviceProperties``
+    clamped: int = 0  # number of events with a negative duration, which counts as zero

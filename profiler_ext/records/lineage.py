@@ -10,19 +10,14 @@ from profiler_ext.records.evidence import LineEvidence, Mechanism
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame of a Python stack.
+    """One frame of a Python stack."""
 
-    Attributes:
-        file: path; in a stored provenance relative to a root token such as ``<site-packages>`` (see
-            :mod:`profiler_ext.source_paths`).
-        line: 1-based line number.
-        code: text of the line, stripped; ``None`` where it was not recorded.
-    """
-
+    # Path; in a stored provenance relative to a root token such as ``<site-packages>`` (see
+    # :mod:`profiler_ext.source_paths`)
     file: str
-    line: int
+    line: int  # 1-based line number
     function: str
-    code: str | None = None
+    code: str | None = None  # text of the line, stripped; ``None`` where it was not recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +35,11 @@ class ModuleFrame:
 
 @dataclass(frozen=True, slots=True)
 class PartModules:
-    """The modules of a graph's call, by the paths that its record names.
+    """The modules of a graph's call, by the paths that its record names."""
 
-    Attributes:
-        modules: each path of the record with the call's module, if known.
-        own: the module whose own method calls, if it is one.
-    """
-
+    # Each path of the record with the call's module, if known
     modules: tuple[tuple[str, ModuleFrame | None], ...] = ()
-    own: ModuleFrame | None = None
+    own: ModuleFrame | None = None  # the module whose own method calls, if it is one
 
     def of(self, recorded: ModuleFrame) -> ModuleFrame | None:
         """Return the module of the call that stands where a recorded one did."""
@@ -66,47 +57,35 @@ def is_of_optimizer(stack: Iterable[Frame]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a node comes from; what is unknown is ``None``, empty or false.
+    """Where a node comes from; what is unknown is ``None``, empty or false."""
 
-    Attributes:
-        original_aten: the op before decomposition, if torch recorded it.
-        seq_nr: torch's trace-time number; never the profiler's sequence number.
-        stack: outermost frame first; for a backward node the forward's stack.
-        modules: module path from the root inwards; for a backward node the forward's.
-        source_fns: the names in ``source_fn_stack`` (or the forward's), outermost first.
-        partitioner_tag: ``is_forward``, ``is_backward``, ``must_be_in_*`` or ``None``.
-        autograd_backward: torch's tag; ``None`` where this torch has none.
-        is_gradient_acc: the node sums gradients of a tensor with several uses.
-        recompute: the checkpoint policy's tag, if any.
-        annotation: the user's own labels (``torch.fx.traceback.annotate``).
-        joint_name: its name in the joint graph, ``None`` where a later pass made it.
-        forward_node: name in the joint graph of the forward node it differentiates.
-        forward_evidence: the rule that found ``forward_node``.
-        copied_from: in a graph of compiled autograd its earlier name, ``aot0_mul``; in a region
-            compiled by itself, the node of the enclosing graph that it was traced from.
-        joint: id of its joint graph, where compiled autograd took it from another graph.
-        copied_call: the call of that graph, ``aot0_1``, in this process.
-        mechanism: the source of its stack; ``None`` without one, or in older records.
-        evidence: the source of its stack in one process; ``None`` in a stored record.
-    """
-
-    original_aten: str | None = None
-    seq_nr: int | None = None
-    stack: tuple[Frame, ...] = ()
+    original_aten: str | None = None  # the op before decomposition, if torch recorded it
+    seq_nr: int | None = None  # torch's trace-time number; never the profiler's sequence number
+    stack: tuple[Frame, ...] = ()  # outermost frame first; for a backward node the forward's stack
+    # Module path from the root inwards; for a backward node the forward's
     modules: tuple[ModuleFrame, ...] = ()
+    # The names in ``source_fn_stack`` (or the forward's), outermost first
     source_fns: tuple[str, ...] = ()
+    # ``is_forward``, ``is_backward``, ``must_be_in_*`` or ``None``
     partitioner_tag: str | None = None
-    autograd_backward: bool | None = None
-    is_gradient_acc: bool = False
-    recompute: str | None = None
+    autograd_backward: bool | None = None  # torch's tag; ``None`` where this torch has none
+    is_gradient_acc: bool = False  # the node sums gradients of a tensor with several uses
+    recompute: str | None = None  # the checkpoint policy's tag, if any
+    # The user's own labels (``torch.fx.traceback.annotate``)
     annotation: tuple[tuple[str, str], ...] = ()
+    # Its name in the joint graph, ``None`` where a later pass made it
     joint_name: str | None = None
-    forward_node: str | None = None
-    forward_evidence: str | None = None
+    forward_node: str | None = None  # name in the joint graph of the forward node it differentiates
+    forward_evidence: str | None = None  # the rule that found ``forward_node``
+    # In a graph of compiled autograd its earlier name, ``aot0_mul``; in a region compiled by
+    # itself, the node of the enclosing graph that it was traced from
     copied_from: str | None = None
+    # Id of its joint graph, where compiled autograd took it from another graph
     joint: str | None = None
-    copied_call: str | None = None
+    copied_call: str | None = None  # the call of that graph, ``aot0_1``, in this process
+    # The source of its stack; ``None`` without one, or in older records
     mechanism: Mechanism | None = None
+    # The source of its stack in one process; ``None`` in a stored record
     evidence: LineEvidence | None = None
 
     @property

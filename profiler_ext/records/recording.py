@@ -28,15 +28,10 @@ _CELL = re.compile(r"In\[\d+\]|cell-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a notebook.
+    """A cell of a notebook."""
 
-    Attributes:
-        name: its name wherever a file is named: ``In[3]``.
-        lines: its text as it ran, if kept.
-    """
-
-    name: str
-    lines: tuple[str, ...] = ()
+    name: str  # its name wherever a file is named: ``In[3]``
+    lines: tuple[str, ...] = ()  # its text as it ran, if kept
 
 
 def cell_named(number: int) -> str:
@@ -68,19 +63,12 @@ _PART_BYTES = 32 << 10  # no text in a file of ours may be long
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """The text of a module that Inductor generated, once for all its graphs.
+    """The text of a module that Inductor generated, once for all its graphs."""
 
-    Attributes:
-        digest: SHA-256 of the text in UTF-8.
-        paths: its paths, as in the graphs' ``output_module``.
-        size_bytes: of the text in UTF-8.
-        packed: the text, compressed by xz, in parts that fit a file.
-    """
-
-    digest: str
-    paths: tuple[str, ...]
-    size_bytes: int
-    packed: tuple[bytes, ...]
+    digest: str  # SHA-256 of the text in UTF-8
+    paths: tuple[str, ...]  # its paths, as in the graphs' ``output_module``
+    size_bytes: int  # of the text in UTF-8
+    packed: tuple[bytes, ...]  # the text, compressed by xz, in parts that fit a file
 
     @property
     def packed_bytes(self) -> int:
@@ -146,54 +134,36 @@ MAX_POSITION_DEPTH = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a thread is: at a line of a frame of the program, or in the call of a module.
+    """Where a thread is: at a line of a frame of the program, or in the call of a module."""
 
-    Attributes:
-        parent: index of the enclosing position, ``None`` at the bottom of a thread.
-        function: index of the frame's function, ``None`` for the call of a module.
-        line: line of the frame; 0 where it is not known.
-        module: index of the module, ``None`` for a frame.
-        code: text of the line, stripped; ``None`` where it is unknown or very long.
-    """
-
-    parent: int | None
-    function: int | None = None
-    line: int = 0
-    module: int | None = None
-    code: str | None = None
+    parent: int | None  # index of the enclosing position, ``None`` at the bottom of a thread
+    function: int | None = None  # index of the frame's function, ``None`` for the call of a module
+    line: int = 0  # line of the frame; 0 where it is not known
+    module: int | None = None  # index of the module, ``None`` for a frame
+    code: str | None = None  # text of the line, stripped; ``None`` where it is unknown or very long
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the program, or of torch's that runs a forward again.
-
-    Attributes:
-        recomputes: a function of torch's that runs a checkpoint's forward again.
-        is_compiled: Dynamo's code calls compiled code at this line: the line is the last one known,
-            or one of several.
-        resumes: Dynamo's code that resumes after a graph break, for the frame that called it.
-    """
+    """A function of the program, or of torch's that runs a forward again."""
 
     file: str
     name: str
-    recomputes: bool = False
+    recomputes: bool = False  # a function of torch's that runs a checkpoint's forward again
+    # Dynamo's code calls compiled code at this line: the line is the last one known, or one of
+    # several
     is_compiled: bool = False
+    # Dynamo's code that resumes after a graph break, for the frame that called it
     resumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadPositions:
-    """The positions of one thread in order of time; each holds until the next.
+    """The positions of one thread in order of time; each holds until the next."""
 
-    Attributes:
-        thread: the system's id of the thread, as the trace has it.
-        times: when each began, ``int64`` nanoseconds, each from the one before it.
-        positions: index of each position, ``int64``; -1 where no code of the program runs.
-    """
-
-    thread: int
-    times: Packed
-    positions: Packed
+    thread: int  # the system's id of the thread, as the trace has it
+    times: Packed  # when each began, ``int64`` nanoseconds, each from the one before it
+    positions: Packed  # index of each position, ``int64``; -1 where no code of the program runs
 
     @property
     def times_ns(self) -> Ints:
@@ -223,99 +193,73 @@ def _unpacked(parts: Packed) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class ClockMark:
-    """A moment on both clocks: the recorder's just before and after an event of the trace.
+    """A moment on both clocks: the recorder's just before and after an event of the trace."""
 
-    Attributes:
-        number: the number in the event's name.
-    """
-
-    number: int
+    number: int  # the number in the event's name
     before_ns: int
     after_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class PythonLines:
-    """The lines of the program that ran while steps were recorded.
-
-    Attributes:
-        modules: the modules that were called, by path from the user's model; ``None`` for one that
-            was gone at the end, or that its caller does not hold.
-        positions: each after the one that encloses it.
-        threads: the positions of each thread over time.
-        clock: moments on both clocks, in order.
-        until_ns: end of the recording of lines.
-    """
+    """The lines of the program that ran while steps were recorded."""
 
     functions: tuple[Function, ...]
+    # The modules that were called, by path from the user's model; ``None`` for one that was gone at
+    # the end, or that its caller does not hold
     modules: tuple[ModuleFrame | None, ...]
-    positions: tuple[Position, ...]
-    threads: tuple[ThreadPositions, ...]
-    clock: tuple[ClockMark, ...]
-    until_ns: int
+    positions: tuple[Position, ...]  # each after the one that encloses it
+    threads: tuple[ThreadPositions, ...]  # the positions of each thread over time
+    clock: tuple[ClockMark, ...]  # moments on both clocks, in order
+    until_ns: int  # end of the recording of lines
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is needed to read a recording anywhere.
+    """What is needed to read a recording anywhere."""
 
-    Attributes:
-        user_roots: folders of the user's files (the script's, the working folder).
-        library_roots: folders of libraries (site-packages, the standard library).
-        command: the profiled command line, or ``()``.
-        rank: rank of the process, 0 without ranks.
-        world_size: number of ranks, 1 without ranks.
-        step_source: what ended a step: ``prof.step``, ``Optimizer.step``, ``forward``, ``function``
-            or ``none``.
-        called_parts: of equal parts of a graph that a backend compiled by itself, which share an
-            artifact, the modules of each call, by the number in its mark.
-        models: the names of the models that begin module paths; none where there is one.
-        asked: options of the profiler that were used: ``run``, ``recompile``, ``shapes``; they are
-            not recommended again.
-        called_modules: modules that were compiled by themselves, by the number in their mark in the
-            trace: each with its path from the user's model.
-        host: the machine's name, of one rank among several; else ``""``.
-        steps_before_ns: durations of the last steps before the recording, without a profiler; at
-            most 50.
-        steps_before_on_device: they are times between events on the device's stream; else the
-            program's own.
-        first_step_ns: begin of the first step on the devices, of a step cut out of a recording:
-            what it waited for is not in the trace.
-    """
-
+    # Folders of the user's files (the script's, the working folder)
     user_roots: tuple[str, ...] = ()
+    # Folders of libraries (site-packages, the standard library)
     library_roots: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()  # the profiled command line, or ``()``
     torch_version: str = ""
-    rank: int = 0
-    world_size: int = 1
+    rank: int = 0  # rank of the process, 0 without ranks
+    world_size: int = 1  # number of ranks, 1 without ranks
+    # What ended a step: ``prof.step``, ``Optimizer.step``, ``forward``, ``function`` or ``none``
     step_source: str = "none"
+    # Modules that were compiled by themselves, by the number in their mark in the trace: each with
+    # its path from the user's model
     called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
+    # Options of the profiler that were used: ``run``, ``recompile``, ``shapes``; they are not
+    # recommended again
     asked: tuple[str, ...] = ()
+    # Of equal parts of a graph that a backend compiled by itself, which share an artifact, the
+    # modules of each call, by the number in its mark
     called_parts: tuple[tuple[int, PartModules], ...] = ()
+    # The names of the models that begin module paths; none where there is one
     models: tuple[str, ...] = ()
-    host: str = ""
+    host: str = ""  # the machine's name, of one rank among several; else ``""``
+    # Durations of the last steps before the recording, without a profiler; at most 50
     steps_before_ns: tuple[int, ...] = ()
+    # They are times between events on the device's stream; else the program's own
     steps_before_on_device: bool = False
+    # Begin of the first step on the devices, of a step cut out of a recording: what it waited for
+    # is not in the trace
     first_step_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What is recorded.
-
-    Attributes:
-        python: the lines of the program that ran; ``None`` where they were not recorded.
-        compiles: the process's compiles, before the recording and in it.
-        generated: the code that Inductor generated for the graphs, if kept.
-        cells: the notebook cells of the lines.
-    """
+    """What is recorded."""
 
     trace: Trace
     graphs: tuple[GraphInstance, ...] = ()
     settings: Settings = Settings()
     gaps: tuple[Gap, ...] = ()
+    # The lines of the program that ran; ``None`` where they were not recorded
     python: PythonLines | None = None
-    compiles: tuple[Compilation, ...] = ()
+    compiles: tuple[Compilation, ...] = ()  # the process's compiles, before the recording and in it
+    # The code that Inductor generated for the graphs, if kept
     generated: tuple[GeneratedModule, ...] = ()
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[Cell, ...] = ()  # the notebook cells of the lines

@@ -17,16 +17,11 @@ class Term(StrEnum):
 
     A vocabulary names its page of the documentation, its title there, and the columns of tables
     that hold its words.
-
-    Attributes:
-        words: a short label.
-        meaning: the end of a sentence about what it describes.
-        remedy: what to do about it.
     """
 
-    words: str
-    meaning: str
-    remedy: str
+    words: str  # a short label
+    meaning: str  # the end of a sentence about what it describes
+    remedy: str  # what to do about it
     _page: str
     _title: str
     _columns: tuple[str, ...]

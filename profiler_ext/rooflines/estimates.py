@@ -33,14 +33,10 @@ Rows = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Which launches belong to one call.
-
-    Attributes:
-        last: one launch of each call, which takes the rounding.
-    """
+    """Which launches belong to one call."""
 
     number: Ints
-    last: Ints
+    last: Ints  # one launch of each call, which takes the rounding
 
     def total(self, values: Ints) -> Ints:
         """Return the sum over its call for each launch."""
@@ -95,15 +91,10 @@ _NAMED = (LaunchKind.EXTERN, LaunchKind.EAGER)
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """One row for each launch.
+    """One row for each launch."""
 
-    Attributes:
-        unit: a ``Unit``, or ``""``.
-        evidence: a ``UnitEvidence``, or ``""``.
-    """
-
-    unit: Interned
-    evidence: Interned
+    unit: Interned  # a ``Unit``, or ``""``
+    evidence: Interned  # a ``UnitEvidence``, or ``""``
 
 
 def units_of(launches: Launches, calls: Calls, works: Sequence[Work], of_launch: Ints) -> Units:
@@ -157,23 +148,14 @@ _MAX_AMOUNT = 2**60
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """One row for each launch; of a call of several launches each row has the whole call's.
+    """One row for each launch; of a call of several launches each row has the whole call's."""
 
-    Attributes:
-        calls: which launches are one call.
-        bytes: loads and stores of the call; masked where unknown.
-        flops: its floating-point operations; masked where unknown.
-        is_product: its operations are those of products, convolutions or attention.
-        is_complete: nothing else is known to take time.
-        units: the unit that each launch used.
-    """
-
-    calls: Calls
-    bytes: MaskedInts
-    flops: MaskedInts
-    is_product: Rows
-    is_complete: Rows
-    units: Units
+    calls: Calls  # which launches are one call
+    bytes: MaskedInts  # loads and stores of the call; masked where unknown
+    flops: MaskedInts  # its floating-point operations; masked where unknown
+    is_product: Rows  # its operations are those of products, convolutions or attention
+    is_complete: Rows  # nothing else is known to take time
+    units: Units  # the unit that each launch used
 
 
 def estimate(analysis: Analysis) -> Estimates:

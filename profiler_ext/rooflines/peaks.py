@@ -105,19 +105,12 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True)
 class DevicePeaks:
-    """A device of the table.
+    """A device of the table."""
 
-    Attributes:
-        name: words that its name must contain.
-        gb_per_s: memory bandwidth in 10^9 bytes a second.
-        units: pairs of unit and 10^12 operations a second.
-        source: where the figures are from.
-    """
-
-    name: str
-    gb_per_s: float
-    units: tuple[tuple[Unit, float], ...]
-    source: str
+    name: str  # words that its name must contain
+    gb_per_s: float  # memory bandwidth in 10^9 bytes a second
+    units: tuple[tuple[Unit, float], ...]  # pairs of unit and 10^12 operations a second
+    source: str  # where the figures are from
 
 
 def _row(
@@ -167,17 +160,12 @@ DEVICES = (
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """A device's peak, by its maker: dense, at boost clock.
+    """A device's peak, by its maker: dense, at boost clock."""
 
-    Attributes:
-        gb_per_s: memory bandwidth in 10^9 bytes a second.
-        tflop_per_s: 10^12 operations a second, by :class:`Unit`; unknown ones are missing.
-        source: where the figures are from.
-    """
-
-    gb_per_s: float
+    gb_per_s: float  # memory bandwidth in 10^9 bytes a second
+    # 10^12 operations a second, by :class:`Unit`; unknown ones are missing
     tflop_per_s: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
+    source: str = ""  # where the figures are from
 
     def of(self, unit: str | None) -> float | None:
         """Return the peak of a unit, ``None`` where there is none."""

@@ -89,38 +89,22 @@ class Rooflines:
     """One row for each launch; an unknown value is masked, or ``""``.
 
     Bytes, operations and times of a call of several launches are shared among them by time.
-
-    Attributes:
-        bytes: bytes moved.
-        flops: floating-point operations.
-        is_product: the operations are those of products, convolutions or attention.
-        unit: the ``Unit`` that computed.
-        unit_evidence: the ``UnitEvidence``.
-        gb_per_s: 10^9 bytes a second.
-        tflop_per_s: 10^12 operations a second.
-        attainable_tflop_per_s: the same at its roofline.
-        bandwidth_fraction: part of the device's peak bandwidth.
-        arithmetic_fraction: part of the peak of the unit.
-        roofline_ns: time at its roofline.
-        bound: a ``Bound``.
-        could_save_ns: time above the reachable one.
-        refused: the estimate is not credible: more than ``MAX_PEAK_FRACTION`` times a peak.
     """
 
-    bytes: MaskedInts
-    flops: MaskedInts
-    is_product: Rows
-    unit: Interned
+    bytes: MaskedInts  # bytes moved
+    flops: MaskedInts  # floating-point operations
+    is_product: Rows  # the operations are those of products, convolutions or attention
+    unit: Interned  # the ``Unit`` that computed
     unit_evidence: Interned
-    gb_per_s: MaskedFloats
-    tflop_per_s: MaskedFloats
-    attainable_tflop_per_s: MaskedFloats
-    bandwidth_fraction: MaskedFloats
-    arithmetic_fraction: MaskedFloats
-    roofline_ns: MaskedInts
+    gb_per_s: MaskedFloats  # 10^9 bytes a second
+    tflop_per_s: MaskedFloats  # 10^12 operations a second
+    attainable_tflop_per_s: MaskedFloats  # the same at its roofline
+    bandwidth_fraction: MaskedFloats  # part of the device's peak bandwidth
+    arithmetic_fraction: MaskedFloats  # part of the peak of the unit
+    roofline_ns: MaskedInts  # time at its roofline
     bound: Interned
-    could_save_ns: MaskedInts
-    refused: Rows
+    could_save_ns: MaskedInts  # time above the reachable one
+    refused: Rows  # the estimate is not credible: more than ``MAX_PEAK_FRACTION`` times a peak
 
     @property
     def peak_fraction(self) -> MaskedFloats:

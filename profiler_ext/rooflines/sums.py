@@ -25,32 +25,21 @@ _MIN_BOUND_SHARE = 2
 
 @dataclass(frozen=True, slots=True)
 class RooflineSums:
-    """One row for each key; an unknown value is masked, or ``""``.
+    """One row for each key; an unknown value is masked, or ``""``."""
 
-    Attributes:
-        bytes: bytes moved.
-        flops: floating-point operations.
-        gb_per_s: bytes over the time of the parts with known bytes.
-        tflop_per_s: operations over the time of the parts with known operations.
-        attainable_tflop_per_s: the operations of the parts with a roofline over their time at it.
-        peak_fraction: time at the roofline over time taken; masked where parts with a roofline are
-            less than half of the row's time.
-        roofline_ns: time at the roofline.
-        could_save_ns: time above the reachable one.
-        bound: the ``Bound`` of most of their time; ``""`` if less than half of the row's.
-        unit: the ``Unit`` of most operations, where known; else of most time.
-    """
-
-    bytes: MaskedInts
-    flops: MaskedInts
-    gb_per_s: MaskedFloats
-    tflop_per_s: MaskedFloats
+    bytes: MaskedInts  # bytes moved
+    flops: MaskedInts  # floating-point operations
+    gb_per_s: MaskedFloats  # bytes over the time of the parts with known bytes
+    tflop_per_s: MaskedFloats  # operations over the time of the parts with known operations
+    # The operations of the parts with a roofline over their time at it
     attainable_tflop_per_s: MaskedFloats
+    # Time at the roofline over time taken; masked where parts with a roofline are less than half of
+    # the row's time
     peak_fraction: MaskedFloats
-    roofline_ns: MaskedInts
-    could_save_ns: MaskedInts
-    bound: Interned
-    unit: Interned
+    roofline_ns: MaskedInts  # time at the roofline
+    could_save_ns: MaskedInts  # time above the reachable one
+    bound: Interned  # the ``Bound`` of most of their time; ``""`` if less than half of the row's
+    unit: Interned  # the ``Unit`` of most operations, where known; else of most time
 
 
 def of_shares(analysis: Analysis, amount: MaskedInts) -> MaskedInts:
@@ -94,22 +83,17 @@ class PartSums(NamedTuple):
 
     Attributes:
         found: the rooflines of the launches.
-        took_ns: the time of the parts.
-        amounts: a column each of bytes, operations, time at the roofline, operations and time at it
-            of those with both, and possible savings, over the parts where known.
-        known_ns: the time of these parts.
-        known: their number.
-        bounds: weight of each bound.
-        units: weight of each unit.
     """
 
     launch_rooflines: Rooflines
-    took_ns: Ints
+    took_ns: Ints  # the time of the parts
+    # A column each of bytes, operations, time at the roofline, operations and time at it of those
+    # with both, and possible savings, over the parts where known
     amounts: Ints
-    known_ns: Ints
-    known: Ints
-    bounds: Floats
-    units: Floats
+    known_ns: Ints  # the time of these parts
+    known: Ints  # their number
+    bounds: Floats  # weight of each bound
+    units: Floats  # weight of each unit
 
     def by(self, key: Ints, rows: int) -> PartSums:
         """Sum rows with the same key.

@@ -27,26 +27,17 @@ _MODEL = (Phase.FORWARD, Phase.BACKWARD)
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """The utilisation of devices in training steps.
+    """The utilisation of devices in training steps."""
 
-    Attributes:
-        wall_ns: wall time of the profiled steps, summed over devices.
-        steps: number of steps, summed over devices.
-        flops: operations of the model in them.
-        by_unit: pairs of unit and its operations, most first.
-        known_fraction: fraction of the operations with a known unit and peak.
-        counted_fraction: fraction of the products' device time with known operations; for eager
-            work this needs recorded shapes.
-        peak_ns: time of the operations of known units at their peaks.
-    """
-
-    wall_ns: int
-    steps: int
-    flops: int
-    by_unit: tuple[tuple[str, int], ...]
-    known_fraction: float
+    wall_ns: int  # wall time of the profiled steps, summed over devices
+    steps: int  # number of steps, summed over devices
+    flops: int  # operations of the model in them
+    by_unit: tuple[tuple[str, int], ...]  # pairs of unit and its operations, most first
+    known_fraction: float  # fraction of the operations with a known unit and peak
+    # Fraction of the products' device time with known operations; for eager work this needs
+    # recorded shapes
     counted_fraction: float
-    peak_ns: float
+    peak_ns: float  # time of the operations of known units at their peaks
 
     @property
     def mfu(self) -> float:

@@ -58,23 +58,15 @@ _SCATTERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of a call.
+    """The work of a call."""
 
-    Attributes:
-        bytes: loads and stores, each buffer once; ``None`` where unknown.
-        flops: floating-point operations; ``None`` where unknown.
-        is_product: the operations are those of matrix products, convolutions or attention.
-        is_complete: nothing else is known to take time, so that it has a roofline.
-        unit: the unit by its operands or its code.
-        evidence: the source of the unit.
-    """
-
-    bytes: int | None = None
-    flops: int | None = None
+    bytes: int | None = None  # loads and stores, each buffer once; ``None`` where unknown
+    flops: int | None = None  # floating-point operations; ``None`` where unknown
+    # The operations are those of matrix products, convolutions or attention
     is_product: bool = False
-    is_complete: bool = False
-    unit: Unit | None = None
-    evidence: UnitEvidence | None = None
+    is_complete: bool = False  # nothing else is known to take time, so that it has a roofline
+    unit: Unit | None = None  # the unit by its operands or its code
+    evidence: UnitEvidence | None = None  # the source of the unit
 
 
 NOTHING_KNOWN = Work()
@@ -163,17 +155,11 @@ Inputs = tuple[OpInput, ...]
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product.
+    """A product."""
 
-    Attributes:
-        flops: floating-point operations.
-        outputs: the sizes of its results.
-        is_narrowed: its results have another dtype than its factors, which is unknown.
-    """
-
-    flops: int
-    outputs: tuple[Sizes, ...]
-    is_narrowed: bool = False
+    flops: int  # floating-point operations
+    outputs: tuple[Sizes, ...]  # the sizes of its results
+    is_narrowed: bool = False  # its results have another dtype than its factors, which is unknown
 
 
 def product_of(op: str, inputs: Inputs) -> Product | None:
@@ -276,19 +262,12 @@ def _convolution_backward(inputs: Inputs) -> Product:
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """Where an op has its query, and what makes it causal.
+    """Where an op has its query, and what makes it causal."""
 
-    Attributes:
-        query: the argument; key and value follow.
-        causal: the argument of the causal flag.
-        rows_first: rows come before heads in the sizes.
-        lengths: the argument with sequences of different lengths, if any.
-    """
-
-    query: int
-    causal: int
-    rows_first: bool = False
-    lengths: int | None = None
+    query: int  # the argument; key and value follow
+    causal: int  # the argument of the causal flag
+    rows_first: bool = False  # rows come before heads in the sizes
+    lengths: int | None = None  # the argument with sequences of different lengths, if any
 
     def forward(self, inputs: Inputs) -> Product:
         query, key, value = self._sizes(inputs)

@@ -39,17 +39,11 @@ _Lengths = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of two orders, as numbers.
+    """The names of two orders, as numbers."""
 
-    Attributes:
-        rows: the name of each row.
-        kinds: which of its names a column must share with that row.
-        columns: the names of each column, one line for each kind; ``-1`` where it has none.
-    """
-
-    rows: Ints
-    kinds: Ints
-    columns: Ints
+    rows: Ints  # the name of each row
+    kinds: Ints  # which of its names a column must share with that row
+    columns: Ints  # the names of each column, one line for each kind; ``-1`` where it has none
 
     def are_pairwise_equal(self) -> bool:
         """Tell whether each row has the name of the column at its position, and none is left."""
@@ -138,15 +132,10 @@ def _lengths(names: Names, margin: int) -> _Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The part between two anchors.
+    """The part between two anchors."""
 
-    Attributes:
-        sites: indices of its call sites.
-        work: indices of what ran there.
-    """
-
-    sites: tuple[int, ...]
-    work: tuple[int, ...]
+    sites: tuple[int, ...]  # indices of its call sites
+    work: tuple[int, ...]  # indices of what ran there
 
 
 class OpenSegments:

@@ -178,19 +178,12 @@ def _of_any_compile(lineage: Lineage) -> Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A call of a compiled graph with its result.
-
-    Attributes:
-        call: the call.
-        graph: index into ``Recording.graphs``; ``None`` when not known.
-        matches: one for each item of the call.
-        gap: why the graph is not known.
-    """
+    """A call of a compiled graph with its result."""
 
     call: GraphCall
-    graph: int | None
-    matches: tuple[Match, ...]
-    gap: GapReason | None = None
+    graph: int | None  # index into ``Recording.graphs``; ``None`` when not known
+    matches: tuple[Match, ...]  # one for each item of the call
+    gap: GapReason | None = None  # why the graph is not known
 
 
 def identify(

@@ -21,14 +21,10 @@ _KernelNames = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class KernelFamilies:
-    """How calls of libraries begin and continue.
+    """How calls of libraries begin and continue."""
 
-    Attributes:
-        followers: names that were seen in a call, and never first.
-        plain_ops: operators whose calls all began once: one kernel, and its followers.
-    """
-
-    followers: frozenset[str] = frozenset()
+    followers: frozenset[str] = frozenset()  # names that were seen in a call, and never first
+    # Operators whose calls all began once: one kernel, and its followers
     plain_ops: frozenset[str] = frozenset()
 
     def parts(self, names: Sequence[str]) -> list[int] | None:
@@ -45,18 +41,17 @@ class KnownKernels:
     """Which device events library calls launch, from other calls of their graph.
 
     Attributes:
-        kernels: their names in order, by index of the call site.
         elsewhere: the sites that only another run observed.
-        is_reselected: the call ran other kernels than known because the libraries chose again, and
-            nothing was lost: another call ran the very same, say.
-        is_contradicted: other calls ran something else, and none the same.
-        families: how the calls of libraries begin and continue in this session.
     """
 
+    # Their names in order, by index of the call site
     kernels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     from_store: frozenset[int] = frozenset()
+    # The call ran other kernels than known because the libraries chose again, and nothing was lost:
+    # another call ran the very same, say
     is_reselected: bool = False
-    is_contradicted: bool = False
+    is_contradicted: bool = False  # other calls ran something else, and none the same
+    # How the calls of libraries begin and continue in this session
     families: KernelFamilies = field(default_factory=KernelFamilies)
 
 

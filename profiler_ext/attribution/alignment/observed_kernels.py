@@ -45,17 +45,11 @@ _MAX_EVENTS = 64
 
 @dataclass(frozen=True, slots=True)
 class _OpLaunches:
-    """What one operator of a call launched.
+    """What one operator of a call launched."""
 
-    Attributes:
-        site: its call site; ``None`` for the wrapper's own work.
-        calls: its number of launch calls.
-        ran: the names of its device events; none while it is recorded.
-    """
-
-    site: int | None
-    calls: int
-    ran: _Names
+    site: int | None  # its call site; ``None`` for the wrapper's own work
+    calls: int  # its number of launch calls
+    ran: _Names  # the names of its device events; none while it is recorded
 
 
 def library_kernels(events: Events, sites: Sequence[CallSite]) -> LibraryKernels:

@@ -37,17 +37,11 @@ from profiler_ext.records.vocabulary import IdleCause
 
 @dataclass(frozen=True, slots=True)
 class WaitLines:
-    """The places of waiting calls in compiled graphs.
+    """The places of waiting calls in compiled graphs."""
 
-    Attributes:
-        calls: rows of these calls, in order.
-        place: index into ``places`` for each.
-        places: the places of the launches that the same op made before.
-    """
-
-    calls: Ints
-    place: Ints
-    places: tuple[Place, ...]
+    calls: Ints  # rows of these calls, in order
+    place: Ints  # index into ``places`` for each
+    places: tuple[Place, ...]  # the places of the launches that the same op made before
 
     def at(self, rows: Ints) -> Ints:
         """Return the index of the place of each call; ``NO_ROW`` where none is known."""

@@ -21,20 +21,14 @@ from profiler_ext.records.vocabulary import IdleCause
 
 @dataclass(frozen=True, slots=True)
 class IdleSpans:
-    """When devices ran nothing within the steps: by device, in order of time, none of them empty.
-
-    Attributes:
-        step: index of the step.
-        since_ns: begin of the device's idle time; earlier than the start where a step began.
-        ended_by_signal: the next launch on the device, or ``NO_ROW``; where a step ended it, the
-            launch is not in it.
-    """
+    """When devices ran nothing within the steps: by device, in order of time, none empty."""
 
     device: Ints
-    step: Ints
+    step: Ints  # index of the step
     start_ns: Ints
     end_ns: Ints
-    since_ns: Ints
+    since_ns: Ints  # begin of the device's idle time; earlier than the start where a step began
+    # The next launch on the device, or ``NO_ROW``; where a step ended it, the launch is not in it
     ended_by_signal: Ints
 
     def __len__(self) -> int:
@@ -113,18 +107,12 @@ _END_OF_STEP = code(IdleCause.END_OF_STEP)
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of idle spans, those of a span one after the other.
+    """Pieces of idle spans, those of a span one after the other."""
 
-    Attributes:
-        span: index of the span.
-        start_ns: when each begins.
-        cause: the number of its cause.
-    """
-
-    span: Ints
-    start_ns: Ints
+    span: Ints  # index of the span
+    start_ns: Ints  # when each begins
     duration_ns: Ints
-    cause: Causes
+    cause: Causes  # the number of its cause
 
     def at(self, rows: Ints | Flags | slice) -> Pieces:
         """Return some of them."""

@@ -79,17 +79,11 @@ def _is_work(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What some threads did: the segment before the first time, and from each time on.
+    """What some threads did: the segment before the first time, and from each time on."""
 
-    Attributes:
-        times_ns: the changes, in order, none twice.
-        cause: the number of a cause for each segment, one more than there are times.
-        row: the innermost event of each, or ``NO_ROW``.
-    """
-
-    times_ns: Ints
-    cause: Causes
-    row: Rows
+    times_ns: Ints  # the changes, in order, none twice
+    cause: Causes  # the number of a cause for each segment, one more than there are times
+    row: Rows  # the innermost event of each, or ``NO_ROW``
 
     def segments_at(self, times_ns: Ints) -> Ints:
         """Return the segment that each time is in."""
@@ -169,22 +163,15 @@ _SHARED_GROUPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Tracks:
-    """What each control did over time: the segment before the first change, and from each one on.
+    """What each control did over time: the segment before the first change, and from each on."""
 
-    Attributes:
-        times_ns: changes of the first two controls, in order, none twice.
-        moments_ns: changes of any of the others, in order, none twice.
-        keys: the control and the moment of each change of the others, in order.
-        cause: the number of a cause for each segment, one more than there are changes: those of the
-            first control, those of the second, those of the others.
-        row: the innermost event of each, or ``NO_ROW``.
-    """
-
-    times_ns: Ints
-    moments_ns: Ints
-    keys: Ints
+    times_ns: Ints  # changes of the first two controls, in order, none twice
+    moments_ns: Ints  # changes of any of the others, in order, none twice
+    keys: Ints  # the control and the moment of each change of the others, in order
+    # The number of a cause for each segment, one more than there are changes: those of the first
+    # control, those of the second, those of the others
     cause: Causes
-    row: Rows
+    row: Rows  # the innermost event of each, or ``NO_ROW``
 
     def segments_at(
         self, group: Ints, times_ns: Ints, side: Literal["left", "right"] = "right"

@@ -37,17 +37,11 @@ _FILL = "aten::fill_"
 
 @dataclass(frozen=True, slots=True)
 class WorkBeforeReplay:
-    """The nodes that an item before a replay serves.
+    """The nodes that an item before a replay serves."""
 
-    Attributes:
-        nodes: the inputs that it copies, or the nodes that draw.
-        weights: one integer for each, its part of the work.
-        evidence: the rule.
-    """
-
-    nodes: tuple[str, ...]
-    weights: tuple[int, ...]
-    evidence: SiteEvidence
+    nodes: tuple[str, ...]  # the inputs that it copies, or the nodes that draw
+    weights: tuple[int, ...]  # one integer for each, its part of the work
+    evidence: SiteEvidence  # the rule
 
 
 def work_before_replay(

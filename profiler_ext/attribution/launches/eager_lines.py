@@ -50,27 +50,18 @@ NO_LINES_REASONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EagerLine:
-    """The line that launched something.
+    """The line that launched something."""
 
-    Attributes:
-        stack: the frames of the program, outermost first; empty where there is a gap.
-        module: its module.
-        evidence: the rule.
-        gap: why there is none.
-        phase: the phase, where it differs from the trace's.
-        linked_by: the rule of its forward op.
-        in_module: it was launched while a module was called, by the recorded lines.
-        caller: the frame of the forward call whose backward the program wrote itself.
-    """
-
+    # The frames of the program, outermost first; empty where there is a gap
     stack: tuple[Frame, ...] = ()
     module: ModuleFrame | None = None
-    evidence: EagerEvidence | None = None
-    gap: GapReason | None = None
-    phase: Phase | None = None
-    linked_by: ForwardEvidence | None = None
+    evidence: EagerEvidence | None = None  # the rule
+    gap: GapReason | None = None  # why there is none
+    phase: Phase | None = None  # the phase, where it differs from the trace's
+    linked_by: ForwardEvidence | None = None  # the rule of its forward op
+    # The frame of the forward call whose backward the program wrote itself
     caller: Frame | None = None
-    in_module: bool = False
+    in_module: bool = False  # it was launched while a module was called, by the recorded lines
 
 
 def missing_lines_reason(gaps: tuple[Gap, ...]) -> GapReason | None:

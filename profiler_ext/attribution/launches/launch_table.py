@@ -20,26 +20,16 @@ _MAX_EXACT_PRODUCT = 2**62
 
 @dataclass(frozen=True, slots=True)
 class LaunchAttribution:
-    """The attribution of a launch.
-
-    Attributes:
-        places: indices of its places.
-        weights: the split of its time among them.
-        kernel: Inductor's kernel name, or ``""``.
-        graph: index of its graph, ``None`` outside captured graphs.
-        call_site: ordinal of its call site, if any.
-        evidence: the rule, or ``""``.
-        in_graph: it ran in a call of a compiled graph, captured or not.
-    """
+    """The attribution of a launch."""
 
     kind: LaunchKind
-    places: tuple[int, ...]
-    weights: tuple[int, ...] = (1,)
-    kernel: str = ""
-    graph: int | None = None
-    call_site: int | None = None
-    evidence: str = ""
-    in_graph: bool = False
+    places: tuple[int, ...]  # indices of its places
+    weights: tuple[int, ...] = (1,)  # the split of its time among them
+    kernel: str = ""  # Inductor's kernel name, or ``""``
+    graph: int | None = None  # index of its graph, ``None`` outside captured graphs
+    call_site: int | None = None  # ordinal of its call site, if any
+    evidence: str = ""  # the rule, or ``""``
+    in_graph: bool = False  # it ran in a call of a compiled graph, captured or not
 
     @property
     def main_place(self) -> int:

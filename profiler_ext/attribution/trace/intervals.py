@@ -57,15 +57,10 @@ def _maxima(values: Ints) -> list[Ints]:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The parts of windows that no span covers; in order, none empty.
+    """The parts of windows that no span covers; in order, none empty."""
 
-    Attributes:
-        window: index of the window.
-        following: index of the span that ends it, or would; the number of spans after all.
-    """
-
-    window: Ints
-    following: Ints
+    window: Ints  # index of the window
+    following: Ints  # index of the span that ends it, or would; the number of spans after all
     start_ns: Ints
     end_ns: Ints
 
@@ -86,18 +81,12 @@ def gaps_between(start_ns: Ints, end_ns: Ints, begins: Ints, ends: Ints) -> Gaps
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Parts of spans, in order; those of a span one after the other.
+    """Parts of spans, in order; those of a span one after the other."""
 
-    Attributes:
-        span: index of the span.
-        segment: number of changes before it, so its segment of time.
-        duration_ns: not zero, if no span is.
-    """
-
-    span: Ints
-    segment: Ints
+    span: Ints  # index of the span
+    segment: Ints  # number of changes before it, so its segment of time
     start_ns: Ints
-    duration_ns: Ints
+    duration_ns: Ints  # not zero, if no span is
 
     def at(self, rows: Ints | slice) -> Cuts:
         """Return some of them."""
@@ -134,15 +123,10 @@ def cut_between(
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What is open from each time on, until the next.
+    """What is open from each time on, until the next."""
 
-    Attributes:
-        times_ns: the changes, in order.
-        opened: the span that is open from then on, or ``NO_ROW``.
-    """
-
-    times_ns: Ints
-    opened: Ints
+    times_ns: Ints  # the changes, in order
+    opened: Ints  # the span that is open from then on, or ``NO_ROW``
 
     def at(self, times_ns: Ints) -> Ints:
         """Return the span that is open at each time, or ``NO_ROW``."""

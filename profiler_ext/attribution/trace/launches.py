@@ -24,15 +24,10 @@ from profiler_ext.records.evidence import SiteEvidence
 
 
 class LaunchingEvents(NamedTuple):
-    """Where the CPU enqueued launches.
+    """Where the CPU enqueued launches."""
 
-    Attributes:
-        cpu: row of the innermost CPU event around the call of each, or ``NO_ROW``.
-        ids_name_ops: external ids are those of ops; else of correlations.
-    """
-
-    cpu: Ints
-    ids_name_ops: bool
+    cpu: Ints  # row of the innermost CPU event around the call of each, or ``NO_ROW``
+    ids_name_ops: bool  # external ids are those of ops; else of correlations
 
 
 def find_launching_events(
@@ -72,24 +67,15 @@ def _overlaps(events: Events, call: Ints, op: Ints) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class EnqueuedLaunches:
-    """The launches of a trace in order of start, and where the CPU enqueued them.
+    """The launches of a trace in order of start, and where the CPU enqueued them."""
 
-    Attributes:
-        event: row of the device event (of the CPU event, where the trace has no device).
-        call: row of the launching runtime call, or ``NO_ROW``.
-        cpu: row of the innermost CPU event around that call, or ``NO_ROW``.
-        queue: number of its device and stream, which run in order.
-        on_cpu: the trace holds no device events, so CPU events are the launches.
-        ids_name_ops: external ids are those of ops, so that they confirm ``cpu``.
-    """
-
-    event: Ints
-    call: Ints
-    cpu: Ints
+    event: Ints  # row of the device event (of the CPU event, where the trace has no device)
+    call: Ints  # row of the launching runtime call, or ``NO_ROW``
+    cpu: Ints  # row of the innermost CPU event around that call, or ``NO_ROW``
     enqueue_ns: Ints
-    queue: Ints
-    on_cpu: bool
-    ids_name_ops: bool = True
+    queue: Ints  # number of its device and stream, which run in order
+    on_cpu: bool  # the trace holds no device events, so CPU events are the launches
+    ids_name_ops: bool = True  # external ids are those of ops, so that they confirm ``cpu``
 
     def __len__(self) -> int:
         return len(self.event)

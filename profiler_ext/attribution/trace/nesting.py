@@ -17,18 +17,12 @@ _NEVER_OPEN = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """The CPU events of all threads as trees.
+    """The CPU events of all threads as trees."""
 
-    Attributes:
-        parent: row of the innermost enclosing event, or ``NO_ROW``.
-        depth: number of enclosing events; ``NO_ROW`` for rows that are no CPU event.
-        levels: the rows of each depth, from 0 on.
-        above: for each of these the position of its parent in the level above; 0 in the first.
-    """
-
-    parent: Rows
-    depth: Rows
-    levels: tuple[Rows, ...]
+    parent: Rows  # row of the innermost enclosing event, or ``NO_ROW``
+    depth: Rows  # number of enclosing events; ``NO_ROW`` for rows that are no CPU event
+    levels: tuple[Rows, ...]  # the rows of each depth, from 0 on
+    # For each of these the position of its parent in the level above; 0 in the first
     above: tuple[Rows, ...]
 
     def nearest(self, wanted: Flags) -> Rows:

@@ -30,19 +30,12 @@ _OTHERS, _DIMENSIONS = (1, 0), "MN"
 
 @dataclass(frozen=True, slots=True)
 class TunedTemplate:
-    """Launches of one template in dynamic code.
+    """Launches of one template in dynamic code."""
 
-    Attributes:
-        launches: their rows.
-        tuned_size: the size of the dynamic dimension for which its kernel was chosen.
-        run_size: that of each launch, rounded up to whole tiles.
-        tile: the tile of the dynamic dimension, and of the other one.
-    """
-
-    launches: Ints
-    tuned_size: int
-    run_size: Ints
-    tile: tuple[int, int]
+    launches: Ints  # their rows
+    tuned_size: int  # the size of the dynamic dimension for which its kernel was chosen
+    run_size: Ints  # that of each launch, rounded up to whole tiles
+    tile: tuple[int, int]  # the tile of the dynamic dimension, and of the other one
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,17 +29,11 @@ _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
 
 @dataclass(frozen=True, slots=True)
 class _Siblings:
-    """Layers of one list with the same modules in each.
+    """Layers of one list with the same modules in each."""
 
-    Attributes:
-        places: path of each to the indices of its places.
-        convolves: the list has convolutions, whose sizes may change from layer to layer.
-        ends: the first and the last layer of the list, siblings or not.
-    """
-
-    places: Mapping[str, list[int]]
-    convolves: bool
-    ends: tuple[str, str]
+    places: Mapping[str, list[int]]  # path of each to the indices of its places
+    convolves: bool  # the list has convolutions, whose sizes may change from layer to layer
+    ends: tuple[str, str]  # the first and the last layer of the list, siblings or not
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
