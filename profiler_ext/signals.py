@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_COMMAND_SIGNALS = ("SIGTERM", "SIGHUP")  # the second is not on every system
+_NAMES = ("SIGTERM", "SIGHUP")  # the second is not on every system
 
 
 class _SignalReceivedError(BaseException):
@@ -46,11 +46,8 @@ def _default_signals() -> list[signal.Signals]:
     """Return the signals with the default action; only the main thread can handle them."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    numbers = (getattr(signal, name) for name in _COMMAND_SIGNALS if hasattr(signal, name))
+    numbers = (getattr(signal, name) for name in _NAMES if hasattr(signal, name))
     return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-
-
-_RUN_SIGNALS = ("SIGTERM", "SIGHUP")  # the second is not on every system
 
 
 class TerminationSignals:
@@ -58,7 +55,7 @@ class TerminationSignals:
 
     def __init__(self, before_end: Callable[[str], None]) -> None:
         self._before_end = before_end
-        self._numbers = [getattr(signal, name) for name in _RUN_SIGNALS if hasattr(signal, name)]
+        self._numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
     def install(self) -> None:
         """Handle those without a handler; only the main thread may install one."""

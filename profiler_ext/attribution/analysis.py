@@ -22,12 +22,12 @@ from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places import PlaceTable, modules_of_joint_graphs
 from profiler_ext.attribution.step_breakdown import break_down_steps, busy_spans
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches, find_launches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, masked, take
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Analysis, Launches, Place, Shares, Step
-from profiler_ext.records.events import Interned, Ints
+from profiler_ext.records.events import Interned, Ints, flag_rows
 from profiler_ext.records.provenance import LibraryKernels
 from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Scope

@@ -16,7 +16,7 @@ import numpy as np
 
 from profiler_ext.attribution.step_breakdown import BusySpans, busy_spans
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, intern, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, intern, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto.communication import collective_name, op_collective
 from profiler_ext.kineto.distributed import Collective, collective_of, only_group
@@ -27,7 +27,7 @@ from profiler_ext.records.analysis import (
     Launches,
     RankCollectives,
 )
-from profiler_ext.records.events import Codes, Events, Ints, MaskedInts, Trace
+from profiler_ext.records.events import Codes, Events, Ints, MaskedInts, Trace, flag_rows
 from profiler_ext.records.vocabulary import LaunchKind
 
 
@@ -55,8 +55,8 @@ def find_communication(
         ),
         process_group=intern([each.group if each else only for each in known]),
         exposed_ns=exposed[rows],
-        waiting_ns=_unknown(len(rows)),
-        late_ns=_unknown(len(rows)),
+        waiting_ns=fully_masked(len(rows)),
+        late_ns=fully_masked(len(rows)),
     )
 
 
@@ -72,7 +72,8 @@ def _names(
     ]
 
 
-def _unknown(count: int) -> MaskedInts:
+def fully_masked(count: int) -> MaskedInts:
+    """Return a column of unknown values."""
     return np.ma.MaskedArray(np.zeros(count, dtype=np.int64), mask=np.ones(count, dtype=np.bool_))
 
 

@@ -10,11 +10,11 @@ from profiler_ext.attribution.launches.eager_lines import missing_lines_reason
 from profiler_ext.attribution.places import SourceRoots
 from profiler_ext.attribution.positions import Stacks, changes_of, watch_clock
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
-from profiler_ext.records.events import Ints
+from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.evidence import EagerEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import PythonLines, Recording

@@ -12,9 +12,9 @@ import numpy as np
 from profiler_ext.attribution.enclosing import CallContext, EnclosingRanges
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.gaps import GapReason
 

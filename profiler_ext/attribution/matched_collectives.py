@@ -19,6 +19,7 @@ from profiler_ext.attribution.collectives import (
     collectives_of,
     ends_ns,
     first_launches,
+    fully_masked,
     shared_ids,
     starts_ns,
 )
@@ -294,12 +295,8 @@ def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
 def _with_waits(analysis: Analysis, own: RankCollectives, waited: Waited) -> Analysis:
     launch_communication = analysis.communication
     rows = np.searchsorted(launch_communication.launch, own.launch)
-    waiting, late = _masked(len(launch_communication)), _masked(len(launch_communication))
+    waiting, late = fully_masked(len(launch_communication)), fully_masked(len(launch_communication))
     waiting[rows], late[rows] = waited.waiting_ns, waited.late_ns
     return replace(
         analysis, communication=replace(launch_communication, waiting_ns=waiting, late_ns=late)
     )
-
-
-def _masked(count: int) -> MaskedInts:
-    return np.ma.MaskedArray(np.zeros(count, dtype=np.int64), mask=np.ones(count, dtype=np.bool_))

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from profiler_ext.attribution.phases import differentiates, is_leaked
-from profiler_ext.attribution.trace.lookups import flag_rows
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.reader import SCHEMA_KEY
 from profiler_ext.records.analysis import Launches
-from profiler_ext.records.events import Trace
+from profiler_ext.records.events import Trace, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording, Settings

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, masked, take
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.flow_events import cut
 from profiler_ext.records.analysis import (
@@ -24,7 +24,7 @@ from profiler_ext.records.analysis import (
     Shares,
     Step,
 )
-from profiler_ext.records.events import Interned, Ints, MaskedInts, Trace
+from profiler_ext.records.events import Interned, Ints, MaskedInts, Trace, flag_rows
 
 Columns = TypeVar("Columns", Launches, Shares, IdlePieces, Communication, RankDelay)
 LaunchColumns = TypeVar("LaunchColumns", Shares, Communication, RankDelay)

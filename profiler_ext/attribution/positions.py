@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import flag_rows
 from profiler_ext.kineto import names
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.lineage import Frame, ModuleFrame
 from profiler_ext.records.recording import ClockMark, Position, PythonLines, ThreadPositions
 

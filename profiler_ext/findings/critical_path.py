@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Interned, Ints
+from profiler_ext.records.events import Ints, flag_rows
 
 NO_ROW = -1
 _QUEUED_NS = 20_000
@@ -76,9 +76,7 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
 
 def is_wait(name: Interned) -> Rows:
     """Flag events in which the CPU waits for a device."""
-    codes = [code for code, text in enumerate(name.strings) if classify.is_device_wait(text)]
-    result: Rows = np.isin(name.codes, codes)
-    return result
+    return flag_rows(name, classify.is_device_wait)
 
 
 def _calls(analysis: Analysis) -> Ints:
@@ -151,7 +149,6 @@ MAX_REPLAY_ERROR: Final = 0.1
 """Steps whose replay as they were recorded is off by more than this part are not understood."""
 _TRIES = 24
 Floats = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ class Waits:
     start_ns: Ints  # begin of each
     end_ns: Ints
     lag_ns: Ints  # how long after the device had finished
-    is_for_value: BoolArray  # it is not the wait for a copy to the device
+    is_for_value: Rows  # it is not the wait for a copy to the device
 
 
 class Replay:
@@ -279,15 +276,10 @@ def _awaited_copies(analysis: Analysis, pace: CriticalPath) -> Ints:
     """Return the copies whose call returned only after them: the CPU waited in it."""
     launches, events = analysis.launches, analysis.recording.trace.events
     call, end_ns = np.maximum(pace.call, 0), launches.start_ns + launches.duration_ns
-    is_copy = _named(analysis, "Memcpy") & (pace.call != NO_ROW) & ~pace.replayed
+    is_copy = flag_rows(launches.name, lambda name: "Memcpy" in name)
+    is_copy &= (pace.call != NO_ROW) & ~pace.replayed
     is_within = (end_ns <= events.end_of(call)) & (launches.start_ns >= events.start_ns[call])
     return np.flatnonzero(is_copy & is_within & ~is_wait(events.name)[call])
-
-
-def _named(analysis: Analysis, part: str) -> BoolArray:
-    name = analysis.launches.name
-    flags = np.array([part in text for text in name.strings], np.bool_)
-    return flags[name.codes]
 
 
 def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
@@ -304,7 +296,8 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     through = np.append(0, np.sort(ends_ns))[np.searchsorted(np.sort(ends_ns), over, side="right")]
     in_order = np.argsort(start_ns, kind="stable")
     last = np.searchsorted(start_ns[in_order], begin_ns, side="right") - 1
-    is_to_device = _named(analysis, "HtoD")[in_order][last] & (last >= 0)
+    is_copy = flag_rows(launches.name, lambda name: "HtoD" in name)[in_order]
+    is_to_device = is_copy[last] & (last >= 0)
     return Waits(begin_ns, over, over - np.maximum(begin_ns, through), ~is_to_device)
 
 

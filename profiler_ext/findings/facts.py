@@ -24,7 +24,7 @@ from profiler_ext.findings.critical_path import (
 from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.records.analysis import Analysis, Launches, Place, Step
 from profiler_ext.records.compiles import Compilation
-from profiler_ext.records.events import Codes, Events, Ints
+from profiler_ext.records.events import Codes, Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
@@ -227,10 +227,7 @@ class Facts:
 
     def named(self, predicate: Callable[[str], bool]) -> Rows:
         """Return which launches have a name of one kind."""
-        name = self.launches.name
-        codes = [code for code, text in enumerate(name.strings) if predicate(text)]
-        result: Rows = np.isin(name.codes, codes)
-        return result
+        return flag_rows(self.launches.name, predicate)
 
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""

@@ -29,9 +29,7 @@ class Category(StrEnum):
     PYTHON_FUNCTION = "python_function"
     OVERHEAD = "overhead"
     CUDA_SYNC = "cuda_sync"
-    TRACE = "Trace"
     FORWARD_BACKWARD = "fwdbwd"
-    LAUNCH_FLOW = "ac2g"
 
 
 DEVICE_CATEGORIES = (Category.KERNEL, Category.GPU_MEMCPY, Category.GPU_MEMSET)
@@ -49,14 +47,6 @@ class Arg(StrEnum):
 
     CORRELATION = "correlation"
     EXTERNAL_ID = "External id"
-    SEQUENCE_NUMBER = "Sequence number"
-    FWD_THREAD_ID = "Fwd thread id"
-    DEVICE = "device"
-    STREAM = "stream"
-    BYTES = "bytes"
-    KERNEL_FILE = "kernel_file"
-    KERNEL_NAME = "kernel_name"
-    KERNEL_BACKEND = "kernel_backend"
     GRID = "grid"
     BLOCK = "block"
     REGISTERS = "registers per thread"
@@ -70,7 +60,6 @@ class Arg(StrEnum):
     PYTHON_ID = "Python id"
     PYTHON_PARENT_ID = "Python parent id"
     PYTHON_MODULE_ID = "Python module id"
-    STACK = "stack"
     PROCESS_GROUP = "Process Group Name"
     COLLECTIVE = "Collective name"
     COLLECTIVE_SEQUENCE = "Seq"
@@ -81,7 +70,6 @@ class Arg(StrEnum):
 
 COMPILED_FORWARD = "CompiledFunction"
 COMPILED_BACKWARD = "CompiledFunctionBackward"
-CACHE_LOOKUP = "TorchDynamo Cache Lookup"
 CHECKPOINT_FUNCTION = "CheckpointFunctionBackward"
 """The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``."""
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
@@ -196,11 +184,6 @@ def is_sharding(name: str) -> bool:
 def kernel_name(name: str) -> str:
     """Return a kernel's name without the ``graph_0_`` that unique names put before it."""
     return _GRAPH_PREFIX.sub("", name, count=1) if name.startswith("graph_") else name
-
-
-def is_aten_op(name: str) -> bool:
-    """Say whether a CPU op is an ATen op in the profiler's spelling."""
-    return name.startswith("aten::")
 
 
 def _first(pattern: re.Pattern[str], name: str) -> str | None:

@@ -149,12 +149,10 @@ class RankDelay:
         return len(self.launch)
 
 
-_NONE = np.empty(0, dtype=np.int64)
-_NO_STRINGS = Interned(np.empty(0, dtype=np.int32), ())
-_UNKNOWN = np.ma.MaskedArray(_NONE, mask=np.empty(0, dtype=np.bool_))
-NO_COMMUNICATION = Communication(_NONE, _NO_STRINGS, _NO_STRINGS, _NONE, _UNKNOWN, _UNKNOWN)
+_UNKNOWN = np.ma.MaskedArray(_NOTHING, mask=np.empty(0, dtype=np.bool_))
+NO_COMMUNICATION = Communication(_NOTHING, _NO_TEXTS, _NO_TEXTS, _NOTHING, _UNKNOWN, _UNKNOWN)
 """Of devices that run no collective."""
-NO_RANK_DELAY = RankDelay(_NONE, _NO_STRINGS, np.empty(0, dtype=np.int32), _NONE, ())
+NO_RANK_DELAY = RankDelay(_NOTHING, _NO_TEXTS, _NO_CODES, _NOTHING, ())
 """Of a rank for which no other waited, or of which that is not known."""
 
 
@@ -267,6 +265,13 @@ class Launches:
 
     def __len__(self) -> int:
         return len(self.event)
+
+    @property
+    def kernel_or_event(self) -> Interned:
+        """Inductor's name of each launch's kernel, or the event's."""
+        own, name = self.kernel, self.name
+        codes = np.where(own.where(""), name.codes + len(own.strings), own.codes)
+        return Interned(codes.astype(np.int32), (*own.strings, *name.strings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,21 @@ masked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
-_Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[Any]
 """Whole numbers or flags, one a row."""
 _MAX_SPREAD = 4
 """Values that span so many times their number, or more, are sorted."""
 
 
-def ranks(column: Column) -> tuple[_Ints, _Ints]:
+def ranks(column: Column) -> tuple[Ints, Ints]:
     """Return the distinct values in order, and for each row which of them it has."""
     if not len(column):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -35,34 +35,33 @@ def ranks(column: Column) -> tuple[_Ints, _Ints]:
     return np.flatnonzero(is_there) + minimum, (np.cumsum(is_there) - 1)[places]
 
 
-def numbered(columns: Sequence[Column]) -> _Ints:
+def numbered(columns: Sequence[Column]) -> Ints:
     """Number rows, equal where all columns are; numbers follow the order of the columns."""
     # Most columns hold few, close values. They are counted: sorting a column of millions takes ten
     # times as long.
-    numbers: _Ints = np.zeros(len(columns[0]), np.int64)
+    numbers: Ints = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         known, own = ranks(column)
         numbers = ranks(numbers * len(known) + own)[1]
     return numbers
 
 
-def first_rows(numbers: _Ints) -> _Ints:
+def first_rows(numbers: Ints) -> Ints:
     """Return the first row of each number from 0 to the largest."""
     firsts = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of several the last one stays
     return firsts
 
 
-def sorted_distinct(values: _Ints) -> _Ints:
+def sorted_distinct(values: Ints) -> Ints:
     """Return the distinct values, in order."""
     # The input is sorted but for a few runs, which a stable sort merges; numpy.unique would build a
     # hash table, which takes ten times as long.
     values = np.sort(values, kind="stable")
-    result: _Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+    result: Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
     return result
 
 
-Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 MaskedInts = np.ma.MaskedArray[Any, np.dtype[np.int64]]
 
@@ -94,6 +93,12 @@ class Interned:
     def where(self, *wanted: str) -> npt.NDArray[np.bool_]:
         """Return a boolean column: rows whose string is one of ``wanted``."""
         return np.isin(self.codes, [c for c, s in enumerate(self.strings) if s in wanted])
+
+
+def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+    """Flag the rows whose string passes; each distinct string is tested once."""
+    passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
+    return passes[column.codes] if passes.any() else np.zeros(len(column), dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

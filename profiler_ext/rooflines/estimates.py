@@ -16,7 +16,7 @@ import numpy.typing as npt
 from profiler_ext.kineto import classify
 from profiler_ext.kineto.op_inputs import inputs_of
 from profiler_ext.records.analysis import Analysis, Launches
-from profiler_ext.records.events import Interned, Ints, MaskedInts, ranks
+from profiler_ext.records.events import Interned, Ints, MaskedInts, flag_rows, ranks
 from profiler_ext.records.vocabulary import LaunchKind, SiteKind
 from profiler_ext.rooflines.compute_units import Unit, UnitEvidence, unit_of_kernel
 from profiler_ext.rooflines.work import (
@@ -226,10 +226,8 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
 
 def _copied(analysis: Analysis) -> Rows:
     """Flag launches that only copy or fill device memory."""
-    column = analysis.launches.name
-    inside = np.array([classify.is_copy_on_device(text) for text in column.strings], np.bool_)
     kinds = analysis.launches.kind.where(LaunchKind.MEMCPY, LaunchKind.MEMSET)
-    return kinds & (inside[column.codes] if len(inside) else kinds)
+    return kinds & flag_rows(analysis.launches.name, classify.is_copy_on_device)
 
 
 def _copied_bytes(analysis: Analysis, copied: Rows) -> MaskedInts:

@@ -9,7 +9,7 @@ to do), and where the device had nothing to run afterwards, since the step would
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Events, Interned, Ints, MaskedInts
+from profiler_ext.records.events import Events, Interned, Ints, MaskedInts, flag_rows
 from profiler_ext.rooflines.compute_units import Bound
 from profiler_ext.rooflines.estimates import Estimates, Rows, estimate
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
@@ -44,7 +44,8 @@ def _enqueued(analysis: Analysis) -> Ints:
     """Return when the CPU began to enqueue each launch; 0 where unknown."""
     events = analysis.recording.trace.events
     rows = np.flatnonzero(
-        _flags(events.category, classify.is_runtime_call) & ~np.ma.getmaskarray(events.correlation)
+        flag_rows(events.category, classify.is_runtime_call)
+        & ~np.ma.getmaskarray(events.correlation)
     )
     number, first, count = np.unique(
         events.correlation.data[rows], return_index=True, return_counts=True
@@ -59,8 +60,8 @@ def _enqueued(analysis: Analysis) -> Ints:
 
 def _awaited(events: Events, end_ns: Ints) -> Rows:
     """Flag launches whose end lies in a call that waits for the device."""
-    is_call = _flags(events.category, classify.is_runtime_call)
-    rows = np.flatnonzero(is_call & _flags(events.name, classify.is_device_wait))
+    is_call = flag_rows(events.category, classify.is_runtime_call)
+    rows = np.flatnonzero(is_call & flag_rows(events.name, classify.is_device_wait))
     if not len(rows):
         return np.zeros(len(end_ns), np.bool_)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -68,11 +69,6 @@ def _awaited(events: Events, end_ns: Ints) -> Rows:
     begun = np.searchsorted(events.start_ns[rows], end_ns, side="right") - 1
     spans: Rows = (begun >= 0) & (until[np.maximum(begun, 0)] >= end_ns)
     return spans
-
-
-def _flags(column: Interned, predicate: Callable[[str], bool]) -> Rows:
-    passes = np.array([predicate(text) for text in column.strings], np.bool_)
-    return passes[column.codes] if len(passes) else np.zeros(len(column), np.bool_)
 
 
 MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]

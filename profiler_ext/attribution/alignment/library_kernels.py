@@ -70,12 +70,9 @@ def kernel_families(graphs: Iterable[GraphInstance]) -> KernelFamilies:
     return KernelFamilies(frozenset(followers), frozenset(op for op in plain if op))
 
 
-_EventNames = tuple[str, ...]
-
-
-def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _EventNames]:
+def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _KernelNames]:
     """Return the names of what each call site launched in a call, in order."""
-    ran_at: dict[int, _EventNames] = {}
+    ran_at: dict[int, _KernelNames] = {}
     for match, names in zip(matches, pattern.event_names, strict=True):
         if match.site is not None:
             ran_at[match.site] = ran_at.get(match.site, ()) + names
@@ -87,7 +84,7 @@ class ObservedKernels:
 
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
         self._graphs = graphs
-        self._kernels: dict[object, dict[int, _EventNames | None]] = {}
+        self._kernels: dict[object, dict[int, _KernelNames | None]] = {}
         self._seen: dict[Hashable, Sequence[Match]] = {}
         self._current: dict[object, dict[int, tuple[KnownKernels, int]]] = {}
         self._states: dict[object, int] = {}

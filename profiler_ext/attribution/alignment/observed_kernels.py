@@ -27,10 +27,10 @@ from profiler_ext.attribution.trace.launches import (
     find_launches,
     work_name,
 )
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.events import Events
+from profiler_ext.records.events import Events, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import CallSite, GraphInstance, LibraryKernels

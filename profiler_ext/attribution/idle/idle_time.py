@@ -26,11 +26,11 @@ from profiler_ext.attribution.idle.tracks import CAUSES, Causes, Spans, code, is
 from profiler_ext.attribution.step_breakdown import BusySpans, time_before
 from profiler_ext.attribution.trace.intervals import Cuts, cut_at
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import NO_IDLE, IdlePieces, Place, Step
-from profiler_ext.records.events import Codes, Events, Interned, Ints, ranks
+from profiler_ext.records.events import Codes, Events, Interned, Ints, flag_rows, ranks
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import IdleCause
 

@@ -28,11 +28,11 @@ from profiler_ext.attribution.idle.tracks import (
     with_engine,
 )
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
-from profiler_ext.records.events import Codes, Events, Ints
+from profiler_ext.records.events import Codes, Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause
 
 _SPANS_AT_ONCE = 1 << 16

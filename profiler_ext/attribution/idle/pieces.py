@@ -12,10 +12,10 @@ from profiler_ext.attribution.idle.tracks import Causes, Tracks, code, is_of
 from profiler_ext.attribution.step_breakdown import BusySpans
 from profiler_ext.attribution.trace.intervals import Cuts, cut_at, gaps_between, timeline
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Step
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.attribution.trace.intervals import Cuts, cut_between, timeline
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.events import Events, Ints, sorted_distinct
+from profiler_ext.records.events import Events, Ints, flag_rows, sorted_distinct
 from profiler_ext.records.vocabulary import IdleCause
 
 CAUSES = tuple(IdleCause)

@@ -21,11 +21,11 @@ from profiler_ext.attribution.places import (
     gap_place,
 )
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import Place
-from profiler_ext.records.events import Events, Ints, first_rows, numbered, ranks
+from profiler_ext.records.events import Events, Ints, first_rows, flag_rows, numbered, ranks
 from profiler_ext.records.evidence import EagerEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording

@@ -14,12 +14,12 @@ import numpy as np
 
 from profiler_ext.attribution.enclosing import EnclosingRanges
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.kineto.flow_events import forward_flows
-from profiler_ext.records.events import Events, Ints, Trace
+from profiler_ext.records.events import Events, Ints, Trace, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.vocabulary import Phase
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, find_unique, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, find_unique, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.events import Events, Ints, numbered
+from profiler_ext.records.events import Events, Ints, flag_rows, numbered
 from profiler_ext.records.evidence import SiteEvidence
 
 

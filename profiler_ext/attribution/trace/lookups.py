@@ -6,7 +6,7 @@ one for each row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,12 +21,6 @@ Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int32]
 """Rows of events, where there are as many as events or more: no trace has so many."""
 SignedInteger = TypeVar("SignedInteger", bound=np.signedinteger[Any])
-
-
-def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
-    """Test each distinct string once, and flag every row that has one that passes."""
-    passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
-    return passes[column.codes] if passes.any() else np.zeros(len(column), dtype=np.bool_)
 
 
 def intern(texts: Sequence[str]) -> Interned:

@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from profiler_ext.attribution.trace.intervals import last_reaching
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.kineto import classify
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 
 _NEVER_OPEN = np.iinfo(np.int64).min
 

@@ -28,12 +28,12 @@ import numpy as np
 
 from profiler_ext.attribution.trace.intervals import timeline
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records.analysis import Step
-from profiler_ext.records.events import Events, Ints, first_rows
+from profiler_ext.records.events import Events, Ints, first_rows, flag_rows
 
 _NEVER = np.iinfo(np.int64).min
 

@@ -11,7 +11,7 @@ from profiler_ext.findings.collectives import overlaps_collective
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
-from profiler_ext.records.events import Interned, Ints
+from profiler_ext.records.events import Ints
 from profiler_ext.rooflines.compute_units import Bound
 
 _MAX_SAVED_FRACTION = 0.5
@@ -44,7 +44,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _of_kernels(facts: Facts, chosen: Ints, saved_ns: Ints) -> Iterator[Candidate]:
-    kernel = _kernels(facts)
+    kernel = facts.launches.kernel_or_event
     for code in np.unique(kernel.codes[chosen]).tolist():
         if not _JUDGED.search(kernel.strings[code]):
             continue
@@ -53,15 +53,6 @@ def _of_kernels(facts: Facts, chosen: Ints, saved_ns: Ints) -> Iterator[Candidat
         stake_ns = facts.median_per_step(launches, saved_ns[launches])
         if stake_ns > _MAX_SAVED_FRACTION * spent_ns:
             yield _candidate(facts, kernel.strings[code], launches, (spent_ns, stake_ns))
-
-
-def _kernels(facts: Facts) -> Interned:
-    """Return Inductor's name of each launch's kernel, or the event's."""
-    own, name = facts.launches.kernel, facts.launches.name
-    strings = (*own.strings, *name.strings)
-    has_own = np.array([text != "" for text in own.strings], np.bool_)[own.codes]
-    codes = np.where(has_own, own.codes, name.codes + len(own.strings))
-    return Interned(codes.astype(np.int32), strings)
 
 
 def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]) -> Candidate:
