@@ -36,11 +36,8 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 
 def candidate_folders(*others: Path) -> Iterator[Path]:
-    """Return folders to write to, the best first.
-
-    Args:
-        *others: alternatives to the temporary folder; for a missing one, the nearest that exists.
-    """
+    """Return folders to write to, the best first."""
+    # *others: alternatives to the temporary folder; for a missing one, the nearest that exists
     with suppress(OSError):
         yield Path(tempfile.gettempdir())
     with suppress(OSError):
@@ -56,11 +53,8 @@ def _nearest(folder: Path) -> Path:
 
 @contextmanager
 def temporary_folder(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
-    """Make an empty folder that is removed after the block; raises OutputError.
-
-    Args:
-        room_bytes: expected size; without a disk with so much free, the one that has most.
-    """
+    """Make an empty folder that is removed after the block; raises OutputError."""
+    # room_bytes: expected size; without a disk with so much free, the one that has most
     # Put folders on disks without room last; one that cannot be asked is as good as any.
     best_first = candidate_folders(*others)
     free_bytes = {place: min(_free_bytes(place), room_bytes) for place in best_first}
@@ -121,14 +115,12 @@ _WRITE_FLAGS = (
 def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """Open a temporary file next to ``path`` and rename it to ``path`` when the block succeeds.
 
-    Args:
-        durable: wait until the disk has the bytes, so that a power loss leaves the old file or the
-            new one.
-
     Raises:
         OutputError: The folder cannot be made or written, ``path`` is a folder or a device, or the
             disk is full.
     """
+    # durable: wait until the disk has the bytes, so that a power loss leaves the old file or the
+    # new one
     try:
         with _written_atomically(path, durable) as file:
             yield file

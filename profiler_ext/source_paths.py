@@ -154,11 +154,8 @@ def shorten(path: str) -> str:
 
 
 def expand(path: str, source_root: str | None = None) -> str:
-    """Replace the token at a path's start by this process's folder.
-
-    Args:
-        source_root: the profiled script's folder; by default this process's own.
-    """
+    """Replace the token at a path's start by this process's folder."""
+    # source_root: the profiled script's folder; by default this process's own
     if (cell := cell_file(path)) is not None:
         return cell
     roots = _current_roots() if source_root is None else _roots(source_root, source_root)
@@ -171,12 +168,9 @@ def expand(path: str, source_root: str | None = None) -> str:
 def line_is_unchanged(
     path: str, line: int, code: str | None, source_root: str | None = None
 ) -> bool:
-    """Tell whether a recorded text is still the line's text in the file.
-
-    Args:
-        code: the recorded text, stripped; without one the line counts as changed.
-        source_root: what the tokens of the compiling process stand for; by default this process's.
-    """
+    """Tell whether a recorded text is still the line's text in the file."""
+    # code: the recorded text, stripped; without one the line counts as changed
+    # source_root: what the tokens of the compiling process stand for; by default this process's
     file = expand(path, source_root)
     is_here = cell_number(file) is not None or Path(file).is_file()
     if code is None or not is_here:

@@ -52,11 +52,8 @@ class EnclosingRanges:
     def __init__(
         self, events: Events, nesting: Nesting, modules: Mapping[int, Called] | None = None
     ) -> None:
-        """Find the ranges.
-
-        Args:
-            modules: what was compiled by itself and called, by the number in the mark.
-        """
+        """Find the ranges."""
+        # modules: what was compiled by itself and called, by the number in the mark
 
         def nearest(flags: Flags) -> Rows:
             return nesting.nearest(flags & is_cpu)
@@ -102,11 +99,8 @@ class EnclosingRanges:
         return None if outer == NO_ROW else (outer, int(self.operator[parent]))
 
     def own(self, enclosing: Rows, row: int) -> int:
-        """Return what is around a row, unless that is around another graph's call too.
-
-        Args:
-            enclosing: for each row the row around it, or ``NO_ROW``.
-        """
+        """Return what is around a row, unless that is around another graph's call too."""
+        # enclosing: for each row the row around it, or ``NO_ROW``
         nearest, marker = int(enclosing[row]), int(self.marker[row])
         caller = None if marker == NO_ROW else self.caller(marker)
         depth = self.nesting.depth
@@ -119,11 +113,8 @@ class EnclosingRanges:
         return GapReason.AUTOTUNING if is_timed else GapReason.COMPILING
 
     def context(self, marker: int, forward: int | None, links: ForwardLinks) -> CallContext:
-        """Return where a graph was called.
-
-        Args:
-            forward: the row at which its forward ran, its own for a forward.
-        """
+        """Return where a graph was called."""
+        # forward: the row at which its forward ran, its own for a forward
         made = CallContext(
             in_optimizer=bool(self.optimizer[marker] != NO_ROW),
             in_engine=bool(self.engine[marker] != NO_ROW),

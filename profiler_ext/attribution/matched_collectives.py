@@ -53,11 +53,8 @@ class MatchedCollectives:
     """The collectives of which several ranks of the group are known, in order of time."""
 
     def __init__(self, ranks: Sequence[RankCollectives], world_size: int = 0) -> None:
-        """Match the ranks' collectives.
-
-        Args:
-            world_size: number of ranks, if known; the size of a group without its own.
-        """
+        """Match the ranks' collectives."""
+        # world_size: number of ranks, if known; the size of a group without its own
         self._ranks = ranks
         sizes = [len(each) for each in ranks]
         self._offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -49,11 +49,8 @@ class SourceRoots:
         return next((f for f in reversed(stack) if self._is_user(f.file)), None)
 
     def with_line(self, place: Place, stack: tuple[Frame, ...]) -> Place:
-        """Return a place with the model's line and the user's own, as far as a stack has them.
-
-        Args:
-            stack: its frames, outermost first; none where no line is its own.
-        """
+        """Return a place with the model's line and the user's own, as far as a stack has them."""
+        # stack: its frames, outermost first; none where no line is its own
         frame, user = self.model_frame(stack), self.user_frame(stack)
         return dataclasses.replace(
             place,
@@ -106,11 +103,8 @@ ModulesOfJointGraphs = Mapping[str, set[Called]]
 def modules_of_joint_graphs(
     called: Iterable[tuple[GraphInstance, Called | None]],
 ) -> ModulesOfJointGraphs:
-    """Collect the modules that each joint graph's forward was called on.
-
-    Args:
-        called: each call's graph, and the module it was called on, where known.
-    """
+    """Collect the modules that each joint graph's forward was called on."""
+    # called: each call's graph, and the module it was called on, where known
     modules: dict[str, set[Called]] = defaultdict(set)
     for graph, module in called:
         if graph.joint is not None and module is not None and not graph.runs_backward:
@@ -162,12 +156,9 @@ def with_modules_of_gradient_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
 
 
 def innermost_module(node: FxNode, called: Called | None) -> ModuleFrame | None:
-    """Return the innermost module of a node; its modules' paths begin at the compiled module.
-
-    Args:
-        called: that module, if it was compiled by itself and its path is known; or the modules of
-            the call, where the graph is a part.
-    """
+    """Return the innermost module of a node; its modules' paths begin at the compiled module."""
+    # called: that module, if it was compiled by itself and its path is known; or the modules of the
+    # call, where the graph is a part
     if isinstance(called, PartModules):
         return called.of(node.lineage.modules[-1]) if node.lineage.modules else called.own
     if any(module.is_of_variable for module in node.lineage.modules[-1:]):

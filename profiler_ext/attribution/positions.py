@@ -94,11 +94,8 @@ class PositionsOfThreads:
         }
 
     def during(self, thread: int, start_ns: int, end_ns: int, overhang_ns: int = 0) -> int:
-        """Return the position of a thread during an event; raises AmbiguousPositionError.
-
-        Args:
-            overhang_ns: the error of its times, besides that of the clocks.
-        """
+        """Return the position of a thread during an event; raises AmbiguousPositionError."""
+        # overhang_ns: the error of its times, besides that of the clocks
         own = self._threads.get(thread)
         return (
             NO_POSITION
@@ -236,11 +233,8 @@ class Stacks:
         return int(self._depths[position])
 
     def state(self, position: int, above: int = 0) -> StackState:
-        """Return the state of a position.
-
-        Args:
-            above: leave out what is at this depth or less: it began before.
-        """
+        """Return the state of a position."""
+        # above: leave out what is at this depth or less: it began before
         chain: list[int] = []
         state = StackState()
         while position != NO_POSITION and self._depths[position] > above:

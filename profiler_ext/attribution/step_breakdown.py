@@ -97,11 +97,8 @@ def _accounts(
 
 
 def time_before(start: Ints, end: Ints, times: Ints) -> Ints:
-    """Return the total time of spans before each time.
-
-    Args:
-        start: begins of the spans, in order, without overlaps.
-    """
+    """Return the total time of spans before each time."""
+    # start: begins of the spans, in order, without overlaps
     if not len(start):
         return np.zeros(len(times), dtype=np.int64)
     begun = np.searchsorted(start, times)

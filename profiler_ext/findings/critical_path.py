@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Ints, flag_rows
+from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
 _QUEUED_NS = 20_000
@@ -356,12 +356,9 @@ class Training:
 def unprofiled_step(
     recorded: ProfiledStep, steps_ns: tuple[int, ...], replay: Replay | None, *, on_device: bool
 ) -> Training:
-    """Return the usual step without recording.
-
-    Args:
-        on_device: these are times of the device; those of the program count only where a faster CPU
-            could reach them in the replay.
-    """
+    """Return the usual step without recording."""
+    # on_device: these are times of the device; those of the program count only where a faster CPU
+    # could reach them in the replay
     step_ns = median_low(steps_ns) if steps_ns else None
     slowdown = None if step_ns is None or replay is None else _slowed(replay, step_ns)
     is_known = step_ns is not None and (on_device or slowdown is not None)
@@ -394,10 +391,8 @@ def unprofiled_steps_ns(
     Steps of more than twice the median, with a compile say, are left out. By the program's clock a
     step is shorter than on the device where the CPU runs ahead, so the device's busy time bounds
     it.
-
-    Args:
-        before_ns: times of the steps before, without a profiler.
     """
+    # before_ns: times of the steps before, without a profiler
     if len(before_ns) < MIN_UNPROFILED_STEPS:
         return ()
     usual_ns = median_low(before_ns)

@@ -254,11 +254,9 @@ class Facts:
 
         That is its time where the step waits for the device, else its cost on the CPU; within a
         CUDA graph the CPU cost is 0.
-
-        Args:
-            with_python: the Python code before its op would go, too.
-            of_op: the name of the op that would go, if it is around the innermost one.
         """
+        # with_python: the Python code before its op would go, too
+        # of_op: the name of the op that would go, if it is around the innermost one
         cost_ns = np.where(self.pace.replayed, 0, self.pace.cost_ns)
         if not with_python:
             cost_ns = np.minimum(cost_ns, self._op_ns(of_op))
@@ -363,11 +361,8 @@ def idle_spans_per_step(facts: Facts, rows: Ints) -> int:
 
 
 def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints]:
-    """Group the pieces by the line of their cause; ``NOWHERE`` has those without one.
-
-    Args:
-        places: the place of each piece of all: where the CPU was, or that of the cause.
-    """
+    """Group the pieces by the line of their cause; ``NOWHERE`` has those without one."""
+    # places: the place of each piece of all: where the CPU was, or that of the cause
     lines: dict[Location, list[Ints]] = {}
     order = np.argsort(places[rows], kind="stable")
     each, firsts = np.unique(places[rows][order], return_index=True)

@@ -13,12 +13,9 @@ _ONE_IN = 6
 
 
 def outlier_indices(times: Sequence[float], beyond: float) -> list[int]:
-    """Return the indices of outliers.
-
-    Args:
-        beyond: the least distance from the median, as a fraction of it; six times the median
-            deviation is required, too.
-    """
+    """Return the indices of outliers."""
+    # beyond: the least distance from the median, as a fraction of it; six times the median
+    # deviation is required, too
     if len(times) < MIN_SAMPLES:
         return []
     usual = median(times)

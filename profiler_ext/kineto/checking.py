@@ -45,11 +45,8 @@ def check_counts(braces: int, events: int = 0) -> None:
 
 
 def check_events(text: bytes, starts: Ints, ends: Ints, opened: Ints | None = None) -> None:
-    """Raise unless every event keeps within the limits of depth and digits.
-
-    Args:
-        opened: the most brackets that open in each, if known.
-    """
+    """Raise unless every event keeps within the limits of depth and digits."""
+    # opened: the most brackets that open in each, if known
     odd = _long_numbers(text, Limit.DIGITS.count)
     suspects = set((np.searchsorted(starts, odd, side="right") - 1).tolist())
     deepest = Limit.DEPTH.count

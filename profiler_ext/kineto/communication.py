@@ -270,12 +270,9 @@ def _communicates(name: str, added: str) -> bool:
 
 
 def collective_name(kernel: str, around: str = "") -> str:
-    """Return a launch's collective, ``all_reduce``; ``""`` where unknown.
-
-    Args:
-        around: the name of the range around its call: NCCL's all-to-all is a kernel of messages,
-            ``SendRecv``, and the range distinguishes it from a pipeline's (``nccl:coalesced``).
-    """
+    """Return a launch's collective, ``all_reduce``; ``""`` where unknown."""
+    # around: the name of the range around its call: NCCL's all-to-all is a kernel of messages,
+    # ``SendRecv``, and the range distinguishes it from a pipeline's (``nccl:coalesced``)
     operation, own = op_collective(around), _kernel_collective(kernel)
     if operation not in ("", _COALESCED):
         return operation

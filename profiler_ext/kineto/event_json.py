@@ -143,12 +143,9 @@ Numbers = Callable[[Sequence[Id]], Ints]
 
 
 def devices_of(args: Sequence[Args], processes: Sequence[int | str], numbers: Numbers) -> Ints:
-    """Return the device of each device event.
-
-    Args:
-        processes: its track: the device's number, which MTIA's events have nowhere else. Source:
-            ``libkineto/src/output_json.cpp``.
-    """
+    """Return the device of each device event."""
+    # processes: its track: the device's number, which MTIA's events have nowhere else. Source:
+    # ``libkineto/src/output_json.cpp``.
     own = numbers([each.device for each in args])
     return np.maximum(_or(own, lambda: numbers(list(map(_number, processes)))), 0)
 

@@ -194,12 +194,9 @@ def _first(pattern: re.Pattern[str], name: str) -> str | None:
 def call_mark(
     graph: int | None = None, module: int | None = None, copies: Iterable[tuple[str, int]] = ()
 ) -> str | None:
-    """Return the name of the range that marks a call of a compiled graph.
-
-    Args:
-        copies: for a graph of compiled autograd the calls of backward graphs that it copies, each
-            with the sequence number of its forward.
-    """
+    """Return the name of the range that marks a call of a compiled graph."""
+    # copies: for a graph of compiled autograd the calls of backward graphs that it copies, each
+    # with the sequence number of its forward
     fields = (
         "" if graph is None else f" graph {graph}",
         "" if module is None else f" module {module}",

@@ -49,22 +49,16 @@ def is_nonstandard(text: bytes) -> bool:
 
 
 def repaired(text: bytes) -> bytes:
-    """Make strict JSON of a trace with bare ``NaN``, ``inf`` or ``N/A``, or half a surrogate pair.
-
-    Returns:
-        The text with each bare word an empty string, each half of a pair U+FFFD.
-    """
+    """Make strict JSON of a trace with bare ``NaN``, ``inf`` or ``N/A``, or half a surrogate pair."""
+    # Returns the text with each bare word an empty string, each half of a pair U+FFFD
     if _NONSTANDARD_VALUE.search(text):
         text = _without_number_words(text)
     return _ESCAPE.sub(_replace_surrogate, text) if _SURROGATE.search(text) else text
 
 
 def strict(text: bytes) -> bytes:
-    """Return strict JSON of the same length.
-
-    Args:
-        text: one event; for a whole file, first try whether it is strict as it stands.
-    """
+    """Return strict JSON of the same length."""
+    # text: one event; for a whole file, first try whether it is strict as it stands
     utf8 = readable(text)
     return repaired(utf8) if is_nonstandard(utf8) else utf8
 

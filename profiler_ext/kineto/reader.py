@@ -143,11 +143,8 @@ def read_trace(path: Path) -> Trace:
 
 
 def read_document(path: Path, jobs: int | None = 1) -> Document:
-    """Split a trace file without decoding its events' arguments; raises TraceError.
-
-    Args:
-        jobs: most processes that read a long file; ``None`` for one a core.
-    """
+    """Split a trace file without decoding its events' arguments; raises TraceError."""
+    # jobs: most processes that read a long file; ``None`` for one a core
     text = source.read_text(path)
     if isinstance(text, FileText) and (processes := reader_processes(text, jobs)) > 1:
         # What several cannot read one process reads, or says why not.

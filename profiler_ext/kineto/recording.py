@@ -98,11 +98,8 @@ def as_written(raw: RawEvents) -> RawEvents:
 
 
 def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO_ARGUMENTS) -> None:
-    """Write a recording as a Kineto trace that every viewer opens; raises OutputError.
-
-    Args:
-        arguments: what to add to the arguments of events, by position in the file.
-    """
+    """Write a recording as a Kineto trace that every viewer opens; raises OutputError."""
+    # arguments: what to add to the arguments of events, by position in the file
     ours = _extension_of(recording)
     content = {**flat(ours), WRITER_KEY: VERSION}
     header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(content)))
@@ -117,11 +114,8 @@ def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
 
 
 def read_recording(path: Path, jobs: int | None = 1) -> Recording:
-    """Read a recording, or any Kineto trace as a recording without graphs; raises TraceError.
-
-    Args:
-        jobs: most processes that read a long file; ``None`` for one a core.
-    """
+    """Read a recording, or any Kineto trace as a recording without graphs; raises TraceError."""
+    # jobs: most processes that read a long file; ``None`` for one a core
     document = read_document(path, jobs)
     extension = document.header.pop(EXTENSION_KEY, None)
     trace = trace_of(path, document)

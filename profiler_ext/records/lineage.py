@@ -162,11 +162,8 @@ class Lineage:
         )
 
     def refreshed(self, fresh: Lineage, *, is_made: bool) -> Lineage:
-        """Return a recorded lineage as this process's equal graph has it.
-
-        Args:
-            is_made: a pass made this node: its op and mechanism are its own.
-        """
+        """Return a recorded lineage as this process's equal graph has it."""
+        # is_made: a pass made this node: its op and mechanism are its own
         return replace(
             fresh,
             original_aten=self.original_aten if is_made else fresh.original_aten,

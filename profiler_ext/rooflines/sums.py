@@ -96,11 +96,8 @@ class PartSums(NamedTuple):
     units: Floats  # weight of each unit
 
     def by(self, key: Ints, rows: int) -> PartSums:
-        """Sum rows with the same key.
-
-        Args:
-            key: the target row of each row; below zero for none.
-        """
+        """Sum rows with the same key."""
+        # key: the target row of each row; below zero for none
         some = np.flatnonzero(key >= 0)
         sums = (self.took_ns, self.amounts, self.known_ns, self.known, self.bounds, self.units)
         return PartSums(

@@ -95,11 +95,8 @@ def has_fixed_sizes(known: Mapping[str, FxNode]) -> bool:
 
 
 def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) -> Work:
-    """Return the work of a call site.
-
-    Args:
-        is_fixed: whether its graph has fixed sizes; else the amount is unknown.
-    """
+    """Return the work of a call site."""
+    # is_fixed: whether its graph has fixed sizes; else the amount is unknown
     nodes = [known[name] for name in site.nodes if name in known]
     products = [node for node in nodes if is_product(_op(node))]
     moved, flops = (_number(text) if is_fixed else None for text in (site.bytes_moved, site.flops))

@@ -19,13 +19,11 @@ REMEDY = "`profiler-ext export` writes the rest from it"
 def write_outputs(session: Session, folder: Path, *, keep: bool = True) -> None:
     """Write a session in each format of ``run``, even if one fails.
 
-    Args:
-        keep: where the folder cannot be written, save in the temporary or working folder.
-
     Raises:
         OutputError: Something cannot be written; the message says where the session is.
         InternalError: Something in this package failed; the session is in the folder.
     """
+    # keep: where the folder cannot be written, save in the temporary or working folder
     save(session, folder, keep=keep)  # first: from it all else can be made again
     write_exports(session, folder)
 

@@ -134,11 +134,8 @@ class Aligner:
         return self._graphs[graph].call_sites
 
     def observe(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
-        """Record which device events each library call launched; a conflict removes them.
-
-        Args:
-            matches: the call site of each item of its work.
-        """
+        """Record which device events each library call launched; a conflict removes them."""
+        # matches: the call site of each item of its work
         self._observed.observe(graph, call, matches)
 
     def known_kernels(self, graph: int) -> KnownKernels:

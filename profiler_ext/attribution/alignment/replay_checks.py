@@ -43,11 +43,8 @@ class _LaunchOrder:
 def drop_unconfirmed(
     invocations: Sequence[Invocation], aligner: Aligner, order: StreamOrder
 ) -> tuple[Invocation, ...]:
-    """Replace the matches of replays by gaps where nothing confirms them.
-
-    Args:
-        aligner: has the call sites of each graph, and their known kernels.
-    """
+    """Replace the matches of replays by gaps where nothing confirms them."""
+    # aligner: has the call sites of each graph, and their known kernels
     replays: dict[int, list[Invocation]] = defaultdict(list)
     for each in invocations:
         if each.graph is not None and each.call.is_replay:

@@ -21,11 +21,8 @@ _NAMELESS_KERNEL = "triton_"
 
 
 def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
-    """Tell whether the graph can be the right one: most of its generated kernels fit.
-
-    Args:
-        matches: the call site of each item, in one graph.
-    """
+    """Tell whether the graph can be the right one: most of its generated kernels fit."""
+    # matches: the call site of each item, in one graph
     generated = [
         match.site is not None
         for item, match in zip(items, matches, strict=True)
@@ -45,10 +42,8 @@ def contradicted(
     A generated kernel runs once a call, under its own name; a library call runs no kernel of the
     graph; one runtime call launches one kernel unless it replays; and what a stream ran out of
     order was tied to the wrong call.
-
-    Args:
-        matches: the call site of each item of the call's work.
     """
+    # matches: the call site of each item of the call's work
     wrong = {*out_of_order, *_duplicated(pattern)}
     for match, (first, events) in zip(matches, _counted(pattern), strict=True):
         if match.site is not None and any(

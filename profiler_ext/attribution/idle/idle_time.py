@@ -95,12 +95,9 @@ class Activities:
         self._is_own = flag_rows(events.name, _is_own)
 
     def rows(self, opened: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
-        """Return the innermost event that covers more than half of each piece, or ``NO_ROW``.
-
-        Args:
-            opened: the innermost event in the middle of each piece, or ``NO_ROW``: what covers more
-                than half of it is open then.
-        """
+        """Return the innermost event that covers more than half of each piece, or ``NO_ROW``."""
+        # opened: the innermost event in the middle of each piece, or ``NO_ROW``: what covers more
+        # than half of it is open then
         return self._wide_enough(self._others(opened), start_ns, end_ns)
 
     def named(self, rows: Rows) -> Interned:
@@ -157,12 +154,9 @@ _NOT_CPU_CAUSES = (
 
 
 def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, Ints]:
-    """Return how much of each piece, from its begin, is the consequence of a wait.
-
-    Args:
-        pieces: pieces of one device's idle spans, in order of time, all ended by the same threads.
-        waits: the threads' waits for a device, in order of start; at least one.
-    """
+    """Return how much of each piece, from its begin, is the consequence of a wait."""
+    # pieces: pieces of one device's idle spans, in order of time, all ended by the same threads
+    # waits: the threads' waits for a device, in order of start; at least one
     spans = (busy.start_ns, busy.end_ns)
     each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
     lost = np.cumsum(each_ns)
@@ -184,11 +178,8 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
 
 
 def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
-    """Cut pieces where a lead is used up.
-
-    Returns:
-        The pieces; and the begin of each one's wait, else its own begin.
-    """
+    """Cut pieces where a lead is used up."""
+    # Returns the pieces; and the begin of each one's wait, else its own begin
     is_cut, has_rest = consequence_ns > 0, consequence_ns < pieces.duration_ns
     own = np.repeat(np.arange(len(consequence_ns)), is_cut.astype(np.int64) + has_rest)
     is_first = np.append(True, own[1:] != own[:-1])[: len(own)]

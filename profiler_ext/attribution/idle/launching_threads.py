@@ -41,14 +41,9 @@ _SPANS_AT_ONCE = 1 << 16
 def windows(
     spans: Spans, grace_ns: Callable[[Rows], Ints], may_begin: Callable[[Rows], Flags]
 ) -> Iterator[Spans]:
-    """Cut spans where all of them are over and one begins alone.
-
-    Args:
-        grace_ns: for how long after the spans of some events none may begin a window.
-
-    Yields:
-        The spans of each window, at least one; a window is long where they cannot be cut.
-    """
+    """Cut spans where all of them are over and one begins alone."""
+    # grace_ns: for how long after the spans of some events none may begin a window
+    # Yields the spans of each window, at least one; a window is long where they cannot be cut
     begin, over_ns = 0, spans.start_ns[:1]
     for first in range(0, len(spans.row), _SPANS_AT_ONCE):
         chunk = spans.of(slice(first, first + _SPANS_AT_ONCE))

@@ -40,11 +40,8 @@ class IdleSpans:
 
 
 def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
-    """Return when devices ran nothing; where steps overlap, a moment is of the last begun.
-
-    Args:
-        busy: for each device its busy spans, in nanoseconds of the trace's clock.
-    """
+    """Return when devices ran nothing; where steps overlap, a moment is of the last begun."""
+    # busy: for each device its busy spans, in nanoseconds of the trace's clock
     parts = _exclusive_parts(steps)
     columns = zip(*(_idle(device, parts) for device in busy), strict=True)
     return IdleSpans(*(np.concatenate(column).astype(np.int64) for column in columns))

@@ -117,11 +117,8 @@ def track(spans: Spans) -> Track:
 
 
 def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
-    """Add the time between two events of autograd's engine in which nothing else began.
-
-    Args:
-        others_start_ns: begins of events of the thread that waits for it, in order.
-    """
+    """Add the time between two events of autograd's engine in which nothing else began."""
+    # others_start_ns: begins of events of the thread that waits for it, in order
     in_engine = of_engine[own.row] & (own.row != NO_ROW)
     between = np.zeros(len(own.cause), dtype=np.bool_)
     if len(own.times_ns) > 1:
@@ -215,11 +212,8 @@ class Tracks:
 
 
 def combine_tracks(pairs: Sequence[tuple[Track, Track]], spans: Spans, group: Ints) -> Tracks:
-    """Combine tracks with those of other controls.
-
-    Args:
-        spans: what the threads of all other controls did, the outer ones first.
-    """
+    """Combine tracks with those of other controls."""
+    # spans: what the threads of all other controls did, the outer ones first
     first, second = zip(*pairs, strict=True)
     moments = sorted_distinct(np.concatenate([spans.start_ns, spans.end_ns]))
     shift = group * (len(moments) + 1) + 1

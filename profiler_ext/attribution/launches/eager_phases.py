@@ -168,11 +168,8 @@ class EagerPhases:
         self._differentiated = nesting.nearest(_differentiated(enclosing, forward_ops, op))
 
     def equivalence_columns(self, cpu: Ints, call: Ints) -> list[Ints]:
-        """Return columns that are equal for launches of equal phase.
-
-        Args:
-            cpu: the CPU event around each launch, or ``NO_ROW``.
-        """
+        """Return columns that are equal for launches of equal phase."""
+        # cpu: the CPU event around each launch, or ``NO_ROW``
         own = np.where(call == NO_ROW, cpu, call)
         at_cpu = (
             *(self._enclosing.optimizer, self._enclosing.engine, self._accumulation),
@@ -189,11 +186,8 @@ class EagerPhases:
         ]
 
     def of(self, cpu: int, call: int, in_module: bool) -> EagerPhase:
-        """Return the phase of a launch.
-
-        Args:
-            in_module: a module's forward was active, by the recorded lines.
-        """
+        """Return the phase of a launch."""
+        # in_module: a module's forward was active, by the recorded lines
         if cpu == NO_ROW:
             return self._outside(cpu, call, in_module)
         if self._enclosing.optimizer[cpu] != NO_ROW:

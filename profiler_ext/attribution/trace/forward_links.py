@@ -29,12 +29,9 @@ class ForwardLinks:
         nodes: Mapping[int, int] | None = None,
         flows: Flows | None = None,
     ) -> None:
-        """Index the forward events.
-
-        Args:
-            nodes: rows of backward events that have the number where another has none.
-            flows: reads torch's flows; called only where numbers do not show a thread.
-        """
+        """Index the forward events."""
+        # nodes: rows of backward events that have the number where another has none
+        # flows: reads torch's flows; called only where numbers do not show a thread
         self._events, self._nodes = events, nodes or {}
         self._starts = events.start_ns
         self._numbers = events.sequence_number.data

@@ -17,11 +17,8 @@ _MIN_VALUE = np.iinfo(np.int64).min
 
 
 def last_reaching(values: Ints, limits: Ints) -> Rows:
-    """Return for each position the last one before it whose value is its limit or more.
-
-    Returns:
-        The position, or ``NO_ROW``.
-    """
+    """Return for each position the last one before it whose value is its limit or more."""
+    # Returns the position, or ``NO_ROW``
     result = np.arange(-1, len(values) - 1, dtype=np.int32)  # most often it is the one before
     places = blocks = np.append(0, np.flatnonzero(values[:-1] < limits[1:]) + 1)[: len(values)]
     result[places] = NO_ROW
@@ -103,12 +100,9 @@ def cut_at(times_ns: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
 def cut_between(
     times_ns: Callable[[Ints], Ints], within: tuple[Ints, Ints], start_ns: Ints, end_ns: Ints
 ) -> Cuts:
-    """Cut spans by times within them.
-
-    Args:
-        times_ns: returns times by their indices; those within a span are in order.
-        within: index of the first time within each span, and of the first after them.
-    """
+    """Cut spans by times within them."""
+    # times_ns: returns times by their indices; those within a span are in order
+    # within: index of the first time within each span, and of the first after them
     first, last = within
     counts = np.maximum(last - first, 0) + 1
     span = np.repeat(np.arange(len(start_ns)), counts)

@@ -40,11 +40,8 @@ class Nesting:
         return result
 
     def outermost(self, wanted: Flags, within: Flags) -> Rows:
-        """Return for each row the outermost wanted event that is it or encloses it.
-
-        Args:
-            within: events at which the search restarts; they are not found themselves.
-        """
+        """Return for each row the outermost wanted event that is it or encloses it."""
+        # within: events at which the search restarts; they are not found themselves
         result = np.full(len(self.parent), NO_ROW, dtype=np.int32)
         above = np.array([NO_ROW], dtype=np.int32)
         for level, up in zip(self.levels, self.above, strict=True):

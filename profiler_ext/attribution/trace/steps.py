@@ -44,10 +44,8 @@ def find_steps(
     """Return the profiled steps in order of time; without any, one that spans all work.
 
     What follows the last ``prof.step()`` is a step only if something was enqueued in it.
-
-    Args:
-        first_step_ns: when the first one began on the devices, if known.
     """
+    # first_step_ns: when the first one began on the devices, if known
     is_cpu = nesting.depth != NO_ROW
     rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)
     steps = [_step(events, int(row)) for row in rows[np.argsort(events.start_ns[rows])]]
