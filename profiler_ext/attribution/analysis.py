@@ -95,7 +95,6 @@ def _attribute_launches(
 def _launches_and_places(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
 ) -> tuple[Launches, LaunchTable, tuple[Place, ...], _KernelsOfGraphs]:
-    """Return the launches with their attribution, all places, and the libraries' kernels."""
     events = recording.trace.events
     enclosing = EnclosingRanges(
         events,

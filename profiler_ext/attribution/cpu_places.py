@@ -71,7 +71,6 @@ class CpuPlaces:
         return self._codes
 
     def _codes_of(self, positions: Ints, lines: PythonLines, after: GapReason) -> Ints:
-        """Return the number of the place before the first position, and from each one on."""
         stacks = Stacks(lines)
         distinct, inverse = np.unique(positions, return_inverse=True)
         numbers = [self._number(self._place(stacks, each)) for each in distinct.tolist()]
@@ -84,7 +83,6 @@ class CpuPlaces:
         return self._numbers.setdefault(place, len(self._numbers))
 
     def _place(self, stacks: Stacks, position: int) -> Place:
-        """Return the place of a position: its line and module, or why there is no line."""
         state = stacks.state(position)
         place = Place()
         if state.module is not None:

@@ -52,7 +52,6 @@ class EnclosingRanges:
     def __init__(
         self, events: Events, nesting: Nesting, modules: Mapping[int, Called] | None = None
     ) -> None:
-        """Find the ranges."""
         # modules: what was compiled by itself and called, by the number in the mark
 
         def nearest(flags: Flags) -> Rows:

@@ -210,7 +210,6 @@ class WorkOfCalls:
         return _Items(marker[is_kept], code, rows, start_ns, zero_column, tie[is_kept])
 
     def _lay_out(self, launches: Ints, by_operator: Ints, items: _Items) -> None:
-        """Sort the items by their calls and in enqueue order, and the launches by the items."""
         keys = (items.tie, items.start_ns, items.enqueue_ns, items.marker)
         order = np.lexsort(keys)
         self._marker, self._code = items.marker[order], items.code[order]

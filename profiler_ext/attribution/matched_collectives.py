@@ -53,7 +53,6 @@ class MatchedCollectives:
     """The collectives of which several ranks of the group are known, in order of time."""
 
     def __init__(self, ranks: Sequence[RankCollectives], world_size: int = 0) -> None:
-        """Match the ranks' collectives."""
         # world_size: number of ranks, if known; the size of a group without its own
         self._ranks = ranks
         sizes = [len(each) for each in ranks]
@@ -136,7 +135,6 @@ class MatchedCollectives:
         return Wait(late, waiter, windows, since_ns)
 
     def _median_row(self, row: int) -> int:
-        """Return which of the rows of a collective began at the median."""
         own = self._rows[int(self._match[row])]
         return int(own[np.argsort(self._start_ns[own], kind="stable")[(len(own) - 1) // 2]])
 
@@ -152,7 +150,6 @@ class MatchedCollectives:
         return self._ends_ns[mine] - self._median_end_ns[self._match[mine]]
 
     def _in_time_order(self, rank: int) -> Ints:
-        """Return the matched rows of a rank, in order of time."""
         rows = np.arange(self._offsets[rank], self._offsets[rank + 1])
         matched = rows[self._match[rows] >= 0]
         ordered: Ints = matched[np.argsort(self._match[matched], kind="stable")]

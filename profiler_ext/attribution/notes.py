@@ -32,7 +32,6 @@ def reading_notes(recording: Recording, launches: Launches) -> Iterator[str]:
 
 
 def _cpu_notes(trace: Trace) -> Iterator[str]:
-    """Return a note that times are the CPU's where the trace has other devices."""
     events = trace.events
     calls = flag_rows(events.category, classify.is_runtime_call)
     count = int((calls & flag_rows(events.name, names.is_launch_call)).sum())
@@ -168,7 +167,6 @@ def _unreadable_note(recording: Recording) -> str | None:
 
 
 def _code_note(recording: Recording) -> str | None:
-    """Return a note on graphs known by their generated code only, and the remedy."""
     message = [graph for graph in recording.graphs if graph.is_told]
     if not message:
         return None
@@ -181,7 +179,6 @@ def _code_note(recording: Recording) -> str | None:
 
 
 def _attached_note(recording: Recording) -> str | None:
-    """Return a note on the source of attached graphs' lines."""
     attached = [g for g in recording.graphs if g.cache_state is CacheState.ATTACHED]
     if not attached:
         return None

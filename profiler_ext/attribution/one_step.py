@@ -57,7 +57,6 @@ def of_step(analysis: Analysis, number: int) -> Analysis:
 
 
 def _events_of(analysis: Analysis, step: Step, chosen: Flags) -> Flags:
-    """Flag the events of a step: what it launched, and what the CPU did in it."""
     events, launches = analysis.recording.trace.events, analysis.launches
     start, end = _device_window(launches, step, chosen)
     on_device = flag_rows(events.category, _is_on_device)
@@ -99,7 +98,6 @@ def _launches(launches: Launches, chosen: Flags, events: Flags) -> Launches:
 
 
 def _of_launches(columns: LaunchColumns, chosen: Flags) -> LaunchColumns:
-    """Return the rows of chosen launches, which are renumbered."""
     selected = _rows(columns, chosen[columns.launch])
     return dataclasses.replace(selected, launch=_numbers(chosen)[selected.launch])
 
@@ -115,7 +113,6 @@ def _rows(columns: Columns, chosen: Flags) -> Columns:
 
 
 def _numbers(chosen: Flags) -> Ints:
-    """Return the new number of each row, or ``NO_ROW``."""
     return np.where(chosen, np.cumsum(chosen) - 1, NO_ROW).astype(np.int64)
 
 

@@ -178,7 +178,6 @@ class _Thread:
         return candidates.pop() if candidates else NO_POSITION
 
     def at(self, time: int) -> int:
-        """Return the position at a time."""
         index = int(np.searchsorted(self._times, time, side="right")) - 1
         return NO_POSITION if index < 0 else int(self._positions[index])
 

@@ -115,7 +115,6 @@ def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
 
 
 def _categories(launches: Launches, corrected: Flags) -> tuple[Ints, tuple[_Category, ...]]:
-    """Return the number of each launch's category, and the categories."""
     columns = (launches.level, launches.gap, launches.kind, launches.scope)
     launch_category = numbered([*(column.codes for column in columns), corrected])
     category_codes: dict[_Category, int] = {}

@@ -176,7 +176,6 @@ def _with_gaps(
 
 
 def _main_places(analysis: Analysis) -> Ints:
-    """Return the place of the largest share of each launch."""
     shares = analysis.shares
     order = np.lexsort((-shares.duration_ns, shares.launch))
     firsts = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches)))

@@ -173,7 +173,6 @@ def _is_above(session: Session | MergedSession, limit: float | None) -> bool:
 
 
 def _percent(text: str) -> float:
-    """Parse ``5%`` or ``5`` as 0.05."""
     number = text.removesuffix("%")
     try:
         part = float(number) / 100

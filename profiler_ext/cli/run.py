@@ -237,7 +237,6 @@ def print_session(session: Session, folder: Path) -> None:
 
 
 def _print_series(session: Session, series: Series) -> None:
-    """Print the last of several sessions, and where all are."""
     if not _print_report(session):
         return
     print_line(f"written were {series.count} sessions, kept are the last {len(series.folders)}:")

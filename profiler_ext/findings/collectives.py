@@ -53,7 +53,6 @@ def passes_of(facts: Facts) -> Passes:
 
 
 def _kinds(facts: Facts, rows: Ints) -> Ints:
-    """Return for each launch whether it is in a forward, or in what follows it."""
     phase, duration_ns = facts.launches.phase, facts.launches.duration_ns[rows].copy()
     kind = np.where(phase.where(Phase.FORWARD)[rows], _FORWARD, 0)
     kind[phase.where(Phase.BACKWARD)[rows]] = _BACKWARD
@@ -185,7 +184,6 @@ def dominant_location(facts: Facts, rows: Ints) -> Location:
 
 
 def _most(keys: list[_Key], amount: Ints) -> _Key | None:
-    """Return the key that has more than half of an amount."""
     sums: dict[_Key, int] = {}
     for key, own in zip(keys, amount.tolist(), strict=True):
         sums[key] = sums.get(key, 0) + own

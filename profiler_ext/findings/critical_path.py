@@ -80,7 +80,6 @@ def is_wait(name: Interned) -> Rows:
 
 
 def _calls(analysis: Analysis) -> Ints:
-    """Return the runtime call of each launch, by correlation."""
     events, launches = analysis.recording.trace.events, analysis.launches
     codes = [
         code for code, text in enumerate(events.category.strings) if classify.is_runtime_call(text)
@@ -241,7 +240,6 @@ class Replay:
         return np.array(waited)
 
     def _number(self, times_ns: Ints) -> Ints:
-        """Return the number of waits that had begun before each time."""
         number: Ints = np.searchsorted(self._waits.start_ns, times_ns.ravel(), side="left")
         return number
 

@@ -273,7 +273,6 @@ class Facts:
 
     @cached_property
     def _span_ends(self) -> Ints:
-        """When each idle span ended."""
         idle = self.analysis.idle
         ends = np.zeros(int(idle.span.max(initial=-1)) + 1, np.int64)
         np.maximum.at(ends, idle.span, idle.start_ns + idle.duration_ns)

@@ -148,7 +148,6 @@ def _overlapping_rules(
 
 
 def _counted_time(candidate: Candidate, facts: Facts) -> _Counted:
-    """Return the idle pieces and the launches that a candidate counts."""
     # Where the device waited for the CPU, removing a launch saves of that wait, not of its own
     # time.
     waited = facts.idle_before(candidate.launches[~facts.pace.is_critical[candidate.launches]])

@@ -222,7 +222,6 @@ def _braces(header: Header) -> int:
 
 
 def _read_tail(text: bytes) -> tuple[bytes, Header]:
-    """Return the text of the last events, and the keys after them."""
     reopened = _utf8(_LIST_OPENING + text)
     try:
         keys = decoded(reopened, Header)

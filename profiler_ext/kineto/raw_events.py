@@ -222,7 +222,6 @@ def _value(raw: msgspec.Raw) -> Any:
 
 
 def _args_span(raw: bytes) -> tuple[int, int] | None:
-    """Return the positions of the braces of ``args``."""
     text = _strictly(raw)
     args = _SPAN.decode(text).args
     if args is msgspec.UNSET:

@@ -159,7 +159,6 @@ class FileText:
         return self._file.bytes
 
     def __getitem__(self, part: slice) -> bytes:
-        """Return some bytes; raises TraceError."""
         begin, end, _ = part.indices(self._file.bytes)
         window, first = divmod(begin, _WINDOW_BYTES)
         last = end - begin + first

@@ -225,7 +225,6 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
 
 
 def _copied(analysis: Analysis) -> Rows:
-    """Flag launches that only copy or fill device memory."""
     kinds = analysis.launches.kind.where(LaunchKind.MEMCPY, LaunchKind.MEMSET)
     return kinds & flag_rows(analysis.launches.name, classify.is_copy_on_device)
 

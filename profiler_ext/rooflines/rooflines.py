@@ -197,7 +197,6 @@ def _code(bound: Bound) -> int:
 def _peak_columns(
     analysis: Analysis, estimated: Estimates, peaks: Mapping[str, Peak]
 ) -> tuple[MaskedFloats, MaskedFloats]:
-    """Return the peak bandwidth of each launch's device, and the peak of the unit that it used."""
     named = {device.id: device.name for device in analysis.recording.trace.devices}
     known = {number: peak for number, name in named.items() if (peak := peak_of(name, peaks))}
     # The trace of a CPU's launches may name GPUs too; those are not what ran them.

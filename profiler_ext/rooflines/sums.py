@@ -166,7 +166,6 @@ def _known(
 def _weighed(
     analysis: Analysis, share: Ints, key: Ints, rows: int, column: Interned, weight: Ints
 ) -> Floats:
-    """Return the weight of each word among the parts of each key; no word has weight 0."""
     launch = analysis.shares.launch[share]
     took_ns = analysis.launches.duration_ns[launch]
     part = analysis.shares.duration_ns[share] / np.maximum(took_ns, 1)

@@ -82,7 +82,6 @@ class Folders:
         raise self._no_session_error(name)
 
     def _files(self, place: Path) -> list[Path] | None:
-        """Return the files of a session; ``None`` where one is outside of the folders."""
         folders = [place] if (place / FILE_NAME).is_file() else rank_folders(place) or [place]
         parts = [place] if place.is_file() else [each / FILE_NAME for each in folders]
         resolved = [file for part in parts if (file := _resolved(part)) and self._contains(file)]
@@ -106,7 +105,6 @@ def _folder(path: Path) -> Path:
 
 
 def _resolved(path: Path) -> Path | None:
-    """Return a path with every link resolved; ``None`` for a broken one."""
     try:
         return path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):

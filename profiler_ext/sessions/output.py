@@ -46,7 +46,6 @@ def write_exports(session: Session, folder: Path) -> None:
 
 
 def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError | None:
-    """Write a session in a format; return the failure, if any."""
     path = format.place_in(folder)
     try:
         session.export_as(format, path)

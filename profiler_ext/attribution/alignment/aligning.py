@@ -96,7 +96,6 @@ class _Band:
         return matches
 
     def matches(self) -> npt.NDArray[np.bool_]:
-        """Flag the same for all rows."""
         result = np.zeros((len(self._names.rows), self.width), dtype=np.bool_)
         for row in range(len(result)):
             result[row] = self.matches_of(row)
@@ -223,7 +222,6 @@ class OpenSegments:
         return is_seen and not self._known_kernels.is_reselected
 
     def _owners_by_place(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
-        """Return the site of each item where each site runs one kernel."""
         if len(segment.sites) == 1:
             return [segment.sites[0]] * len(items)
         all_kernels = all(self._items[item].is_kernel for item in items)
@@ -233,7 +231,6 @@ class OpenSegments:
         )
 
     def _owners_by_family(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
-        """Return the site of each item where as many calls begin as there are sites."""
         # Each of them begins once, with a kernel that cannot continue the call before it.
         families, kernels = self._known_kernels.families, self._known_kernels.kernels
         calling = [site for site in segment.sites if kernels.get(site) != ()]
@@ -330,7 +327,6 @@ def _align(
 
 
 def _names(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Names:
-    """Number the names of sites, called and on the device, and those of the items."""
     codes: dict[str, int] = {}
     columns = [
         [codes.setdefault(name, len(codes)) for name in map(name_of, sites)]
@@ -344,7 +340,6 @@ def _names(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Names:
 
 
 def _expected(names: Names) -> Flags:
-    """Flag items that have the name of some site."""
     by_kind = np.array([np.isin(names.rows, known) for known in names.columns])
     expected: Flags = by_kind[names.kinds, np.arange(len(names.rows))]
     return expected

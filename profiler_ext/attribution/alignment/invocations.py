@@ -276,7 +276,6 @@ def _candidates(
 def _as_called(
     call: GraphCall, candidates: list[int], graphs: Sequence[GraphInstance]
 ) -> list[int]:
-    """Return the candidates that require a gradient, or not, as the call."""
     is_differentiated = call.context.is_forward or call.context.is_backward
     known = (at for at in candidates if graphs[at].is_known)
     same_mode = [at for at in known if graphs[at].is_inference != is_differentiated]

@@ -117,7 +117,6 @@ class ObservedKernels:
         return current[graph]
 
     def _known(self, graph: int) -> KnownKernels:
-        """Return the known kernels of a graph's library calls."""
         # What was observed when the graph was recorded is what its replays run; then other calls of
         # this process, then another run.
         instance = self._graphs[graph]

@@ -145,7 +145,6 @@ class LoopGrammar:
     def _spans(
         self, pieces: Sequence[_Piece], text: str, *, is_first: bool
     ) -> tuple[str, ...] | None:
-        """Return the part of a text of each piece, in the first or the last parse."""
         pattern = "".join(f"({self._pattern(piece, is_first)})" for piece in pieces)
         match = re.fullmatch(pattern, text)
         return None if match is None else match.groups()

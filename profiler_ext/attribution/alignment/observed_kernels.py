@@ -107,7 +107,6 @@ def _replayed(events: Events, enqueued: EnqueuedLaunches) -> _Names:
 
 
 def _of_warmup(pieces: Sequence[_OpLaunches], sites: Sequence[CallSite]) -> dict[int, _Names]:
-    """Return what each library call ran in a call that was not recorded."""
     # In a recorded one without its replay in the trace, a library call that ran nothing shows
     # nothing.
     ran_at: dict[int, _Names] = {

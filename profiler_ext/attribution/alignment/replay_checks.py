@@ -80,7 +80,6 @@ class _ReplayChecker:
         return replace(invocation, matches=self._known[replay_key, is_reselected])
 
     def _pair(self, invocation: Invocation) -> tuple[_LaunchOrder, _LaunchOrder | None]:
-        """Return what a call ran, and what it runs if that is as recorded."""
         kernels = self._aligner.known_kernels(_graph(invocation)).kernels
         return _ran(invocation), _recorded(invocation, self._sites(invocation), kernels)
 

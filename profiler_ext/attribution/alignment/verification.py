@@ -60,7 +60,6 @@ def _counted(pattern: Pattern) -> list[tuple[int, tuple[DeviceEvent, ...]]]:
 
 
 def _out_of_order_replays(pattern: Pattern, wrong: set[int]) -> set[int]:
-    """Return what replays ran under the name of an out-of-order launch."""
     # Which of them ran in its position is unknown.
     pieces = zip(pattern.work, _counted(pattern), strict=True)
     replayed = [(i.name, range(at, at + len(own))) for i, (at, own) in pieces if i.replayed]
@@ -69,7 +68,6 @@ def _out_of_order_replays(pattern: Pattern, wrong: set[int]) -> set[int]:
 
 
 def _misnamed(site: CallSite, events: Sequence[DeviceEvent]) -> Sequence[int]:
-    """Return the events that a site cannot have launched."""
     own_names = (*device_names(site), _NAMELESS_KERNEL)
     kernels = [names.kernel_name(event.name) for event in events]
     if site.kind is SiteKind.EXTERN:
@@ -83,7 +81,6 @@ def _misnamed(site: CallSite, events: Sequence[DeviceEvent]) -> Sequence[int]:
 
 
 def _duplicated(pattern: Pattern) -> set[int]:
-    """Return kernels that share one launch call which is no replay."""
     launched = dict[int, list[int]]()
     for item, (first, events) in zip(pattern.work, _counted(pattern), strict=True):
         for at, event in enumerate(() if item.replayed else events, start=first):

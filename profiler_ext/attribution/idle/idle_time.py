@@ -75,7 +75,6 @@ def find_wait_places(
 
 
 def _last_before(events: Events, ops: Rows, calls: Ints, launching: Ints) -> Ints:
-    """Return the last launch call of the same op before each call, or ``NO_ROW``."""
     every = np.append(launching, calls)
     is_query = np.arange(len(every)) >= len(launching)
     order = np.lexsort((is_query, events.start_ns[every], ops[every]))
@@ -237,7 +236,6 @@ class _IdleFinder:
         self._piece_cutter = PieceCutter(events, enqueued, groups)
 
     def pieces(self, busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdlePieces:
-        """Return the pieces of all devices in order of time."""
         idle = idle_spans(busy, steps)
         marks = [(step.cpu_start_ns, step.cpu_end_ns) for step in steps]
         begun_ns, ended_ns = np.array(marks, dtype=np.int64).T
@@ -281,7 +279,6 @@ class _IdleFinder:
     def _placed(
         self, idle: IdleSpans, step: Ints, pieces: Pieces, cause_times_ns: Ints
     ) -> IdlePieces:
-        """Cut pieces by where the CPU was, and name those some at a time."""
         ends = pieces.start_ns + pieces.duration_ns
         cuts = cut_at(self._places.times_ns, pieces.start_ns, ends)
         cuts = cuts.at(np.lexsort((idle.device[pieces.span[cuts.span]], cuts.start_ns)))
@@ -330,7 +327,6 @@ class _IdleFinder:
     def _of_waits(
         self, cause: Causes, place: Ints, group: Ints, cuts: Cuts, cause_times_ns: Ints
     ) -> tuple[Ints, Ints]:
-        """Return the place of each piece, and of its cause, with those of waits."""
         is_after = is_of(cause, [IdleCause.AFTER_SYNCHRONISATION])
         is_wait = is_of(cause, [IdleCause.SYNCHRONISATION])
         of_cause = np.where(is_after, self._places.at(cause_times_ns), place)

@@ -175,12 +175,10 @@ class ThreadGroups:
         return overlays(main, with_engine(track(engines), self._of_engine, mains.start_ns))
 
     def _groups(self, rows: Rows) -> Ints:
-        """Return the control of the thread of each event."""
         groups: Ints = self._number[self._events.thread[rows]]
         return groups
 
     def _numbers(self, launching: Codes, step_thread: int) -> Ints:
-        """Return the control of each thread; none for a thread without launches."""
         count = len(self._events.threads)
         numbers = np.full(count, NO_ROW, dtype=np.int64)
         own = np.unique(launching[launching != NO_ROW])

@@ -48,7 +48,6 @@ def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
 
 
 def _exclusive_parts(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
-    """Return start, end and step of the parts of steps in which no later one is open."""
     starts, ends = np.array([(s.start_ns, s.end_ns) for s in steps], np.int64).reshape(-1, 2).T
     laid_out = timeline(starts, ends)
     owners = laid_out.opened[:-1]

@@ -85,7 +85,6 @@ def _copy(copied: Sequence[FxNode]) -> WorkBeforeReplay:
 
 
 def _elements(node: FxNode) -> int:
-    """Return the number of elements of an input; 0 where a dimension has no fixed size."""
     dimensions = [size for spec in node.outputs for size in spec.size]
     fixed = [size for size in dimensions if isinstance(size, int)]
     return math.prod(fixed) if len(fixed) == len(dimensions) else 0
@@ -144,7 +143,6 @@ class CompiledAttributor:
             self._table.assign(launch, self._table.number(outcome))
 
     def _outcomes(self, invocation: Invocation, out_of_order: Sequence[int]) -> Ints:
-        """Return the numbers of the attributions of a call's launches."""
         pattern, matches = invocation.call.pattern, invocation.matches
         wrong = contradicted(pattern, self._sites(invocation), matches, out_of_order)
         graph = self._graph(invocation)
@@ -161,7 +159,6 @@ class CompiledAttributor:
         return np.array(numbers, dtype=np.int64)
 
     def _of_item(self, invocation: Invocation, at: int, is_wrong: Sequence[bool]) -> Iterator[int]:
-        """Yield the numbers of the attributions of what an item of a call launched."""
         pattern, match = invocation.call.pattern, invocation.matches[at]
         mismatch = GapReason.ALIGNMENT_MISMATCH
         for event, contradicts in zip(pattern.events[at], is_wrong, strict=True):
@@ -243,7 +240,6 @@ class CompiledAttributor:
         return nodes, site.weights
 
     def _nodeless(self, invocation: Invocation, site: CallSite) -> Place:
-        """Return the place of a site without known nodes."""
         level = Level.NONE if site.op is None else Level.OP
         graph, reason = self._graph(invocation), GapReason.NO_SOURCE_LINE
         if self._is_from_code(invocation):

@@ -200,7 +200,6 @@ class EagerAttributor:
         return LaunchAttribution(kind, (place,), kernel=kernel, evidence=evidence)
 
     def _facts_of(self, launch: int, cpu: int) -> tuple[_TraceFacts, EagerLine, str]:
-        """Return what the trace shows of a launch, its line, and the evidence."""
         line = self.lines.of_launch(launch)
         # Record which op a launch differentiates; what is recomputed differentiates none.
         is_linked = line.evidence is EagerEvidence.RAN_FORWARD and line.linked_by is None

@@ -29,7 +29,6 @@ class ForwardLinks:
         nodes: Mapping[int, int] | None = None,
         flows: Flows | None = None,
     ) -> None:
-        """Index the forward events."""
         # nodes: rows of backward events that have the number where another has none
         # flows: reads torch's flows; called only where numbers do not show a thread
         self._events, self._nodes = events, nodes or {}

@@ -90,7 +90,6 @@ def _levels(depth: Rows) -> tuple[Rows, ...]:
 
 
 def _above(parent: Rows, levels: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """Return for the rows of each depth the positions of their parents in the depth above."""
     place = np.zeros(len(parent), dtype=np.int32)
     for level in levels:
         place[level] = np.arange(len(level))

@@ -79,7 +79,6 @@ def _owner(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
 def _on_device(
     events: Events, enqueued: EnqueuedLaunches, steps: Sequence[Step]
 ) -> tuple[Step, ...]:
-    """Bound steps by what the devices ran for them."""
     owner, computes = _owner(enqueued, steps), _computing(events, enqueued)
     ends_ns = events.end_of(enqueued.event)
     earlier_ns = _done_before(enqueued.enqueue_ns[computes], ends_ns[computes], steps)

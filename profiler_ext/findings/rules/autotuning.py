@@ -112,7 +112,6 @@ def _number(site: CallSite) -> int | None:
 
 
 def _text(facts: Facts, graph: GraphInstance) -> str:
-    """Return the code that Inductor generated for a graph, if kept."""
     kept = facts.analysis.recording.generated
     return next((each.text for each in kept if graph.output_module in each.paths), "")
 
@@ -155,7 +154,6 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _mistuned(of_template: TunedTemplate) -> Ints:
-    """Return the launches with a size far from the tuned one."""
     run_size, tuned_size = of_template.run_size, of_template.tuned_size
     is_larger = run_size >= _OTHER * max(tuned_size, of_template.tile[0])
     is_smaller = (run_size > 0) & (run_size * _OTHER <= tuned_size)

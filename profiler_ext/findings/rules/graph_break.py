@@ -41,7 +41,6 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _breaks_by_line(compiles: Sequence[Compilation]) -> dict[_Line, GraphBreak]:
-    """Return the first break at each line of its stack."""
     match: dict[_Line, GraphBreak] = {}
     for each in (one for compiled in compiles for one in compiled.breaks):
         for frame in each.stack:
@@ -52,7 +51,6 @@ def _breaks_by_line(compiles: Sequence[Compilation]) -> dict[_Line, GraphBreak]:
 def _candidate(
     facts: Facts, match: GraphBreak, calls: Sequence[_Span], idle_of: Mapping[_Span, int]
 ) -> Candidate | None:
-    """Return a break where the device waits on the way to the next graph."""
     steps = facts.analysis.steps
     idle_ns = median_low(
         sum(idle_of[each] for each in calls if step.cpu_start_ns <= each[0] < step.cpu_end_ns)
@@ -109,12 +107,10 @@ class _Frames:
         self._frame_latest_ns = np.maximum.accumulate(self._events.end_of(ordered))
 
     def spans_before(self, compile_ids: Sequence[str]) -> list[_Span]:
-        """Return the spans from the last graph before a break to the first after it."""
         rows = sorted(row for each in compile_ids for row in self._of_id.get(each, ()))
         return list(filter(None, map(self._span_before, rows)))
 
     def _span_before(self, row: int) -> _Span | None:
-        """Return the span before the first graph in a frame, from within the frame around it."""
         begin, end = int(self._events.start_ns[row]), self._events.end_at(row)
         following = int(np.searchsorted(self._starts_ns, begin))
         if following == len(self._starts_ns) or self._starts_ns[following] >= end:
@@ -136,7 +132,6 @@ def _named(facts: Facts, predicate: Callable[[str], bool]) -> Ints:
 
 
 def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
-    """Return the idle pieces that overlap spans."""
     idle = facts.analysis.idle
     begins, ends = (np.sort(each) for each in np.array(spans, np.int64).reshape(-1, 2).T)
     started = np.searchsorted(begins, idle.start_ns + idle.duration_ns)
@@ -145,7 +140,6 @@ def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
 
 
 def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> dict[_Span, int]:
-    """Return the devices' idle time within each span."""
     idle = facts.analysis.idle
     spent = time_within(spans, idle.start_ns, idle.start_ns + idle.duration_ns)
     return dict(zip(spans, spent, strict=True))

@@ -60,7 +60,6 @@ def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: in
 
 
 def _where(facts: Facts, compile_id: str | None) -> Location:
-    """Return the function of a compile, if known, with its number."""
     if compile_id is None:
         return NOWHERE
     compiles = () if isinstance(facts.compiles, CannotJudge) else facts.compiles

@@ -125,7 +125,6 @@ def _candidate(
 
 
 def _of_places(facts: Facts, wanted: Rows) -> Ints:
-    """Return the time of each place in each step, of some launches."""
     shares, launches = facts.analysis.shares, facts.launches
     numbers = {step.number: at for at, step in enumerate(facts.analysis.steps)}
     steps = np.array([numbers.get(each, -1) for each in launches.step.filled(-1).tolist()])
