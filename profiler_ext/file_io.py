@@ -99,8 +99,8 @@ def _reason(error: OSError | UnicodeEncodeError) -> str:
 
 
 _STANDARD_STREAMS = 3
+# How much of a file's name its temporary name has; 255 bytes is what most disks take
 _NAME_BYTES = 200
-"""How much of a file's name its temporary name has; 255 bytes is what most disks take."""
 _WRITE_FLAGS = (
     os.O_WRONLY
     | os.O_CREAT

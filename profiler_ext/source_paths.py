@@ -71,8 +71,7 @@ def _shown(file: str) -> str:
     return shown[1] if shown else ""
 
 
-Place = tuple[str, str]
-"""Where a process stands: its working folder, and the folder of its script."""
+Place = tuple[str, str]  # where a process stands: its working folder, and the folder of its script
 _seen_from: ContextVar[Place | None] = ContextVar("_seen_from", default=None)
 
 

@@ -78,8 +78,7 @@ def fully_masked(count: int) -> MaskedInts:
 
 
 _NUMBERED, _UNKNOWN = -1, -1
-_Key = tuple[str, str, int, int]
-"""Group, what, number and step."""
+_Key = tuple[str, str, int, int]  # group, what, number and step
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Frame, ModuleFrame, PartModules
 
+# What a graph was called on: a module, or the modules that it is a part of
 Called = ModuleFrame | PartModules
-"""What a graph was called on: a module, or the modules that it is a part of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,10 +55,10 @@ _USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE
 _REPORTED_ELSEWHERE = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
 
 
-_NOTE_THRESHOLD = 0.05
-"""What of the launches' time is worth a note on a gap that is usual."""
+_NOTE_THRESHOLD = 0.05  # what of the launches' time is worth a note on a gap that is usual
 _AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
 _RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
+# What is left to do about a gap where some of it was asked for: what goes furthest first
 _REMAINING_REMEDIES = {
     (GapReason.GRAPH_NOT_CAPTURED, "recompile"): "they were not compiled in this process after it "
     "had imported torch, though that was asked for; please report what compiled them",
@@ -66,7 +66,6 @@ _REMAINING_REMEDIES = {
     (GapReason.AMBIGUOUS_EXTERN_RUN, "run"): "skip fewer steps, so that those before the replay "
     "are seen; the store then keeps which kernels each call launches",
 }
-"""What is left to do about a gap where some of it was asked for: what goes furthest first."""
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:

@@ -96,8 +96,8 @@ def _under(parts: tuple[str, ...], root: tuple[str, ...]) -> bool:
     return len(parts) > len(root) and parts[: len(root)] == root
 
 
+# The modules that forwards were called on, by the joint graph that they were cut from
 ModulesOfJointGraphs = Mapping[str, set[Called]]
-"""The modules that forwards were called on, by the joint graph that they were cut from."""
 
 
 def modules_of_joint_graphs(

@@ -70,8 +70,7 @@ def _bounds(events: Events, marks: Sequence[ClockMark]) -> Iterator[tuple[int, i
                 yield mark.before_ns, low, high
 
 
-NO_POSITION = -1
-"""The position of a thread in which no code of the program runs."""
+NO_POSITION = -1  # the position of a thread in which no code of the program runs
 
 
 class AmbiguousPositionError(LookupError):

@@ -19,8 +19,7 @@ from profiler_ext.records.analysis import BreakdownRow, Launches, Step
 from profiler_ext.records.events import Ints, first_rows, numbered
 from profiler_ext.records.vocabulary import BreakdownCategory, LaunchKind, Level, Scope
 
-_Category = tuple[str, str, str | None]
-"""Scope, category and level of busy or idle time."""
+_Category = tuple[str, str, str | None]  # scope, category and level of busy or idle time
 
 
 @dataclass(frozen=True, slots=True)

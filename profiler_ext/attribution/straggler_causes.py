@@ -25,8 +25,7 @@ from profiler_ext.records.analysis import Analysis, Place, RankDelay
 from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.vocabulary import IdleCause
 
-Windows = Sequence[tuple[int, int]]
-"""From when to when."""
+Windows = Sequence[tuple[int, int]]  # from when to when
 
 _OUTSIDE, _RUNNING = -2, -1
 
@@ -187,10 +186,8 @@ def length_ns(windows: Iterable[tuple[int, int]]) -> int:
     return sum(end - start for start, end in windows)
 
 
-_Rows = list[tuple[int, str, int, int]]
-"""Launch, cause, place and nanoseconds."""
-_Weights = Mapping[tuple[str, int], int]
-"""By cause and place, how much more time went there."""
+_Rows = list[tuple[int, str, int, int]]  # launch, cause, place and nanoseconds
+_Weights = Mapping[tuple[str, int], int]  # by cause and place, how much more time went there
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +218,8 @@ class TimeReply:
     spent: Sequence[Spent]  # the reply to each query
 
 
-Queries = Mapping[int, Sequence[TimeQuery]]
-"""By the index of a rank what is asked of it."""
-QueryRanks = Callable[[Queries], Mapping[int, TimeReply]]
-"""Asks ranks; each that is asked answers."""
+Queries = Mapping[int, Sequence[TimeQuery]]  # by the index of a rank what is asked of it
+QueryRanks = Callable[[Queries], Mapping[int, TimeReply]]  # asks ranks; each that is asked answers
 
 
 def time_reply(device_activity: DeviceTimeline, queries: Sequence[TimeQuery]) -> TimeReply:

@@ -127,8 +127,7 @@ def _is_terminal(stream: IO[str] | None) -> bool:
         return False
 
 
-_WIDTH = 80
-"""Help is no wider, however wide the terminal is."""
+_WIDTH = 80  # help is no wider, however wide the terminal is
 _NAMES_WIDTH = 24
 
 
@@ -167,6 +166,7 @@ NEVER_STEPPED = 3
 ABOVE_LIMIT = 4
 TOO_FEW = 5
 STDOUT_CLOSED = 141
+# What each status of a command means; `run` has the script's own where that is not 0
 STATUSES = {
     0: "what was asked is done",
     FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
@@ -178,7 +178,6 @@ STATUSES = {
     "runs, or steps that cannot be compared",
     STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
 }
-"""What each status of a command means; `run` has the script's own where that is not 0."""
 DEFAULT = "(default: %(default)s)"
 
 

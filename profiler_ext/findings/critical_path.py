@@ -26,8 +26,7 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
-_QUEUED_NS = 20_000
-"""A launch that begins so long after the CPU enqueued it had to wait for others."""
+_QUEUED_NS = 20_000  # A launch that begins so long after the CPU enqueued it had to wait for others
 Rows = npt.NDArray[np.bool_]
 
 
@@ -144,8 +143,8 @@ def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
     return within
 
 
+# Steps whose replay as they were recorded is off by more than this part are not understood
 MAX_REPLAY_ERROR: Final = 0.1
-"""Steps whose replay as they were recorded is off by more than this part are not understood."""
 _TRIES = 24
 Floats = npt.NDArray[np.float64]
 
@@ -307,19 +306,15 @@ def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> 
     return order[begin_ns[order] >= reached]
 
 
+# How many times as long the CPU takes to launch while it is recorded, where nothing tells. Measured
+# on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that waits for
+# the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
 PROFILING_SLOWDOWN: Final = 1.45
-"""How many times as long the CPU takes to launch while it is recorded, where nothing tells.
-
-Measured on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that
-waits for the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
-"""
+# Of so many steps one may be unlike the others, and the median holds
 MIN_UNPROFILED_STEPS: Final = 3
-"""Of so many steps one may be unlike the others, and the median holds."""
 _MAX_SLOWDOWN = 3.0
-_NEAR = 1.05
-"""Steps differ from each other by as much."""
-_UNLIKE = 2
-"""What takes more than so many times as long as the median is no such step."""
+_NEAR = 1.05  # steps differ from each other by as much
+_UNLIKE = 2  # what takes more than so many times as long as the median is no such step
 
 
 @dataclass(frozen=True, slots=True)

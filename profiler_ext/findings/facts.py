@@ -80,8 +80,8 @@ def enclosing(events: Events, rows: Ints, name: str) -> Ints:
 
 
 Rows = npt.NDArray[np.bool_]
+# A step that takes more than so many times the median is unlike the others: it compiled, say
 _UNLIKE = 2
-"""A step that takes more than so many times the median is unlike the others: it compiled, say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,10 +373,10 @@ def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints
     return {where: np.sort(np.concatenate(of_line)) for where, of_line in lines.items()}
 
 
+# The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
 FUSION_SAVING: Final = 0.6
-"""The part of their time that is gone once they are compiled, by the trials of ``uncompiled``."""
+# The part of a step in compiled graphs from which on the rest of it is beside them
 _MUCH_COMPILED = 0.25
-"""The part of a step in compiled graphs from which on the rest of it is beside them."""
 _NATIVE = "at::native::"
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-ON_RANKS = "on ranks"
-"""Name of the figure that tells which of several ranks have a finding."""
+ON_RANKS = "on ranks"  # name of the figure that tells which of several ranks have a finding
 
 
 class FigureUnit(StrEnum):
@@ -23,24 +22,20 @@ class FigureUnit(StrEnum):
 class Confidence(StrEnum):
     """How the time at stake is known."""
 
-    MEASURED = "measured"
-    """It is time of the trace that goes when the flaw goes."""
-    ESTIMATED = "estimated"
-    """It rests on a model of what the remedied step would take."""
+    MEASURED = "measured"  # it is time of the trace that goes when the flaw goes
+    ESTIMATED = "estimated"  # it rests on a model of what the remedied step would take
+    # No more than this can go; what remains after the remedy is not known
     UPPER_BOUND = "upper_bound"
-    """No more than this can go; what remains after the remedy is not known."""
 
 
 class Stake(StrEnum):
     """What the time at stake is counted for."""
 
     STEP = "step"
+    # Time that only the recorded window has: it distorts its figures, training has it not
     WINDOW = "window"
-    """Time that only the recorded window has: it distorts its figures, training has it not."""
-    PROCESS = "process"
-    """Time that each process spends once."""
-    UNKNOWN = "unknown"
-    """Nobody knows how much it is: it is said, and counts for nothing."""
+    PROCESS = "process"  # time that each process spends once
+    UNKNOWN = "unknown"  # nobody knows how much it is: it is said, and counts for nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 
 MIN_FRACTION: Final = 0.01
+# Below this part, and this time, nothing is said: steps differ by as much from each other
 MIN_SAVING_NS: Final = {
     Stake.STEP: 20_000,
     Stake.WINDOW: 1_000_000,
     Stake.PROCESS: 100_000_000,
 }
-"""Below this part, and this time, nothing is said: steps differ by as much from each other."""
 _MAX_SHARED_FRACTION = 0.5
 _Judged = tuple[Rule, Candidate]
 _Counted = tuple[Ints, Ints]

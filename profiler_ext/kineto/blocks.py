@@ -30,10 +30,9 @@ from profiler_ext.kineto.source import Text
 from profiler_ext.records.events import Ints
 from profiler_ext.records.stored import known
 
+# It, and the objects made of it, fit the cache of a processor: half the time of larger ones
 BLOCK_BYTES = 1 << 19
-"""It, and the objects made of it, fit the cache of a processor: half the time of larger ones."""
-GROWTH_FACTOR = 4
-"""So much more is read where a block holds no whole event."""
+GROWTH_FACTOR = 4  # so much more is read where a block holds no whole event
 _Characters = npt.NDArray[np.uint8]
 _FEW_BLANKS = 32
 _IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r"))

@@ -20,12 +20,12 @@ _OBJECTS_PER_EVENT = 2
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _CHUNK = 256
 _ZERO, _TEN = 48, 10
+# The bit that these two differ in; no other character becomes one of them with it
 _BRACKET_OR_BRACE = np.uint8(ord("[") ^ ord("{"))
-"""The bit that these two differ in; no other character becomes one of them with it."""
 
 
+# Python's own recursion ends there, at some 900 levels; what Kineto writes has a dozen
 TOO_DEEP = "is nested too deep for the decoder of JSON, whatever limit is set; record it again"
-"""Python's own recursion ends there, at some 900 levels; what Kineto writes has a dozen."""
 
 
 class OverLimitError(ValueError):

@@ -260,12 +260,11 @@ _UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _UPDATE = "aten::_amp_update_scale_"
 _ITEM = "aten::item"
 _LETTERS = {"aten::to": "t", "aten::reciprocal": "r", "aten::full": "f", "aten::add_": "a"}
+# ``scale.double().reciprocal().float()``, ``torch.full`` for what is found, copies for devices
 _UNSCALES = re.compile(r"trtft*$")
-"""``scale.double().reciprocal().float()``, ``torch.full`` for what is found, copies for devices."""
-_UPDATES = re.compile(r"(t+)(a*)$")
-"""What was found on each of several devices, and its sum."""
+_UPDATES = re.compile(r"(t+)(a*)$")  # what was found on each of several devices, and its sum
+# So many ops before a scaler's may be its own: with eight devices there are fewer
 MAX_OPS_BEFORE = 24
-"""So many ops before a scaler's may be its own: with eight devices there are fewer."""
 
 
 def is_scaling_op(name: str) -> bool:

@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-_ANY = r"(?:[\w() ]+::)*"
-"""The namespaces of a function."""
+_ANY = r"(?:[\w() ]+::)*"  # the namespaces of a function
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,7 @@ class CommunicationNames:
     source: str  # where the names are defined: repository and file
 
 
+# Ops and ranges of the CPU
 OPS = (
     CommunicationNames(
         "torch.distributed",
@@ -75,7 +75,7 @@ OPS = (
         "Ascend/pytorch: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp",
     ),
 )
-"""Ops and ranges of the CPU."""
+# Kernels of a device
 KERNELS = (
     CommunicationNames(
         "NCCL, RCCL",
@@ -240,13 +240,11 @@ KERNELS = (
         "cann/hccl on gitcode.com: docs/zh/user_guide/perf_analysis/profiling_op_behavior.md",
     ),
 )
-"""Kernels of a device."""
 
 
+# Names of communication that no row has, separated by ``;``; ``*`` stands for any text
 VARIABLE = "PROFILER_EXT_COMMUNICATION"
-"""Names of communication that no row has, separated by ``;``; ``*`` stands for any text."""
-MESSAGES = "sendrecv"
-"""What a kernel does that sends or receives, as its name has it."""
+MESSAGES = "sendrecv"  # what a kernel does that sends or receives, as its name has it
 _COALESCED = "coalesced"
 _CACHE_SIZE = 1 << 14
 _OF_OPS = [(re.compile(each.pattern), each) for each in OPS]

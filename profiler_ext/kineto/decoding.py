@@ -59,17 +59,15 @@ class GrowingColumn:
         return self._rows[: self._count]
 
 
-TIMES = range(-(2**61), 2**61)
-"""What two of fit a column together; in nanoseconds, 73 years."""
+TIMES = range(-(2**61), 2**61)  # what two of fit a column together; in nanoseconds, 73 years
 _SHOWN_BYTES = 40
+# What a repair leaves of a bare word (:func:`profiler_ext.kineto.raw_events.repaired`)
 _REPAIRED_WORDS = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
-"""What a repair leaves of a bare word (:func:`profiler_ext.kineto.raw_events.repaired`)."""
 _DIGITS = b"0123456789"
 _DECIMALS, _MOST_DIGITS = 3, 15
+# Below 2**43, where a double lies less than half a thousandth from the number it stands for
 _FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
-"""Below 2**43, where a double lies less than half a thousandth from the number it stands for."""
-_LEAST_INEXACT_US = 2.0**42
-"""From here on doubles lie more than half a nanosecond apart."""
+_LEAST_INEXACT_US = 2.0**42  # from here on doubles lie more than half a nanosecond apart
 
 
 def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
@@ -133,25 +131,25 @@ def _exact(key: str, text: bytes, position: int) -> int:
 
 _OPERATOR = "Operator"
 _MTIA = "mtia_ccp_events"
+# What torch 1.8 and 1.9 write. Source: ``libkineto/src/output_json.cpp`` of these.
 _CAPITALISED = {
     "Kernel": Category.KERNEL,
     "Memcpy": Category.GPU_MEMCPY,
     "Memset": Category.GPU_MEMSET,
     "Runtime": Category.CUDA_RUNTIME,
 }
-"""What torch 1.8 and 1.9 write. Source: ``libkineto/src/output_json.cpp`` of these."""
+# What MTIA's streams do besides running programs; waiting for an event is no work
 _MTIA_NAMES = {
     "dma_request": Category.GPU_MEMCPY,
     "event_record": Category.CUDA_SYNC,
     "event_wait": Category.CUDA_SYNC,
 }
-"""What MTIA's streams do besides running programs; waiting for an event is no work."""
 _EVALUATED = "autograd::engine::evaluate_function: "
 _OP = re.compile(r"[A-Za-z_]\w*::[\w.:]+")
 _NODE = re.compile(r"(?:struct )?torch::autograd::\w+|\w+Backwards?\d*")
 
+# Categories of events that a device may have run, as any file spells them
 DEVICE_SPELLINGS = (*DEVICE_CATEGORIES, "Kernel", "Memcpy", "Memset", _MTIA)
-"""Categories of events that a device may have run, as any file spells them."""
 
 
 def with_current_categories(events: Events) -> Events:

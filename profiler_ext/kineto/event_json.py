@@ -14,10 +14,9 @@ from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
 from profiler_ext.kineto.names import Arg
 from profiler_ext.records.events import Ints
 
+# Stands in a column of ids where there is none; an id of this number is none either
 ABSENT = -(2**63)
-"""Stands in a column of ids where there is none; an id of this number is none either."""
-NO_SHAPE = b"null,null,null,null,null"
-"""Of a kernel of which nothing is told."""
+NO_SHAPE = b"null,null,null,null,null"  # of a kernel of which nothing is told
 _NOTHING, _NULL = msgspec.Raw(b""), msgspec.Raw(b"null")
 Id = int | str | None
 

@@ -15,8 +15,8 @@ import numpy as np
 from profiler_ext.kineto.names import Arg
 from profiler_ext.records.events import Interned, Ints, MaskedInts, Trace, numbered
 
+# The arguments of a kernel that tell it, as ``Events.launch_shape`` lists them
 LAUNCH_SHAPE = (Arg.GRID, Arg.BLOCK, Arg.REGISTERS, Arg.SHARED_MEMORY, Arg.OCCUPANCY)
-"""The arguments of a kernel that tell it, as ``Events.launch_shape`` lists them."""
 _LARGEST = 2**62
 
 

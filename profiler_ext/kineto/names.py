@@ -32,14 +32,13 @@ class Category(StrEnum):
     FORWARD_BACKWARD = "fwdbwd"
 
 
+# What runs on a device. GPU user annotations only span such events.
 DEVICE_CATEGORIES = (Category.KERNEL, Category.GPU_MEMCPY, Category.GPU_MEMSET)
-"""What runs on a device. GPU user annotations only span such events."""
 
-WORK_CATEGORIES = (*DEVICE_CATEGORIES, Category.CPU_OP)
-"""What runs on a device, and the ops."""
+WORK_CATEGORIES = (*DEVICE_CATEGORIES, Category.CPU_OP)  # what runs on a device, and the ops
 
+# Calls of the CPU into a device's runtime or driver; ROCm's are called ``cuda_*`` too
 CALL_CATEGORIES = tuple(c for c in Category if c.endswith(("_runtime", "_driver")))
-"""Calls of the CPU into a device's runtime or driver; ROCm's are called ``cuda_*`` too."""
 
 
 class Arg(StrEnum):
@@ -70,8 +69,8 @@ class Arg(StrEnum):
 
 COMPILED_FORWARD = "CompiledFunction"
 COMPILED_BACKWARD = "CompiledFunctionBackward"
+# The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``
 CHECKPOINT_FUNCTION = "CheckpointFunctionBackward"
-"""The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``."""
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 _SUMS_OF_GRADIENTS = frozenset({"aten::add", "aten::add_"})
 

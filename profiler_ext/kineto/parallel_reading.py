@@ -146,13 +146,12 @@ if __name__ == "__main__":
     main()
 
 
-MIN_BYTES = 192 << 20
-"""A portion takes ten times as long as to start the process that reads it."""
+MIN_BYTES = 192 << 20  # A portion takes ten times as long as to start the process that reads it
 _MODULE = "profiler_ext.kineto.parallel_reading"
 _PACKAGES = Path(__file__).parents[2]
 _AUTOSTART = "PROFILER_EXT"
+# Else each block's memory is given back, and asked for again: a third of the time
 _KEEPS_MEMORY = f"glibc.malloc.mmap_threshold={32 << 20}:glibc.malloc.trim_threshold={64 << 20}"
-"""Else each block's memory is given back, and asked for again: a third of the time."""
 
 
 def reader_processes(text: FileText, jobs: int | None) -> int:

@@ -49,7 +49,7 @@ def is_nonstandard(text: bytes) -> bool:
 
 
 def repaired(text: bytes) -> bytes:
-    """Make strict JSON of a trace with bare ``NaN``, ``inf`` or ``N/A``, or half a surrogate pair."""
+    """Make strict JSON of a trace with bare ``NaN``, ``inf`` or ``N/A``, or half surrogates."""
     # Returns the text with each bare word an empty string, each half of a pair U+FFFD
     if _NONSTANDARD_VALUE.search(text):
         text = _without_number_words(text)

@@ -28,14 +28,14 @@ _PFTRACE = (
     f"a Perfetto protobuf trace, which is for the Perfetto UI; {_OF_A_SESSION}, and torch's Cuspy "
     "writes JSON when the path that is exported to ends with .json"
 )
+# XSpace of XProf: its planes stand where Perfetto has its packets, and begin with their names
 _XPLANE = re.compile(rb"\n.{1,5}(?:\x08.{1,10})?\x12./(?:host|device):", re.DOTALL)
-"""XSpace of XProf: its planes stand where Perfetto has its packets, and begin with their names."""
 _UNPACK = "{} data; unpack it, and give what is inside"
+# With a byte order mark or without; in UTF-8 no value begins with a NUL or has one next
 _WIDE = re.compile(rb'\xff\xfe|\xfe\xff|\0\0\xfe\xff|[{\[\s]\0{1,3}["{\[\s]|\0{1,3}[{\[\s]\0')
-"""With a byte order mark or without; in UTF-8 no value begins with a NUL or has one next."""
 _TABLE = re.compile(rb'[\w"-]+(?:,[\w"-]+)+\r?\n')
+# How each line of torch's own logs begins. Source: ``torch/_logging/_internal.py``.
 _LOG = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ")
-"""How each line of torch's own logs begins. Source: ``torch/_logging/_internal.py``."""
 _TAR_MAGIC = slice(257, 262)
 _NAMED = (
     ((".nsys-rep", ".qdrep"), f"a report of Nsight Systems and not JSON; {_INSTEAD}"),
@@ -91,17 +91,15 @@ _PACKED_LEAST_BYTES = 64 << 20
 class Limit(Enum):
     """A limit: its variable, and its default."""
 
-    BYTES = ("PROFILER_EXT_MAX_BYTES", 4 << 30)
-    """Of a file, unpacked."""
+    BYTES = ("PROFILER_EXT_MAX_BYTES", 4 << 30)  # of a file, unpacked
     EVENTS = ("PROFILER_EXT_MAX_EVENTS", 10_000_000)
-    DEPTH = ("PROFILER_EXT_MAX_DEPTH", 128)
-    """How deep the JSON is nested."""
+    DEPTH = ("PROFILER_EXT_MAX_DEPTH", 128)  # how deep the JSON is nested
+    # Of one number; a double as Kineto prints it has 316 at most
     DIGITS = ("PROFILER_EXT_MAX_DIGITS", 400)
-    """Of one number; a double as Kineto prints it has 316 at most."""
+    # Of all devices together: each step has its ledger on each device
     STEPS = ("PROFILER_EXT_MAX_STEPS", 1_000_000)
-    """Of all devices together: each step has its ledger on each device."""
+    # Of an event's name, category or thread, and of any text in what we added
     NAME_BYTES = ("PROFILER_EXT_MAX_NAME_BYTES", 64 << 10)
-    """Of an event's name, category or thread, and of any text in what we added."""
 
     @property
     def variable(self) -> str:
@@ -132,8 +130,8 @@ def unpacked_limit(packed_bytes: int) -> int:
     return min(Limit.BYTES.count, max(_PACKED_LEAST_BYTES, _PACKED_TIMES * packed_bytes))
 
 
+# Shorter texts are held: a thousand small files shall not need a thousand open ones
 IN_MEMORY_BYTES = 32 << 20
-"""Shorter texts are held: a thousand small files shall not need a thousand open ones."""
 
 _WINDOW_BYTES = 16 << 10
 _WINDOWS = 32
@@ -208,8 +206,7 @@ _PART_BYTES = _BEGINNING_BYTES = 1 << 20
 _KEYS_BYTES = 1 << 16
 _FIRST_KEYS = (b'"schemaVersion"', b'"traceEvents"')
 _EXPECTED = "expected the JSON that torch.profiler exports"
-Text = bytes | FileText
-"""A text: held, or in an open file."""
+Text = bytes | FileText  # A text: held, or in an open file
 
 
 def read_text(path: Path) -> Text:

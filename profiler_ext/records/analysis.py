@@ -106,10 +106,10 @@ class IdlePieces:
 _NOTHING = np.empty(0, dtype=np.int64)
 _NO_TEXTS = Interned(np.empty(0, dtype=np.int32), ())
 _NO_CODES = np.empty(0, dtype=np.int32)
+# Devices that were never idle
 NO_IDLE = IdlePieces(
     *(_NOTHING,) * 5, _NO_TEXTS, _NO_CODES, _NO_CODES, cpu_activity=_NO_TEXTS, places=()
 )
-"""Devices that were never idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ class RankDelay:
 
 
 _UNKNOWN = np.ma.MaskedArray(_NOTHING, mask=np.empty(0, dtype=np.bool_))
+# Of devices that run no collective
 NO_COMMUNICATION = Communication(_NOTHING, _NO_TEXTS, _NO_TEXTS, _NOTHING, _UNKNOWN, _UNKNOWN)
-"""Of devices that run no collective."""
+# Of a rank for which no other waited, or of which that is not known
 NO_RANK_DELAY = RankDelay(_NOTHING, _NO_TEXTS, _NO_CODES, _NOTHING, ())
-"""Of a rank for which no other waited, or of which that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from profiler_ext.records.recording import Settings
 
 
-_MAX_VALUE = 2**62
-"""What is added to a time, or to a difference of two, stays within 64 bits."""
+_MAX_VALUE = 2**62  # what is added to a time, or to a difference of two, stays within 64 bits
 
 
 def inconsistency_of_lines(lines: PythonLines) -> str | None:

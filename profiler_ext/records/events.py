@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-Column = npt.NDArray[Any]
-"""Whole numbers or flags, one a row."""
-_MAX_SPREAD = 4
-"""Values that span so many times their number, or more, are sorted."""
+Column = npt.NDArray[Any]  # whole numbers or flags, one a row
+_MAX_SPREAD = 4  # values that span so many times their number, or more, are sorted
 
 
 def ranks(column: Column) -> tuple[Ints, Ints]:

@@ -46,8 +46,8 @@ class PartModules:
         return dict(self.modules).get(recorded.path)
 
 
+# What is in the path of each file of ``torch.optim``, wherever torch is installed
 OPTIMIZER = "/torch/optim/"
-"""What is in the path of each file of ``torch.optim``, wherever torch is installed."""
 
 
 def is_of_optimizer(stack: Iterable[Frame]) -> bool:

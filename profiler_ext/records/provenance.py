@@ -148,8 +148,8 @@ class Provenance:
 
 _NO_RECORD = Provenance("", "", False, False, None, None, (), ())
 
+# Pairs of call site and the names of the device events that its library call launches
 LibraryKernels = tuple[tuple[int, tuple[str, ...]], ...]
-"""Pairs of call site and the names of the device events that its library call launches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,9 @@ from profiler_ext.records.events import Ints, Trace
 from profiler_ext.records.lineage import ModuleFrame, PartModules
 from profiler_ext.records.provenance import Gap, GraphInstance
 
+# Characters of a line that is kept; what is longer was written by no one
 MAX_CELL_LINE_LENGTH = 4096
-"""Characters of a line that is kept; what is longer was written by no one."""
-MAX_CELL_LINES = 20_000
-"""The text of a cell with more is not kept."""
+MAX_CELL_LINES = 20_000  # the text of a cell with more is not kept
 _CELL = re.compile(r"In\[\d+\]|cell-[0-9a-f]{12}")
 
 
@@ -51,12 +50,9 @@ try:
 except ImportError:  # Python can be built without it
     lzma = None
 
-MAX_MODULE_BYTES = 8_000_000
-"""A module whose text is larger is not kept."""
-MAX_CODE_BYTES = 64_000_000
-"""Nor is what goes beyond this in one session."""
-MAX_PACKED_BYTES = 4_000_000
-"""Nor what makes the session's file larger than this by it."""
+MAX_MODULE_BYTES = 8_000_000  # A module whose text is larger is not kept
+MAX_CODE_BYTES = 64_000_000  # nor is what goes beyond this in one session
+MAX_PACKED_BYTES = 4_000_000  # nor what makes the session's file larger than this by it
 _PRESET, _MAX_MEMORY_BYTES = 3, 64 << 20
 _PART_BYTES = 32 << 10  # no text in a file of ours may be long
 
@@ -125,11 +121,10 @@ def _of_modules(modules: Iterable[GeneratedModule]) -> Iterator[str]:
 _ON_DISK = np.dtype("<i8")
 _NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread has many positions
 
-Packed = tuple[bytes, ...]
-"""Numbers, ``int64``, in parts that a file may hold."""
+Packed = tuple[bytes, ...]  # numbers, ``int64``, in parts that a file may hold
 
+# So deep are positions at most; what lies deeper is one whose line is not known
 MAX_POSITION_DEPTH = 4_096
-"""So deep are positions at most; what lies deeper is one whose line is not known."""
 
 
 @dataclass(frozen=True, slots=True)

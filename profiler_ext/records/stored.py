@@ -43,10 +43,10 @@ os.register_at_fork(
 )
 
 
+# Where a stored record has the version that wrote it; those of before have no such key
 WRITER_KEY = "written_by"
-"""Where a stored record has the version that wrote it; those of before have no such key."""
+# How msgspec begins to tell of a word that a vocabulary does not have
 _UNKNOWN_WORD = "Invalid enum value"
-"""How msgspec begins to tell of a word that a vocabulary does not have."""
 
 
 def version_mismatch(problem: str, content: object) -> str | None:

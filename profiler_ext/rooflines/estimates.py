@@ -142,8 +142,7 @@ def _of_call(own: Ints, calls: Calls) -> tuple[Ints, np.ndarray[tuple[int], np.d
     return highest[calls.number], is_split[calls.number]
 
 
-_MAX_AMOUNT = 2**60
-"""What a file says of more bytes or operations than this is not true."""
+_MAX_AMOUNT = 2**60  # what a file says of more bytes or operations than this is not true
 
 
 @dataclass(frozen=True, slots=True)

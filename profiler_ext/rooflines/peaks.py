@@ -122,6 +122,7 @@ def _row(
 
 _: float | None = None
 # Name, source, GB/s; then fp64, fp64 on tensor cores, fp32, TF32, bf16, fp16, fp8, fp4, int8.
+# Of two rows whose words stand in a name, the first is meant
 DEVICES = (
     _row("GB200", _BLACKWELL, 8000, (45, 45, 90, 1250, 2500, 2500, 5000, 10000, 5000)),
     _row("B200", _BLACKWELL, 8000, (40, 40, 80, 1100, 2250, 2250, 4500, 9000, 4500)),
@@ -155,7 +156,6 @@ DEVICES = (
     _row("MI300X", _MI300X, 5300, (81.7, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, _, 2614.9)),
     _row("MI250X", _MI250, 1638, (23.95, 47.85, 23.95, _, 191.5, 191.5, _, _, 191.5)),
 )  # fmt: skip
-"""Of two rows whose words stand in a name, the first is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +172,11 @@ class Peak:
         return None if unit is None else self.tflop_per_s.get(unit)
 
 
+# Device to peak; of two that fit a name, the first stands for it
 PEAKS: Mapping[str, Peak] = {
     device.name: Peak(device.gb_per_s, {Unit(u): v for u, v in device.units}, device.source)
     for device in DEVICES
 }
-"""Device to peak; of two that fit a name, the first stands for it."""
 # A part of a device, or another one that is named like it, has peaks of its own.
 _OTHERS = frozenset({"mig", "laptop", "mobile", "max", "d", "ti", "super"})
 

@@ -19,8 +19,8 @@ from profiler_ext.rooflines.estimates import Rows
 from profiler_ext.rooflines.rooflines import MaskedFloats, Rooflines
 
 Floats = npt.NDArray[np.float64]
+# One of so many parts of a row's time at least has a roofline, or the row has no bound
 _MIN_BOUND_SHARE = 2
-"""One of so many parts of a row's time at least has a roofline, or the row has no bound."""
 
 
 @dataclass(frozen=True, slots=True)

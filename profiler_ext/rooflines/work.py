@@ -299,6 +299,7 @@ def _heads_first(sizes: Sizes) -> Sizes:
     return (batch, heads, rows, width)
 
 
+# Ops of the profiler's spelling, without ``aten::``, to what they compute
 PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
     "mm": _product,
     "bmm": _product,
@@ -326,7 +327,6 @@ PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
     "_flash_attention_backward": _Attention(1, 11, rows_first=True, lengths=6).backward,
     "_efficient_attention_backward": _Attention(1, 14, rows_first=True, lengths=6).backward,
 }
-"""Ops of the profiler's spelling, without ``aten::``, to what they compute."""
 
 
 _BYTES = {

@@ -30,8 +30,8 @@ from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import SiteKind
 
+# Two orders of 4,000 that have nothing in common, or a band of 800 around 20,000
 MAX_CELLS = 1 << 24
-"""Two orders of 4,000 that have nothing in common, or a band of 800 around 20,000."""
 _FIRST_MARGIN = 32
 _OUT_OF_BAND = -(1 << 29)
 _Lengths = npt.NDArray[np.int32]
@@ -262,8 +262,7 @@ class OpenSegments:
         return is_operator and not self._expected[at]
 
 
-_UNKNOWN = -2
-"""The number of a name that no site has."""
+_UNKNOWN = -2  # the number of a name that no site has
 
 
 def align(

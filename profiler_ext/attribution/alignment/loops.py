@@ -14,8 +14,8 @@ from itertools import groupby
 
 from profiler_ext.records.provenance import CallSite
 
+# Operators by which the wrapper reads a condition: as a number, as a truth value
 _READS = frozenset({"aten::item", "aten::is_nonzero"})
-"""Operators by which the wrapper reads a condition: as a number, as a truth value."""
 _LOOP = ("condition", "body")
 
 
@@ -40,8 +40,7 @@ class _Choice:
     options: tuple[tuple[_Piece, ...], ...]
 
 
-_Piece = int | _Read | _Repeat | _Choice
-"""What a graph runs; an integer is a call site."""
+_Piece = int | _Read | _Repeat | _Choice  # what a graph runs; an integer is a call site
 
 
 class LoopGrammar:

@@ -39,8 +39,8 @@ from profiler_ext.records.vocabulary import SiteKind
 _Names = tuple[str, ...]
 _T = TypeVar("_T")
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
+# A library that tries its algorithms out launches more, which says nothing of its later calls
 _MAX_EVENTS = 64
-"""A library that tries its algorithms out launches more, which says nothing of its later calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from profiler_ext.records.events import Events, Ints
 from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import SiteKind
 
+# The name of every Triton kernel where Inductor was told not to give unique ones
 _NAMELESS_KERNEL = "triton_"
-"""The name of every Triton kernel where Inductor was told not to give unique ones."""
 
 
 def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:

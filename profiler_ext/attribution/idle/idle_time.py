@@ -191,16 +191,16 @@ def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces
     return Pieces(selected.span, begins, lengths, cause), moments
 
 
+# What the CPU's own way to the next launch is called, if there is one
 _CPU_CAUSES = (
     IdleCause.PYTHON,
     IdleCause.END_OF_STEP,
     IdleCause.LAUNCHING,
     IdleCause.AFTER_SYNCHRONISATION,
 )
-"""What the CPU's own way to the next launch is called, if there is one."""
 
+# What is made of them on the way to their names is then small beside the trace
 _CUTS_AT_ONCE = 1 << 16
-"""What is made of them on the way to their names is then small beside the trace."""
 
 _NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 

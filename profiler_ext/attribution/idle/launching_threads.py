@@ -107,9 +107,9 @@ def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
     )
 
 
+# The control of launches of the thread that makes the steps, and of autograd's threads; a thread
+# that goes its own way has a number of its own after these
 MAIN, ENGINE = 0, 1
-"""The control of launches of the thread that makes the steps, and of autograd's threads; a thread
-that goes its own way has a number of its own after these."""
 _EMPTY: Ints = np.empty(0, dtype=np.int64)
 
 

@@ -21,10 +21,9 @@ from profiler_ext.records.events import Events, Ints, flag_rows, sorted_distinct
 from profiler_ext.records.vocabulary import IdleCause
 
 CAUSES = tuple(IdleCause)
+# Numbers of causes, of which there are few: a byte for each piece of each thread's time
 Causes = npt.NDArray[np.int8]
-"""Numbers of causes, of which there are few: a byte for each piece of each thread's time."""
-NO_CAUSE = np.int8(-1)
-"""What stands for the cause of time in which no event says anything."""
+NO_CAUSE = np.int8(-1)  # what stands for the cause of time in which no event says anything
 
 
 def code(cause: IdleCause) -> np.int8:

@@ -43,8 +43,8 @@ def launches_on_unrecorded_threads(recording: Recording, enqueued: EnqueuedLaunc
     return is_unrecorded
 
 
+# What launched these is known but for an op: a line may have launched them
 REASONS_WITH_LINE = (GapReason.NO_LAUNCHING_OP, GapReason.OWN_CUDA_GRAPH)
-"""What launched these is known but for an op: a line may have launched them."""
 
 
 def missing_op_reason(

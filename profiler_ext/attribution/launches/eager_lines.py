@@ -36,6 +36,7 @@ from profiler_ext.records.provenance import Gap
 from profiler_ext.records.recording import PythonLines, Recording
 from profiler_ext.records.vocabulary import Phase
 
+# Why a recording has no lines at all
 NO_LINES_REASONS = frozenset(
     {
         GapReason.LINES_OFF,
@@ -45,7 +46,6 @@ NO_LINES_REASONS = frozenset(
         GapReason.LINES_FAILED,
     }
 )
-"""Why a recording has no lines at all."""
 
 
 @dataclass(frozen=True, slots=True)

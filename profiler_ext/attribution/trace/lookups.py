@@ -14,12 +14,11 @@ import numpy.typing as npt
 
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, first_rows, ranks
 
-NO_ROW = -1
-"""What stands in a column of rows where there is none; never leaves this room."""
+NO_ROW = -1  # what stands in a column of rows where there is none; never leaves this room
 
 Flags = npt.NDArray[np.bool_]
+# Rows of events, where there are as many as events or more: no trace has so many
 Rows = npt.NDArray[np.int32]
-"""Rows of events, where there are as many as events or more: no trace has so many."""
 SignedInteger = TypeVar("SignedInteger", bound=np.signedinteger[Any])
 
 

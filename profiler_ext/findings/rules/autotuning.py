@@ -22,8 +22,8 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, TensorSpec
 from profiler_ext.records.vocabulary import LaunchKind
 
+# Products of two matrices, and which of their inputs is the first one
 _PRODUCTS = {"aten.mm.default": 0, "aten.addmm.default": 1}
-"""Products of two matrices, and which of their inputs is the first one."""
 _TILE = re.compile(r"^\s*BLOCK_([MN]) : tl\.constexpr = (\d{1,5})$", re.MULTILINE | re.ASCII)
 _OTHERS, _DIMENSIONS = (1, 0), "MN"
 
@@ -135,8 +135,8 @@ def _ran_with(facts: Facts, launches: Ints, product: _Product, tile: tuple[int, 
     return tiles * own
 
 
+# So many times as large, or as small, a size is another one: a choice serves its neighbours
 _OTHER = 4
-"""So many times as large, or as small, a size is another one: a choice serves its neighbours."""
 _MIN_FRACTION = 0.03
 
 

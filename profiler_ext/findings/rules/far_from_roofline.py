@@ -14,8 +14,8 @@ from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.rooflines.compute_units import Bound
 
+# A kernel that could not be twice as fast is near enough: the makers' peaks are not reached
 _MAX_SAVED_FRACTION = 0.5
-"""A kernel that could not be twice as fast is near enough: the makers' peaks are not reached."""
 _MAX_SHOWN = 3
 _MAX_CHARACTERS = 80
 # Attention over short sequences and convolutions of few channels are far from it by their nature,

@@ -17,8 +17,8 @@ from profiler_ext.records.events import Ints
 _Span = tuple[int, int]
 _Line = tuple[str | None, int | None]
 _MIN_FRACTION = 0.01
+# What heads the last part of a reason. Source: ``torch/_dynamo/exc.py``.
 _FOR_DEVELOPERS = "Developer debug context"
-"""What heads the last part of a reason. Source: ``torch/_dynamo/exc.py``."""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:

@@ -19,6 +19,7 @@ from profiler_ext.records.vocabulary import IdleCause
 
 _MIN_FRACTION = 0.03
 _MIN_ALONE = 0.1
+# What one rank does and another does not; that one launches more slowly is often the recording
 _RANK_CAUSES = (
     IdleCause.PYTHON,
     IdleCause.DATA_LOADER,
@@ -27,7 +28,6 @@ _RANK_CAUSES = (
     IdleCause.ALLOCATING,
     IdleCause.COMPILING,
 )
-"""What one rank does and another does not; that one launches more slowly is often the recording."""
 _RANKS = (
     "this rank waits for others: its collectives take longer than equal ones",
     "merge the sessions of all ranks (profiler-ext merge), which tells who came last, and what "
@@ -38,8 +38,8 @@ _STAGES = (
     "more micro-batches, a schedule with several stages on a rank, or stages that take equally "
     "long; merged sessions do not tell who came last, as messages have no number",
 )
+# A CPU that is slower, or more in demand, is so in these and in Python alike
 _SLOWER = (IdleCause.LAUNCHING, IdleCause.AUTOGRAD)
-"""A CPU that is slower, or more in demand, is so in these and in Python alike."""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:

@@ -23,13 +23,13 @@ from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import IdleCause, Scope
 
 _MIN_IDLE = 0.1
-_MIN_LAUNCHES = 5
-"""Fewer launches are no stream of them that the CPU could be behind with."""
+_MIN_LAUNCHES = 5  # fewer launches are no stream of them that the CPU could be behind with
 _LINE_PART = 0.5
 _MAX_FRACTION = 0.5
+# From one launch to the next Python takes some tens of microseconds; so long it does else
 _LONG_NS = 1_000_000
-"""From one launch to the next Python takes some tens of microseconds; so long it does else."""
 
+# What the CPU does on its way to the next launch; what follows a wait is that wait's
 _LAUNCHING = (
     IdleCause.LAUNCHING,
     IdleCause.PYTHON,
@@ -37,7 +37,6 @@ _LAUNCHING = (
     IdleCause.LAUNCH_LATENCY,
     IdleCause.END_OF_STEP,
 )
-"""What the CPU does on its way to the next launch; what follows a wait is that wait's."""
 
 _EAGER = (
     "compile what runs eagerly: torch.compile(model, mode='reduce-overhead'); or a larger batch"

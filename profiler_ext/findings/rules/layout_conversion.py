@@ -16,11 +16,9 @@ _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 _NORMALISES = re.compile(
     r"at::native::batch_norm_(collect_statistics|transform_input|backward)_kernel\b"
 )
+# The part of their time that torch's batch norms do without where the channels are last. Of a
+# ResNet-18 in bfloat16 on an H200 it was 73%.
 _BATCH_NORM_SAVING = 2 / 3
-"""The part of their time that torch's batch norms do without where the channels are last.
-
-Of a ResNet-18 in bfloat16 on an H200 it was 73%.
-"""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:

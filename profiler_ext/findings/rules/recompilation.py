@@ -30,14 +30,14 @@ TRAINING: Final = (
     "code for train() and code for eval() are compiled apart, so one of each is right; where that "
     "costs too much, evaluate with the model that torch.compile was given, uncompiled"
 )
+# What may fail once where a program trains and evaluates, or calls equal blocks one after another,
+# of which the first has an input that wants no gradient
 _ONE_OF_EACH: Final = (
     r"requires_grad mismatch",
     r"dispatch key set mismatch",
     r"changed: grad_mode",
     r"\.training == ",
 )
-"""What may fail once where a program trains and evaluates, or calls equal blocks one after another,
-of which the first has an input that wants no gradient."""
 BACKEND: Final = "call torch.compile once for each function, and keep what it returns"
 STATE: Final = (
     "call it in one state: the same autocast, determinism and number of threads in each call"
@@ -45,6 +45,7 @@ STATE: Final = (
 VALUES: Final = (
     "keep what the guard compares constant: hand it over as a tensor, or take it out of the model"
 )
+# Of two that stand in a guard the first is meant
 _REMEDIES: Final = (
     (r"stride mismatch", LAYOUT),
     (r"(?:dtype|rank|device index) mismatch", TENSOR),
@@ -54,7 +55,6 @@ _REMEDIES: Final = (
     (r"\.training == ", TRAINING),
     (r"size mismatch|\bsize\b|\.shape", SIZES),
 )
-"""Of two that stand in a guard the first is meant."""
 
 
 def expected_guard_kind(guard: str) -> str | None:

@@ -18,8 +18,7 @@ from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 
 _MIN_STEP_FRACTION = 0.1
-_FILLED = 0.9
-"""A step whose device idles for more is that of the rule of launch-bound ones."""
+_FILLED = 0.9  # A step whose device idles for more is that of the rule of launch-bound ones
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
