@@ -100,7 +100,7 @@ VARIABLE = "PROFILER_EXT"
 
 
 def is_requested() -> bool:
-    """Tell whether the environment asks for early capture in this process."""
+    """Tell whether the environment enables early capture in this process."""
     worker = any("compile_worker" in word for word in sys.orig_argv)
     return os.environ.get(VARIABLE, "0") not in ("", "0") and not worker
 
@@ -120,5 +120,5 @@ def start() -> None:
 
 def _enable() -> None:
     name = renaming.load_under_alias() if renaming.is_shadowed([]) else renaming.NAME
-    # Nobody has asked for a recording: what attaches CUPTI waits until somebody does.
+    # No recording was requested yet: whatever attaches CUPTI waits for one.
     import_module(f"{name}.profiling.switch").enable(learn=False)

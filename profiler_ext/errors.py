@@ -77,7 +77,7 @@ class CoverageError(ProfilerExtError):
 
 
 class UsageError(ProfilerExtError):
-    """The call or the command line asks for something that cannot be done."""
+    """The call or the command line cannot be carried out as given."""
 
     slug = "usage"
 

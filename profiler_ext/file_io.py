@@ -55,7 +55,7 @@ def _nearest(folder: Path) -> Path:
 def temporary_folder(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
     """Make an empty folder that is removed after the block; raises OutputError."""
     # room_bytes: expected size; without a disk with so much free, the one that has most
-    # Put folders on disks without room last; one that cannot be asked is as good as any.
+    # Folders on disks without room come last; unknown room counts as enough.
     best_first = candidate_folders(*others)
     free_bytes = {place: min(_free_bytes(place), room_bytes) for place in best_first}
     made = _create(cost, sorted(free_bytes, key=lambda place: -free_bytes[place]))

@@ -118,13 +118,13 @@ def folder_of(script: str) -> str:
 
 
 def place() -> Place:
-    """Return where this process stands now."""
+    """Return the working folder and the script's."""
     return working_folder(), script_folder()
 
 
 @contextmanager
 def seen_from(place: Place) -> Iterator[None]:
-    """Have the tokens of paths stand for the folders of where this process stood once."""
+    """Resolve tokens of paths by the folders of an earlier place of this process."""
     token = _seen_from.set(place)
     try:
         yield

@@ -243,7 +243,7 @@ class _LastSync:
         self._begin_ns = begin_ns
 
     def before(self, at: int, late: int, waiter: int, wait_ns: int) -> int | None:
-        """Return it for two ranks of a meeting; nothing where that is not before a wait."""
+        """Return it for two ranks of a collective, if that is before a wait."""
         (one, one_ns), (other, other_ns) = self._blocking[late], self._blocking[waiter]
         i, j = bisect_left(one, at) - 1, bisect_left(other, at) - 1
         while i >= 0 and j >= 0 and one[i] != other[j]:

@@ -18,7 +18,7 @@ from profiler_ext.records.vocabulary import CacheState
 
 
 def reading_notes(recording: Recording, launches: Launches) -> Iterator[str]:
-    """Say what of a trace was not as torch.profiler writes it today."""
+    """Return notes on parts of a trace that torch.profiler does not write today."""
     trace = recording.trace
     if trace.header and SCHEMA_KEY not in dict(trace.header):
         yield f"the trace has no {SCHEMA_KEY}, which torch.profiler writes: a tool changed it."
@@ -48,17 +48,17 @@ def _cpu_notes(trace: Trace) -> Iterator[str]:
     )
 
 
-# Usual in a step that is led back as far as can be: a word only where they are much of it.
+# Usual even in a fully attributed step: a note only where they are much of it.
 _USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
 
-# The note on the launches says all that the recording's own gap would, or it was asked for.
+# The note on the launches covers the recording's own gap, or the user chose it.
 _REPORTED_ELSEWHERE = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
 
 
-_NOTE_THRESHOLD = 0.05  # what of the launches' time is worth a note on a gap that is usual
+_NOTE_THRESHOLD = 0.05  # least fraction of the launches' time for a note on a usual gap
 _AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
 _RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
-# What is left to do about a gap where some of it was asked for: what goes furthest first
+# Remaining remedies of a gap where the user enabled some; the most effective first
 _REMAINING_REMEDIES = {
     (GapReason.GRAPH_NOT_CAPTURED, "recompile"): "they were not compiled in this process after it "
     "had imported torch, though that was asked for; please report what compiled them",
@@ -69,7 +69,7 @@ _REMAINING_REMEDIES = {
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
-    """Say what is missing from an analysis and what to do about it."""
+    """Return notes on what is missing from an analysis, with remedies."""
     settings = recording.settings
     notes = [_note(launches, reason, settings) for reason in GapReason]
     failures = [

@@ -31,7 +31,7 @@ class WatchClock:
     error_ns: int  # the largest error
 
     def on_trace(self, times_ns: Ints) -> Ints:
-        """Return times of the watch as the trace's clock has them."""
+        """Convert the recorder's times to the trace's clock."""
         start = int(self.moments_ns[0])
         offsets = np.interp(times_ns - start, self.moments_ns - start, self.offsets_ns)
         return times_ns + np.round(offsets).astype(np.int64)
@@ -288,7 +288,7 @@ class Stacks:
 
     def _within(self, outer: StackState, position: int) -> StackState:
         own, lines = self._lines.positions[position], self._lines
-        if own.module is not None:  # one that is gone is told by what held its call
+        if own.module is not None:  # a module that is gone is known by its caller
             module = lines.modules[own.module] or outer.module
             return replace(outer, module=module, in_module=True)
         if own.function is None:

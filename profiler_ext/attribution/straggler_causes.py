@@ -3,7 +3,7 @@
 The reason is not what a rank does while another waits: it may have slept before its forward pass,
 and compute its backward pass by then. So both are compared since they were last level, the end of a
 collective that blocked either. What the late one spent more time in since then adds up to at least
-its delay, and is scaled to that. It is an estimate: where both do the same more slowly by turns,
+its delay, and is scaled to that. It is an estimate: where both alternate in being slower,
 that counts too.
 
 Times are of the wall clock, and activities are equal on all ranks whatever their indices. Ranks are
@@ -218,8 +218,8 @@ class TimeReply:
     spent: Sequence[Spent]  # the reply to each query
 
 
-Queries = Mapping[int, Sequence[TimeQuery]]  # by the index of a rank what is asked of it
-QueryRanks = Callable[[Queries], Mapping[int, TimeReply]]  # asks ranks; each that is asked answers
+Queries = Mapping[int, Sequence[TimeQuery]]  # the queries to each rank, by its index
+QueryRanks = Callable[[Queries], Mapping[int, TimeReply]]  # queries ranks; each replies
 
 
 def time_reply(device_activity: DeviceTimeline, queries: Sequence[TimeQuery]) -> TimeReply:

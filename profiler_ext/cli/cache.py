@@ -31,7 +31,7 @@ _STATE_STYLES = {"ok": "green", "damaged": "red", "newer": "yellow", "older": "y
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="print what is stored")
     listing.set_defaults(command=_list)
@@ -124,7 +124,7 @@ def _cache_dir() -> Path:
         return Path(configured)
     try:
         name = getpass.getuser()
-    except (KeyError, ModuleNotFoundError, OSError):  # nobody has this number
+    except (KeyError, ModuleNotFoundError, OSError):  # there is no user of this number
         name = f"uid_{os.getuid()}"
     user = re.sub(r'[\\/:*?"<>|]', "_", name)
     return Path(tempfile.gettempdir()) / f"torchinductor_{user}"

@@ -30,7 +30,7 @@ _BY = ("straggler", "line", "group", "host", "rank", "clock", "gap")
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
     parser.add_argument(

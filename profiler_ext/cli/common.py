@@ -193,7 +193,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Let the user say how many processes read a long file."""
+    """Add the option for the number of reading processes."""
     parser.add_argument(
         "--jobs",
         type=positive_int,
@@ -222,7 +222,7 @@ def add_step(parser: argparse._ActionsContainer) -> None:
 
 
 def add_folder(parser: argparse._ActionsContainer) -> None:
-    """Let the user say where a new session is written."""
+    """Add the option for the folder of a new session."""
     parser.add_argument(
         "-o",
         "--output",
@@ -235,7 +235,7 @@ def add_folder(parser: argparse._ActionsContainer) -> None:
 
 
 def add_format(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
-    """Let the user say for whom it is printed."""
+    """Add the option for the output format."""
     group = parser.add_argument_group("how it is printed")
     group.add_argument("--format", choices=forms, default="text", help=f"for whom {DEFAULT}")
     group.add_argument(
@@ -269,7 +269,7 @@ def print_written(
 
 
 def add_roots(parser: argparse._ActionsContainer) -> None:
-    """Let the user say from which folders source may be shown."""
+    """Add the option for folders from which source may be shown."""
     parser.add_argument(
         "--root",
         dest="roots",

@@ -129,7 +129,7 @@ _TOP = 15
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.comparison.comparison import BY
     from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 

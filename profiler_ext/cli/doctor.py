@@ -114,7 +114,7 @@ HELP = "say what fits here, and what does not"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     add_format(parser, ["text", "json"])
     parser.set_defaults(command=_doctor)
 

@@ -29,7 +29,7 @@ _TOP = 8
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     parser.add_argument(
         "session",
         type=Path,

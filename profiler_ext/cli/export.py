@@ -19,7 +19,7 @@ HELP = "write a session in another format"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.formats import FORMATS
 
     add_session(parser)

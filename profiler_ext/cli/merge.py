@@ -11,7 +11,7 @@ HELP = "put the sessions of ranks into one"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     parser.add_argument(
         "sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks, or traces"
     )

@@ -29,7 +29,7 @@ _BY, _TOP = "line", 15
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.table_kinds import BY, PRINT_FORMATS
 
     add_session(parser)

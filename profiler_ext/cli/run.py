@@ -35,7 +35,7 @@ _AMOUNTS = "--steps takes 1 or more, --skip 0 or more, or each a time: 500ms, 5s
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     parser.usage = "profiler-ext run [OPTION ...] SCRIPT [ARGUMENT ...]\n" + (
         "       profiler-ext run [OPTION ...] -m MODULE [ARGUMENT ...]"
     )

@@ -10,7 +10,7 @@ HELP = "print which forward a backward op has"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
     parser.add_argument(

@@ -104,7 +104,7 @@ def fastest_alike_ns(facts: Facts, launches: Ints) -> MaskedInts:
     """Return each launch's fastest equal one's time; masked where fewer than eight are."""
     # Kernels of messages whose size is unknown count as equal by name.
     rows = np.searchsorted(facts.analysis.communication.launch, launches)
-    # Tell of which launches the trace says how many elements they move.
+    # Flag launches whose number of elements is in the trace.
     given = _arguments(facts, launches)
     has_size = np.array(
         [{*sizes} != {_ABSENT} for *sizes, _, _ in given], np.bool_

@@ -26,7 +26,7 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
-_QUEUED_NS = 20_000  # A launch that begins so long after the CPU enqueued it had to wait for others
+_QUEUED_NS = 20_000  # a launch that begins this long after it was enqueued waited for others
 Rows = npt.NDArray[np.bool_]
 
 
@@ -176,7 +176,7 @@ class Replay:
         start_ns[copies] = events.start_ns[pace.call[copies]]
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
         self._start_ns, self._busy_ns = start_ns[rows], pace.busy_ns[rows]
-        # Of a launch that others were before, nobody knows how long it was on its way.
+        # The latency of a launch behind others is unknown.
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
         self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
@@ -306,15 +306,15 @@ def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> 
     return order[begin_ns[order] >= reached]
 
 
-# How many times as long the CPU takes to launch while it is recorded, where nothing tells. Measured
+# The CPU's slowdown by recording, where it cannot be measured in the session. Measured
 # on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that waits for
 # the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
 PROFILING_SLOWDOWN: Final = 1.45
-# Of so many steps one may be unlike the others, and the median holds
+# With this many steps one outlier does not move the median
 MIN_UNPROFILED_STEPS: Final = 3
 _MAX_SLOWDOWN = 3.0
 _NEAR = 1.05  # steps differ from each other by as much
-_UNLIKE = 2  # what takes more than so many times as long as the median is no such step
+_UNLIKE = 2  # a step above this multiple of the median is an outlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +361,7 @@ def unprofiled_step(
         overhead_ns = recorded.cpu_ns - cpu_ns
         return Training(False, False, PROFILING_SLOWDOWN, least_ns, least_ns, overhead_ns, cpu_ns)
     fills = step_ns <= _NEAR * recorded.busy_ns
-    if fills:  # which says no more than that the CPU is quick enough
+    if fills:  # which only shows that the CPU is fast enough
         slowdown = max(slowdown or PROFILING_SLOWDOWN, PROFILING_SLOWDOWN)
     if replay is not None and slowdown is not None:
         cpu_ns = int(replay.worked_ns / slowdown)

@@ -80,7 +80,7 @@ def enclosing(events: Events, rows: Ints, name: str) -> Ints:
 
 
 Rows = npt.NDArray[np.bool_]
-# A step that takes more than so many times the median is unlike the others: it compiled, say
+# A step above this multiple of the median is an outlier, with a compile for example
 _UNLIKE = 2
 
 
@@ -104,7 +104,7 @@ class Facts:
 
     @cached_property
     def step_ns(self) -> int:
-        """Time of a recorded step: the mean, as in the ledger; of unlike steps the median."""
+        """Time of a recorded step: the mean, as in the breakdown; with outliers the median."""
         walls = [step.wall_ns for step in self.analysis.steps]
         if not walls:
             return 0
@@ -375,7 +375,7 @@ def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints
 
 # The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
 FUSION_SAVING: Final = 0.6
-# The part of a step in compiled graphs from which on the rest of it is beside them
+# From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
 _MUCH_COMPILED = 0.25
 _NATIVE = "at::native::"
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)

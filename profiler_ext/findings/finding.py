@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-ON_RANKS = "on ranks"  # name of the figure that tells which of several ranks have a finding
+ON_RANKS = "on ranks"  # name of the figure with the ranks that have a finding
 
 
 class FigureUnit(StrEnum):
@@ -22,7 +22,7 @@ class FigureUnit(StrEnum):
 class Confidence(StrEnum):
     """How the time at stake is known."""
 
-    MEASURED = "measured"  # it is time of the trace that goes when the flaw goes
+    MEASURED = "measured"  # time of the trace that the remedy removes
     ESTIMATED = "estimated"  # it rests on a model of what the remedied step would take
     # No more than this can go; what remains after the remedy is not known
     UPPER_BOUND = "upper_bound"
@@ -35,7 +35,7 @@ class Stake(StrEnum):
     # Time that only the recorded window has: it distorts its figures, training has it not
     WINDOW = "window"
     PROCESS = "process"  # time that each process spends once
-    UNKNOWN = "unknown"  # nobody knows how much it is: it is said, and counts for nothing
+    UNKNOWN = "unknown"  # unknown; reported, and counted as nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from statistics import median
 
-MIN_SAMPLES = 4  # fewer layers are not judged: of three nobody can say which is the odd one
+MIN_SAMPLES = 4  # fewer layers are not judged: of three, the outlier is ambiguous
 _DEVIATIONS = 6
 _EQUAL = 0.1
 _ONE_IN = 6

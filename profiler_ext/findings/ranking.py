@@ -25,7 +25,7 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 
 MIN_FRACTION: Final = 0.01
-# Below this part, and this time, nothing is said: steps differ by as much from each other
+# Smaller findings are dropped: steps differ by as much from each other
 MIN_SAVING_NS: Final = {
     Stake.STEP: 20_000,
     Stake.WINDOW: 1_000_000,

@@ -203,7 +203,7 @@ _PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> P
 
 
 def is_device_wait(name: str) -> bool:
-    """Say whether the CPU waits in a runtime or driver call until a device is done."""
+    """Tell whether the CPU waits in a runtime or driver call until a device is done."""
     return _DEVICE_WAIT.fullmatch(name) is not None
 
 

@@ -242,7 +242,7 @@ KERNELS = (
 )
 
 
-# Names of communication that no row has, separated by ``;``; ``*`` stands for any text
+# More names of communication, separated by ``;``; ``*`` matches any text
 VARIABLE = "PROFILER_EXT_COMMUNICATION"
 MESSAGES = "sendrecv"  # what a kernel does that sends or receives, as its name has it
 _COALESCED = "coalesced"
@@ -255,7 +255,7 @@ _PIECE = re.compile(r"(\d{1,4})")
 
 
 def is_communication(name: str) -> bool:
-    """Say whether an op or a kernel communicates, as ``nccl:all_reduce`` and ``c10d::send``."""
+    """Tell whether an op or a kernel communicates, as ``nccl:all_reduce`` and ``c10d::send``."""
     return _communicates(name, os.environ.get(VARIABLE, ""))
 
 

@@ -65,7 +65,7 @@ _SHOWN_BYTES = 40
 _REPAIRED_WORDS = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
 _DIGITS = b"0123456789"
 _DECIMALS, _MOST_DIGITS = 3, 15
-# Below 2**43, where a double lies less than half a thousandth from the number it stands for
+# Below 2**43, where a double is less than half a thousandth from the exact number
 _FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
 _LEAST_INEXACT_US = 2.0**42  # from here on doubles lie more than half a nanosecond apart
 
@@ -275,7 +275,7 @@ class GrowingColumns:
             column.add(codes[name][more] if name in codes else more + added)
 
     def columns(self) -> tuple[Texts, list[npt.NDArray[Any]]]:
-        """Return what the codes stand for, and the columns, for others to add."""
+        """Return the texts of codes, and the columns, for another process to add."""
         texts = Texts([*self._names], [*self._categories], [*self._threads], [*self._shapes])
         return texts, [column.finished() for column in self._columns]
 
@@ -301,7 +301,7 @@ class GrowingColumns:
         # A zip makes one tuple for all events, and another only where that is kept.
         threads = zip([event.pid for event in complete], [e.tid for e in complete], strict=True)
         category = self._categories.codes([event.cat for event in complete], count)
-        # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
+        # Inductor's CPU ops have a ``stream`` too, which means nothing.
         rows = self._on_device(category)
         ran = [complete[row] for row in rows.tolist()]
         on_device = [each.args or NO_ARGS for each in ran]

@@ -75,7 +75,7 @@ def with_rank(recording: Recording, otherwise: int | None = None) -> Recording:
 
 
 def is_rank_known(recording: Recording) -> bool:
-    """Say whether it is known of which rank a recording is, whatever its settings stand at."""
+    """Tell whether a recording's rank is known, whatever its settings."""
     settings = recording.settings
     is_set = bool(settings.torch_version) or settings.rank > 0 or settings.world_size > 1
     return is_set or rank_of_trace(recording.trace) is not None

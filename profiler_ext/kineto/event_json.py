@@ -16,7 +16,7 @@ from profiler_ext.records.events import Ints
 
 # Stands in a column of ids where there is none; an id of this number is none either
 ABSENT = -(2**63)
-NO_SHAPE = b"null,null,null,null,null"  # of a kernel of which nothing is told
+NO_SHAPE = b"null,null,null,null,null"  # of a kernel without launch shape
 _NOTHING, _NULL = msgspec.Raw(b""), msgspec.Raw(b"null")
 Id = int | str | None
 

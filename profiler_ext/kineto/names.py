@@ -102,13 +102,13 @@ _CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
 
 
 def is_graph_marker(name: str) -> bool:
-    """Say whether the event spans one call of a compiled FX graph."""
+    """Tell whether the event spans one call of a compiled FX graph."""
     return _GRAPH_MARKER.fullmatch(name) is not None
 
 
 def graph_key(name: str) -> str | None:
     """Return the FX graph cache key that a marker carries; ``None`` without one."""
-    # Where caches are off or bypassed the trace says None; is_graph_marker distinguishes that.
+    # Where caches are off or bypassed the trace has "None"; is_graph_marker distinguishes that.
     match = _GRAPH_MARKER.fullmatch(name)
     return None if match is None or match[1] == "None" else match[1]
 
@@ -161,12 +161,12 @@ def optimizer_zero_grad(name: str) -> str | None:
 
 
 def is_launch_call(name: str) -> bool:
-    """Say whether a runtime or driver call may start work on a device."""
+    """Tell whether a runtime or driver call may start work on a device."""
     return _LAUNCH_CALL.fullmatch(name) is not None
 
 
 def is_graph_launch(name: str) -> bool:
-    """Say whether a runtime call replays a CUDA graph, so that it starts many kernels."""
+    """Tell whether a runtime call replays a CUDA graph, so that it starts many kernels."""
     return _GRAPH_LAUNCH.fullmatch(name) is not None
 
 
@@ -176,7 +176,7 @@ def is_graph_recording(name: str) -> bool:
 
 
 def is_sharding(name: str) -> bool:
-    """Say whether it is a range of FSDP's, which gathers parameters or reduces gradients in it."""
+    """Tell whether it is a range of FSDP's, which gathers parameters or reduces gradients in it."""
     return _SHARDING.fullmatch(name) is not None
 
 
@@ -206,17 +206,17 @@ def call_mark(
 
 
 def is_call_mark(name: str) -> bool:
-    """Say whether a range is such a mark."""
+    """Tell whether a range marks a call of a compiled graph."""
     return _CALL_MARK.fullmatch(name) is not None
 
 
 def clock_mark(number: int) -> str:
-    """Return the name of the event that marks a moment on the clock of the watch of lines."""
+    """Return the name of a clock mark: an event that ties the recorder's clock to the trace's."""
     return f"profiler_ext: clock {number}"
 
 
 def is_clock_mark(name: str) -> bool:
-    """Say whether an event is such a mark."""
+    """Tell whether an event is a clock mark."""
     return _CLOCK_MARK.fullmatch(name) is not None
 
 

@@ -137,7 +137,7 @@ def main() -> None:
 def _end_with_reader(pipe: int) -> None:
     """End at once when the reader has closed the pipe: the requesting process has gone."""
     watch = select.poll()
-    watch.register(pipe, 0)  # an error is told, whatever is asked for
+    watch.register(pipe, 0)  # errors are reported for any event mask
     watch.poll()
     os._exit(1)
 
@@ -150,7 +150,7 @@ MIN_BYTES = 192 << 20  # A portion takes ten times as long as to start the proce
 _MODULE = "profiler_ext.kineto.parallel_reading"
 _PACKAGES = Path(__file__).parents[2]
 _AUTOSTART = "PROFILER_EXT"
-# Else each block's memory is given back, and asked for again: a third of the time
+# Else each block's memory is returned and allocated again: a third of the time
 _KEEPS_MEMORY = f"glibc.malloc.mmap_threshold={32 << 20}:glibc.malloc.trim_threshold={64 << 20}"
 
 

@@ -44,7 +44,7 @@ def readable(text: bytes) -> bytes:
 
 
 def is_nonstandard(text: bytes) -> bool:
-    """Say whether the text may hold what :func:`repaired` repairs."""
+    """Tell whether the text may hold what :func:`repaired` repairs."""
     return _NONSTANDARD_VALUE.search(text) is not None or _SURROGATE.search(text) is not None
 
 

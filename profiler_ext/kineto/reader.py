@@ -147,7 +147,7 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
     # jobs: most processes that read a long file; ``None`` for one a core
     text = source.read_text(path)
     if isinstance(text, FileText) and (processes := reader_processes(text, jobs)) > 1:
-        # What several cannot read one process reads, or says why not.
+        # What several processes cannot read, one reads, or reports why not.
         with suppress(ValueError, RecursionError, OSError):
             return read_in_parallel(text, processes)
     try:

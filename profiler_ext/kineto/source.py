@@ -145,7 +145,7 @@ class FileText:
         """Take over an open file; it is closed with this."""
         file = _File(descriptor, name)
         self._file = file
-        # Events are mostly asked for one after the other, and two or three places in turn.
+        # Events are mostly read in order, at two or three positions alternately.
         self._window = functools.lru_cache(maxsize=_WINDOWS)(functools.partial(_window, file))
 
     @property
@@ -305,7 +305,7 @@ def _unpacking(file: IO[bytes], packed: _Packed) -> Iterator[bytes]:
 
 
 def is_folder(path: Path) -> bool:
-    """Say whether there is a folder; of a path that no system takes there is none."""
+    """Tell whether there is a folder; of a path that no system takes there is none."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -331,7 +331,7 @@ def shown(thing: object, most: int = 400) -> str:
 
 
 def looks_like_trace(path: Path) -> bool:
-    """Say whether a file of JSON begins as a trace does; what cannot be read does not."""
+    """Tell whether a file of JSON begins as a trace does; what cannot be read does not."""
     try:
         _check_regular(path, "")
         with path.open("rb") as file:

@@ -66,7 +66,7 @@ class CompilePhase(Term, page="words.md", title="compile phase", columns=()):
 
 
 class CompileCache(Term, page="words.md", title="compile cache", columns=()):
-    """A cache that torch asks for a graph."""
+    """A cache of torch's for compiled graphs."""
 
     AUTOGRAD = (
         "autograd",
@@ -77,7 +77,7 @@ class CompileCache(Term, page="words.md", title="compile cache", columns=()):
 
 
 class CacheAnswer(Term, page="words.md", title="answer of a cache", columns=()):
-    """What a cache of torch's said."""
+    """The answer of a cache of torch's."""
 
     HIT = ("hit", "hit", "is that it has it")
     MISS = ("miss", "miss", "is that it has it not, or only for other sizes")

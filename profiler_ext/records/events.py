@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[Any]  # whole numbers or flags, one a row
-_MAX_SPREAD = 4  # values that span so many times their number, or more, are sorted
+_MAX_SPREAD = 4  # values that span this multiple of their number are sorted
 
 
 def ranks(column: Column) -> tuple[Ints, Ints]:

@@ -50,9 +50,9 @@ try:
 except ImportError:  # Python can be built without it
     lzma = None
 
-MAX_MODULE_BYTES = 8_000_000  # A module whose text is larger is not kept
-MAX_CODE_BYTES = 64_000_000  # nor is what goes beyond this in one session
-MAX_PACKED_BYTES = 4_000_000  # nor what makes the session's file larger than this by it
+MAX_MODULE_BYTES = 8_000_000  # larger modules are not kept
+MAX_CODE_BYTES = 64_000_000  # limit of all modules of a session
+MAX_PACKED_BYTES = 4_000_000  # limit of their part of the session's file
 _PRESET, _MAX_MEMORY_BYTES = 3, 64 << 20
 _PART_BYTES = 32 << 10  # no text in a file of ours may be long
 

@@ -37,7 +37,7 @@ def known(kind: Kind) -> Kind:
     return kind
 
 
-# A forked child has a copy: of a lock that nobody holds, of types that are whole.
+# A forked child has a copy of an unlocked lock, and of completed types.
 os.register_at_fork(
     before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
 )
@@ -45,7 +45,7 @@ os.register_at_fork(
 
 # Where a stored record has the version that wrote it; those of before have no such key
 WRITER_KEY = "written_by"
-# How msgspec begins to tell of a word that a vocabulary does not have
+# The begin of msgspec's error for an unknown word of a vocabulary
 _UNKNOWN_WORD = "Invalid enum value"
 
 

@@ -125,7 +125,7 @@ class LaunchKind(Term, page="words.md", title="kind", columns=("launches.kind", 
 
 
 class Level(Term, page="words.md", title="level", columns=("launches.level", "coverage.level")):
-    """How far a launch, or a part of it, was led back."""
+    """How precisely a launch, or a part of it, is attributed."""
 
     LINE = ("line", "a source line", "is led to a line of the model")
     OP = ("op", "an ATen op", "is led to an ATen op, and to no line")
@@ -154,7 +154,7 @@ class Scope(Term, page="words.md", title="scope", columns=("launches.scope", "co
 
 
 class BreakdownCategory(Term, page="words.md", title="category", columns=("coverage.category",)):
-    """What a row of the ledger was led to, where it is no gap."""
+    """The category of a breakdown row that is no gap."""
 
     LINE = ("line", "led to source lines", "is that of launches that are led to lines")
     PHASE_CORRECTED = (

@@ -116,7 +116,7 @@ def units_of(launches: Launches, calls: Calls, works: Sequence[Work], of_launch:
     on_cpu = np.ma.getmaskarray(launches.stream)
     unit = np.where(is_split | on_cpu, _NONE, unit)
     evidence = np.where(unit == _NONE, 0, evidence)
-    # The first string stands for a unit that is not known.
+    # The first string is the unknown unit.
     return Units(_interned(unit + 1, ("", *_UNITS)), _interned(evidence, _EVIDENCE))
 
 
@@ -142,7 +142,7 @@ def _of_call(own: Ints, calls: Calls) -> tuple[Ints, np.ndarray[tuple[int], np.d
     return highest[calls.number], is_split[calls.number]
 
 
-_MAX_AMOUNT = 2**60  # what a file says of more bytes or operations than this is not true
+_MAX_AMOUNT = 2**60  # more bytes or operations than this are not credible
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def estimate(analysis: Analysis) -> Estimates:
         calls=calls,
         bytes=moved,
         flops=_numbers([work.flops for work in works])[of_launch],
-        # What a kernel's name tells of is a product, though its call site may not be known.
+        # A unit by the kernel's name means a product, even without a known call site.
         is_product=is_product | units.evidence.where(UnitEvidence.KERNEL_NAME),
         is_complete=_flags([work.is_complete for work in works])[of_launch] | copied,
         units=units,

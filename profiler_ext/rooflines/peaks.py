@@ -122,7 +122,7 @@ def _row(
 
 _: float | None = None
 # Name, source, GB/s; then fp64, fp64 on tensor cores, fp32, TF32, bf16, fp16, fp8, fp4, int8.
-# Of two rows whose words stand in a name, the first is meant
+# The first row that matches a name applies
 DEVICES = (
     _row("GB200", _BLACKWELL, 8000, (45, 45, 90, 1250, 2500, 2500, 5000, 10000, 5000)),
     _row("B200", _BLACKWELL, 8000, (40, 40, 80, 1100, 2250, 2250, 4500, 9000, 4500)),
@@ -172,7 +172,7 @@ class Peak:
         return None if unit is None else self.tflop_per_s.get(unit)
 
 
-# Device to peak; of two that fit a name, the first stands for it
+# Device to peak; the first that matches a name applies
 PEAKS: Mapping[str, Peak] = {
     device.name: Peak(device.gb_per_s, {Unit(u): v for u, v in device.units}, device.source)
     for device in DEVICES

@@ -19,7 +19,7 @@ from profiler_ext.rooflines.estimates import Rows
 from profiler_ext.rooflines.rooflines import MaskedFloats, Rooflines
 
 Floats = npt.NDArray[np.float64]
-# One of so many parts of a row's time at least has a roofline, or the row has no bound
+# Least part of a row's time, as its inverse, that needs a roofline for a bound
 _MIN_BOUND_SHARE = 2
 
 
@@ -105,7 +105,7 @@ class PartSums(NamedTuple):
         )
 
     def told(self) -> RooflineSums:
-        """Return what the sums say of rooflines."""
+        """Return the rooflines of the sums."""
         nothing = self.known.T == 0
         moved, computed, roofline, bounded_flops, at_roofline, saved = (
             np.ma.MaskedArray(*each) for each in zip(self.amounts.T, nothing, strict=True)
@@ -113,7 +113,7 @@ class PartSums(NamedTuple):
         moving_ns, computing_ns, bounded_ns, *_ = (
             np.ma.MaskedArray(*each) for each in zip(self.known_ns.T, nothing, strict=True)
         )
-        # What is known of a sliver says nothing of the row.
+        # A sliver of a row's time does not represent it.
         has_bound = _MIN_BOUND_SHARE * bounded_ns.filled(0) >= self.took_ns
         return RooflineSums(
             bytes=moved,

@@ -47,7 +47,7 @@ _PRODUCTS = frozenset(
     }
 )
 _GENERATED = (SiteKind.TRITON, SiteKind.CPP)
-# What adds to places that its indices name waits for whoever adds to the same one.
+# Indexed additions wait for others at the same index.
 _SCATTERS = frozenset(
     {
         *("index_put", "index_put_", "_unsafe_index_put", "index_add", "index_reduce"),
@@ -112,7 +112,7 @@ def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) ->
         unit = _operand_unit(products, known)
         evidence = None if unit is None else UnitEvidence.OPERANDS
         return Work(moved, flops, True, True, unit, evidence)
-    # What the program's own Triton kernel computes nobody told, nor what an unknown library does.
+    # What the program's own Triton kernel or an unknown library computes is unknown.
     return Work(moved)
 
 

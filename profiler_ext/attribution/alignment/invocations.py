@@ -139,7 +139,7 @@ class Aligner:
         self._observed.observe(graph, call, matches)
 
     def known_kernels(self, graph: int) -> KnownKernels:
-        """Return what was learnt of a graph's library calls."""
+        """Return the known kernels of a graph's library calls."""
         return self._observed.of_graph(graph)[0]
 
 
@@ -160,7 +160,7 @@ def _use_key(call: GraphCall) -> object:
 
 
 def _launch_signature(graph: GraphInstance) -> object:
-    """Return what a graph says of its launches, without what differs from compile to compile."""
+    """Return a graph's launches without what differs from compile to compile."""
     # After a reset of Dynamo an equal graph has the old compile id, but other trace numbers, and
     # its lines may be known by another rule.
     return graph.call_sites, tuple(

@@ -48,7 +48,7 @@ class KnownKernels:
     kernels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     from_store: frozenset[int] = frozenset()
     # The call ran other kernels than known because the libraries chose again, and nothing was lost:
-    # another call ran the very same, say
+    # for example, another call ran the very same
     is_reselected: bool = False
     is_contradicted: bool = False  # other calls ran something else, and none the same
     # How the calls of libraries begin and continue in this session
@@ -108,7 +108,7 @@ class ObservedKernels:
         self._current.pop(identity, None)
 
     def of_graph(self, graph: int) -> tuple[KnownKernels, int]:
-        """Return what was learnt of a graph's library calls, and a number: equal ones have one."""
+        """Return the known kernels of a graph's library calls, and a number for equal ones."""
         current = self._current.setdefault(self._identity(graph), {})
         if graph not in current:
             known_kernels = self._known(graph)

@@ -60,7 +60,7 @@ class LoopGrammar:
 
     def order(self, names: Sequence[str]) -> tuple[int, ...] | None:
         """Return the site of each name in a sentence, ``None`` if it is none or open."""
-        # An expression takes ages over turns that can be told apart in many ways, or not at all.
+        # Matching takes exponential time over turns that can be split in many ways, or not at all.
         if _is_ambiguous(self._pieces):
             return None
         return self._read(

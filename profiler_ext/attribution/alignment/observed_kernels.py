@@ -39,7 +39,7 @@ from profiler_ext.records.vocabulary import SiteKind
 _Names = tuple[str, ...]
 _T = TypeVar("_T")
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
-# A library that tries its algorithms out launches more, which says nothing of its later calls
+# A library that benchmarks its algorithms launches more than its later calls
 _MAX_EVENTS = 64
 
 

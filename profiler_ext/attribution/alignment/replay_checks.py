@@ -26,7 +26,7 @@ from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import SiteKind
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
-_MAX_REFERENCES = 32  # so many others, of those that ran most often, may confirm what a replay ran
+_MAX_REFERENCES = 32  # number of other replays, the most frequent ones, that may confirm one
 _BY_ANCHORS = (SiteEvidence.REPLAY_ORDER, SiteEvidence.REPLAY_FAMILIES)
 _GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
 

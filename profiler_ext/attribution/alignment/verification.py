@@ -16,7 +16,7 @@ from profiler_ext.records.events import Events, Ints
 from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import SiteKind
 
-# The name of every Triton kernel where Inductor was told not to give unique ones
+# The name of every Triton kernel where Inductor is configured without unique names
 _NAMELESS_KERNEL = "triton_"
 
 

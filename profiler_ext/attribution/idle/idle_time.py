@@ -162,7 +162,7 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
     counts = ~is_of(pieces.cause, _NOT_CPU_CAUSES)
     used = np.where(counts, pieces.duration_ns, 0)
     np.cumsum(used, out=used)
-    # A lead that is used up cannot fall below nothing: what was lost so far bounds what is used.
+    # A lead cannot become negative: the sum of lost time bounds what is used up.
     left = np.append(0, lost)[np.searchsorted(waits.start_ns, pieces.start_ns, side="right")]
     left -= used
     np.minimum.accumulate(left, out=left)
@@ -199,7 +199,7 @@ _CPU_CAUSES = (
     IdleCause.AFTER_SYNCHRONISATION,
 )
 
-# What is made of them on the way to their names is then small beside the trace
+# Their intermediate arrays are then small compared with the trace
 _CUTS_AT_ONCE = 1 << 16
 
 _NO_ROWS: Ints = np.empty(0, dtype=np.int64)

@@ -107,8 +107,8 @@ def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
     )
 
 
-# The control of launches of the thread that makes the steps, and of autograd's threads; a thread
-# that goes its own way has a number of its own after these
+# The controls of the thread that runs the steps, and of autograd's threads; an independent thread
+# has a number of its own after these
 MAIN, ENGINE = 0, 1
 _EMPTY: Ints = np.empty(0, dtype=np.int64)
 
@@ -147,7 +147,7 @@ class ThreadGroups:
     def tracks(self) -> Tracks:
         """Return what the threads of each control did."""
         others = self._spans.of(self._groups(self._spans.row) > ENGINE)
-        # Cut the spans where the thread that makes the steps begins anew, and none waits for
+        # Cut the spans where the thread that runs the steps restarts, and none waits for
         # it. What lies before is then no time of autograd's, nor any in which a collective is
         # awaited.
         overlaid = list(

@@ -96,7 +96,7 @@ class Overhead:
         return Cuts(span, segment, finer.start_ns, finer.duration_ns), cause
 
 
-# What is made of them on the way to their pieces is then small beside the trace
+# Their intermediate arrays are then small compared with the trace
 _SPANS_AT_ONCE = 1 << 16
 _END_OF_STEP = code(IdleCause.END_OF_STEP)
 

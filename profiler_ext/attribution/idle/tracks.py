@@ -23,7 +23,7 @@ from profiler_ext.records.vocabulary import IdleCause
 CAUSES = tuple(IdleCause)
 # Numbers of causes, of which there are few: a byte for each piece of each thread's time
 Causes = npt.NDArray[np.int8]
-NO_CAUSE = np.int8(-1)  # what stands for the cause of time in which no event says anything
+NO_CAUSE = np.int8(-1)  # the cause of time without an event
 
 
 def code(cause: IdleCause) -> np.int8:

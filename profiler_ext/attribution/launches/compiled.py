@@ -63,7 +63,7 @@ def _copies(
 ) -> dict[int, WorkBeforeReplay]:
     """Attribute the copies, one for each recorded graph that copies anything, to their inputs."""
     copies = [at for at, item in enumerate(items) if glue[at] and item.name == _COPY]
-    # Work without its operator may be one more copy, so that their number tells nothing.
+    # Work without its operator may be one more copy, so their number is inconclusive.
     is_open = any(g and u.on_device and not u.replayed for g, u in zip(glue, items, strict=True))
     noted = () if is_open and graph.copied_otherwise else _noted(graph, len(copies))
     pairs = zip(copies, noted, strict=True) if noted else ()

@@ -50,7 +50,7 @@ class PythonCalls:
 
 
 def scaling_ops(enclosing: EnclosingRanges) -> Rows:
-    """Return for each event the scaler's op that it is or stands in, or ``NO_ROW``."""
+    """Return for each event the scaler's op that it is or is in, or ``NO_ROW``."""
     names = enclosing.events.name
     is_scaling = flag_rows(names, classify.is_scaling_op) & enclosing.is_op
     rows, place = _neighbours(enclosing, is_scaling)

@@ -25,8 +25,8 @@ def last_reaching(values: Ints, limits: Ints) -> Rows:
     levels = _maxima(values)
     hits: list[tuple[Ints, Ints]] = []
     for maxima in levels:
-        # What lies before a place is so many whole blocks; only of the last, if it is the first
-        # of a pair, a larger block says nothing.
+        # Whole blocks lie before a position; only for the last, if it is the first of a pair, is a
+        # larger block of no use.
         is_hit = (blocks % 2 == 1) & (maxima[blocks - 1] >= limits[places])
         hits.append((places[is_hit], blocks[is_hit] - 1))
         goes_on = ~is_hit & (blocks > 1)

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, first_rows, ranks
 
-NO_ROW = -1  # what stands in a column of rows where there is none; never leaves this room
+NO_ROW = -1  # marks no row in a column of rows; used within attribution only
 
 Flags = npt.NDArray[np.bool_]
-# Rows of events, where there are as many as events or more: no trace has so many
+# Rows of events in arrays as long as the events: int32 suffices for any trace
 Rows = npt.NDArray[np.int32]
 SignedInteger = TypeVar("SignedInteger", bound=np.signedinteger[Any])
 

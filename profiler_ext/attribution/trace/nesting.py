@@ -29,7 +29,7 @@ class Nesting:
         """Return for each row the innermost wanted event that is it or encloses it."""
         is_wanted = [wanted.take(level) for level in self.levels]
         first = next((at for at, flags in enumerate(is_wanted) if flags.any()), None)
-        if first is None:  # one number stands for all rows: a million more take time
+        if first is None:  # a broadcast scalar: a million rows take time
             return np.broadcast_to(np.int32(NO_ROW), len(self.parent))
         result = np.full(len(self.parent), NO_ROW, dtype=np.int32)
         above = np.full(len(self.levels[max(first - 1, 0)]), NO_ROW, dtype=np.int32)

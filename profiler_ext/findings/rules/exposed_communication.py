@@ -27,9 +27,9 @@ from profiler_ext.records.vocabulary import Phase
 # Something of each collective is exposed; less than this was hardly won by hiding it
 _MIN_FRACTION = 0.08
 _MIN_UNITS = 4
-# So much of what could be hidden is won, and so much of what it would run beside is lost to it.
+# The fraction of hideable time that is saved, and the slowdown of what overlaps it.
 # Fitted to all-reduces on two H200s (torch 2.11) that had 2, 4, 8 and 24 blocks: hidden, they take
-# 1.2 to 1.6 times as long, and products in bf16 beside them 1.2 to 1.4 times; the last one stays.
+# 1.2 to 1.6 times as long, and overlapping bf16 products 1.2 to 1.4 times; the last one stays.
 _SAVED_PART, _SLOWDOWN_PART = 0.6, 0.1
 
 

@@ -16,7 +16,7 @@ from profiler_ext.rooflines.rooflines import REACHABLE_FRACTION
 
 _OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
-# How many times quicker TF32 is in practice; the data sheets of A100, H100 and H200 say 7 to 8
+# TF32's speedup in practice; the data sheets of A100, H100 and H200 have 7 to 8
 _TF32_SPEEDUP = 4
 
 

@@ -59,7 +59,7 @@ def _candidate(
     if idle_ns < _MIN_FRACTION * facts.step_ns:
         return None
     frame = match.stack[-1] if match.stack else None
-    # What Dynamo could not trace, why and what it hints at, without what all breaks say.
+    # What Dynamo could not trace, why, and its hints, without the text of all breaks.
     own = match.reason.partition(_FOR_DEVELOPERS)[0].strip()
     opening, _, rest = own.partition("\n")
     shown = rest if opening.endswith(":") and rest.strip() else own

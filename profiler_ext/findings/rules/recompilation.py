@@ -31,7 +31,7 @@ TRAINING: Final = (
     "costs too much, evaluate with the model that torch.compile was given, uncompiled"
 )
 # What may fail once where a program trains and evaluates, or calls equal blocks one after another,
-# of which the first has an input that wants no gradient
+# of which the first has an input that requires no gradient
 _ONE_OF_EACH: Final = (
     r"requires_grad mismatch",
     r"dispatch key set mismatch",
@@ -45,7 +45,7 @@ STATE: Final = (
 VALUES: Final = (
     "keep what the guard compares constant: hand it over as a tensor, or take it out of the model"
 )
-# Of two that stand in a guard the first is meant
+# The first one that a guard contains applies
 _REMEDIES: Final = (
     (r"stride mismatch", LAYOUT),
     (r"(?:dtype|rank|device index) mismatch", TENSOR),

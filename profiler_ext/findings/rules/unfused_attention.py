@@ -16,7 +16,7 @@ from profiler_ext.records.vocabulary import Phase
 _CALL = "scaled_dot_product_attention"
 _PRODUCT = "bmm"
 _KERNEL = "attention"
-_PROJECTION = re.compile(r"\b(?:add)?mm\b")  # products with a weight may stand at the same line
+_PROJECTION = re.compile(r"\b(?:add)?mm\b")  # products with a weight may be at the same line
 _FUSED_AWAY = 2 / 3
 
 

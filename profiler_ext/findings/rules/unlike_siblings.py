@@ -21,7 +21,7 @@ from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.events import Ints
 
 _BEYOND = 0.5
-# Beside a collective a product on an H200 took up to so many times as long as without it
+# The largest measured slowdown of a product on an H200 during a collective
 _COLLECTIVE_SLOWDOWN = 2
 _CONVOLVES = re.compile(r"\bconvolution|_convolution\b|conv\dd")
 _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
