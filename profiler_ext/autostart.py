@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from profiler_ext import renaming
 
 T = TypeVar("T")
+VARIABLE = "PROFILER_EXT"
 
 
 def on_torch_import(callback: Callable[[], object]) -> None:
@@ -94,9 +95,6 @@ def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:
         with suppress(Exception):  # where warnings are errors
             warnings.warn(f"profiler_ext is off in this process: {error}", stacklevel=2)
         return None
-
-
-VARIABLE = "PROFILER_EXT"
 
 
 def is_requested() -> bool:

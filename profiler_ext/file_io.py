@@ -18,6 +18,17 @@ from typing import IO
 from profiler_ext.errors import OutputError
 
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_STANDARD_STREAMS = 3
+# How much of a file's name its temporary name has; 255 bytes is what most disks take
+_NAME_BYTES = 200
+_WRITE_FLAGS = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
@@ -96,19 +107,6 @@ def _reason(error: OSError | UnicodeEncodeError) -> str:
     if isinstance(error, UnicodeEncodeError):
         return "its name is not UTF-8"
     return error.strerror or str(error)
-
-
-_STANDARD_STREAMS = 3
-# How much of a file's name its temporary name has; 255 bytes is what most disks take
-_NAME_BYTES = 200
-_WRITE_FLAGS = (
-    os.O_WRONLY
-    | os.O_CREAT
-    | os.O_EXCL
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
 
 
 @contextmanager

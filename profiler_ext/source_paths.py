@@ -25,6 +25,8 @@ from typing import Any
 _BY_TEXT = "cell-"
 _NUMBERED = re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>")
 _SHOWN = re.compile(r"In\[(\d+)\]")
+Place = tuple[str, str]  # where a process stands: its working folder, and the folder of its script
+_seen_from: ContextVar[Place | None] = ContextVar("_seen_from", default=None)
 
 
 def cell_number(file: str) -> int | None:
@@ -69,10 +71,6 @@ def _shown(file: str) -> str:
     format_name = getattr(compiler, "format_code_name", None)  # IPython 7 has none
     shown = format_name(file) if callable(format_name) else None
     return shown[1] if shown else ""
-
-
-Place = tuple[str, str]  # where a process stands: its working folder, and the folder of its script
-_seen_from: ContextVar[Place | None] = ContextVar("_seen_from", default=None)
 
 
 @functools.cache

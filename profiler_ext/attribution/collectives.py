@@ -30,6 +30,9 @@ from profiler_ext.records.analysis import (
 from profiler_ext.records.events import Codes, Events, Ints, MaskedInts, Trace, flag_rows
 from profiler_ext.records.vocabulary import LaunchKind
 
+_NUMBERED, _UNKNOWN = -1, -1
+_Key = tuple[str, str, int, int]  # group, what, number and step
+
 
 def find_communication(
     trace: Trace,
@@ -75,10 +78,6 @@ def _names(
 def fully_masked(count: int) -> MaskedInts:
     """Return a column of unknown values."""
     return np.ma.MaskedArray(np.zeros(count, dtype=np.int64), mask=np.ones(count, dtype=np.bool_))
-
-
-_NUMBERED, _UNKNOWN = -1, -1
-_Key = tuple[str, str, int, int]  # group, what, number and step
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,22 @@ from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.records.vocabulary import CacheState
 
+# Usual even in a fully attributed step: a note only where they are much of it.
+_USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
+# The note on the launches covers the recording's own gap, or the user chose it.
+_REPORTED_ELSEWHERE = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
+_NOTE_THRESHOLD = 0.05  # least fraction of the launches' time for a note on a usual gap
+_AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
+_RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
+# Remaining remedies of a gap where the user enabled some; the most effective first
+_REMAINING_REMEDIES = {
+    (GapReason.GRAPH_NOT_CAPTURED, "recompile"): "they were not compiled in this process after it "
+    "had imported torch, though that was asked for; please report what compiled them",
+    (GapReason.GRAPH_NOT_CAPTURED, "run"): _RECOMPILE,
+    (GapReason.AMBIGUOUS_EXTERN_RUN, "run"): "skip fewer steps, so that those before the replay "
+    "are seen; the store then keeps which kernels each call launches",
+}
+
 
 def reading_notes(recording: Recording, launches: Launches) -> Iterator[str]:
     """Return notes on parts of a trace that torch.profiler does not write today."""
@@ -46,26 +62,6 @@ def _cpu_notes(trace: Trace) -> Iterator[str]:
         f"the trace {', '.join(parts)}, and has no event of a device: all times are the CPU's. If "
         "the program used a device, record it with that device's ProfilerActivity."
     )
-
-
-# Usual even in a fully attributed step: a note only where they are much of it.
-_USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
-
-# The note on the launches covers the recording's own gap, or the user chose it.
-_REPORTED_ELSEWHERE = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
-
-
-_NOTE_THRESHOLD = 0.05  # least fraction of the launches' time for a note on a usual gap
-_AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
-_RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
-# Remaining remedies of a gap where the user enabled some; the most effective first
-_REMAINING_REMEDIES = {
-    (GapReason.GRAPH_NOT_CAPTURED, "recompile"): "they were not compiled in this process after it "
-    "had imported torch, though that was asked for; please report what compiled them",
-    (GapReason.GRAPH_NOT_CAPTURED, "run"): _RECOMPILE,
-    (GapReason.AMBIGUOUS_EXTERN_RUN, "run"): "skip fewer steps, so that those before the replay "
-    "are seen; the store then keeps which kernels each call launches",
-}
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:

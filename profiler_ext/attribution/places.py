@@ -22,6 +22,12 @@ from profiler_ext.records.vocabulary import Level, Phase
 
 _NOT_THE_MODEL = frozenset({"torch", "triton", "profiler_ext"})
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
+# The modules that forwards were called on, by the joint graph that they were cut from
+ModulesOfJointGraphs = Mapping[str, set[Called]]
+_OF_PHASES = {
+    Phase.RECOMPUTE: ForwardEvidence.RECOMPUTED,
+    Phase.GRADIENT_ACCUMULATION: ForwardEvidence.GRADIENT_SUM,
+}
 
 
 class SourceRoots:
@@ -94,10 +100,6 @@ class SourceRoots:
 
 def _under(parts: tuple[str, ...], root: tuple[str, ...]) -> bool:
     return len(parts) > len(root) and parts[: len(root)] == root
-
-
-# The modules that forwards were called on, by the joint graph that they were cut from
-ModulesOfJointGraphs = Mapping[str, set[Called]]
 
 
 def modules_of_joint_graphs(
@@ -192,12 +194,6 @@ def eager_forward_evidence(op: str, forward_op: str | None, phase: Phase) -> str
     if phase is Phase.BACKWARD and not is_communication(op):
         return ForwardEvidence.NOT_LINKED
     return _OF_PHASES.get(phase)
-
-
-_OF_PHASES = {
-    Phase.RECOMPUTE: ForwardEvidence.RECOMPUTED,
-    Phase.GRADIENT_ACCUMULATION: ForwardEvidence.GRADIENT_SUM,
-}
 
 
 def _is_of_hook(node: FxNode, graph: GraphInstance) -> bool:

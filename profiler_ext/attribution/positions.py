@@ -21,6 +21,8 @@ from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.lineage import Frame, ModuleFrame
 from profiler_ext.records.recording import ClockMark, Position, PythonLines, ThreadPositions
 
+NO_POSITION = -1  # the position of a thread in which no code of the program runs
+
 
 @dataclass(frozen=True, slots=True)
 class WatchClock:
@@ -68,9 +70,6 @@ def _bounds(events: Events, marks: Sequence[ClockMark]) -> Iterator[tuple[int, i
             low, high = end - mark.after_ns, start - mark.before_ns
             if low <= high:
                 yield mark.before_ns, low, high
-
-
-NO_POSITION = -1  # the position of a thread in which no code of the program runs
 
 
 class AmbiguousPositionError(LookupError):

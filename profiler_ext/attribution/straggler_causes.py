@@ -28,6 +28,8 @@ from profiler_ext.records.vocabulary import IdleCause
 Windows = Sequence[tuple[int, int]]  # from when to when
 
 _OUTSIDE, _RUNNING = -2, -1
+_Rows = list[tuple[int, str, int, int]]  # launch, cause, place and nanoseconds
+_Weights = Mapping[tuple[str, int], int]  # by cause and place, how much more time went there
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +186,6 @@ def _main_places(analysis: Analysis) -> Ints:
 def length_ns(windows: Iterable[tuple[int, int]]) -> int:
     """Return how long some windows are in all."""
     return sum(end - start for start, end in windows)
-
-
-_Rows = list[tuple[int, str, int, int]]  # launch, cause, place and nanoseconds
-_Weights = Mapping[tuple[str, int], int]  # by cause and place, how much more time went there
 
 
 @dataclass(frozen=True, slots=True)

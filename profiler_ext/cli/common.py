@@ -28,6 +28,27 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.json_output.documents import Answer
     from profiler_ext.exporters.terminal.console import Console
 
+_WIDTH = 80  # help is no wider, however wide the terminal is
+_NAMES_WIDTH = 24
+FAILED = 2
+NEVER_STEPPED = 3
+ABOVE_LIMIT = 4
+TOO_FEW = 5
+STDOUT_CLOSED = 141
+# What each status of a command means; `run` has the script's own where that is not 0
+STATUSES = {
+    0: "what was asked is done",
+    FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
+    "cannot do without; or what a command line says is not understood",
+    NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
+    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, "
+    "or a `diff --fail-if` holds",
+    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
+    "runs, or steps that cannot be compared",
+    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
+}
+DEFAULT = "(default: %(default)s)"
+
 
 def write(text: str) -> None:
     """Print a clean text; raises OutputError or StdoutClosedError."""
@@ -127,10 +148,6 @@ def _is_terminal(stream: IO[str] | None) -> bool:
         return False
 
 
-_WIDTH = 80  # help is no wider, however wide the terminal is
-_NAMES_WIDTH = 24
-
-
 class Parser(argparse.ArgumentParser):
     """An argument parser that prints as the commands do."""
 
@@ -159,26 +176,6 @@ class Parser(argparse.ArgumentParser):
 def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:
     """Return a group of a help text."""
     return "\n".join((f"{title}:", *(f"  {name:<12}{words}" for name, words in rows)))
-
-
-FAILED = 2
-NEVER_STEPPED = 3
-ABOVE_LIMIT = 4
-TOO_FEW = 5
-STDOUT_CLOSED = 141
-# What each status of a command means; `run` has the script's own where that is not 0
-STATUSES = {
-    0: "what was asked is done",
-    FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
-    "cannot do without; or what a command line says is not understood",
-    NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
-    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, "
-    "or a `diff --fail-if` holds",
-    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
-    "runs, or steps that cannot be compared",
-    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
-}
-DEFAULT = "(default: %(default)s)"
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:

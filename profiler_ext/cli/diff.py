@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _CHECKOUT = "GITHUB_WORKSPACE"
+_TOP = 15
 
 
 def add_gate(parser: argparse.ArgumentParser) -> None:
@@ -124,8 +125,6 @@ def _status(gate: Gate, is_allowed: bool) -> int:
 
 
 HELP = "compare two runs, or several of each side, line by line"
-
-_TOP = 15
 
 
 def add_options(parser: Parser) -> None:

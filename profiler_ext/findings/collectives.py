@@ -25,6 +25,11 @@ from profiler_ext.records.vocabulary import Phase
 
 _MIN_FORWARD = 0.05
 _FORWARD, _BACKWARD = 1, 2
+_MIN_FRACTION = 8
+_ABSENT = str(None)
+_MESSAGES = ("send", "recv")
+_SIZE_ARGUMENTS = ("In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +78,6 @@ def _forward_fill(kind: Ints) -> Ints:
     at = np.searchsorted(known, np.arange(len(kind)), side="right") - 1
     filled: Ints = kind[known[np.maximum(at, 0)]]
     return filled
-
-
-_MIN_FRACTION = 8
-_ABSENT = str(None)
-_MESSAGES = ("send", "recv")
-_SIZE_ARGUMENTS = ("In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
-
-
-_Key = TypeVar("_Key")
 
 
 def overlaps_collective(facts: Facts) -> Rows:

@@ -28,6 +28,19 @@ from profiler_ext.records.events import Interned, Ints, flag_rows
 NO_ROW = -1
 _QUEUED_NS = 20_000  # a launch that begins this long after it was enqueued waited for others
 Rows = npt.NDArray[np.bool_]
+# Steps whose replay as they were recorded is off by more than this part are not understood
+MAX_REPLAY_ERROR: Final = 0.1
+_TRIES = 24
+Floats = npt.NDArray[np.float64]
+# The CPU's slowdown by recording, where it cannot be measured in the session. Measured
+# on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that waits for
+# the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
+PROFILING_SLOWDOWN: Final = 1.45
+# With this many steps one outlier does not move the median
+MIN_UNPROFILED_STEPS: Final = 3
+_MAX_SLOWDOWN = 3.0
+_NEAR = 1.05  # steps differ from each other by as much
+_UNLIKE = 2  # a step above this multiple of the median is an outlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +154,6 @@ def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
     reach = np.maximum.accumulate(np.append(np.int64(-1), ends[order]))
     within: Rows = reach[np.searchsorted(starts[order], times, side="right")] >= times
     return within
-
-
-# Steps whose replay as they were recorded is off by more than this part are not understood
-MAX_REPLAY_ERROR: Final = 0.1
-_TRIES = 24
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,17 +311,6 @@ def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> 
     order = order[(begin_ns[order] >= least_ns) & (over[order] <= most_ns)]
     reached = np.append(least_ns, np.maximum.accumulate(over[order]))[: len(order)]
     return order[begin_ns[order] >= reached]
-
-
-# The CPU's slowdown by recording, where it cannot be measured in the session. Measured
-# on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that waits for
-# the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
-PROFILING_SLOWDOWN: Final = 1.45
-# With this many steps one outlier does not move the median
-MIN_UNPROFILED_STEPS: Final = 3
-_MAX_SLOWDOWN = 3.0
-_NEAR = 1.05  # steps differ from each other by as much
-_UNLIKE = 2  # a step above this multiple of the median is an outlier
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,16 @@ from profiler_ext.records.events import Codes, Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
+Rows = npt.NDArray[np.bool_]
+# A step above this multiple of the median is an outlier, with a compile for example
+_UNLIKE = 2
+# The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
+FUSION_SAVING: Final = 0.6
+# From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
+_MUCH_COMPILED = 0.25
+_NATIVE = "at::native::"
+_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+
 
 def sum_by_step(steps: Sequence[Step], number: Ints, amount: Ints) -> list[int]:
     """Return the sum of an amount in each step, by the step number of each amount."""
@@ -77,11 +87,6 @@ def enclosing(events: Events, rows: Ints, name: str) -> Ints:
         is_open = (at >= 0) & (events.end_ns[around] >= events.end_ns[rows[on_thread]])
         result[on_thread[is_open]] = around[is_open]
     return result
-
-
-Rows = npt.NDArray[np.bool_]
-# A step above this multiple of the median is an outlier, with a compile for example
-_UNLIKE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,14 +376,6 @@ def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints
         where = NOWHERE if place.line is None else location_of(place)
         lines.setdefault(where, []).append(of_place)
     return {where: np.sort(np.concatenate(of_line)) for where, of_line in lines.items()}
-
-
-# The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
-FUSION_SAVING: Final = 0.6
-# From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
-_MUCH_COMPILED = 0.25
-_NATIVE = "at::native::"
-_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
 def is_partly_compiled(facts: Facts) -> bool:

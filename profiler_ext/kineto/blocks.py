@@ -37,6 +37,10 @@ _Characters = npt.NDArray[np.uint8]
 _FEW_BLANKS = 32
 _IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r"))
 _COMMA, _BACKSLASH, _OPENS, _CLOSES = b",\\{}"
+_OPEN_BRACE = b"{"
+_LIST_BEGINS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EMPTY_LIST = b'"traceEvents":[]}'
+_LIST_OPENING = b'{"traceEvents":['
 
 
 class _Event(msgspec.Struct):
@@ -139,12 +143,6 @@ def _before_blanks(characters: _Characters, places: Ints) -> Ints:
         places = places - is_blank
     others = np.flatnonzero(~_IS_BLANK[characters])
     return others[np.searchsorted(others, places, side="right") - 1]
-
-
-_OPEN_BRACE = b"{"
-_LIST_BEGINS = re.compile(rb'"traceEvents"\s*:\s*\[')
-_EMPTY_LIST = b'"traceEvents":[]}'
-_LIST_OPENING = b'{"traceEvents":['
 
 
 class FastPathError(ValueError):

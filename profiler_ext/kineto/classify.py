@@ -15,6 +15,31 @@ _GENERATED = re.compile(
 _DISPATCHED_OP = re.compile(r"[A-Za-z_]\w*::[A-Za-z_][\w.]*")
 _BENCHMARKING = re.compile(r"^CachingAutotuner\.|benchmark|autotuning|do_bench")
 _NOT_DISPATCHED = ("autograd::", "torch::autograd::")
+_DEVICE_WAIT = re.compile(r"_*(cu|cuda|hip|ur|xpu|ze)\w*(Synchronize|QueueFinish|EventWait)\w*")
+_ALLOCATION = re.compile(
+    r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
+    r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
+)
+_FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free\w*")
+_DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
+_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
+_OF_SOME_HOST = re.compile(
+    r"Memcpy \w+ \((?:(?:Host|Memory) -> \w+|\w+ -> (?:Host|Memory))\)|dma_request"
+)
+_PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> Pageable)\)")
+_UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
+_UPDATE = "aten::_amp_update_scale_"
+_ITEM = "aten::item"
+_LETTERS = {"aten::to": "t", "aten::reciprocal": "r", "aten::full": "f", "aten::add_": "a"}
+# ``scale.double().reciprocal().float()``, ``torch.full`` for what is found, copies for devices
+_UNSCALES = re.compile(r"trtft*$")
+_UPDATES = re.compile(r"(t+)(a*)$")  # what was found on each of several devices, and its sum
+# So many ops before a scaler's may be its own: with eight devices there are fewer
+MAX_OPS_BEFORE = 24
+_CALL_OF_MODULE = "nn.Module: "
+_RECOMPUTATION = re.compile(
+    r"(?:.*[/\\])?torch[/\\]utils[/\\]checkpoint\.py\(\d+\): (?:recompute_fn|backward)"
+)
 
 
 def is_device_work(category: str) -> bool:
@@ -188,20 +213,6 @@ def is_profilers(category: str) -> bool:
     return category == Category.OVERHEAD
 
 
-_DEVICE_WAIT = re.compile(r"_*(cu|cuda|hip|ur|xpu|ze)\w*(Synchronize|QueueFinish|EventWait)\w*")
-_ALLOCATION = re.compile(
-    r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
-    r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
-)
-_FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free\w*")
-_DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
-_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
-_OF_SOME_HOST = re.compile(
-    r"Memcpy \w+ \((?:(?:Host|Memory) -> \w+|\w+ -> (?:Host|Memory))\)|dma_request"
-)
-_PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> Pageable)\)")
-
-
 def is_device_wait(name: str) -> bool:
     """Tell whether the CPU waits in a runtime or driver call until a device is done."""
     return _DEVICE_WAIT.fullmatch(name) is not None
@@ -256,17 +267,6 @@ def is_calling(name: str) -> bool:
     return is_mark or names.is_graph_marker(name) or is_communication(name)
 
 
-_UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
-_UPDATE = "aten::_amp_update_scale_"
-_ITEM = "aten::item"
-_LETTERS = {"aten::to": "t", "aten::reciprocal": "r", "aten::full": "f", "aten::add_": "a"}
-# ``scale.double().reciprocal().float()``, ``torch.full`` for what is found, copies for devices
-_UNSCALES = re.compile(r"trtft*$")
-_UPDATES = re.compile(r"(t+)(a*)$")  # what was found on each of several devices, and its sum
-# So many ops before a scaler's may be its own: with eight devices there are fewer
-MAX_OPS_BEFORE = 24
-
-
 def is_scaling_op(name: str) -> bool:
     """Tell whether only a gradient scaler calls this operator."""
     return name in (_UNSCALE, _UPDATE)
@@ -290,12 +290,6 @@ def is_step_check(name: str, after: Sequence[str]) -> bool:
     # Where the program runs something in between, an ``item`` can be the program's own.
     is_all = name == _UNSCALE and len(after) > 1 and after[0] == _ITEM
     return is_all and names.optimizer_step(after[1]) is not None
-
-
-_CALL_OF_MODULE = "nn.Module: "
-_RECOMPUTATION = re.compile(
-    r"(?:.*[/\\])?torch[/\\]utils[/\\]checkpoint\.py\(\d+\): (?:recompute_fn|backward)"
-)
 
 
 def is_python(category: str) -> bool:

@@ -12,6 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _ANY = r"(?:[\w() ]+::)*"  # the namespaces of a function
+# More names of communication, separated by ``;``; ``*`` matches any text
+VARIABLE = "PROFILER_EXT_COMMUNICATION"
+MESSAGES = "sendrecv"  # what a kernel does that sends or receives, as its name has it
+_COALESCED = "coalesced"
+_CACHE_SIZE = 1 << 14
+_RESULT = re.compile(r"(?:static )?(?:void|bool|int) (?=[\w(])")
+_MANGLED = re.compile(r"_ZN?K?(?=\d)")
+_PIECE = re.compile(r"(\d{1,4})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,16 +250,8 @@ KERNELS = (
 )
 
 
-# More names of communication, separated by ``;``; ``*`` matches any text
-VARIABLE = "PROFILER_EXT_COMMUNICATION"
-MESSAGES = "sendrecv"  # what a kernel does that sends or receives, as its name has it
-_COALESCED = "coalesced"
-_CACHE_SIZE = 1 << 14
 _OF_OPS = [(re.compile(each.pattern), each) for each in OPS]
 _OF_KERNELS = [(re.compile(each.pattern), each) for each in KERNELS]
-_RESULT = re.compile(r"(?:static )?(?:void|bool|int) (?=[\w(])")
-_MANGLED = re.compile(r"_ZN?K?(?=\d)")
-_PIECE = re.compile(r"(\d{1,4})")
 
 
 def is_communication(name: str) -> bool:

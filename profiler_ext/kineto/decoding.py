@@ -33,6 +33,40 @@ from profiler_ext.kineto.names import DEVICE_CATEGORIES, Category
 from profiler_ext.records.events import Codes, Events, Interned, Ints, MaskedInts, Thread
 
 _TIMES = 2
+TIMES = range(-(2**61), 2**61)  # what two of fit a column together; in nanoseconds, 73 years
+_SHOWN_BYTES = 40
+# What a repair leaves of a bare word (:func:`profiler_ext.kineto.raw_events.repaired`)
+_REPAIRED_WORDS = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
+_DIGITS = b"0123456789"
+_DECIMALS, _MOST_DIGITS = 3, 15
+# Below 2**43, where a double is less than half a thousandth from the exact number
+_FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
+_LEAST_INEXACT_US = 2.0**42  # from here on doubles lie more than half a nanosecond apart
+_OPERATOR = "Operator"
+_MTIA = "mtia_ccp_events"
+# What torch 1.8 and 1.9 write. Source: ``libkineto/src/output_json.cpp`` of these.
+_CAPITALISED = {
+    "Kernel": Category.KERNEL,
+    "Memcpy": Category.GPU_MEMCPY,
+    "Memset": Category.GPU_MEMSET,
+    "Runtime": Category.CUDA_RUNTIME,
+}
+# What MTIA's streams do besides running programs; waiting for an event is no work
+_MTIA_NAMES = {
+    "dma_request": Category.GPU_MEMCPY,
+    "event_record": Category.CUDA_SYNC,
+    "event_wait": Category.CUDA_SYNC,
+}
+_EVALUATED = "autograd::engine::evaluate_function: "
+_OP = re.compile(r"[A-Za-z_]\w*::[\w.:]+")
+_NODE = re.compile(r"(?:struct )?torch::autograd::\w+|\w+Backwards?\d*")
+# Categories of events that a device may have run, as any file spells them
+DEVICE_SPELLINGS = (*DEVICE_CATEGORIES, "Kernel", "Memcpy", "Memset", _MTIA)
+_COMPLETE = "X"
+_MAX_SHAPE_BYTES = 998
+_ENDS_AT_ONCE = 1 << 16
+_INT64 = range(ABSENT + 1, 2**63)
+_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 
 
 class GrowingColumn:
@@ -57,17 +91,6 @@ class GrowingColumn:
     def finished(self) -> npt.NDArray[Any]:
         """Return all rows; nothing can be added any more."""
         return self._rows[: self._count]
-
-
-TIMES = range(-(2**61), 2**61)  # what two of fit a column together; in nanoseconds, 73 years
-_SHOWN_BYTES = 40
-# What a repair leaves of a bare word (:func:`profiler_ext.kineto.raw_events.repaired`)
-_REPAIRED_WORDS = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
-_DIGITS = b"0123456789"
-_DECIMALS, _MOST_DIGITS = 3, 15
-# Below 2**43, where a double is less than half a thousandth from the exact number
-_FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
-_LEAST_INEXACT_US = 2.0**42  # from here on doubles lie more than half a nanosecond apart
 
 
 def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
@@ -129,29 +152,6 @@ def _exact(key: str, text: bytes, position: int) -> int:
     raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")
 
 
-_OPERATOR = "Operator"
-_MTIA = "mtia_ccp_events"
-# What torch 1.8 and 1.9 write. Source: ``libkineto/src/output_json.cpp`` of these.
-_CAPITALISED = {
-    "Kernel": Category.KERNEL,
-    "Memcpy": Category.GPU_MEMCPY,
-    "Memset": Category.GPU_MEMSET,
-    "Runtime": Category.CUDA_RUNTIME,
-}
-# What MTIA's streams do besides running programs; waiting for an event is no work
-_MTIA_NAMES = {
-    "dma_request": Category.GPU_MEMCPY,
-    "event_record": Category.CUDA_SYNC,
-    "event_wait": Category.CUDA_SYNC,
-}
-_EVALUATED = "autograd::engine::evaluate_function: "
-_OP = re.compile(r"[A-Za-z_]\w*::[\w.:]+")
-_NODE = re.compile(r"(?:struct )?torch::autograd::\w+|\w+Backwards?\d*")
-
-# Categories of events that a device may have run, as any file spells them
-DEVICE_SPELLINGS = (*DEVICE_CATEGORIES, "Kernel", "Memcpy", "Memset", _MTIA)
-
-
 def with_current_categories(events: Events) -> Events:
     """Return the events with the categories and names that today's Kineto gives them."""
     spelled = set(events.category.strings)
@@ -184,12 +184,6 @@ def _recategorised(events: Events) -> Interned:
 
 Key = TypeVar("Key")
 Column = TypeVar("Column", Ints, Codes)
-
-_COMPLETE = "X"
-_MAX_SHAPE_BYTES = 998
-_ENDS_AT_ONCE = 1 << 16
-_INT64 = range(ABSENT + 1, 2**63)
-_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 
 
 class InexactTimeError(ValueError):

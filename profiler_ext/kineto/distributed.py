@@ -21,6 +21,8 @@ from profiler_ext.records.stored import known
 _INFO_KEY = "distributedInfo"
 _HOST_KEY = "host_name"
 _MOST_RANKS = 2**31
+_SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+_NOT_SYNCHRONIZING = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,6 @@ def _of_rank(recording: Recording, rank: int, world_size: int) -> Recording:
         return recording
     settings = replace(recording.settings, rank=rank, world_size=world_size)
     return replace(recording, settings=settings)
-
-
-_SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-_NOT_SYNCHRONIZING = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
 
 
 @dataclass(frozen=True, slots=True)

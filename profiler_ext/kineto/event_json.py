@@ -19,6 +19,9 @@ ABSENT = -(2**63)
 NO_SHAPE = b"null,null,null,null,null"  # of a kernel without launch shape
 _NOTHING, _NULL = msgspec.Raw(b""), msgspec.Raw(b"null")
 Id = int | str | None
+_SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
+_LAST_NUMBER = re.compile(r"(\d{1,18})\D*")
+Numbers = Callable[[Sequence[Id]], Ints]
 
 
 class Args(msgspec.Struct, gc=False):
@@ -80,7 +83,6 @@ _DECODER = msgspec.json.Decoder(Event)
 _LIST_DECODER = msgspec.json.Decoder(list[Event])
 _FAST_DECODER = msgspec.json.Decoder(list[FastEvent])
 _FASTEST_DECODER = msgspec.json.Decoder(list[FastestEvent])
-_SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
 def shapes_of(args: Sequence[Args]) -> Iterator[bytes]:
@@ -135,10 +137,6 @@ def _is_id(value: msgspec.Raw) -> bool:
     except msgspec.DecodeError:
         return False
     return True
-
-
-_LAST_NUMBER = re.compile(r"(\d{1,18})\D*")
-Numbers = Callable[[Sequence[Id]], Ints]
 
 
 def devices_of(args: Sequence[Args], processes: Sequence[int | str], numbers: Numbers) -> Ints:

@@ -23,6 +23,9 @@ from profiler_ext.records.stored import known
 _START, _END = "s", "f"
 _MARKER = Category.FORWARD_BACKWARD.encode()
 _TIMES = range(-(2**61), 2**61)
+RowFlags = npt.NDArray[np.bool_]
+_ARROW_BEGINS, _ARROWS = "s", ("s", "t", "f")
+_NAMES = "M"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,6 @@ def _decoded(raw: bytes) -> _End | None:
         return end if end.ph in (_START, _END) and end.time_ns in _TIMES else None
     except (msgspec.DecodeError, ArithmeticError, ValueError):
         return None
-
-
-RowFlags = npt.NDArray[np.bool_]
-_ARROW_BEGINS, _ARROWS = "s", ("s", "t", "f")
-_NAMES = "M"
 
 
 class _Other(msgspec.Struct):

@@ -9,6 +9,38 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
+COMPILED_FORWARD = "CompiledFunction"
+COMPILED_BACKWARD = "CompiledFunctionBackward"
+# The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``
+CHECKPOINT_FUNCTION = "CheckpointFunctionBackward"
+ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
+_SUMS_OF_GRADIENTS = frozenset({"aten::add", "aten::add_"})
+_GRAPH_MARKER = re.compile(r"## Call CompiledFxGraph (\S+) ##")
+_COMPILED_FRAME = re.compile(r"Torch-Compiled Region: (\S+)")
+_EVALUATED = re.compile(r"autograd::engine::evaluate_function: (.+)")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})", re.ASCII)
+_OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
+_ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
+_LAUNCH_CALL = re.compile(
+    r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*"
+    r"|zeCommandListAppend(Launch|Memory)\w*"
+)
+_GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
+_GRAPH_RECORDING = re.compile(r"CUDAGraphNode\.record\b.*")
+_GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
+_SHARDING = re.compile(
+    r"FSDP::(?:root_)?(?:(?P<forward>\w*forward\w*)|(?P<backward>\w*backward\w*)|\w+)"
+    r"(?: \((?P<module>.*)\)| for (?P<prefetched>.*))?"
+)
+_PART = "(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)"
+_WRAPPER = re.compile(rf"\b{_PART}\.|\.?\b{_PART}\b")
+_CALL_MARK = re.compile(
+    r"profiler_ext:(?= )(?: graph (?P<graph>\d{1,18}))?(?: module (?P<module>\d{1,18}))?"
+    r"(?: copies (?P<copies>\w+=\d{1,18}(?: \w+=\d{1,18})*))?",
+    re.ASCII,
+)
+_CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
+
 
 class Category(StrEnum):
     """Kineto's event categories."""
@@ -65,40 +97,6 @@ class Arg(StrEnum):
     COLLECTIVE_ELEMENTS = "In msg nelems"
     GROUP_SIZE = "Group size"
     GROUP_RANKS = "Process Group Ranks"
-
-
-COMPILED_FORWARD = "CompiledFunction"
-COMPILED_BACKWARD = "CompiledFunctionBackward"
-# The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``
-CHECKPOINT_FUNCTION = "CheckpointFunctionBackward"
-ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
-_SUMS_OF_GRADIENTS = frozenset({"aten::add", "aten::add_"})
-
-_GRAPH_MARKER = re.compile(r"## Call CompiledFxGraph (\S+) ##")
-_COMPILED_FRAME = re.compile(r"Torch-Compiled Region: (\S+)")
-_EVALUATED = re.compile(r"autograd::engine::evaluate_function: (.+)")
-_STEP = re.compile(r"ProfilerStep#(\d{1,18})", re.ASCII)
-_OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
-_ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
-_LAUNCH_CALL = re.compile(
-    r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*"
-    r"|zeCommandListAppend(Launch|Memory)\w*"
-)
-_GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
-_GRAPH_RECORDING = re.compile(r"CUDAGraphNode\.record\b.*")
-_GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
-_SHARDING = re.compile(
-    r"FSDP::(?:root_)?(?:(?P<forward>\w*forward\w*)|(?P<backward>\w*backward\w*)|\w+)"
-    r"(?: \((?P<module>.*)\)| for (?P<prefetched>.*))?"
-)
-_PART = "(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)"
-_WRAPPER = re.compile(rf"\b{_PART}\.|\.?\b{_PART}\b")
-_CALL_MARK = re.compile(
-    r"profiler_ext:(?= )(?: graph (?P<graph>\d{1,18}))?(?: module (?P<module>\d{1,18}))?"
-    r"(?: copies (?P<copies>\w+=\d{1,18}(?: \w+=\d{1,18})*))?",
-    re.ASCII,
-)
-_CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
 
 
 def is_graph_marker(name: str) -> bool:

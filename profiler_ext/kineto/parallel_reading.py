@@ -38,6 +38,11 @@ from profiler_ext.kineto.source import FileText, Text
 from profiler_ext.records.stored import known
 
 _LENGTH_BYTES = 8
+MIN_BYTES = 192 << 20  # A portion takes ten times as long as to start the process that reads it
+_MODULE = "profiler_ext.kineto.parallel_reading"
+_AUTOSTART = "PROFILER_EXT"
+# Else each block's memory is returned and allocated again: a third of the time
+_KEEPS_MEMORY = f"glibc.malloc.mmap_threshold={32 << 20}:glibc.malloc.trim_threshold={64 << 20}"
 
 
 class Portion(NamedTuple):
@@ -146,12 +151,7 @@ if __name__ == "__main__":
     main()
 
 
-MIN_BYTES = 192 << 20  # A portion takes ten times as long as to start the process that reads it
-_MODULE = "profiler_ext.kineto.parallel_reading"
 _PACKAGES = Path(__file__).parents[2]
-_AUTOSTART = "PROFILER_EXT"
-# Else each block's memory is returned and allocated again: a third of the time
-_KEEPS_MEMORY = f"glibc.malloc.mmap_threshold={32 << 20}:glibc.malloc.trim_threshold={64 << 20}"
 
 
 def reader_processes(text: FileText, jobs: int | None) -> int:

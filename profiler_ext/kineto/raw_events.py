@@ -34,6 +34,10 @@ _ESCAPE = re.compile(
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
 )
+ADDED_KEY = "compile.added"
+_ADDED = f'"{ADDED_KEY}"'.encode()
+_KEYS, _ARGS = b'"keys"', b'"args"'
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def readable(text: bytes) -> bytes:
@@ -89,12 +93,6 @@ def _replace_surrogate(match: re.Match[bytes]) -> bytes:
     return match[0] if match[1] is None else b"\\ufffd"
 
 
-ADDED_KEY = "compile.added"
-
-_ADDED = f'"{ADDED_KEY}"'.encode()
-_KEYS, _ARGS = b'"keys"', b'"args"'
-
-
 class _RawArgs(msgspec.Struct, gc=False):
     args: dict[str, msgspec.Raw] = {}
 
@@ -111,7 +109,6 @@ class _RawMark(msgspec.Struct, gc=False):
 
 _SPAN = msgspec.json.Decoder(_RawSpan)
 _MARK = msgspec.json.Decoder(_RawMark)
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def event_arguments(raw: bytes) -> dict[str, Any]:

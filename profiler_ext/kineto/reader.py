@@ -65,6 +65,11 @@ _BY_KEY = (
     ("metadata", b"DevTools", f"Chrome's DevTools wrote it; {RECORD}"),
     ("metadata", b"highres-ticks", f"JAX or XProf wrote it; {RECORD}"),
 )  # fmt: skip
+_EVENTS_PER_CHUNK = 50_000
+BASE_KEY = "baseTimeNanoseconds"
+DEVICES_KEY = "deviceProperties"
+SCHEMA_KEY = "schemaVersion"
+_Column = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
 
 
 def other_writer(header: Mapping[str, msgspec.Raw]) -> str | None:
@@ -85,9 +90,6 @@ def writer_of_text(text: bytes) -> str | None:
     if any(word in beginning for word in _NSIGHT):
         return f"Nsight Systems wrote it, a line of JSON for each event; {RECORD}"
     return None
-
-
-_EVENTS_PER_CHUNK = 50_000
 
 
 def read_slow_path(text: bytes) -> Document:
@@ -122,14 +124,6 @@ def _columns(raws: Sequence[msgspec.Raw]) -> tuple[Events, int]:
     for first in range(0, len(raws), _EVENTS_PER_CHUNK):
         columns.add(first, decoded_each(first, raws[first : first + _EVENTS_PER_CHUNK]))
     return columns.finished()
-
-
-BASE_KEY = "baseTimeNanoseconds"
-DEVICES_KEY = "deviceProperties"
-SCHEMA_KEY = "schemaVersion"
-
-
-_Column = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
 
 
 class _Properties(msgspec.Struct, gc=False):

@@ -56,6 +56,20 @@ _KINDS = (
     (b"memray", f"a recording of memray and not JSON; {_INSTEAD}"),
     (b"<", f"a page or a picture, as report.html is; {_OF_A_SESSION}"),
 )
+_PACKED_TIMES = 100
+_PACKED_LEAST_BYTES = 64 << 20
+# Shorter texts are held: a thousand small files shall not need a thousand open ones
+IN_MEMORY_BYTES = 32 << 20
+_WINDOW_BYTES = 16 << 10
+_WINDOWS = 32
+CAN_READ_AGAIN = hasattr(os, "pread")
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NOT_BLANK = re.compile(rb"\S")
+_PART_BYTES = _BEGINNING_BYTES = 1 << 20
+_KEYS_BYTES = 1 << 16
+_FIRST_KEYS = (b'"schemaVersion"', b'"traceEvents"')
+_EXPECTED = "expected the JSON that torch.profiler exports"
 
 
 def is_utf16_or_utf32(text: bytes) -> bool:
@@ -82,10 +96,6 @@ def describe_file(path: Path, text: bytes) -> str:
     return next(
         (description for each in (named, begun, tables) for description in each), "not JSON"
     )
-
-
-_PACKED_TIMES = 100
-_PACKED_LEAST_BYTES = 64 << 20
 
 
 class Limit(Enum):
@@ -128,14 +138,6 @@ def unpacked_limit(packed_bytes: int) -> int:
     if os.environ.get(Limit.BYTES.variable):
         return Limit.BYTES.count
     return min(Limit.BYTES.count, max(_PACKED_LEAST_BYTES, _PACKED_TIMES * packed_bytes))
-
-
-# Shorter texts are held: a thousand small files shall not need a thousand open ones
-IN_MEMORY_BYTES = 32 << 20
-
-_WINDOW_BYTES = 16 << 10
-_WINDOWS = 32
-CAN_READ_AGAIN = hasattr(os, "pread")
 
 
 class FileText:
@@ -199,13 +201,6 @@ def _window(file: _File, number: int) -> bytes:
     return file.read(begin, min(_WINDOW_BYTES, file.bytes - begin))
 
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NOT_BLANK = re.compile(rb"\S")
-_PART_BYTES = _BEGINNING_BYTES = 1 << 20
-_KEYS_BYTES = 1 << 16
-_FIRST_KEYS = (b'"schemaVersion"', b'"traceEvents"')
-_EXPECTED = "expected the JSON that torch.profiler exports"
 Text = bytes | FileText  # A text: held, or in an open file
 
 

@@ -23,6 +23,13 @@ from profiler_ext.records.provenance import LibraryKernels
 from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Level, Phase
 
+_T = TypeVar("_T")
+_NOTHING = np.empty(0, dtype=np.int64)
+_NO_TEXTS = Interned(np.empty(0, dtype=np.int32), ())
+_NO_CODES = np.empty(0, dtype=np.int32)
+_UNKNOWN = np.ma.MaskedArray(_NOTHING, mask=np.empty(0, dtype=np.bool_))
+SCHEMA_VERSION = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -59,9 +66,6 @@ class Place:
     mechanism: str | None = None
     gap: str | None = None  # why there is no line, or no place at all
     is_phase_corrected: bool = False  # torch's backward tag leaked onto this forward node
-
-
-_T = TypeVar("_T")
 
 
 class Derived:
@@ -103,9 +107,6 @@ class IdlePieces:
         return len(self.start_ns)
 
 
-_NOTHING = np.empty(0, dtype=np.int64)
-_NO_TEXTS = Interned(np.empty(0, dtype=np.int32), ())
-_NO_CODES = np.empty(0, dtype=np.int32)
 # Devices that were never idle
 NO_IDLE = IdlePieces(
     *(_NOTHING,) * 5, _NO_TEXTS, _NO_CODES, _NO_CODES, cpu_activity=_NO_TEXTS, places=()
@@ -149,7 +150,6 @@ class RankDelay:
         return len(self.launch)
 
 
-_UNKNOWN = np.ma.MaskedArray(_NOTHING, mask=np.empty(0, dtype=np.bool_))
 # Of devices that run no collective
 NO_COMMUNICATION = Communication(_NOTHING, _NO_TEXTS, _NO_TEXTS, _NOTHING, _UNKNOWN, _UNKNOWN)
 # Of a rank for which no other waited, or of which that is not known
@@ -206,9 +206,6 @@ class RankCollectives:
             self.exposed_end_ns,
         )
         return sum(column.nbytes for column in columns)
-
-
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)

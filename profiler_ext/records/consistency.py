@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 
 _MAX_VALUE = 2**62  # what is added to a time, or to a difference of two, stays within 64 bits
+_MAX_CALL_DEPTH = 16
+_MAX_MODULE_DEPTH = 128
+_MAX_RANK = 2**31
+_MAX_NS = 2**62
 
 
 def inconsistency_of_lines(lines: PythonLines) -> str | None:
@@ -91,12 +95,6 @@ def _of_clock(clock: Iterable[ClockMark], until_ns: int) -> Iterator[str]:
 
 def _is_time(time_ns: int) -> bool:
     return -_MAX_VALUE < time_ns < _MAX_VALUE
-
-
-_MAX_CALL_DEPTH = 16
-_MAX_MODULE_DEPTH = 128
-_MAX_RANK = 2**31
-_MAX_NS = 2**62
 
 
 def inconsistency_of_session(

@@ -17,6 +17,8 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[Any]  # whole numbers or flags, one a row
 _MAX_SPREAD = 4  # values that span this multiple of their number are sorted
+Codes = npt.NDArray[np.int32]
+MaskedInts = np.ma.MaskedArray[Any, np.dtype[np.int64]]
 
 
 def ranks(column: Column) -> tuple[Ints, Ints]:
@@ -58,10 +60,6 @@ def sorted_distinct(values: Ints) -> Ints:
     values = np.sort(values, kind="stable")
     result: Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
     return result
-
-
-Codes = npt.NDArray[np.int32]
-MaskedInts = np.ma.MaskedArray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 from profiler_ext.records.evidence import LineEvidence, Mechanism
 
+# What is in the path of each file of ``torch.optim``, wherever torch is installed
+OPTIMIZER = "/torch/optim/"
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -44,10 +47,6 @@ class PartModules:
     def of(self, recorded: ModuleFrame) -> ModuleFrame | None:
         """Return the module of the call that stands where a recorded one did."""
         return dict(self.modules).get(recorded.path)
-
-
-# What is in the path of each file of ``torch.optim``, wherever torch is installed
-OPTIMIZER = "/torch/optim/"
 
 
 def is_of_optimizer(stack: Iterable[Frame]) -> bool:

@@ -35,6 +35,9 @@ _VIEWS = frozenset(
         "diagonal",
     )
 )
+_NO_LINEAGE = Lineage()
+# Pairs of call site and the names of the device events that its library call launches
+LibraryKernels = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 def is_view_op(name: str) -> bool:
@@ -58,9 +61,6 @@ class Gap:
 
     reason: str
     detail: str
-
-
-_NO_LINEAGE = Lineage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,6 @@ class Provenance:
 
 
 _NO_RECORD = Provenance("", "", False, False, None, None, (), ())
-
-# Pairs of call site and the names of the device events that its library call launches
-LibraryKernels = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)

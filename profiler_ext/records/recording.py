@@ -23,6 +23,17 @@ from profiler_ext.records.provenance import Gap, GraphInstance
 MAX_CELL_LINE_LENGTH = 4096
 MAX_CELL_LINES = 20_000  # the text of a cell with more is not kept
 _CELL = re.compile(r"In\[\d+\]|cell-[0-9a-f]{12}")
+lzma: ModuleType | None
+MAX_MODULE_BYTES = 8_000_000  # larger modules are not kept
+MAX_CODE_BYTES = 64_000_000  # limit of all modules of a session
+MAX_PACKED_BYTES = 4_000_000  # limit of their part of the session's file
+_PRESET, _MAX_MEMORY_BYTES = 3, 64 << 20
+_PART_BYTES = 32 << 10  # no text in a file of ours may be long
+_ON_DISK = np.dtype("<i8")
+_NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread has many positions
+Packed = tuple[bytes, ...]  # numbers, ``int64``, in parts that a file may hold
+# So deep are positions at most; what lies deeper is one whose line is not known
+MAX_POSITION_DEPTH = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +55,10 @@ def is_cell(file: str) -> bool:
     return _CELL.fullmatch(file) is not None
 
 
-lzma: ModuleType | None
 try:
     import lzma
 except ImportError:  # Python can be built without it
     lzma = None
-
-MAX_MODULE_BYTES = 8_000_000  # larger modules are not kept
-MAX_CODE_BYTES = 64_000_000  # limit of all modules of a session
-MAX_PACKED_BYTES = 4_000_000  # limit of their part of the session's file
-_PRESET, _MAX_MEMORY_BYTES = 3, 64 << 20
-_PART_BYTES = 32 << 10  # no text in a file of ours may be long
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +120,6 @@ def _of_modules(modules: Iterable[GeneratedModule]) -> Iterator[str]:
             return
         except ValueError as error:
             yield f"generated module {at}: {error}"
-
-
-_ON_DISK = np.dtype("<i8")
-_NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread has many positions
-
-Packed = tuple[bytes, ...]  # numbers, ``int64``, in parts that a file may hold
-
-# So deep are positions at most; what lies deeper is one whose line is not known
-MAX_POSITION_DEPTH = 4_096
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,13 @@ from profiler_ext.version import VERSION, is_newer
 Kind = TypeVar("Kind")
 _LOCK = threading.RLock()
 _KNOWN: set[object] = set()
+# Where a stored record has the version that wrote it; those of before have no such key
+WRITER_KEY = "written_by"
+# The begin of msgspec's error for an unknown word of a vocabulary
+_UNKNOWN_WORD = "Invalid enum value"
+_LINEAGE = frozenset(field.name for field in fields(Lineage))
+_TEXT_OF_A_LINE = "code"
+_OFF = Gap(GapReason.SOURCE_OFF, "source=False")
 
 
 def known(kind: Kind) -> Kind:
@@ -43,12 +50,6 @@ os.register_at_fork(
 )
 
 
-# Where a stored record has the version that wrote it; those of before have no such key
-WRITER_KEY = "written_by"
-# The begin of msgspec's error for an unknown word of a vocabulary
-_UNKNOWN_WORD = "Invalid enum value"
-
-
 def version_mismatch(problem: str, content: object) -> str | None:
     """Return why a whole record cannot be read, ``None`` unless another version wrote it."""
     writer = content.get(WRITER_KEY) if isinstance(content, dict) else None
@@ -65,7 +66,6 @@ def version_mismatch(problem: str, content: object) -> str | None:
     return None
 
 
-_LINEAGE = frozenset(field.name for field in fields(Lineage))
 Record = TypeVar("Record")
 
 
@@ -125,8 +125,6 @@ def _nested(node: Any) -> Any:
     return own | {"lineage": lineage}
 
 
-_TEXT_OF_A_LINE = "code"
-_OFF = Gap(GapReason.SOURCE_OFF, "source=False")
 Records = TypeVar("Records")
 
 

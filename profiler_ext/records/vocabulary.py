@@ -10,6 +10,16 @@ from enum import StrEnum
 from typing import Self
 
 NOTHING = "nothing needs to be done"
+# What a call site launches is a launch of the same kind.
+_TRITON = ("triton", "Triton kernel", "is a kernel that Inductor generated")
+_TEMPLATE = (
+    "triton_template",
+    "Triton template",
+    "is a kernel that Inductor made of a template: a product, a convolution, FlexAttention",
+)
+_USERS = ("user_triton", "Triton kernel of the program", "is a kernel that the program wrote")
+_CPP = ("cpp", "C++ kernel", "is a kernel that Inductor generated for the CPU")
+_EXTERN = ("extern", "library call", "is of a call that a compiled graph makes into a library")
 
 
 class Term(StrEnum):
@@ -54,18 +64,6 @@ class Term(StrEnum):
     def columns(self) -> tuple[str, ...]:
         """The columns that hold it, each after its table: ``launches.gap``."""
         return self._columns
-
-
-# What a call site launches is a launch of the same kind.
-_TRITON = ("triton", "Triton kernel", "is a kernel that Inductor generated")
-_TEMPLATE = (
-    "triton_template",
-    "Triton template",
-    "is a kernel that Inductor made of a template: a product, a convolution, FlexAttention",
-)
-_USERS = ("user_triton", "Triton kernel of the program", "is a kernel that the program wrote")
-_CPP = ("cpp", "C++ kernel", "is a kernel that Inductor generated for the CPU")
-_EXTERN = ("extern", "library call", "is of a call that a compiled graph makes into a library")
 
 
 class Phase(

@@ -15,6 +15,41 @@ _SLOW = (
     "where the precision is enough, products in TF32 or bf16 run on the tensor cores, which are "
     "several times as fast"
 )
+# nvjet_sm90_tst_..., nvjet_sm90_qqtst_...: of five letters the first two are the factors.
+_NVJET = re.compile(r"nvjet_(?:sm\d+_)?(?P<letters>[a-z]{5}|[a-z]{3})_\d")
+# sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_..., sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_...
+_XMMA = re.compile(
+    r"_xmma_\w*?gemm\w*?_(?P<types>(?:(?:tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|i32)+_)+)"
+)
+_XMMA_TYPE = re.compile(r"tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|i32")
+_XMMA_TENSOR = re.compile(r"_tensor\d+x\d+x\d+|_warpgroupsize")
+_SIMT = re.compile(
+    r"simt_(?P<simt>[sd])(?:gemm|fprop|dgrad|wgrad)"
+    r"|(?:^|[^a-z])(?:maxwell|volta|turing|ampere)_(?P<older>[sd])gemm_\d"
+    r"|(?:^|[\s_])(?P<bare>[sd])gemm_(?:largek|kernel)"
+    r"|_convolve_(?P<convolve>[sd])gemm<"
+)
+# cutlass_80_tensorop_s1688gemm_..., ampere_bf16_s16816gemm_bf16_..., volta_h884gemm_...
+_MMA = re.compile(
+    r"(?P<before>(?:[a-z0-9]+_)*)(?P<letter>[shdi])(?P<shape>884|1684|1688|8816|16816|16832|161616)"
+    r"(?P<fast>tf32|bf16|f16)?(?:gemm|fprop|dgrad|wgrad)(?P<after>\w*)"
+)
+_MMA_FORMAT = re.compile(r"(?:^|_)(tf32|bf16|fp16|f16|s8|u8|e4m3|e5m2)(?=_|$)")
+_CUTLASS_3 = re.compile(
+    r"cutlass3x_sm\d+_(?P<cores>tensorop|simt)_[a-z]\d*(?:x\d+x\d+)?(?P<fast>tf32|bf16|f16)?gemm_"
+    r"(?P<factor>[a-z0-9]+)_"
+)
+_SPELLED = re.compile(r"\d*(?P<type>tfloat32|bfloat16|half|float_e4m3|float_e5m2)_t", re.ASCII)
+_TENSOR_TEMPLATE = re.compile(r"ImplicitGemm|OpClassTensorOp|MmaTensorOp|MMA_\d+x\d+x\d+_F32")
+_FLASH = re.compile(r"\bflash(?:_fwd|_bwd|::\w*[Ff]lash)|_?flash_attn|FlashAttn")
+# fmha_cutlassF_f16_aligned_...: of float32 it splits each factor in three, which has no peak.
+_FMHA = re.compile(r"fmha_cutlass[FB]_(?P<type>f16|bf16)_")
+_VECTOR = re.compile(
+    r"\b(?:gemv\w*|gemvx::kernel|gemmSN_\w+|gemmk1_kernel|dot_kernel|splitKreduce_kernel)<"
+    r"|\b(?:convolve_common_engine_float\w*|wgrad_alg0_engine\w*|dgrad_engine|"
+    r"wgrad2d_grouped_direct_kernel|conv_depthwise\w+)<"
+)
+_HELPER = re.compile(r"splitKreduce|ReduceSplitK|convert_dq|dot_do_o|nchwToNhwc|nhwcToNchw")
 
 
 class Unit(Term, page="words.md", title="unit", columns=("launches.unit", "by_kernel.unit")):
@@ -111,47 +146,12 @@ _FORMATS = {
     "u8": Unit.INT8_TENSOR,
     "f64": Unit.FP64_TENSOR,
 }
-# nvjet_sm90_tst_..., nvjet_sm90_qqtst_...: of five letters the first two are the factors.
-_NVJET = re.compile(r"nvjet_(?:sm\d+_)?(?P<letters>[a-z]{5}|[a-z]{3})_\d")
 _NVJET_LETTERS = {
     "t": Unit.BF16_TENSOR,
     "h": Unit.FP16_TENSOR,
     "q": Unit.FP8_TENSOR,  # e4m3
     "r": Unit.FP8_TENSOR,  # e5m2
 }
-# sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_..., sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_...
-_XMMA = re.compile(
-    r"_xmma_\w*?gemm\w*?_(?P<types>(?:(?:tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|i32)+_)+)"
-)
-_XMMA_TYPE = re.compile(r"tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|i32")
-_XMMA_TENSOR = re.compile(r"_tensor\d+x\d+x\d+|_warpgroupsize")
-_SIMT = re.compile(
-    r"simt_(?P<simt>[sd])(?:gemm|fprop|dgrad|wgrad)"
-    r"|(?:^|[^a-z])(?:maxwell|volta|turing|ampere)_(?P<older>[sd])gemm_\d"
-    r"|(?:^|[\s_])(?P<bare>[sd])gemm_(?:largek|kernel)"
-    r"|_convolve_(?P<convolve>[sd])gemm<"
-)
-# cutlass_80_tensorop_s1688gemm_..., ampere_bf16_s16816gemm_bf16_..., volta_h884gemm_...
-_MMA = re.compile(
-    r"(?P<before>(?:[a-z0-9]+_)*)(?P<letter>[shdi])(?P<shape>884|1684|1688|8816|16816|16832|161616)"
-    r"(?P<fast>tf32|bf16|f16)?(?:gemm|fprop|dgrad|wgrad)(?P<after>\w*)"
-)
-_MMA_FORMAT = re.compile(r"(?:^|_)(tf32|bf16|fp16|f16|s8|u8|e4m3|e5m2)(?=_|$)")
-_CUTLASS_3 = re.compile(
-    r"cutlass3x_sm\d+_(?P<cores>tensorop|simt)_[a-z]\d*(?:x\d+x\d+)?(?P<fast>tf32|bf16|f16)?gemm_"
-    r"(?P<factor>[a-z0-9]+)_"
-)
-_SPELLED = re.compile(r"\d*(?P<type>tfloat32|bfloat16|half|float_e4m3|float_e5m2)_t", re.ASCII)
-_TENSOR_TEMPLATE = re.compile(r"ImplicitGemm|OpClassTensorOp|MmaTensorOp|MMA_\d+x\d+x\d+_F32")
-_FLASH = re.compile(r"\bflash(?:_fwd|_bwd|::\w*[Ff]lash)|_?flash_attn|FlashAttn")
-# fmha_cutlassF_f16_aligned_...: of float32 it splits each factor in three, which has no peak.
-_FMHA = re.compile(r"fmha_cutlass[FB]_(?P<type>f16|bf16)_")
-_VECTOR = re.compile(
-    r"\b(?:gemv\w*|gemvx::kernel|gemmSN_\w+|gemmk1_kernel|dot_kernel|splitKreduce_kernel)<"
-    r"|\b(?:convolve_common_engine_float\w*|wgrad_alg0_engine\w*|dgrad_engine|"
-    r"wgrad2d_grouped_direct_kernel|conv_depthwise\w+)<"
-)
-_HELPER = re.compile(r"splitKreduce|ReduceSplitK|convert_dq|dot_do_o|nchwToNhwc|nhwcToNchw")
 
 
 @lru_cache(maxsize=1 << 16)

@@ -29,6 +29,11 @@ from profiler_ext.rooflines.work import (
 )
 
 Rows = npt.NDArray[np.bool_]
+_UNITS = tuple(Unit)
+_EVIDENCE = ("", *UnitEvidence)
+_NONE = -1
+_NAMED = (LaunchKind.EXTERN, LaunchKind.EAGER)
+_MAX_AMOUNT = 2**60  # more bytes or operations than this are not credible
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,6 @@ def _is_repeated(analysis: Analysis, order: Ints, begins: Rows) -> Rows:
     return repeated
 
 
-_UNITS = tuple(Unit)
-_EVIDENCE = ("", *UnitEvidence)
-_NONE = -1
-_NAMED = (LaunchKind.EXTERN, LaunchKind.EAGER)
-
-
 @dataclass(frozen=True, slots=True)
 class Units:
     """One row for each launch."""
@@ -140,9 +139,6 @@ def _of_call(own: Ints, calls: Calls) -> tuple[Ints, np.ndarray[tuple[int], np.d
     np.minimum.at(lowest, calls.number, np.where(own == _NONE, len(_UNITS), own))
     is_split = (highest != _NONE) & (lowest != highest)
     return highest[calls.number], is_split[calls.number]
-
-
-_MAX_AMOUNT = 2**60  # more bytes or operations than this are not credible
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,9 @@ _UNITS = (
     Unit.FP4_TENSOR,
     Unit.INT8_TENSOR,
 )
+_: float | None = None
+# A part of a device, or another one that is named like it, has peaks of its own.
+_OTHERS = frozenset({"mig", "laptop", "mobile", "max", "d", "ti", "super"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,6 @@ def _row(
     return DevicePeaks(name, gb_per_s, tuple((u, v) for u, v in pairs if v is not None), source)
 
 
-_: float | None = None
 # Name, source, GB/s; then fp64, fp64 on tensor cores, fp32, TF32, bf16, fp16, fp8, fp4, int8.
 # The first row that matches a name applies
 DEVICES = (
@@ -177,8 +179,6 @@ PEAKS: Mapping[str, Peak] = {
     device.name: Peak(device.gb_per_s, {Unit(u): v for u, v in device.units}, device.source)
     for device in DEVICES
 }
-# A part of a device, or another one that is named like it, has peaks of its own.
-_OTHERS = frozenset({"mig", "laptop", "mobile", "max", "d", "ti", "super"})
 
 
 def peak_of(device: str, peaks: Mapping[str, Peak] = PEAKS) -> Peak | None:

@@ -22,6 +22,14 @@ from profiler_ext.rooflines.compute_units import Bound
 from profiler_ext.rooflines.estimates import Estimates, Rows, estimate
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 
+MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
+# A cache serves up to about twice the memory's bandwidth; beyond this the estimate is wrong.
+MAX_PEAK_FRACTION = 2
+REACHABLE_FRACTION = 0.8
+LATENCY_NS = 5_000
+SHORT_FACTOR = 4
+_BOUNDS = ("", *Bound)
+
 
 def drained(analysis: Analysis) -> Rows:
     """Flag launches whose end the CPU did not wait for, and after which the device was idle."""
@@ -69,15 +77,6 @@ def _awaited(events: Events, end_ns: Ints) -> Rows:
     begun = np.searchsorted(events.start_ns[rows], end_ns, side="right") - 1
     spans: Rows = (begun >= 0) & (until[np.maximum(begun, 0)] >= end_ns)
     return spans
-
-
-MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
-# A cache serves up to about twice the memory's bandwidth; beyond this the estimate is wrong.
-MAX_PEAK_FRACTION = 2
-REACHABLE_FRACTION = 0.8
-LATENCY_NS = 5_000
-SHORT_FACTOR = 4
-_BOUNDS = ("", *Bound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,27 @@ _SCATTERS = frozenset(
         *("scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"),
     }
 )
+Sizes = tuple[int, ...]
+Inputs = tuple[OpInput, ...]
+_BYTES = {
+    **dict.fromkeys(("float64", "int64"), 8),
+    **dict.fromkeys(("float32", "int32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "bool"), 1),
+}
+# Each element of the result is made of one element of each input.
+_POINTWISE = frozenset(
+    {
+        *("add", "sub", "mul", "div", "neg", "abs", "pow", "sqrt", "rsqrt", "reciprocal", "exp"),
+        *("log", "sin", "cos", "tanh", "erf", "sigmoid", "relu", "gelu", "silu", "leaky_relu"),
+        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "where", "masked_fill"),
+        *("addcmul", "addcdiv", "lerp", "gelu_backward", "silu_backward", "sigmoid_backward"),
+        *("tanh_backward", "threshold_backward", "leaky_relu_backward", "hardtanh"),
+        *("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+    }
+)
+_BOOLEAN_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and"})
+_WRITES_ONLY = frozenset({"fill_", "zero_"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +165,6 @@ def _operand_dtype(node: FxNode, known: Mapping[str, FxNode]) -> str | None:
 def _generated_unit(nodes: list[FxNode]) -> Unit:
     dtypes = {spec.dtype for node in nodes for spec in node.outputs}
     return Unit.FP64 if "float64" in dtypes else Unit.FP32
-
-
-Sizes = tuple[int, ...]
-Inputs = tuple[OpInput, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,27 +344,6 @@ PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
     "_flash_attention_backward": _Attention(1, 11, rows_first=True, lengths=6).backward,
     "_efficient_attention_backward": _Attention(1, 14, rows_first=True, lengths=6).backward,
 }
-
-
-_BYTES = {
-    **dict.fromkeys(("float64", "int64"), 8),
-    **dict.fromkeys(("float32", "int32"), 4),
-    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
-    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "bool"), 1),
-}
-# Each element of the result is made of one element of each input.
-_POINTWISE = frozenset(
-    {
-        *("add", "sub", "mul", "div", "neg", "abs", "pow", "sqrt", "rsqrt", "reciprocal", "exp"),
-        *("log", "sin", "cos", "tanh", "erf", "sigmoid", "relu", "gelu", "silu", "leaky_relu"),
-        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "where", "masked_fill"),
-        *("addcmul", "addcdiv", "lerp", "gelu_backward", "silu_backward", "sigmoid_backward"),
-        *("tanh_backward", "threshold_backward", "leaky_relu_backward", "hardtanh"),
-        *("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
-    }
-)
-_BOOLEAN_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and"})
-_WRITES_ONLY = frozenset({"fill_", "zero_"})
 
 
 @lru_cache(maxsize=4096)

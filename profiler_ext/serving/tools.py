@@ -16,6 +16,7 @@ from profiler_ext.records.vocabulary import Phase, Scope
 _PHASES = tuple(phase.value for phase in Phase)
 _SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
 DEFAULT_BUDGET, MAX_BUDGET = 20_000, 200_000
+_SIZE = "about so many bytes at most; cuts says what was left out"
 
 
 def _doc(words: str, **more: Any) -> msgspec.Meta:
@@ -28,7 +29,6 @@ def _one_of(words: str, values: Any) -> msgspec.Meta:
 
 _Session = Annotated[str, _doc("path of a session, as list_sessions tells it")]
 _Top = Annotated[int, _doc("so many rows at most", ge=1)]
-_SIZE = "about so many bytes at most; cuts says what was left out"
 _Budget = Annotated[int, _doc(_SIZE, ge=MIN_BUDGET, le=MAX_BUDGET)]
 
 

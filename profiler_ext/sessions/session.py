@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
 _JSON = re.compile(r".+\.json(\.gz)?")
+_RANK_FOLDER = re.compile(r"rank_(\d{1,9})", re.ASCII)
+_MAX_LISTED = 3
 
 
 def plain_traces(folder: Path) -> list[Path]:
@@ -289,10 +291,6 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     if is_folder(place):
         place = file_in(place)
     return Session(read_recording(place, jobs), roots=roots)
-
-
-_RANK_FOLDER = re.compile(r"rank_(\d{1,9})", re.ASCII)
-_MAX_LISTED = 3
 
 
 def rank_folders(folder: Path) -> list[Path]:

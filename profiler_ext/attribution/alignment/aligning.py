@@ -35,6 +35,7 @@ MAX_CELLS = 1 << 24
 _FIRST_MARGIN = 32
 _OUT_OF_BAND = -(1 << 29)
 _Lengths = npt.NDArray[np.int32]
+_UNKNOWN = -2  # the number of a name that no site has
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +261,6 @@ class OpenSegments:
         item = self._items[at]
         is_operator = not item.on_device and classify.is_dispatched_op(item.name)
         return is_operator and not self._expected[at]
-
-
-_UNKNOWN = -2  # the number of a name that no site has
 
 
 def align(

@@ -23,6 +23,8 @@ from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Lineage
 from profiler_ext.records.provenance import CallSite, GraphInstance
 
+_WITHOUT_LINE = (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
+
 
 class Regions:
     """The regions of each graph, in the order in which it calls them."""
@@ -40,9 +42,6 @@ class Regions:
         """Return the candidates at a call's position; all where none is."""
         in_place = [at for at in candidates if self._place.get(at, call.place) == call.place]
         return in_place or candidates
-
-
-_WITHOUT_LINE = (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
 
 
 class Aligner:

@@ -34,6 +34,31 @@ from profiler_ext.records.events import Codes, Events, Interned, Ints, flag_rows
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import IdleCause
 
+# What the CPU did on its way to the launch, and what has a cause of its own but takes time too.
+_CONSEQUENCES = (
+    IdleCause.LAUNCHING,
+    IdleCause.PYTHON,
+    IdleCause.AUTOGRAD,
+    IdleCause.LAUNCH_LATENCY,
+    IdleCause.END_OF_STEP,
+)
+_NOT_CPU_CAUSES = (
+    IdleCause.SYNCHRONISATION,
+    IdleCause.BETWEEN_LAUNCHES,
+    IdleCause.NO_LAUNCH_CALL,
+    IdleCause.NO_CPU_EVENTS,
+)
+# What the CPU's own way to the next launch is called, if there is one
+_CPU_CAUSES = (
+    IdleCause.PYTHON,
+    IdleCause.END_OF_STEP,
+    IdleCause.LAUNCHING,
+    IdleCause.AFTER_SYNCHRONISATION,
+)
+# Their intermediate arrays are then small compared with the trace
+_CUTS_AT_ONCE = 1 << 16
+_NO_ROWS: Ints = np.empty(0, dtype=np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class WaitLines:
@@ -136,22 +161,6 @@ def _is_own(name: str) -> bool:
     return classify.is_call_mark(name) or names.is_clock_mark(name)
 
 
-# What the CPU did on its way to the launch, and what has a cause of its own but takes time too.
-_CONSEQUENCES = (
-    IdleCause.LAUNCHING,
-    IdleCause.PYTHON,
-    IdleCause.AUTOGRAD,
-    IdleCause.LAUNCH_LATENCY,
-    IdleCause.END_OF_STEP,
-)
-_NOT_CPU_CAUSES = (
-    IdleCause.SYNCHRONISATION,
-    IdleCause.BETWEEN_LAUNCHES,
-    IdleCause.NO_LAUNCH_CALL,
-    IdleCause.NO_CPU_EVENTS,
-)
-
-
 def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, Ints]:
     """Return how much of each piece, from its begin, is the consequence of a wait."""
     # pieces: pieces of one device's idle spans, in order of time, all ended by the same threads
@@ -189,20 +198,6 @@ def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces
     cause = np.where(is_consequence, code(IdleCause.AFTER_SYNCHRONISATION), selected.cause)
     moments = np.where(is_consequence, blamed_ns[own], begins)
     return Pieces(selected.span, begins, lengths, cause), moments
-
-
-# What the CPU's own way to the next launch is called, if there is one
-_CPU_CAUSES = (
-    IdleCause.PYTHON,
-    IdleCause.END_OF_STEP,
-    IdleCause.LAUNCHING,
-    IdleCause.AFTER_SYNCHRONISATION,
-)
-
-# Their intermediate arrays are then small compared with the trace
-_CUTS_AT_ONCE = 1 << 16
-
-_NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 
 def find_idle(

@@ -36,6 +36,12 @@ from profiler_ext.records.events import Codes, Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause
 
 _SPANS_AT_ONCE = 1 << 16
+_LINGER_NS = 1_000_000
+_IN_PYTHON = (NO_CAUSE, code(IdleCause.PYTHON))
+# The controls of the thread that runs the steps, and of autograd's threads; an independent thread
+# has a number of its own after these
+MAIN, ENGINE = 0, 1
+_EMPTY: Ints = np.empty(0, dtype=np.int64)
 
 
 def windows(
@@ -57,10 +63,6 @@ def windows(
             begin = first + starts[0]
         over_ns = reached_ns[-1:]
     yield spans.of(slice(begin, None))
-
-
-_LINGER_NS = 1_000_000
-_IN_PYTHON = (NO_CAUSE, code(IdleCause.PYTHON))
 
 
 class HostCollectives:
@@ -105,12 +107,6 @@ def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
         np.insert(cause, after, following[0][inside]),
         np.insert(row, after, following[1][inside]),
     )
-
-
-# The controls of the thread that runs the steps, and of autograd's threads; an independent thread
-# has a number of its own after these
-MAIN, ENGINE = 0, 1
-_EMPTY: Ints = np.empty(0, dtype=np.int64)
 
 
 class ThreadGroups:

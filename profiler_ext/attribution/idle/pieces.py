@@ -18,6 +18,10 @@ from profiler_ext.records.analysis import Step
 from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause
 
+# Their intermediate arrays are then small compared with the trace
+_SPANS_AT_ONCE = 1 << 16
+_END_OF_STEP = code(IdleCause.END_OF_STEP)
+
 
 @dataclass(frozen=True, slots=True)
 class IdleSpans:
@@ -94,11 +98,6 @@ class Overhead:
         cause[at[2 * common > stops - starts]] = code(IdleCause.PROFILER)
         span = cuts.span[finer.span]
         return Cuts(span, segment, finer.start_ns, finer.duration_ns), cause
-
-
-# Their intermediate arrays are then small compared with the trace
-_SPANS_AT_ONCE = 1 << 16
-_END_OF_STEP = code(IdleCause.END_OF_STEP)
 
 
 @dataclass(frozen=True, slots=True)

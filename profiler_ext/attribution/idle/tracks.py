@@ -24,6 +24,8 @@ CAUSES = tuple(IdleCause)
 # Numbers of causes, of which there are few: a byte for each piece of each thread's time
 Causes = npt.NDArray[np.int8]
 NO_CAUSE = np.int8(-1)  # the cause of time without an event
+_FOREVER_NS = np.iinfo(np.int64).max // 4
+_SHARED_GROUPS = 2
 
 
 def code(cause: IdleCause) -> np.int8:
@@ -151,10 +153,6 @@ def _merged(first: Ints, second: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
     is_last = np.flatnonzero(np.append(times[1:] != times[:-1], True)[: len(times)])
     of_first = np.append(0, np.cumsum(is_first)[is_last])
     return times[is_last], (of_first, np.append(0, is_last + 1) - of_first)
-
-
-_FOREVER_NS = np.iinfo(np.int64).max // 4
-_SHARED_GROUPS = 2
 
 
 @dataclass(frozen=True, slots=True)

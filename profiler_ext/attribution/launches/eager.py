@@ -31,6 +31,9 @@ from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Level, Phase
 
+# What launched these is known but for an op: a line may have launched them
+REASONS_WITH_LINE = (GapReason.NO_LAUNCHING_OP, GapReason.OWN_CUDA_GRAPH)
+
 
 def launches_on_unrecorded_threads(recording: Recording, enqueued: EnqueuedLaunches) -> Flags:
     """Return for each launch whether its thread has no operator, as not all were recorded."""
@@ -41,10 +44,6 @@ def launches_on_unrecorded_threads(recording: Recording, enqueued: EnqueuedLaunc
     thread = take(events.thread.astype(np.int64), enqueued.call, NO_ROW)
     is_unrecorded: Flags = (enqueued.call != NO_ROW) & ~np.isin(thread, recorded)
     return is_unrecorded
-
-
-# What launched these is known but for an op: a line may have launched them
-REASONS_WITH_LINE = (GapReason.NO_LAUNCHING_OP, GapReason.OWN_CUDA_GRAPH)
 
 
 def missing_op_reason(

@@ -26,6 +26,9 @@ from profiler_ext.records.vocabulary import LaunchKind
 _PRODUCTS = {"aten.mm.default": 0, "aten.addmm.default": 1}
 _TILE = re.compile(r"^\s*BLOCK_([MN]) : tl\.constexpr = (\d{1,5})$", re.MULTILINE | re.ASCII)
 _OTHERS, _DIMENSIONS = (1, 0), "MN"
+# So many times as large, or as small, a size is another one: a choice serves its neighbours
+_OTHER = 4
+_MIN_FRACTION = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,6 @@ def _ran_with(facts: Facts, launches: Ints, product: _Product, tile: tuple[int, 
     blocks = [prod(map(int, text.split("x"))) if text else 0 for text in shapes.grid.strings]
     tiles: Ints = np.array(blocks, np.int64)[shapes.grid.codes] // ceil(product.other / other)
     return tiles * own
-
-
-# So many times as large, or as small, a size is another one: a choice serves its neighbours
-_OTHER = 4
-_MIN_FRACTION = 0.03
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:

@@ -31,6 +31,14 @@ _MIN_UNITS = 4
 # Fitted to all-reduces on two H200s (torch 2.11) that had 2, 4, 8 and 24 blocks: hidden, they take
 # 1.2 to 1.6 times as long, and overlapping bf16 products 1.2 to 1.4 times; the last one stays.
 _SAVED_PART, _SLOWDOWN_PART = 0.6, 0.1
+_UNITS = (
+    "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
+    "each costs the CPU a millisecond or two a step, so see that it is not behind then"
+)
+_SINGLE_RANK = (
+    "merge the sessions of all ranks (profiler-ext merge), which tells a wait for a late rank from "
+    "the transfer; of the transfer: "
+)
 
 
 class _Part(Enum):
@@ -60,14 +68,6 @@ _REMEDY = {
     "parallelism; or move less: bfloat16, fewer ranks in that group",
 }
 _PHASES = {_Part.GATHERS: (Phase.FORWARD,), _Part.AWAITED: (Phase.FORWARD, Phase.BACKWARD)}
-_UNITS = (
-    "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
-    "each costs the CPU a millisecond or two a step, so see that it is not behind then"
-)
-_SINGLE_RANK = (
-    "merge the sessions of all ranks (profiler-ext merge), which tells a wait for a late rank from "
-    "the transfer; of the transfer: "
-)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
