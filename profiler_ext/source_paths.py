@@ -30,11 +30,9 @@ _seen_from: ContextVar[Place | None] = ContextVar("_seen_from", default=None)
 
 
 def cell_number(file: str) -> int | None:
-    """Return a cell's execution count, as its notebook shows it: 3 of ``In[3]``.
-
-    Source: ``IPython/core/compilerop.py``, ``code_name`` and ``CachingCompiler.format_code_name``;
-    ``ipykernel/compiler.py``, ``get_file_name``.
-    """
+    """Return a cell's execution count, as its notebook shows it: 3 of ``In[3]``."""
+    # Source: ``IPython/core/compilerop.py``, ``code_name`` and
+    # ``CachingCompiler.format_code_name``; ``ipykernel/compiler.py``, ``get_file_name``.
     number_match = _NUMBERED.fullmatch(file) or _SHOWN.fullmatch(_shown(file))
     return None if number_match is None else int(number_match[1])
 
@@ -177,10 +175,8 @@ def line_is_unchanged(
 
 
 def library_roots() -> tuple[str, ...]:
-    """Return the folders of library code.
-
-    A torch that is run from its sources is in none of them; its own folder is added.
-    """
+    """Return the folders of library code."""
+    # A torch that is run from its sources is in none of them; its own folder is added.
     own = {"<site-packages>", "<user-site>", "<stdlib>"}
     roots = tuple(dict.fromkeys(root for token, root in _current_roots() if token in own))
     torchs = torch_folders()

@@ -37,11 +37,9 @@ _SCOPES = (Scope.EAGER, Scope.COMPILED)
 
 
 def attribute(recording: Recording) -> Analysis:
-    """Attribute every launch of a recording to the model, or give a reason why not.
-
-    Every device event of the trace is a launch, the shares of a launch add up to its duration, and
-    the breakdown adds up to the steps' wall time.
-    """
+    """Attribute every launch of a recording to the model, or give a reason why not."""
+    # Every device event of the trace is a launch, the shares of a launch add up to its duration,
+    # and the breakdown adds up to the steps' wall time.
     events = recording.trace.events
     nesting = nest(events)
     enqueued = find_launches(events, nesting)

@@ -43,13 +43,11 @@ def joint_phase(node: FxNode) -> Phase:
 
 
 def is_leaked(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether torch tagged a forward node with ``autograd_backward``.
-
-    Builds that kept the tag among the nodes' shared labels spread it, where a gradient was traced
-    inside the forward (FlexAttention). A backward node in a forward graph has the partitioner's
-    tag, or differentiates another node, or comes from a call of ``grad``; any other is forward.
-    Upstream: https:
-    """
+    """Tell whether torch tagged a forward node with ``autograd_backward``."""
+    # Builds that kept the tag among the nodes' shared labels spread it, where a gradient was traced
+    # inside the forward (FlexAttention). A backward node in a forward graph has the partitioner's
+    # tag, or differentiates another node, or comes from a call of ``grad``; any other is forward.
+    # Upstream: https:
     # github.com/pytorch/pytorch/issues/182400, of ``local_map``.
     if not node.lineage.autograd_backward or graph.runs_backward or _is_backward(node, graph):
         return False

@@ -117,13 +117,11 @@ def modules_of_joint_graphs(
 def module_of(
     node: FxNode, graph: GraphInstance, context: CallContext, forwards: ModulesOfJointGraphs
 ) -> ModuleFrame | None:
-    """Return the innermost module of a node, as its graph was called.
-
-    What compiled autograd copied belongs to the module that its own forward was called on; where
-    that forward is unknown, to the one module that such forwards were called on, and so does a
-    backward whose forward ran before the recording. A part of a graph without a known call belongs
-    to no module: it may run for an equal part.
-    """
+    """Return the innermost module of a node, as its graph was called."""
+    # What compiled autograd copied belongs to the module that its own forward was called on; where
+    # that forward is unknown, to the one module that such forwards were called on, and so does a
+    # backward whose forward ran before the recording. A part of a graph without a known call
+    # belongs to no module: it may run for an equal part.
     if node.lineage.joint is None and context.module is not None:
         return innermost_module(node, context.module)
     joint = graph.joint if graph.runs_backward else None
@@ -137,11 +135,9 @@ def module_of(
 
 
 def with_modules_of_gradient_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
-    """Give gradient sums of graph inputs the modules that enclose all summed nodes.
-
-    Torch keeps none, so such a sum has only the compiled module, or in a repeated region the
-    call's. Where an op made the value, the sum has the op's modules.
-    """
+    """Give gradient sums of graph inputs the modules that enclose all summed nodes."""
+    # Torch keeps none, so such a sum has only the compiled module, or in a repeated region the
+    # call's. Where an op made the value, the sum has the op's modules.
     known: dict[str, tuple[ModuleFrame, ...]] = {}
     for node in nodes:
         own = node.lineage.modules

@@ -116,10 +116,8 @@ def open_store(cache_dir: Path | None) -> Store:
 
 
 def _cache_dir() -> Path:
-    """Return torch's cache folder without importing torch, which takes seconds.
-
-    Source: ``torch/_inductor/runtime/cache_dir_utils.py``, ``cache_dir``.
-    """
+    """Return torch's cache folder without importing torch, which takes seconds."""
+    # Source: ``torch/_inductor/runtime/cache_dir_utils.py``, ``cache_dir``.
     if configured := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return Path(configured)
     try:

@@ -375,12 +375,10 @@ def unprofiled_step(
 def unprofiled_steps_ns(
     recorded: ProfiledStep, before_ns: tuple[int, ...], *, on_device: bool
 ) -> tuple[int, ...]:
-    """Return the times of the steps before, if they are enough and match the recorded ones.
-
-    Steps of more than twice the median, with a compile say, are left out. By the program's clock a
-    step is shorter than on the device where the CPU runs ahead, so the device's busy time bounds
-    it.
-    """
+    """Return the times of the steps before, if they are enough and match the recorded ones."""
+    # Steps of more than twice the median, with a compile say, are left out. By the program's clock
+    # a step is shorter than on the device where the CPU runs ahead, so the device's busy time
+    # bounds it.
     # before_ns: times of the steps before, without a profiler
     if len(before_ns) < MIN_UNPROFILED_STEPS:
         return ()

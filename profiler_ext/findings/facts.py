@@ -255,11 +255,9 @@ class Facts:
     def removal_saving_ns(
         self, launches: Ints, *, with_python: bool = False, of_op: str | None = None
     ) -> Ints:
-        """Return how much shorter the step would be without each launch.
-
-        That is its time where the step waits for the device, else its cost on the CPU; within a
-        CUDA graph the CPU cost is 0.
-        """
+        """Return how much shorter the step would be without each launch."""
+        # That is its time where the step waits for the device, else its cost on the CPU; within a
+        # CUDA graph the CPU cost is 0.
         # with_python: the Python code before its op would go, too
         # of_op: the name of the op that would go, if it is around the innermost one
         cost_ns = np.where(self.pace.replayed, 0, self.pace.cost_ns)

@@ -152,11 +152,9 @@ def is_compiling(name: str) -> bool:
 
 
 def is_benchmarking(name: str) -> bool:
-    """Tell whether compile work is a benchmark: Inductor times kernels to choose one.
-
-    Source: ``torch/_inductor``: ``CachingAutotuner``, ``benchmark_fused_nodes``,
-    ``benchmark_codegened_module``, ``mm_template_autotuning``, ``collective_compute_do_bench``.
-    """
+    """Tell whether compile work is a benchmark: Inductor times kernels to choose one."""
+    # Source: ``torch/_inductor``: ``CachingAutotuner``, ``benchmark_fused_nodes``,
+    # ``benchmark_codegened_module``, ``mm_template_autotuning``, ``collective_compute_do_bench``.
     return is_compiling(name) and _BENCHMARKING.search(name) is not None
 
 
@@ -224,10 +222,8 @@ def is_free(name: str) -> bool:
 
 
 def is_data_loader(name: str) -> bool:
-    """Tell whether a range is the wait for a ``DataLoader``'s next batch.
-
-    Source: ``torch/utils/data/dataloader.py``, ``_BaseDataLoaderIter.__next__``.
-    """
+    """Tell whether a range is the wait for a ``DataLoader``'s next batch."""
+    # Source: ``torch/utils/data/dataloader.py``, ``_BaseDataLoaderIter.__next__``.
     return _DATA_LOADER.fullmatch(name) is not None
 
 
@@ -238,10 +234,8 @@ def pageable_copy(name: str) -> str | None:
 
 
 def is_copy_of_unknown_memory(name: str) -> bool:
-    """Tell whether it copies from or to host memory that may be pageable or not.
-
-    Source: ``libkineto/src/RocprofActivity_inl.h`` (``Host -> Device``).
-    """
+    """Tell whether it copies from or to host memory that may be pageable or not."""
+    # Source: ``libkineto/src/RocprofActivity_inl.h`` (``Host -> Device``).
     return _OF_SOME_HOST.fullmatch(name) is not None
 
 

@@ -274,10 +274,8 @@ class GrowingColumns:
         return texts, [column.finished() for column in self._columns]
 
     def finished(self) -> tuple[Events, int]:
-        """Return the columns, and how many events have a negative duration, which counts as 0.
-
-        Torch marks events that never ended so (https:
-        """
+        """Return the columns, and how many events have a negative duration, which counts as 0."""
+        # Torch marks events that never ended so (https:
         # github.com/pytorch/pytorch/pull/150131). ¶ Raises: / ValueError: The times span too much.
         # / OverLimitError: A name is too long.
         joined = _Part(*(column.finished() for column in self._columns))

@@ -69,11 +69,9 @@ _ARGUMENTS = tuple(field.encode_name.encode() for field in msgspec.structs.field
 
 
 def _input_args(event: bytes) -> bytes | None:
-    """Return the inputs of an op's event, if shapes were recorded.
-
-    Source: ``torch/csrc/profiler/util.cpp``, ``inputTypes`` and ``inputSizes``; a list of tensors
-    has its type there and no sizes.
-    """
+    """Return the inputs of an op's event, if shapes were recorded."""
+    # Source: ``torch/csrc/profiler/util.cpp``, ``inputTypes`` and ``inputSizes``; a list of tensors
+    # has its type there and no sizes.
     if b'"Input Dims"' not in event:
         return None
     try:

@@ -129,11 +129,9 @@ Records = TypeVar("Records")
 
 
 def without_source(recording: Recording) -> Recording:
-    """Return the recording without any source text, cell text or generated code.
-
-    Files, line numbers and functions stay, and so do torch's reasons of graph breaks and
-    recompilations, which may quote a line.
-    """
+    """Return the recording without any source text, cell text or generated code."""
+    # Files, line numbers and functions stay, and so do torch's reasons of graph breaks and
+    # recompilations, which may quote a line.
     return replace(
         recording,
         graphs=_cleared(recording.graphs, tuple[GraphInstance, ...]),

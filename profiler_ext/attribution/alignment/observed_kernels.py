@@ -177,11 +177,9 @@ def _with_names(stretch: Sequence[_OpLaunches], replayed: Sequence[str]) -> list
 def confirmed_kernels(
     invocations: Sequence[Invocation], graphs: Sequence[GraphInstance]
 ) -> tuple[tuple[int, LibraryKernels], ...]:
-    """Return what each library call launched in the completely matched replays.
-
-    A warm-up may launch something else than the replays do; a later run without warm-up uses these.
-    A graph whose replays differ is left out.
-    """
+    """Return what each library call launched in the completely matched replays."""
+    # A warm-up may launch something else than the replays do; a later run without warm-up uses
+    # these. A graph whose replays differ is left out.
     replays = [each for each in invocations if each.graph is not None and each.call.is_replay]
     distinct = {(each.graph, each.call.pattern, id(each.matches)): each for each in replays}
     settled: dict[int, set[LibraryKernels]] = {}

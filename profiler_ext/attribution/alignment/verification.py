@@ -37,12 +37,10 @@ def contradicted(
     matches: Sequence[Match],
     out_of_order: Collection[int],
 ) -> set[int]:
-    """Return the launches whose device event contradicts their call site.
-
-    A generated kernel runs once a call, under its own name; a library call runs no kernel of the
-    graph; one runtime call launches one kernel unless it replays; and what a stream ran out of
-    order was tied to the wrong call.
-    """
+    """Return the launches whose device event contradicts their call site."""
+    # A generated kernel runs once a call, under its own name; a library call runs no kernel of the
+    # graph; one runtime call launches one kernel unless it replays; and what a stream ran out of
+    # order was tied to the wrong call.
     # matches: the call site of each item of the call's work
     wrong = {*out_of_order, *_duplicated(pattern)}
     for match, (first, events) in zip(matches, _counted(pattern), strict=True):

@@ -49,12 +49,10 @@ def launches_on_unrecorded_threads(recording: Recording, enqueued: EnqueuedLaunc
 def missing_op_reason(
     events: Events, enqueued: EnqueuedLaunches, launch: int, is_unrecorded: bool
 ) -> GapReason:
-    """Return why no operator launched it.
-
-    The Python wrapper gives each launch of a generated kernel an event of its name; a CUDA graph
-    that the program replays has one call for all; only a C++ wrapper has none, which outside every
-    graph call is AOTInductor's.
-    """
+    """Return why no operator launched it."""
+    # The Python wrapper gives each launch of a generated kernel an event of its name; a CUDA graph
+    # that the program replays has one call for all; only a C++ wrapper has none, which outside
+    # every graph call is AOTInductor's.
     row, call, cpu = (
         int(column[launch]) for column in (enqueued.event, enqueued.call, enqueued.cpu)
     )

@@ -274,10 +274,8 @@ class EagerLines:
         return self._stacks.before_module(position, module, above)
 
     def _is_sum(self, row: int, engine: int) -> bool:
-        """Tell whether the engine adds a node's result to another gradient of the same value.
-
-        Source: ``torch/csrc/autograd/input_buffer.cpp``, ``accumulate``: after the node ran.
-        """
+        """Tell whether the engine adds a node's result to another gradient of the same value."""
+        # Source: ``torch/csrc/autograd/input_buffer.cpp``, ``accumulate``: after the node ran.
         is_direct = int(self._enclosing.nesting.parent[row]) == engine
         return is_direct and names.is_sum_of_gradients(self._events.name[row])
 

@@ -102,11 +102,9 @@ class ForwardOps:
         return name[row] if self._op[row] == NO_ROW else name[int(self._op[row])]
 
     def _forward_links(self) -> ForwardLinks:
-        """Index what made an autograd node: ops, compiled forwards, the program's functions.
-
-        The engine's own events have the number of the node that they evaluate, unless a hook runs
-        before it. Source: ``torch/csrc/profiler/collection.cpp``, ``set_autograd_evaluate``.
-        """
+        """Index what made an autograd node: ops, compiled forwards, the program's functions."""
+        # The engine's own events have the number of the node that they evaluate, unless a hook runs
+        # before it. Source: ``torch/csrc/profiler/collection.cpp``, ``set_autograd_evaluate``.
         enclosing, events = self._enclosing, self._enclosing.events
         rows, nodes = np.arange(len(events), dtype=np.int32), self._nodes()
         is_engine: Flags = enclosing.engine == rows

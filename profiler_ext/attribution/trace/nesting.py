@@ -64,11 +64,9 @@ class Nesting:
 
 
 def nest(events: Events, further: Flags | None = None) -> Nesting:
-    """Find the parent of every CPU event.
-
-    Operators and ranges of a thread enclose what lies wholly inside them. A runtime call is timed
-    by another clock and may overhang: it belongs where it starts, and encloses nothing.
-    """
+    """Find the parent of every CPU event."""
+    # Operators and ranges of a thread enclose what lies wholly inside them. A runtime call is timed
+    # by another clock and may overhang: it belongs where it starts, and encloses nothing.
     leaf = flag_rows(events.category, classify.is_runtime_call)
     holder = flag_rows(events.category, classify.is_op) | flag_rows(
         events.category, classify.is_annotation

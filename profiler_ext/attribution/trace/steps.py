@@ -41,10 +41,8 @@ _NEVER = np.iinfo(np.int64).min
 def find_steps(
     events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, first_step_ns: int | None = None
 ) -> tuple[Step, ...]:
-    """Return the profiled steps in order of time; without any, one that spans all work.
-
-    What follows the last ``prof.step()`` is a step only if something was enqueued in it.
-    """
+    """Return the profiled steps in order of time; without any, one that spans all work."""
+    # What follows the last ``prof.step()`` is a step only if something was enqueued in it.
     # first_step_ns: when the first one began on the devices, if known
     is_cpu = nesting.depth != NO_ROW
     rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)

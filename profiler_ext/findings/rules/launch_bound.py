@@ -148,11 +148,9 @@ def _remedy(facts: Facts, launches: Ints) -> str:
 
 
 def _has_control_flow(facts: Facts, launches: Ints) -> bool:
-    """Tell whether most compiled launches are in loops, or in graphs with branches.
-
-    Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
-    its own (``config.graph_partition``).
-    """
+    """Tell whether most compiled launches are in loops, or in graphs with branches."""
+    # Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
+    # its own (``config.graph_partition``).
     graphs = facts.analysis.recording.graphs
     has_branches = [any(map(_is_of_branch, graph.call_sites)) for graph in graphs]
     called = launches[~np.ma.getmaskarray(facts.launches.graph)[launches]]
