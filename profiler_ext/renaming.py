@@ -87,5 +87,4 @@ class _Loader(SourceFileLoader):
                 and (node.module.split(".")[0] == NAME)
             ):
                 node.module = ALIAS + node.module[len(NAME) :]
-        code: CodeType = compile(tree, path, "exec", dont_inherit=True)
-        return code
+        return compile(tree, path, "exec", dont_inherit=True)

@@ -169,8 +169,7 @@ def first_launches(collectives: RankCollectives) -> Ints:
     """Return for each collective of a rank the index of its launch that began first."""
     of_launch = collectives.launch_collective
     order = np.lexsort((collectives.launch_start_ns, of_launch))
-    firsts: Ints = order[np.searchsorted(of_launch[order], np.arange(len(collectives)))]
-    return firsts
+    return order[np.searchsorted(of_launch[order], np.arange(len(collectives)))]
 
 
 def _keys(collectives: RankCollectives) -> Sequence[_Key]:

@@ -88,8 +88,7 @@ class EnclosingRanges:
         compiling = take(self._compiling, rows, NO_ROW)
         marker = take(self.marker, rows, NO_ROW)
         depth = self.nesting.depth
-        inner: Flags = take(depth, compiling, NO_ROW) > take(depth, marker, NO_ROW)
-        return inner
+        return take(depth, compiling, NO_ROW) > take(depth, marker, NO_ROW)
 
     def caller(self, marker: int) -> tuple[int, int] | None:
         """Return the marker of the enclosing call, and the operator there."""

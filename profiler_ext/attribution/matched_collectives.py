@@ -152,8 +152,7 @@ class MatchedCollectives:
     def _in_time_order(self, rank: int) -> Ints:
         rows = np.arange(self._offsets[rank], self._offsets[rank + 1])
         matched = rows[self._match[rows] >= 0]
-        ordered: Ints = matched[np.argsort(self._match[matched], kind="stable")]
-        return ordered
+        return matched[np.argsort(self._match[matched], kind="stable")]
 
     def _lay_out(self, number: Ints, world_size: int) -> None:
         """Sort the rows by collective, and find the last rank of each."""

@@ -104,8 +104,7 @@ def time_before(start: Ints, end: Ints, times: Ints) -> Ints:
     lengths = np.concatenate([[0], np.cumsum(end - start)])
     last = np.maximum(begun - 1, 0)
     still_open = np.where(begun > 0, np.maximum(end[last] - times, 0), 0)
-    busy_ns: Ints = lengths[begun] - still_open
-    return busy_ns
+    return lengths[begun] - still_open
 
 
 def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:

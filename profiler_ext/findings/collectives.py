@@ -76,8 +76,7 @@ def _forward_fill(kind: Ints) -> Ints:
     if not len(known):
         return kind
     at = np.searchsorted(known, np.arange(len(kind)), side="right") - 1
-    filled: Ints = kind[known[np.maximum(at, 0)]]
-    return filled
+    return kind[known[np.maximum(at, 0)]]
 
 
 def overlaps_collective(facts: Facts) -> Rows:

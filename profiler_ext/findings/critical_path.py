@@ -103,8 +103,7 @@ def _calls(analysis: Analysis) -> Ints:
     keys, wanted = events.correlation.data[rows], launches.correlation.filled(-1)
     at = np.searchsorted(keys, wanted)
     result = np.append(keys, -2)[at] == wanted
-    calls: Ints = np.where(result, np.append(rows, NO_ROW)[at], NO_ROW)
-    return calls
+    return np.where(result, np.append(rows, NO_ROW)[at], NO_ROW)
 
 
 def _idle_before_ns(start_ns: Ints, duration_ns: Ints) -> Ints:
@@ -144,16 +143,14 @@ def _is_on_critical_path(
     is_awaited = is_within(ends, *device_waits)
     is_awaited[-1] |= start_ns[-1] - enqueued_ns[-1] > _QUEUED_NS
     tells = np.flatnonzero(is_awaited | ~is_followed)
-    is_critical: Rows = is_awaited[tells[np.searchsorted(tells, np.arange(len(ends)))]]
-    return is_critical
+    return is_awaited[tells[np.searchsorted(tells, np.arange(len(ends)))]]
 
 
 def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
     """Flag times at which one of these spans, which may overlap, is open."""
     order = np.argsort(starts, kind="stable")
     reach = np.maximum.accumulate(np.append(np.int64(-1), ends[order]))
-    within: Rows = reach[np.searchsorted(starts[order], times, side="right")] >= times
-    return within
+    return reach[np.searchsorted(starts[order], times, side="right")] >= times
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +243,7 @@ class Replay:
         return np.array(waited)
 
     def _number(self, times_ns: Ints) -> Ints:
-        number: Ints = np.searchsorted(self._waits.start_ns, times_ns.ravel(), side="left")
-        return number
+        return np.searchsorted(self._waits.start_ns, times_ns.ravel(), side="left")
 
     def _worked_ns(self, times_ns: Ints) -> Ints:
         """Return the CPU's working time, without waits, until each time."""

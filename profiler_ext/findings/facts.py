@@ -236,8 +236,7 @@ class Facts:
 
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""
-        chosen: Rows = rows & ~np.ma.getmaskarray(self.launches.step)
-        return chosen
+        return rows & ~np.ma.getmaskarray(self.launches.step)
 
     def median_per_step(self, launches: Ints, amount_ns: Ints) -> int:
         """Return the lower median over the steps of an amount of time."""
@@ -247,10 +246,7 @@ class Facts:
 
     def critical_ns(self, launches: Ints) -> Ints:
         """Return the time of launches that set the pace; 0 of those that do not."""
-        duration: Ints = np.where(
-            self.pace.is_critical[launches], self.launches.duration_ns[launches], 0
-        )
-        return duration
+        return np.where(self.pace.is_critical[launches], self.launches.duration_ns[launches], 0)
 
     def removal_saving_ns(
         self, launches: Ints, *, with_python: bool = False, of_op: str | None = None
@@ -265,8 +261,7 @@ class Facts:
             cost_ns = np.minimum(cost_ns, self._op_ns(of_op))
         duration_ns = self.launches.duration_ns
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
-        removed: Ints = np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
-        return removed
+        return np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
 
     def idle_before(self, launches: Ints) -> Ints:
         """Return the rows of the idle pieces that ended with one of these launches."""

@@ -75,8 +75,7 @@ def _awaited(events: Events, end_ns: Ints) -> Rows:
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     until = np.maximum.accumulate(events.end_of(rows))
     begun = np.searchsorted(events.start_ns[rows], end_ns, side="right") - 1
-    spans: Rows = (begun >= 0) & (until[np.maximum(begun, 0)] >= end_ns)
-    return spans
+    return (begun >= 0) & (until[np.maximum(begun, 0)] >= end_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +167,9 @@ def _roofline(
 def _is_short(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Rows:
     """Flag launches whose fixed cost is most of what their call could take, and took."""
     latency_ns = _latency_ns(estimated)
-    is_short: Rows = (roofline_ns.data < REACHABLE_FRACTION * latency_ns) & (
+    return (roofline_ns.data < REACHABLE_FRACTION * latency_ns) & (
         took_ns < SHORT_FACTOR * latency_ns
     )
-    return is_short
 
 
 def _latency_ns(estimated: Estimates) -> Ints:

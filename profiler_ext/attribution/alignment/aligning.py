@@ -338,8 +338,7 @@ def _names(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Names:
 
 def _expected(names: Names) -> Flags:
     by_kind = np.array([np.isin(names.rows, known) for known in names.columns])
-    expected: Flags = by_kind[names.kinds, np.arange(len(names.rows))]
-    return expected
+    return by_kind[names.kinds, np.arange(len(names.rows))]
 
 
 def _called_name(site: CallSite) -> str:

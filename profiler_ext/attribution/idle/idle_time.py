@@ -343,5 +343,4 @@ class _IdleFinder:
             if place.gap == GapReason.LINES_ENDED
         ]
         is_cpus = is_of(cause, _CPU_CAUSES)
-        flags: Flags = is_cpus & np.isin(place, list(ended))
-        return flags
+        return is_cpus & np.isin(place, list(ended))

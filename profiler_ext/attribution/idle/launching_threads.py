@@ -171,8 +171,7 @@ class ThreadGroups:
         return overlays(main, with_engine(track(engines), self._of_engine, mains.start_ns))
 
     def _groups(self, rows: Rows) -> Ints:
-        groups: Ints = self._number[self._events.thread[rows]]
-        return groups
+        return self._number[self._events.thread[rows]]
 
     def _numbers(self, launching: Codes, step_thread: int) -> Ints:
         count = len(self._events.threads)

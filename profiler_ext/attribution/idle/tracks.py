@@ -35,8 +35,7 @@ def code(cause: IdleCause) -> np.int8:
 
 def is_of(causes: Causes, wanted: Iterable[IdleCause]) -> Flags:
     """Flag the causes that are among some."""
-    flags: Flags = np.isin(causes, [code(each) for each in wanted])
-    return flags
+    return np.isin(causes, [code(each) for each in wanted])
 
 
 def causes_of(events: Events, nesting: Nesting) -> Causes:
@@ -59,8 +58,7 @@ def causes_of(events: Events, nesting: Nesting) -> Causes:
     )
     conditions = [(nesting.depth == NO_ROW), *(condition for condition, _ in rules)]
     codes = [NO_CAUSE, *(NO_CAUSE if each is None else code(each) for _, each in rules)]
-    causes: Causes = np.select(conditions, codes, default=code(IdleCause.PYTHON))
-    return causes
+    return np.select(conditions, codes, default=code(IdleCause.PYTHON))
 
 
 def engine_events(events: Events, nesting: Nesting) -> Flags:

@@ -103,16 +103,14 @@ def _computing(events: Events, enqueued: EnqueuedLaunches) -> Flags:
     device_of = events.device[rows].filled(0)[first_rows(number)]
     order = np.lexsort((-took_ns, device_of))
     _, firsts = np.unique(device_of[order], return_index=True)
-    flags: Flags = np.isin(number, order[firsts]) | is_collective
-    return flags
+    return np.isin(number, order[firsts]) | is_collective
 
 
 def _done_before(enqueue_ns: Ints, ends_ns: Ints, steps: Sequence[Step]) -> Ints:
     order = np.argsort(enqueue_ns, kind="stable")
     marks_ns = np.array([step.cpu_start_ns for step in steps], dtype=np.int64)
     count = np.searchsorted(enqueue_ns[order], marks_ns)
-    done_ns: Ints = np.append(_NEVER, np.maximum.accumulate(ends_ns[order]))[count]
-    return done_ns
+    return np.append(_NEVER, np.maximum.accumulate(ends_ns[order]))[count]
 
 
 def _last_of(owner: Ints, ends_ns: Ints, steps: int) -> Ints:
