@@ -246,12 +246,15 @@ class PlaceTable:
             self._open[graph] = any(p.line is None or p.module is None for p in places)
         return self._open[graph]
 
+    def _unknown(self, graph: int, name: str) -> Place:
+        is_capture_lost = self._graphs[graph].is_partly_captured
+        reason = GapReason.PARTLY_CAPTURED if is_capture_lost else GapReason.NO_SOURCE_LINE
+        return Place(graph=graph, node=name, gap=reason)
+
     def of_node(self, graph: int, name: str, context: CallContext) -> Place:
         """Return the place of a graph's node, as the graph was called."""
         if name not in self._nodes[graph]:
-            is_capture_lost = self._graphs[graph].is_partly_captured
-            reason = GapReason.PARTLY_CAPTURED if is_capture_lost else GapReason.NO_SOURCE_LINE
-            return Place(graph=graph, node=name, gap=reason)
+            return self._unknown(graph, name)
         node, instance = self._nodes[graph][name], self._graphs[graph]
         evidence = node.lineage.evidence or LineEvidence.ABSENT
         is_open = _is_of_any_module(node, instance)
