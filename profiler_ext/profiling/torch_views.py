@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.errors import OutputError
 from profiler_ext.file_io import temporary_folder
@@ -33,7 +33,7 @@ from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import write_trace
 from profiler_ext.kineto.source import Text, read_text
 from profiler_ext.profiling.lines import LineWatchingProfiler, RecordedLines
-from profiler_ext.records.events import Ints, Trace
+from profiler_ext.records.events import Ints, Trace, flag_rows
 from profiler_ext.torch_compat import profilers
 
 _PART_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""The tables and explanations that any session offers, of one rank or of several."""
+"""The tables and explanations of any session, of one rank or of several."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 
 
 class SessionTables(ABC):
-    """Has the tables of a session; they are made when they are asked for.
-
-    Each takes the filters ``step``, ``rank``, ``phase`` and ``scope``.
-    """
+    """The tables of a session, each made on demand, with filters ``step``, ``rank``, ``phase``."""
 
     @abstractmethod
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return the table that is called as one of the methods below.
+        """Return the table that the methods below name.
 
         Args:
             name: ``launches``, ``by_line``, ...
@@ -168,7 +165,7 @@ class SessionTables(ABC):
         return self.table("graphs", **filters)
 
     def compiles(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return what compiling took, by phase, why it was done, and what its graphs then cost.
+        """Return compile times by phase, the reasons, and what the graphs then cost.
 
         Args:
             **filters: the step or rank; compiling has no filter by phase or scope.
@@ -179,7 +176,7 @@ class SessionTables(ABC):
         """Return the model FLOPs utilisation (MFU) of each step, where it is known.
 
         Args:
-            **filters: the step or rank; it has no filter by phase or scope.
+            **filters: the step or rank; there is no filter by phase or scope.
         """
         return self.table("utilisation", **filters)
 
@@ -193,7 +190,7 @@ class SessionTables(ABC):
 
 
 class SessionExplanations(SessionTables):
-    """Has the page about one line, module or kernel."""
+    """The page about one line, module or kernel."""
 
     @property
     @abstractmethod
@@ -228,7 +225,7 @@ class SessionExplanations(SessionTables):
             The page.
 
         Raises:
-            UnclearNameError: The name means several things, or none.
+            UnclearNameError: The name matches several things, or none.
             UsageError: There is no such format, or one of two sessions has no profiled step.
         """
         from profiler_ext.exporters.explain.against import Earlier
