@@ -80,7 +80,10 @@ def part_modules(
     named = zip(frames, of_call, held.frames_of(of_call), strict=True)
     return PartModules(
         tuple(
-            (f.path, call_frame if _has_class_of(f, module) else None)
+            (
+                f.path,
+                call_frame if (module is not None and user_class(module) == f.class_name) else None,
+            )
             for f, module, call_frame in named
         )
     )
@@ -150,10 +153,6 @@ def _module(frame: ModuleFrame, by_path: _ModulesByPath) -> torch.nn.Module | No
     return same_class[0][1] if [n for n, _ in same_class] == [name] else None
 
 
-def _has_class_of(recorded: ModuleFrame, module: torch.nn.Module | None) -> bool:
-    return module is not None and user_class(module) == recorded.class_name
-
-
 class _PartCall(NamedTuple):
     """What calls of a graph were on, and their number.
 
@@ -179,7 +178,6 @@ class PartCalls:
     """A number for each graph and what it is called on."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
-        """Start with no call."""
         self._numbers = numbers
         self._called: dict[tuple[int, ...], _PartCall] = {}
 
@@ -190,7 +188,21 @@ class PartCalls:
 
         It is ``None`` where the frame does not tell what its variables hold.
         """
-        given = _modules_of_variables(on, caller) if on.variables else _parameters(inputs)
+        given = (
+            _modules_of_variables(on, caller)
+            if on.variables
+            else [
+                (at, each)
+                for at, each in enumerate(inputs)
+                if (
+                    type(each) is torch.nn.Parameter
+                    or (
+                        issubclass(type(each), torch.Tensor)
+                        and isinstance(each, torch.nn.Parameter)
+                    )
+                )
+            ]
+        )
         if on.variables and not given:
             return None
         key = (graph, *(id(value) for _, value in given))
@@ -235,17 +247,6 @@ def _value(frame: FrameType, scope: str, name: str) -> Any:
     return frame.f_globals.get(name) if scope == "G" else value_of(frame, name)
 
 
-def _parameters(inputs: Sequence[Any]) -> list[tuple[int, Any]]:
-    return [(at, each) for at, each in enumerate(inputs) if _is_parameter(each)]
-
-
-def _is_parameter(value: Any) -> bool:
-    """Tell whether a module may hold a value as its parameter: asked at each call, so in brief."""
-    return type(value) is torch.nn.Parameter or (
-        issubclass(type(value), torch.Tensor) and isinstance(value, torch.nn.Parameter)
-    )
-
-
 Called = ModuleFrame | PartModules
 """What a number in a mark stands for."""
 _Names = dict[tuple[Any, Any], str | None]
@@ -283,7 +284,6 @@ class CalledModules:
     """
 
     def __init__(self, graphs: Graphs, guard: Guard, recorder: Recorder) -> None:
-        """Note nothing yet."""
         self._graphs = graphs
         numbers = count()
         self._numbers, self._parts = ModuleNumbers(numbers), PartCalls(numbers)
@@ -360,7 +360,6 @@ class ModuleNumbers:
     """A number for each module, found by its identity: how modules compare is the user's."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
-        """Start with no module."""
         self._numbered: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._numbers = numbers
 

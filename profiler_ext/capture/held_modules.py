@@ -39,7 +39,6 @@ class Models:
     """The models of a recording, each with a number, in the order in which they were met."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._models: list[torch.nn.Module] = []
 
     def begin(self, path: str, model: torch.nn.Module) -> str:

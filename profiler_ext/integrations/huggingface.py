@@ -26,7 +26,6 @@ class ProfilerCallback(TrainerCallback):
     """
 
     def __init__(self, folder: str | Path = "profile_out", **options: Any) -> None:
-        """Prepare."""
         self.profile = TrainingProfile(folder, **options)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:

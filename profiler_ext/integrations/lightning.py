@@ -26,7 +26,6 @@ class ProfilerCallback(Callback):
     """
 
     def __init__(self, folder: str | Path = "profile_out", **options: Any) -> None:
-        """Prepare."""
         self.profile = TrainingProfile(folder, **options)
         self._updates = 0
 
@@ -73,7 +72,6 @@ class LineProfiler(Profiler):
         filename: str | None = None,
         **options: Any,
     ) -> None:
-        """Prepare."""
         super().__init__(dirpath=dirpath, filename=filename)
         self._folder, self._options = Path(folder), options
         self._profiles: dict[str, TrainingProfile] = {}

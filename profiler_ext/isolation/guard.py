@@ -50,7 +50,6 @@ class Guard:
     def __init__(
         self, strict: bool = False, scope: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Take what tells the compile in force."""
         self.strict = strict
         self.is_disabled = False
         self._scope = scope

@@ -60,7 +60,6 @@ class Observed:
     __slots__ = ("_args", "_bind", "_kwargs", "error", "result")
 
     def __init__(self, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take what it was given; it is bound to names when it is asked for."""
         self._bind, self._args, self._kwargs = bind, args, kwargs
         self.result: Any = None
         self.error: BaseException | None = None

@@ -21,7 +21,6 @@ class Lock:
     """
 
     def __init__(self) -> None:
-        """Nobody holds it."""
         self.reset()
         _LOCKS.add(self)
 

@@ -51,7 +51,6 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
     """
 
     def __init__(self, guard: Guard, **torch_options: Any) -> None:
-        """Take what keeps failures from the program, and what ``torch.profiler.profile`` takes."""
         self._guard = guard
         self.is_prepared = self.is_recording = self.has_trace = self.was_ended = False
         self._process = os.getpid()
@@ -229,7 +228,5 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
 )

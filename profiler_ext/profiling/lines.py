@@ -162,7 +162,6 @@ class LineWatchingProfiler(ExclusiveProfiler):
     """
 
     def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
-        """Take its parts."""
         self.lines = lines
         self._has_stepped = False
         super().__init__(guard, **torch_options)

@@ -29,11 +29,6 @@ LEARN_VARIABLE = "PROFILER_EXT_LEARN"
 """At 0 in the environment nothing is learnt in any process, at 1 though nobody asks for it."""
 
 
-def is_enabled_by_environment() -> bool:
-    """Tell whether the environment asks for it, whoever records or not."""
-    return os.environ.get(LEARN_VARIABLE, "0") not in ("", "0")
-
-
 class _OwnProfile(torch.profiler.profile):
     """A profile that is known to be ours, so that nobody steps aside for it."""
 
@@ -56,11 +51,7 @@ class WarmupProfile:
         return wanted and process.can_record() and not USE.is_in_use
 
     def __init__(self) -> None:
-        """Prepare; it records while ``recording`` is entered."""
-        activities = [
-            torch.profiler.ProfilerActivity.CPU,
-            torch.profiler.ProfilerActivity.CUDA,
-        ]
+        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         self.recording: Any = _OwnProfile(activities=activities)
 
     def learn(self, graph: GraphInstance) -> LibraryKernels:
@@ -119,7 +110,9 @@ def enable(
         if is_new := _capture is None:
             _capture = _installed(_on_cpu() if cpu_events is None else cpu_events, strict)
         _capture.recompile = _capture.recompile or recompile
-        _capture.learns = _capture.learns or learn or is_enabled_by_environment()
+        _capture.learns = (
+            _capture.learns or learn or (os.environ.get(LEARN_VARIABLE, "0") not in ("", "0"))
+        )
         if _capture.capability_error is not None:
             raise _capture.capability_error
     if is_new and (untested := behaviour.untested_version()) is not None:

@@ -48,7 +48,6 @@ class RawTrace:
     _text: Text | None = None
 
     def __init__(self, *fallback_folders: Path) -> None:
-        """Take where to have torch write, if not into the temporary folder."""
         self._fallback_folders = fallback_folders
 
     @contextmanager
@@ -65,7 +64,7 @@ class RawTrace:
             path = folder / "trace.json"
             write(str(path))
             text = read_text(path) if path.exists() and path.stat().st_size else b""
-            if not _is_complete(text):
+            if not bytes(text[-_PART_BYTES:]).rstrip().endswith(_END):
                 raise _not_written(path)
             self._text = text
             yield path
@@ -79,11 +78,6 @@ class RawTrace:
             for begin in range(0, len(text), _PART_BYTES):
                 target.write(text[begin : begin + _PART_BYTES])
         return True
-
-
-def _is_complete(text: Text) -> bool:
-    """Tell whether a text ends as a trace does."""
-    return bytes(text[-_PART_BYTES:]).rstrip().endswith(_END)
 
 
 def _not_written(path: Path) -> OutputError:
@@ -258,7 +252,6 @@ class TorchViewsMixin(LineWatchingProfiler):
     """A profiler whose inherited methods give what torch's profiler would have."""
 
     def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
-        """Take its parts; from here on each step has a mark, which torch has under a schedule."""
         self._raw = RawTrace()
         self._trace: Trace | None = None
         super().__init__(guard, lines, **torch_options)

@@ -58,7 +58,6 @@ class UnrecordedSteps:
     """Times the steps in which nobody records, and remembers the last ones."""
 
     def __init__(self, is_recorded: Callable[[], bool] = lambda: USE.is_in_use) -> None:
-        """Remember none yet."""
         self._is_recorded = is_recorded
         self._steps: deque[tuple[Mark, Mark]] = deque(maxlen=_MAX_STEPS)
         self._open_step: Mark | None = None

@@ -56,11 +56,7 @@ class TorchCode:
 
 
 def build_python_lines(
-    log: Log,
-    clock: Sequence[ClockMark],
-    until_ns: int,
-    torch_code: TorchCode,
-    paths_of: PathsOf,
+    log: Log, clock: Sequence[ClockMark], until_ns: int, torch_code: TorchCode, paths_of: PathsOf
 ) -> PythonLines:
     """Tell from what was written down where each thread stood.
 

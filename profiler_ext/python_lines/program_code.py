@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import os
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 
@@ -101,15 +101,10 @@ def has_columns() -> bool:
     return all(column is not None for _, _, column, _ in compile("f()", "", "eval").co_positions())
 
 
-def _configures(parts: Sequence[str]) -> bool:
-    return parts[0] == _CONFIGURED and parts[-1].startswith(_CONFIGURATION)
-
-
 class ProgramCode:
     """Tells the program's code from that of torch and the standard library."""
 
     def __init__(self, foreign: Iterable[str]) -> None:
-        """Take folders whose code is not the program's, wherever it lies."""
         self._foreign = tuple(folder.rstrip(os.sep) + os.sep for folder in foreign)
         self._library = sysconfig.get_path("stdlib") + os.sep
 
@@ -128,7 +123,9 @@ class ProgramCode:
             module: the name of the module whose globals it has; generated code has torch's.
         """
         parts = module.split(".")
-        if parts[0] in _PACKAGES or _configures(parts):
+        if parts[0] in _PACKAGES or (
+            parts[0] == _CONFIGURED and parts[-1].startswith(_CONFIGURATION)
+        ):
             return False
         if file.startswith("<"):
             return cell_number(file) is not None

@@ -60,19 +60,8 @@ class ThisThread(threading.local):
     """
 
     def __init__(self, log: Log, clock_ns: Callable[[], int]) -> None:
-        """Write it down."""
         log.extend((clock_ns(), threading.get_ident(), threading.get_native_id(), THREAD_STARTED))
         self.is_known = True
-
-
-def persistent_entries(log: Log) -> Log:
-    """Return the entries of a log that hold on: which threads there are, which code is silenced."""
-    return [
-        part
-        for entry in entries(log)
-        if entry[3] in (THREAD_STARTED, LINES_DISABLED)
-        for part in entry
-    ]
 
 
 def frequent_code(some: Iterable[Entry], fraction: float) -> Iterator[CodeType]:
@@ -155,7 +144,12 @@ class LineWatch:
             self._snapshot_threads(self._tool)
 
     def _forget(self, time_ns: int) -> None:
-        self.log[:] = persistent_entries(self.log)
+        self.log[:] = [
+            part
+            for entry in entries(self.log)
+            if entry[3] in (THREAD_STARTED, LINES_DISABLED)
+            for part in entry
+        ]
         self._last_check = (time_ns, len(self.log))
 
     def mark(self, event: Any) -> None:
@@ -313,7 +307,8 @@ class LineWatch:
         frames = [
             each
             for each in _outwards(innermost)
-            if id(each) != RETURNING.frame and self._is_watched(tool, each)
+            if id(each) != RETURNING.frame
+            and (identity(each.f_code) in self._watched or self._begins(tool, each.f_code, each))
         ]
         for frame in reversed(frames):
             if frame.f_code is self._module_call:
@@ -322,9 +317,6 @@ class LineWatch:
             is_line_known = is_here or frame is not frames[0]
             yield frame.f_code, ENTERED
             yield frame.f_code, frame.f_lineno if is_line_known else NO_LINE
-
-    def _is_watched(self, tool: Tool, frame: FrameType) -> bool:
-        return identity(frame.f_code) in self._watched or self._begins(tool, frame.f_code, frame)
 
     def _fail(self, error: Exception) -> None:
         """Watch no more, unless the error is the program's; called where it is handled."""

@@ -158,12 +158,21 @@ def library_nodes(
     sure = {name for name, count in times.items() if count == 1}
     if is_backward:
         tangents = {name for name in graph.inputs if name.startswith("tangents_")}
-        sure = {name for name in sure & _made_of(tangents, graph) if not _may_sum(name, graph)}
+        sure = {
+            name
+            for name in sure & _made_of(tangents, graph)
+            if not (graph.nodes[name].target == "aten.add.Tensor")
+        }
     return {at: name for at, name in node_of.items() if name in sure}
 
 
 def _pairs(graph: PrintedGraph, calls: Sequence[WrapperCall]) -> Iterator[tuple[int, str]]:
-    fixed = graph.inputs - _mutated(graph)
+    fixed = graph.inputs - {
+        name
+        for node in graph.nodes.values()
+        if any(part.endswith(("_", "_mutation")) for part in node.target.split("."))
+        for name in node.inputs
+    }
     call_inputs = {at: fixed & set(filter(None, call.arguments)) for at, call in enumerate(calls)}
     for op, positions in _by_op(calls).items():
         names = tuple(n.name for n in graph.nodes.values() if f"{n.target}.".startswith(f"{op}."))
@@ -219,20 +228,6 @@ def _read(names: Iterable[str], graph: PrintedGraph) -> Set[str]:
         if node is not None and (is_view_op(node.target) or node.target == "getitem"):
             values |= _read(node.inputs[:1], graph)
     return values
-
-
-def _mutated(graph: PrintedGraph) -> Set[str]:
-    """The inputs that a node writes to: what is read of them depends on when."""
-    return {name for node in graph.nodes.values() if _writes(node) for name in node.inputs}
-
-
-def _writes(node: PrintedNode) -> bool:
-    return any(part.endswith(("_", "_mutation")) for part in node.target.split("."))
-
-
-def _may_sum(name: str, graph: PrintedGraph) -> bool:
-    """Tell whether a node may sum gradients, which is work of another phase."""
-    return graph.nodes[name].target == "aten.add.Tensor"
 
 
 def _has_templates(calls: Sequence[WrapperCall]) -> bool:

@@ -128,7 +128,6 @@ class _ThisProcess:
         modules: Iterable[tuple[_Modules, _Modules]],
         known: Set[_Stack],
     ) -> None:
-        """Take what corresponding nodes have, recorded and here."""
         pairs = tuple(modules)
         self.stacks, self.known = unambiguous(stacks), known
         self._modules = unambiguous(pairs)
@@ -285,9 +284,7 @@ def _to_this_process(node: FxNode, here: _ThisProcess, evidence: LineEvidence) -
 
 
 def _recorded(
-    node: FxNode,
-    evidence: LineEvidence = LineEvidence.RECORDED,
-    source_root: str | None = None,
+    node: FxNode, evidence: LineEvidence = LineEvidence.RECORDED, source_root: str | None = None
 ) -> FxNode:
     stack = node.lineage.stack
     are_there = all(line_is_unchanged(f.file, f.line, f.code, source_root) for f in stack)

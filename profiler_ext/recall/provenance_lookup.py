@@ -51,7 +51,6 @@ class StoredRecords:
     """
 
     def __init__(self, store: Store, key: str | None, on_artifact: bytes | None = None) -> None:
-        """Read nothing yet."""
         self.gaps: Gaps = ()
         self._read: list[Provenance] = []
         self._unread = _copies(store, key, on_artifact)
@@ -316,10 +315,7 @@ def _traced(
     join = lines.from_region if traced.is_region else lines.from_fresh_graph
     nodes = join(recorded.nodes, fresh)
     here = dataclasses.replace(
-        recorded,
-        nodes=lines.as_recorded(nodes),
-        joint=traced.joint,
-        held_inputs=traced.held_inputs,
+        recorded, nodes=lines.as_recorded(nodes), joint=traced.joint, held_inputs=traced.held_inputs
     )
     if traced.is_region:
         here = dataclasses.replace(

@@ -46,7 +46,6 @@ class Progress:
     """One line on standard error that is replaced at each stage, and cleared at the end."""
 
     def __init__(self) -> None:
-        """Show nothing yet; nothing is ever shown where standard error is no terminal."""
         self._made: Console | None = None
         self._is_terminal = False
         with suppress(ValueError):  # it is closed
@@ -170,14 +169,12 @@ class _Run:
         self._progress.say("compile and warm-up")
 
     def _program_ended(self, ending: ExitStatus) -> ExitStatus:
-        if self._is_in_child or self._threads_go_on():
+        if self._is_in_child or any(
+            not each.daemon for each in set(threading.enumerate()) - self._threads_before
+        ):
             return ending
         atexit.unregister(self._finish)
         return self._finish(ending)
-
-    def _threads_go_on(self) -> bool:
-        """Whether Python will wait for a thread of the script's before it ends."""
-        return any(not each.daemon for each in set(threading.enumerate()) - self._threads_before)
 
     def _finish(self, ending: ExitStatus) -> ExitStatus:
         """End the recording and tell how it went."""

@@ -56,7 +56,6 @@ class Recorder:
         user_roots: tuple[str, ...],
         folder: Path,
     ) -> None:
-        """Prepare."""
         self.session: Session | None = None
         self.failure: Exception | None = None
         self.trace: Path | None = None
@@ -78,7 +77,10 @@ class Recorder:
         self._incomplete_session: Session | None = None
         self._process = os.getpid()
         self._profiler = _RunProfiler(
-            self, schedule=self.window, user_roots=user_roots, **_profile_options(request)
+            self,
+            schedule=self.window,
+            user_roots=user_roots,
+            **{"lines": request.lines, "record_shapes": request.shapes, "source": request.source},
         )
         regions = self._regions.hooks() if request.repeats is not None else ()
         self.ends = StepEnds(capture, self._step, self._profiler, request.step_on, regions)
@@ -209,15 +211,6 @@ class Recorder:
             if is_raised_by_program(error):
                 raise
             self.refuse(error)
-
-
-def _profile_options(request: Request) -> dict[str, Any]:
-    """Return the options of a profile that say what it records of each step."""
-    return {
-        "lines": request.lines,
-        "record_shapes": request.shapes,
-        "source": request.source,
-    }
 
 
 class _StepMarkSwitch:

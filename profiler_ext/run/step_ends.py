@@ -66,7 +66,6 @@ class Outermost(threading.local):
     """
 
     def __init__(self) -> None:
-        """Nothing runs yet."""
         self.frame: int | None = None
         self.call: Call | None = None
 
@@ -82,7 +81,6 @@ class CallEnds:
     def __init__(
         self, step_on: StepOn, outermost: Outermost, on_end: Callable[[Call], None], guard: Guard
     ) -> None:
-        """Prepare."""
         self._step_on, self._outermost = step_on, outermost
         self._on_end, self._guard = on_end, guard
         self._modules = step_on.by is EndedBy.FORWARD

@@ -67,7 +67,6 @@ class SlowStepDetector:
     """
 
     def __init__(self, slow: float) -> None:
-        """Remember no step yet."""
         self._slow = slow
         self._took_ns: deque[int] = deque(maxlen=_MEDIAN_WINDOW)
         self._pending: deque[FinishedStep] = deque()
@@ -163,12 +162,10 @@ class Window:
             self.postpone_after(step)
             return ProfilerAction.NONE
         if step < self.first:
-            return ProfilerAction.RECORD if self._is_lead_in(step) else ProfilerAction.WARMUP
+            return (
+                ProfilerAction.RECORD if (step > 0 and self._on_device()) else ProfilerAction.WARMUP
+            )
         return ProfilerAction.RECORD_AND_SAVE if step == self._last else ProfilerAction.RECORD
-
-    def _is_lead_in(self, step: int) -> bool:
-        """Tell whether the step before the first is recorded; the very first one compiles."""
-        return step > 0 and self._on_device()
 
     def is_marked(self, step: int) -> bool:
         """Whether a step is one of those that were asked for."""

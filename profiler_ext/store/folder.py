@@ -183,7 +183,6 @@ class Store:
     """Files of provenance under one folder, found by FX graph cache key and Dynamo digest."""
 
     def __init__(self, folder: Path) -> None:
-        """Use ``folder``; it is made when something is put into it."""
         self.folder = folder
         self._unmeasured_bytes: int | None = None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from profiler_ext.errors import StoreError
 from profiler_ext.file_io import read_regular
-from profiler_ext.records.provenance import CallSite, Provenance
+from profiler_ext.records.provenance import Provenance
 from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
 from profiler_ext.store.folder import StoredFile
 
@@ -52,7 +52,7 @@ def describe(file: StoredFile) -> Listed:
         graph=_graph_kind(record) if record else None,
         source=_source(record) if record else None,
         nodes=len(record.nodes) if record else None,
-        kernels=_kernels(sites),
+        kernels=tuple(dict.fromkeys(site.kernel for site in sites)),
         call_sites=len(sites) if record else None,
         torch_version=record.torch_version if record else None,
         used_s=file.used_ns / 1e9,
@@ -82,7 +82,3 @@ def _source(record: Provenance) -> str | None:
     stacks = (node.lineage.stack for node in record.nodes)
     frames = (stack[-1] for stack in stacks if stack)
     return next((f"{frame.file}:{frame.line}" for frame in frames), None)
-
-
-def _kernels(sites: tuple[CallSite, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(site.kernel for site in sites))

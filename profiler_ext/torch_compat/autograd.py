@@ -151,7 +151,9 @@ def _add_edges(
         if key in known or _is_leaf(key):
             continue
         edges = [(_named(to), to, at) for to, at in node.next_functions if to is not None]
-        known[key] = tuple([_edge(named, to, at) for named, to, at in edges])
+        known[key] = tuple(
+            [Edge(named, at, to if _is_leaf(named) else None) for named, to, at in edges]
+        )
         todo += [(named, to) for named, to, _ in edges]
 
 
@@ -162,10 +164,6 @@ def _is_leaf(node: AutogradNode) -> bool:
 
 def _named(node: torch.autograd.graph.Node) -> AutogradNode:
     return AutogradNode(node.name(), int(running_names.NODE_SEQUENCE_NR.of(node)()))
-
-
-def _edge(named: AutogradNode, to: torch.autograd.graph.Node, at: int) -> Edge:
-    return Edge(named, at, to if _is_leaf(named) else None)
 
 
 def last_sequence_nr() -> int:

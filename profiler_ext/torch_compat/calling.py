@@ -67,7 +67,10 @@ def caller() -> Caller:
     """
     depth, frame = 0, sys._getframe(1)
     inner = frame.f_code
-    while is_torch_internal(frame.f_code.co_filename) or _is_of_compiler(frame.f_code):
+    while is_torch_internal(frame.f_code.co_filename) or (
+        frame.f_code.co_filename.endswith(COMPILER)
+        and not is_compiled_autograd_wrapper(frame.f_code)
+    ):
         depth, inner = depth + 1, frame.f_code
         if frame.f_back is None:
             return Caller(None, depth, inner)
@@ -145,7 +148,6 @@ class KnownCalls:
     """
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._known: dict[int, _KnownCall] = {}
         _INSTANCES.append(weakref.ref(self, _INSTANCES.remove))
 
@@ -224,10 +226,6 @@ def is_compiled_autograd_wrapper(code: CodeType) -> bool:
     return code.co_filename.endswith(COMPILER) and running_names.RUNTIME_WRAPPER.is_called(
         code.co_name
     )
-
-
-def _is_of_compiler(code: CodeType) -> bool:
-    return code.co_filename.endswith(COMPILER) and not is_compiled_autograd_wrapper(code)
 
 
 def module_of(frame: FrameType) -> torch.nn.Module | None:

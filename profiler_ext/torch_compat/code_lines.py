@@ -46,11 +46,13 @@ def source_lines(code: CodeType) -> Mapping[int, int | None]:
     Raises:
         PrivateNameError: This torch does not tell what Dynamo made code of.
     """
-    if _is_from_source(code):
+    if all(line is None or column is not None for line, _, column, _ in code.co_positions()):
         return {}
     original_lines = _lines_of_original(code)
     source_of: dict[int, set[int | None]] = defaultdict(set)
-    for reported_line, line in lines_written(code):
+    for reported_line, line in (
+        (reported_line, line) for _, reported_line, line in _instructions(code)
+    ):
         source_of[reported_line].add(
             None if original_lines is None else original_lines.get(line, line)
         )
@@ -58,11 +60,6 @@ def source_lines(code: CodeType) -> Mapping[int, int | None]:
         reported_line: lines.pop() if len(lines) == 1 else None
         for reported_line, lines in source_of.items()
     }
-
-
-def lines_written(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield the table's line of each instruction, and the one to be written."""
-    return ((reported_line, line) for _, reported_line, line in _instructions(code))
 
 
 class Traced(NamedTuple):
@@ -109,11 +106,6 @@ def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int, int]]:
             (units[at] or 0) - (units[at - _MOST_UNITS] or 0)
             for at in range(start + _MOST_UNITS, end, _MOST_UNITS)
         )
-
-
-def _is_from_source(code: CodeType) -> bool:
-    """Tell whether Python compiled code: what Dynamo adds to it has no columns."""
-    return all(line is None or column is not None for line, _, column, _ in code.co_positions())
 
 
 def _lines_of_original(code: CodeType) -> Mapping[int, int | None] | None:

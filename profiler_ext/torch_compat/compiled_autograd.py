@@ -157,7 +157,6 @@ class Naming:
     """
 
     def __init__(self, wrapper: Any) -> None:
-        """Read the code of the graph that a ``GmWrapper`` holds."""
         gm: torch.fx.GraphModule = running_names.WRAPPED_GRAPH.of(wrapper)
         self._graph = _traced_graph()
         self._names = names_of_lines(gm)  # first: it makes the code where that is lazy

@@ -183,11 +183,19 @@ def calls_autograd_grad(source_fns: Sequence[str]) -> bool:
 def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
     """Return ``(path, class name)`` from the root inwards, own or the forward's."""
     stack = fx_names.NN_MODULE_STACK.of(meta) or fx_names.FWD_NN_MODULE_STACK.of(meta) or {}
-    return tuple([(str(path), _class_name(kind)) for path, kind in stack.values()])
-
-
-def _class_name(kind: Any) -> str:
-    return user_name(kind) if isinstance(kind, type) else str(kind).rpartition(".")[2].strip("'>")
+    return tuple(
+        [
+            (
+                str(path),
+                (
+                    user_name(kind)
+                    if isinstance(kind, type)
+                    else str(kind).rpartition(".")[2].strip("'>")
+                ),
+            )
+            for path, kind in stack.values()
+        ]
+    )
 
 
 def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
@@ -258,9 +266,7 @@ def carried_op(node: torch.fx.Node) -> Any:
     return next((v for v in node.args if fx_names.OP_OVERLOAD.is_type_of(v)), None)
 
 
-def nested(
-    node: torch.fx.Node,
-) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+def nested(node: torch.fx.Node) -> Iterator[tuple[str, torch.fx.GraphModule]]:
     """Return the graph modules that a node calls, by their attribute's name."""
     owner = node.graph.owning_module
     for value in node.all_input_nodes:
@@ -298,11 +304,11 @@ def has_region_marks(gm: torch.fx.GraphModule) -> bool:
 def has_flat_regions(gm: torch.fx.GraphModule) -> bool:
     """Tell whether all regions are called by the graph itself, so each once and in order."""
     nested = (g.graph for g in fx.graph_modules(gm) if g is not gm)
-    return not any(_calls_region(node) for graph in nested for node in graph.nodes)
-
-
-def _calls_region(node: torch.fx.Node) -> bool:
-    return node.op == "call_module" and str(node.target).startswith(fx_names.SCOOPED.text)
+    return not any(
+        (node.op == "call_module" and str(node.target).startswith(fx_names.SCOOPED.text))
+        for graph in nested
+        for node in graph.nodes
+    )
 
 
 def has_tangents(graph: torch.fx.Graph) -> bool:

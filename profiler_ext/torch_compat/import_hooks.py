@@ -35,7 +35,6 @@ class ImportWatcher(MetaPathFinder):
     def __init__(
         self, modules: Iterable[str], on_import: Callable[[str], object], guard: Guard
     ) -> None:
-        """Begin to wait."""
         self._pending = set(modules)
         self._on_import, self._guard = on_import, guard
         sys.meta_path.insert(0, self)

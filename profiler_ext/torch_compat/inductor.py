@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,11 @@ def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
         graph = kernel_names.BUFFER_SUBGRAPH.of(kernel)
         name = str(kernel_names.GRAPH_NAME.of(graph))
         return (NestedGraph(name, graph, name, replaces_caller=True),)
-    held = [value for own in vars(kernel).values() for value in _items(own)]
+    held = [
+        value
+        for own in vars(kernel).values()
+        for value in (own if isinstance(own, list | tuple) else (own,))
+    ]
     subgraphs = [value for value in held if kernel_names.SUBGRAPH.is_type_of(value)]
     parts = _parts(kernel, subgraphs)
     return tuple(
@@ -74,10 +78,6 @@ def current_fx_graph() -> torch.fx.Graph:
     """Return the FX graph that code is being generated for (the innermost one)."""
     graph: torch.fx.Graph = kernel_names.FX_GRAPH.of(current_graph())
     return graph
-
-
-def _items(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list | tuple) else (value,)
 
 
 def extern_origin(kernel: Any) -> torch.fx.Node | None:

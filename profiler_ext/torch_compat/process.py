@@ -109,14 +109,11 @@ def dynamo_self(output_graph: Any) -> tuple[str, torch.nn.Module] | None:
     dynamo_path, module = f"L['{first}']", scope.get(first)
     if vararg := first_vararg(code, scope):
         dynamo_path, module = f"L['{vararg[0]}'][0]", vararg[1]
-    if not is_module(module) or not _is_method_of(module, code):
+    if not is_module(module) or not any(
+        method is code for method in methods_of(module, code.co_name)
+    ):
         return None
     return dynamo_path, module
-
-
-def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:
-    """Whether code is a module's method, or a decorator's wrapper around its ``forward``."""
-    return any(method is code for method in methods_of(module, code.co_name))
 
 
 def methods_of(module: torch.nn.Module, name: str) -> Iterator[CodeType]:

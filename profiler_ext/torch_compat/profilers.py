@@ -50,7 +50,6 @@ class ProfilerUse:
     """
 
     def __init__(self) -> None:
-        """Hear nothing yet."""
         self._listeners: list[Callable[[], None]] = []
         self._is_listening = False
         self._hooks = ExitStack()
@@ -221,10 +220,7 @@ def end_without_kineto() -> None:
         program.on_exit(ctypes.cast(function, ctypes.c_void_p), None)
 
 
-_RECORDING = (
-    torch.profiler.ProfilerAction.RECORD,
-    torch.profiler.ProfilerAction.RECORD_AND_SAVE,
-)
+_RECORDING = (torch.profiler.ProfilerAction.RECORD, torch.profiler.ProfilerAction.RECORD_AND_SAVE)
 
 
 def mark_steps(profiler: torch.profiler.profile, is_marked: Any = True) -> None:
@@ -271,7 +267,6 @@ class OpenRanges:
     """The regions that began while something was recorded, and did not end."""
 
     def __init__(self, is_recording: Callable[[], bool]) -> None:
-        """Know of none yet."""
         self._is_recording = is_recording
         self._open: WeakSet[Any] = WeakSet()
 

@@ -157,7 +157,11 @@ def is_commented(node_schedule: Iterable[Any]) -> bool:
 def _describe(leaf: Any) -> ScheduledNode:
     graph, buffer = current_graph(), kernel_names.IR_NODE.of(leaf)
     touched = kernel_names.READ_WRITES.of(leaf)
-    reads = {_name(dep) for dep in kernel_names.READS.of(touched) if _moves_data(dep)}
+    reads = {
+        _name(dep)
+        for dep in kernel_names.READS.of(touched)
+        if (not kernel_names.WEAK_DEP.is_type_of(dep))
+    }
     written, partial = _value(graph, buffer)
     read = {_value(graph, _buffer(graph, name))[0] for name in reads}
     owner: torch.fx.Node | None = kernel_names.GET_ORIGIN_NODE.of(buffer)()
@@ -216,11 +220,6 @@ def _template_node(buffer: Any) -> torch.fx.Node | None:
     exact = kernel_names.GET_ORIGIN_NODE.of(buffer)()
     yields = (node for node in own if not set(node.users) & own)
     return exact if exact in own else max(yields, key=position, default=None)
-
-
-def _moves_data(dep: Any) -> bool:
-    """Whether a dependency reads a buffer; a ``WeakDep`` only asks to run after another."""
-    return not kernel_names.WEAK_DEP.is_type_of(dep)
 
 
 def _name(dep: Any) -> str:

@@ -55,7 +55,6 @@ class Backwards:
     """The backward halves of this process, by their number in AOTAutograd."""
 
     def __init__(self, compiles: Compiles, registry: Registry, guard: Guard) -> None:
-        """Take what was seen of compiles, the graph instances so far, and what failed."""
         self._compiles = compiles
         self._guard = guard
         self._registry = registry

@@ -175,12 +175,11 @@ class PendingSite:
         """Return its nodes with their names in the provenance."""
         outer = prefix.rpartition("/")[0].rpartition("/")[0]
         outer = outer + "/" if outer else ""
-        own = tuple(((prefix if self._owns(n) else outer) + n.name, n) for n in self.nodes)
+        own = tuple(
+            ((prefix if (self.graph is None or n.graph is self.graph) else outer) + n.name, n)
+            for n in self.nodes
+        )
         return own + tuple((prefix + name, node) for name, node in self.inlined)
-
-    def _owns(self, node: torch.fx.Node) -> bool:
-        """Whether a node is of the site's graph; a layout copy may stem from the graph around."""
-        return self.graph is None or node.graph is self.graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +286,9 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
     return PendingSite(
         kind=SiteKind.USER_TRITON if user_triton else SiteKind.EXTERN,
         kernel=name,
-        op=None if user_triton else _op_of(kernel, name, next(iter(ordered[-1:]), None)),
+        op=None
+        if user_triton
+        else (inductor.extern_op(kernel, next(iter(ordered[-1:]), None)) or spelled_op(name)),
         nodes=ordered,
         reads=inductor.extern_reads(kernel),
         writes=inductor.extern_writes(kernel),
@@ -326,10 +327,6 @@ def _inlined(nodes: tuple[torch.fx.Node, ...]) -> tuple[tuple[str, torch.fx.Node
         for inner in module.graph.nodes
         if inner.op == "call_function"
     )
-
-
-def _op_of(kernel: Any, name: str, node: torch.fx.Node | None) -> str | None:
-    return inductor.extern_op(kernel, node) or spelled_op(name)
 
 
 def _outputs_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:

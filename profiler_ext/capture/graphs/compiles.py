@@ -71,7 +71,6 @@ class EarlierStages:
     """The compiles of which later graphs may come; after a reset of Dynamo ids are given again."""
 
     def __init__(self) -> None:
-        """Start with nothing known."""
         self._lock = Lock()
         self._by_compile_id: dict[str, list[_Compile]] = {}
         self._last: list[tuple[str, _Compile]] = []
@@ -245,7 +244,6 @@ class Compiles(EarlierStages):
     """
 
     def __init__(self, try_run: TryRun = unguarded) -> None:
-        """Start with nothing known."""
         super().__init__()
         self.try_run = try_run
         self._thread = _PerThread()
@@ -358,9 +356,7 @@ class Compiles(EarlierStages):
         """Describe a graph whose regions are about to be compiled."""
         number = next(self._halves) if fx.has_flat_regions(gm) else None
         return OuterGraph(
-            number,
-            fx.has_tangents(gm.graph),
-            self.joint_of(fingerprint_of_outer_graph(gm)),
+            number, fx.has_tangents(gm.graph), self.joint_of(fingerprint_of_outer_graph(gm))
         )
 
 

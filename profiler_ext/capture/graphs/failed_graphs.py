@@ -37,11 +37,7 @@ PROFILER_HOOKS = frozenset(
 )
 """The parts of a profiler that know nothing of graphs."""
 _HOOKS_WITHOUT_GRAPH = frozenset(
-    {
-        *_STEP_ENDS,
-        *(points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL),
-        *PROFILER_HOOKS,
-    }
+    {*_STEP_ENDS, *(points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL), *PROFILER_HOOKS}
 )
 """What tells nothing of a graph when it fails outside a compile."""
 

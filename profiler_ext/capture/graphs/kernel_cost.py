@@ -89,7 +89,16 @@ def operations(node: torch.fx.Node) -> int:
         # Two products forward; backward makes the scores again and has four more.
         products = 5 if "backward" in node.name else 2
         return 2 * products * scores * sizes[0][-1]
-    return max([_numel(node), *(math.prod(size) for size in sizes)], default=0)
+    return max(
+        [
+            sum(
+                math.prod(fx.size_hint(size) or 1 for size in value.shape)
+                for value in fx.tensors(node.meta)
+            ),
+            *(math.prod(size) for size in sizes),
+        ],
+        default=0,
+    )
 
 
 def read_outside(inside: Set[torch.fx.Node]) -> set[torch.fx.Node]:
@@ -208,13 +217,6 @@ def _scores(node: torch.fx.Node) -> int:
 def _shape(node: torch.fx.Node) -> tuple[int, ...]:
     values: tuple[torch.Tensor, ...] = fx.tensors(node.meta)
     return tuple(fx.size_hint(size) or 1 for size in values[0].shape) if values else ()
-
-
-def _numel(node: torch.fx.Node) -> int:
-    return sum(
-        math.prod(fx.size_hint(size) or 1 for size in value.shape)
-        for value in fx.tensors(node.meta)
-    )
 
 
 def _nbytes(node: torch.fx.Node) -> int:

@@ -44,7 +44,6 @@ class UnprofiledGraphs:
     """
 
     def __init__(self) -> None:
-        """Know of no graph."""
         self._calls_left: dict[int, int] = {}
 
     @property

@@ -69,7 +69,6 @@ class Region:
     _is_traced: bool = False
 
     def __post_init__(self) -> None:
-        """Begin with nothing known of its own graph."""
         self.body = self.graph = self._described(frozenset(), JointFindings(), {})
 
     @property
@@ -85,13 +84,14 @@ class Region:
         self._is_traced = True
         calls = (node for node in gm.graph.nodes if node.op == "call_function")
         traced = ((node, fx.traced_from(node)) for node in calls)
-        return {n.name: name for n, name in traced if name is not None and self._is_same(n, name)}
-
-    def _is_same(self, node: torch.fx.Node, name: str) -> bool:
-        """The second rule: what was traced keeps the stack of what ran."""
-        return name in self.lineages and self.stacks[name] == fx.text(
-            node.meta, fx_names.STACK_TRACE
-        )
+        return {
+            n.name: name
+            for n, name in traced
+            if name is not None
+            and (
+                name in self.lineages and self.stacks[name] == fx.text(n.meta, fx_names.STACK_TRACE)
+            )
+        }
 
     def keep(
         self,

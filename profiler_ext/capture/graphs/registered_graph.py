@@ -72,7 +72,6 @@ class RegisteredGraph:
         *,
         is_replayed: bool,
     ) -> None:
-        """Keep what was seen of an artifact, and in the store what is new."""
         self.about = about
         self._artifact: ReadyArtifact | None = artifact
         self._store, self._guard, self._is_replayed = store, guard, is_replayed

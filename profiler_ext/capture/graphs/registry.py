@@ -55,7 +55,11 @@ def cache_state(
     if inner is None:
         return CacheState.AOT_HIT, "AOTAutograd's cache: hit"
     state, fx_detail = _fx_state(inner, key)
-    autograd_detail = f"bypass ({autograd_bypass})" if autograd_bypass else _autograd_state()
+    autograd_detail = (
+        f"bypass ({autograd_bypass})"
+        if autograd_bypass
+        else ("miss" if inductor.autograd_cache_enabled() else "off")
+    )
     return state, f"FX graph cache: {fx_detail}; AOTAutograd's cache: {autograd_detail}"
 
 
@@ -76,17 +80,8 @@ def _fx_state(inner: InnerCompile, key: str | None) -> tuple[CacheState, str]:
     return CacheState.BYPASS, "not asked" if inductor.caches_enabled() else "off"
 
 
-def _autograd_state() -> str:
-    return "miss" if inductor.autograd_cache_enabled() else "off"
-
-
 def ready_artifact(
-    compiles: Compiles,
-    artifact: Any,
-    *,
-    is_backward: bool,
-    is_kept: bool,
-    may_have_record: bool,
+    compiles: Compiles, artifact: Any, *, is_backward: bool, is_kept: bool, may_have_record: bool
 ) -> ReadyArtifact:
     """Return what was seen of an artifact that has become ready."""
     inner, on_artifact = compiles.inner, getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None)
@@ -177,7 +172,6 @@ class Registry:
     """Makes a graph instance of each artifact that becomes ready in this process."""
 
     def __init__(self, compiles: Compiles, guard: Guard) -> None:
-        """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store."""
         self._compiles = compiles
         self._guard = guard
         self._lock = Lock()

@@ -185,7 +185,9 @@ def seal(
         joint=joint.id or None if joint else None,
         dynamo_digest=None,
         nodes=(*nodes, *parts),
-        entered=_entered(compiles) if inductor.graph_is_backward(graph) else (),
+        entered=(compiles.inner.order if compiles.inner else ())
+        if inductor.graph_is_backward(graph)
+        else (),
         call_sites=call_sites,
         gaps=(*unverified, *failed()),
         # A part of which that is not known has the modules of none.
@@ -237,10 +239,6 @@ def _without_bucket_nodes(
     )
 
 
-def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
-    return compiles.inner.order if compiles.inner else ()
-
-
 def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
     """Return what is known of the compile in force, whose graph this is."""
     inner, region = compiles.inner, compiles.region
@@ -269,16 +267,15 @@ def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
 def _nested_nodes(sites: list[PlacedSite]) -> dict[str, Nested]:
     """The nodes outside the outermost graph that call sites compute, by qualified name."""
     return {
-        name: Nested(node, placed.caller or _carrier(placed, name))
+        name: Nested(
+            node,
+            placed.caller
+            or next((n for n in placed.site.nodes if name.startswith(f"{n.name}/")), None),
+        )
         for placed in sites
         for name, node in placed.site.qualified(placed.prefix)
         if "/" in name
     }
-
-
-def _carrier(placed: PlacedSite, name: str) -> torch.fx.Node | None:
-    """The node of a template that carries the graph of an inlined node."""
-    return next((n for n in placed.site.nodes if name.startswith(f"{n.name}/")), None)
 
 
 def _with_partial_sums(
@@ -300,14 +297,9 @@ def _with_partial_sums(
             merged.append(PlacedSite(site, f"{len(merged)}"))
         elif call.generated:
             merged += _up_to(remaining, call.callee)
-    return _renumbered([*merged, *remaining])
-
-
-def _renumbered(sites: list[PlacedSite]) -> list[PlacedSite]:
-    """Number the outermost sites anew; a nested site keeps its place in its own graph."""
     return [
         placed if placed.prefix else dataclasses.replace(placed, path=str(number))
-        for number, placed in enumerate(sites)
+        for number, placed in enumerate([*merged, *remaining])
     ]
 
 

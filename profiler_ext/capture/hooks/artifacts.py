@@ -46,7 +46,6 @@ class CpuKernels:
     """
 
     def __init__(self, guard: Guard) -> None:
-        """Start with nothing rebound."""
         self.is_on = self.is_persistent = True
         self._guard = guard
         self._originals: list[tuple[dict[str, Any], str, _Kernel, _Kernel]] = []
@@ -96,7 +95,6 @@ class SiteHooks:
     """Collects the call sites of what is compiled."""
 
     def __init__(self, compiles: Compiles) -> None:
-        """Take where the sites are collected."""
         self._compiles = compiles
 
     def observations(self) -> list[Hook]:
@@ -304,7 +302,6 @@ class CacheHooks:
     """
 
     def __init__(self, registry: Registry) -> None:
-        """Take who knows the records."""
         self.recompile = False
         self._registry = registry
 

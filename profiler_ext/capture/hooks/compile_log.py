@@ -333,7 +333,6 @@ class CompileHooks:
     """
 
     def __init__(self, guard: Guard, log: CompileLog) -> None:
-        """Take where it is noted."""
         self.guard = guard
         self._log = log
 

@@ -50,7 +50,6 @@ class AutogradHooks:
     """Keeps each backward half, and the names of compiled autograd's nodes."""
 
     def __init__(self, backwards: Backwards) -> None:
-        """Take where the backward halves are kept."""
         self._backwards = backwards
         self._thread = _PerThread()
 
@@ -90,7 +89,6 @@ class GraphHooks:
         backwards: Backwards,
         before_trace: Callable[[], None],
     ) -> None:
-        """Take where the descriptions are kept, and what compiled autograd copies."""
         self._before_trace = before_trace
         self._guard = guard
         self._compiles = compiles
@@ -163,12 +161,7 @@ class GraphHooks:
         return self._guard.callback(hook, watch.note)
 
     def _keep_joint(
-        self,
-        gm: Any,
-        watch: Watch,
-        mutated: Lineages,
-        fingerprint: Fingerprint,
-        finders: Finders,
+        self, gm: Any, watch: Watch, mutated: Lineages, fingerprint: Fingerprint, finders: Finders
     ) -> None:
         creations, find = self.creations.of(gm.graph), finders.find
         overwritten = find("overwritten", watch.overwritten_nodes, creations) or {}
@@ -238,7 +231,6 @@ class RegionHooks:
     """Describes the joint graph, its halves, and their regions."""
 
     def __init__(self, compiles: Compiles, creations: CreationHooks) -> None:
-        """Take where the descriptions are kept, and how nodes were made."""
         self._compiles = compiles
         self._creations = creations
 

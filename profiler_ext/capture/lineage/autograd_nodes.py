@@ -54,7 +54,10 @@ class AutogradNodeIndex:
             runs, before = each[creation.thread], last.get(creation.thread)
             if before is None or self._is_apart(before, creation):
                 runs.append(_Run(creation.since, creation.until, before, []))
-            if not _is_of_size(creation.target):
+            if not (
+                creation.target.startswith(("aten.sym_", "sym_"))
+                or creation.target in _SIZE_FUNCTIONS
+            ):
                 runs[-1].names.append(name)
             last[creation.thread] = name
         return {thread: [run for run in runs if run.names] for thread, runs in each.items()}
@@ -173,7 +176,11 @@ class AutogradNodeIndex:
         for same in (str.__eq__, _is_prefix):
             first = next((n for n in names if same(self._op(n), op)), None)
             if first is not None:
-                return [n for n in names if self._is_one_call(first, n)]
+                return [
+                    n
+                    for n in names
+                    if ((self._op(first), self._source(first)) == (self._op(n), self._source(n)))
+                ]
         return []
 
     def _of_function(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> list[str]:
@@ -197,9 +204,6 @@ class AutogradNodeIndex:
 
     def _source(self, name: str) -> tuple[str, ...]:
         return self.creations[name].lineage.source_fns
-
-    def _is_one_call(self, one: str, other: str) -> bool:
-        return (self._op(one), self._source(one)) == (self._op(other), self._source(other))
 
 
 class _Call(NamedTuple):
@@ -231,11 +235,6 @@ class _Run:
     until: int
     before: str | None
     names: list[str]
-
-
-def _is_of_size(target: str) -> bool:
-    """Tell whether a node only computes a size that is not known yet: no autograd node is its."""
-    return target.startswith(("aten.sym_", "sym_")) or target in _SIZE_FUNCTIONS
 
 
 def _runs_from(number: int, runs: Sequence[_Run]) -> Sequence[_Run]:

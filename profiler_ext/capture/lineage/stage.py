@@ -171,7 +171,11 @@ class JointGraph:
         made = joint.findings.replaced
         known = joint.names.union(*({row.name for row in rows} for rows in made.values()))
         links = {name: link for name, link in self.findings.links.items() if name in known}
-        bodies = {n: lineage for n, lineage in self.findings.bodies.items() if _call_of(n) in known}
+        bodies = {
+            n: lineage
+            for n, lineage in self.findings.bodies.items()
+            if n.partition("/")[0] in known
+        }
         own = replace(
             joint.findings,
             links={**joint.findings.links, **links},
@@ -185,11 +189,6 @@ class JointGraph:
         if any(number is not None for _, number in fingerprint):
             return len(self.fingerprint & fingerprint)
         return sum(name in self.names for name, _ in fingerprint)
-
-
-def _call_of(qualified: str) -> str:
-    """Return the call of a nested graph's node."""
-    return qualified.partition("/")[0]
 
 
 def fingerprint_of(graph: torch.fx.Graph) -> Fingerprint:

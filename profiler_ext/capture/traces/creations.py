@@ -98,7 +98,6 @@ class CreationHooks:
     """Watches the nodes of graphs as they are traced."""
 
     def __init__(self) -> None:
-        """Begin with no graph."""
         self._creations: WeakKeyDictionary[torch.fx.Graph, dict[str, Creation]] = (
             WeakKeyDictionary()
         )

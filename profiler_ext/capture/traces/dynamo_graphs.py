@@ -99,7 +99,9 @@ def _arguments(
     """Return the names that stand for inputs, with the place of those that are passed in."""
     defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
     every = inputs.all_inputs(gm)
-    return {_argument(v): defined if inputs.is_function_argument(v) else None for v in every}
+    return {
+        (f"argument {v.name}",): defined if inputs.is_function_argument(v) else None for v in every
+    }
 
 
 class _Runs(NamedTuple):
@@ -138,11 +140,6 @@ def _note_code(output_graph: Any) -> None:
     for code in filter(process.is_resumed, {process.dynamo_code(output_graph), *traced}):
         note_resumed(code)
     note_equal_code(traced)
-
-
-def _argument(given: torch.fx.Node) -> tuple[str, ...]:
-    """Return the name in ``sources`` that stands for an input."""
-    return (f"argument {given.name}",)
 
 
 def _inlined(
@@ -204,7 +201,6 @@ class Sources:
         *,
         has_no_modules: bool,
     ) -> None:
-        """Take what tells the modules of the graph's nodes, as :func:`module_frames` has it."""
         self._roots, self._own, self._held, self._has_no_modules = roots, own, held, has_no_modules
         self._frames: dict[tuple[tuple[str, str], ...], tuple[ModuleFrame, ...]] = {}
 

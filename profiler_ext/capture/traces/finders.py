@@ -50,7 +50,6 @@ class Finders:
     """
 
     def __init__(self, try_run: TryRun = unguarded) -> None:
-        """Nothing failed yet."""
         self._alone = try_run
         self.lost: frozenset[str] = frozenset()
 

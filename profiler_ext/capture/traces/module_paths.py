@@ -274,9 +274,7 @@ _TENSOR = re.compile(r"(?P<holder>.+)\._(?:parameters|buffers)\['(?P<name>[^']+)
 
 
 def held_tensors(
-    gm: torch.fx.GraphModule,
-    roots: Mapping[str, torch.nn.Module],
-    own: ModuleFrame | None = None,
+    gm: torch.fx.GraphModule, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | None = None
 ) -> dict[str, str]:
     """Return the path of each tensor that the user's modules hold, as nodes' modules have theirs.
 

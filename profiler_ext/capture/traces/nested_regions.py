@@ -70,17 +70,6 @@ def moved_modules(traced: torch.fx.Node, call: torch.fx.Node) -> Mapping[str, st
     }
 
 
-def differing_modules(
-    moved: Mapping[str, str], models: Collection[torch.nn.Module]
-) -> frozenset[str]:
-    """Return those modules in whose place another call has one of other code."""
-    return frozenset(
-        traced_path
-        for traced_path, call_path in moved.items()
-        if _differ(traced_path, call_path, models)
-    )
-
-
 def _differ(traced_path: str, call_path: str, models: Collection[torch.nn.Module]) -> bool:
     """Tell whether two modules have other code; where no model holds one of them, they may."""
     codes = [
@@ -114,7 +103,8 @@ def _modules_of(pair: _Pair) -> tuple[str, str] | None:
     same = sum(
         1
         for _ in takewhile(
-            lambda names: names[0] == names[1], _from_the_end(traced_path, call_path)
+            lambda names: names[0] == names[1],
+            zip(reversed(traced_path[1:]), reversed(call_path[1:]), strict=False),
         )
     )
     return ".".join(traced_path[: len(traced_path) - same]), ".".join(
@@ -128,11 +118,6 @@ def _prefixes_of(parameter: torch.fx.Node) -> list[str]:
     return [".".join(names[:length]) for length in range(1, len(names) + 1)]
 
 
-def _from_the_end(traced_path: list[str], call_path: list[str]) -> Iterator[tuple[str, str]]:
-    """Pair names from the last one on; the first of each is kept, for it names a module."""
-    return zip(reversed(traced_path[1:]), reversed(call_path[1:]), strict=False)
-
-
 def _module_of(placeholder: str) -> list[str]:
     """Return the names on the way to a parameter's module; none where that can be read twice."""
     parts = _OF_MODULE.split(placeholder)
@@ -143,7 +128,6 @@ class DroppedTraces:
     """The traces that were dropped, by the graph that was kept."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._of: WeakKeyDictionary[torch.fx.GraphModule, list[torch.fx.GraphModule]] = (
             WeakKeyDictionary()
         )
@@ -288,7 +272,11 @@ class RegionCalls:
 
     def _moved(self, traced: torch.fx.Node, call: torch.fx.Node) -> RegionCall:
         moved = moved_modules(traced, call)
-        unlike = differing_modules(moved, self._models)
+        unlike = frozenset(
+            traced_path
+            for traced_path, call_path in moved.items()
+            if _differ(traced_path, call_path, self._models)
+        )
         return RegionCall(self._source_of(traced), self._source_of(call), moved, unlike)
 
     def _table(
@@ -334,7 +322,6 @@ class RunsOfGraph:
     """
 
     def __init__(self, graph: torch.fx.Graph, regions: RegionCalls, source_of: SourceOf) -> None:
-        """Find them."""
         self._regions, self._source_of = regions, source_of
         runs: dict[torch.fx.Graph, list[Run]] = {}
         for body, run in self._runs_in(graph, (), ()):

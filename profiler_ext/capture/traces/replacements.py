@@ -107,7 +107,6 @@ class Watch:
     _snapshots: dict[str, NodeSnapshot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take down the nodes as they are before the passes."""
         self._before = {
             node.name: _Before(
                 dict(node.meta), tuple([i.name for i in node.all_input_nodes]), call_of(node), place
