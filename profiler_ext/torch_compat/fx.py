@@ -239,6 +239,11 @@ def size_hint(size: Any) -> int | None:
     return hint if isinstance(hint, int) else None
 
 
+def call_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """Return the nodes of a graph that call a function."""
+    return [node for node in graph.nodes if node.op == "call_function"]
+
+
 def node_name(node: torch.fx.Node | str) -> str:
     """Return the name of a node, or what is given in its place."""
     return node.name if isinstance(node, torch.fx.Node) else str(node)
