@@ -1,7 +1,8 @@
 # make demo    profile two training steps of examples/gpt.py into profile_out/
-# make test    everything that CI checks: lint, types, tests, and test-lines
-# make test-lines    the tests of eager lines on each Python of $(LINE_PYTHONS) that is installed, in
-#              .venv-3.12 and the like (5 GB each), and says which is not
+# make test    what to run before each commit: lint, types, the book, tests, and a sample of verification/
+# make verify  all of verification/, eager lines on other Pythons, and the wheel: half an hour
+# make test-lines [LINES=--whole]    a sample of the tests of eager lines, or all of them, on each Python
+#              of $(LINE_PYTHONS) that is installed, in .venv-3.12 and the like (5 GB each)
 # make test-torch TORCH=2.14.1    the tests on another torch, in .venv-torch-2.14.1, which is made
 #              first (5 GB with the CUDA libraries that PyPI's torch needs) and is yours to remove
 # make faults [FAULTS="plain --only hooks --device cuda"]    plant a failure in each function of ours
@@ -9,7 +10,7 @@
 #              for each script; a tenth of all with --each-once, each function in the first that calls it
 # make names [NAMES="plain --only partitioner"]    train without each private name of torch that
 #              is read, in turn, and see what it costs: half an hour for each script
-# make lint    ruff and mypy alone
+# make lint    ruff, mypy and import-linter alone
 # make fuzz [MINUTES=30] [SEED=0]    read mutations of the recorded sessions for so long; every
 #              one must be read or refused in a sentence
 # make oracle [ORACLE="--seed 17 --models 1"]   draw random models, and compare the lines of their
@@ -81,7 +82,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test verify test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -90,9 +91,12 @@ demo: $(DEMO_READY)
 	@echo "         $(OUT)/report.html     open it in a browser"
 	@echo "ask it:  $(RUN) -m profiler_ext report $(OUT) --by module"
 
-test: lint docs wheel lines-ready
+test: lint docs
 	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --durations=10
-	$(MAKE) --no-print-directory test-lines
+
+verify: $(TEST_READY) wheel
+	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --whole verification
+	$(MAKE) --no-print-directory test-lines LINES=--whole
 
 ifeq ($(strip $(VENV)),)
 lines-ready:
@@ -103,9 +107,9 @@ else
 lines-ready:
 	@for version in $(LINE_PYTHONS); do .ci/lines $$version $(DEV_TORCH) || exit 1; done
 
-test-lines:
+test-lines: lines-ready
 	@for version in $(LINE_PYTHONS); do \
-	.ci/lines $$version $(DEV_TORCH) $(TEST_JOBS) || exit 1; done
+	.ci/lines $$version $(DEV_TORCH) $(TEST_JOBS) $(LINES) || exit 1; done
 endif
 
 test-torch:
@@ -116,10 +120,10 @@ test-torch:
 	echo "when you are done with this torch:  rm -rf $(TORCH_VENV)"; exit $$status
 
 faults: $(TEST_READY)
-	$(RUN) -W ignore -m tests.faults $(FAULTS)
+	$(RUN) -W ignore -m verification.faults $(FAULTS)
 
 names: $(TEST_READY)
-	$(RUN) -W ignore -m tests.faults.names $(NAMES)
+	$(RUN) -W ignore -m verification.faults.names $(NAMES)
 
 wheel: $(TEST_READY)
 	PYTHON=$(RUN) .ci/wheel $(or $(WHEEL),cheap) $(DEV_TORCH)
@@ -140,21 +144,22 @@ lint: $(TEST_READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(RUN) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' --no-logo --no-cache
 
 fuzz: $(TEST_READY)
-	$(RUN) -m tests.hostile --jobs $(TEST_JOBS) --minutes $(MINUTES) --seed $(SEED)
+	$(RUN) -m verification.hostile --jobs $(TEST_JOBS) --minutes $(MINUTES) --seed $(SEED)
 
 oracle: $(TEST_READY)
-	$(RUN) -W ignore -m tests.oracle $(ORACLE)
+	$(RUN) -W ignore -m verification.oracle $(ORACLE)
 
 eager-oracle:
-	.venv-3.12/bin/python -W ignore -m tests.eager_oracle $(EAGER_ORACLE)
+	.venv-3.12/bin/python -W ignore -m verification.eager_oracle $(EAGER_ORACLE)
 
 truth: $(TEST_READY)
-	$(RUN) -W ignore -m tests.truth $(TRUTH)
+	$(RUN) -W ignore -m verification.truth $(TRUTH)
 
 mutants: $(TEST_READY)
-	$(RUN) -m tests.mutants $(ROOM) $(MUTANTS)
+	$(RUN) -m verification.mutants $(ROOM) $(MUTANTS)
 
 gpu-check:
 	$(PYTHON) -m tests.cases --device cuda --minutes $(GPU_MINUTES) --jobs $(GPU_JOBS) --out $(GPU_OUT) $(CASE)
@@ -168,7 +173,7 @@ gold: $(TEST_READY)
 	$(RUN) -m tests.gold $(CASE)
 
 programs: $(TEST_READY)
-	$(RUN) -m tests.programs $(WORDS)
+	$(RUN) -m verification.programs $(WORDS)
 
 ifneq ($(strip $(VENV)),)
 bench: peers

@@ -1,4 +1,4 @@
-"""The shape of the code: who may import whom, and what loads what."""
+"""The shape of the code that import-linter does not hold: sizes, and what loads what."""
 
 from __future__ import annotations
 
@@ -11,95 +11,19 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-import pytest
-
 from profiler_ext.sessions.session import Session, load
 from tests.analyses import gpu_step
 
 ROOT = Path(__file__).parents[1]
 
-# Each room, and the rooms it may import. A room under exporters may import those of exporters too.
-ALLOWED = {
-    "printable": "",
-    "version": "",
-    "signals": "",
-    "source_paths": "",
-    "records": "version",
-    "renaming": "",
-    "errors": "printable",
-    "file_io": "errors",
-    "isolation": "errors",
-    "kineto": "errors file_io records version",
-    "attribution": "kineto records source_paths",
-    "store": "errors file_io records version",
-    "recall": "errors file_io records source_paths store",
-    "torch_compat": "errors isolation",
-    "capture": "errors file_io isolation kineto recall records source_paths store torch_compat",
-    "rooflines": "kineto records",
-    "findings": "isolation kineto records rooflines source_paths",
-    "comparison": "attribution errors findings kineto recall records",
-    "exporters": "comparison errors file_io findings kineto printable records rooflines "
-    "source_paths",
-    "sessions": "attribution comparison errors exporters file_io findings isolation kineto "
-    "records source_paths",
-    "cluster": "attribution errors exporters file_io findings kineto printable records sessions "
-    "version",
-    "serving": "comparison errors exporters isolation records sessions version",
-    "python_lines": "errors file_io isolation records source_paths",
-    "profiling": "attribution capture errors exporters file_io findings isolation kineto "
-    "python_lines records sessions source_paths torch_compat",
-    "autostart": "profiling renaming",
-    "run": "autostart capture errors exporters file_io isolation profiling python_lines records "
-    "sessions signals source_paths torch_compat",
-    "integrations": "errors exporters isolation profiling sessions",
-    "attaching": "attribution errors file_io kineto recall records source_paths store",
-    "joint_table": "attribution capture errors exporters file_io recall records source_paths "
-    "torch_compat",
-    "cli": "attaching cluster comparison errors exporters file_io findings isolation joint_table "
-    "kineto printable records renaming run serving sessions signals source_paths store "
-    "torch_compat version",
-    "__main__": "cli",
-    "__init__": "autostart joint_table profiling sessions version",
-}
-# The rooms within a room: each may import those before it, and the files beside them.
-INNER = {
-    "attribution": ("trace", "alignment", "launches", "idle"),
-    "findings": ("rules",),
-    "capture": ("traces", "lineage", "graphs", "hooks"),
-}
-OWNERS = {
-    "torch": {
-        "torch_compat",
-        "capture",
-        "profiling",
-        "run",
-        "integrations",
-        "cli",
-    },
-    "pandas": {"profiler_ext.exporters.tables", "profiler_ext.cluster.tables"},
-    "rich": {"profiler_ext.exporters.terminal"},
-    "dask": {"cluster"},
-    "distributed": {"cluster"},
-    "fsspec": {"cluster"},
-    "pyarrow": {"profiler_ext.exporters.tables"},
-    "perfetto": {"profiler_ext.exporters.perfetto"},
-    "transformers": {"integrations"},
-    "lightning": {"integrations"},
-    "wandb": {"integrations"},
-    "mlflow": {"integrations"},
-    "mcp": {"serving"},
-    "anyio": {"serving"},
-}
-
 
 @dataclass
 class Module:
-    """A source file: its dotted name, the names it imports, and those it imports to run."""
+    """A source file: its dotted name, and the names it imports."""
 
     name: str
     tree: ast.Module
     imports: set[str] = field(default_factory=set)
-    needs: set[str] = field(default_factory=set)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
@@ -110,45 +34,9 @@ class Module:
         return (self.name.split(".")[1:] or ["__init__"])[0]
 
 
-def test_each_room_imports_only_what_lies_below_it():
-    wrong = {
-        f"{module.name} imports {name}"
-        for module in modules().values()
-        for name in targets(module)
-        if modules()[name].room not in {module.room, *ALLOWED[module.room].split()}
-    }
-    assert wrong == set()
-
-
-@pytest.mark.parametrize("outer", INNER)
-def test_rooms_within_a_room_import_only_those_before_them(outer: str):
-    order = INNER[outer]
-    rooms = {name: name.split(".")[2] for name in modules() if name.count(".") == 3}
-    inner = {name: rooms[name] for name in rooms if modules()[name].room == outer}
-    assert set(inner.values()) == set(order)
-    wrong = {
-        f"{name} imports {target}"
-        for name, room in inner.items()
-        for target in targets(modules()[name])
-        if target in inner and order.index(inner[target]) > order.index(room)
-    }
-    assert wrong == set()
-
-
 def test_no_module_imports_itself_round_a_corner():
     graph = {name: targets(module) for name, module in modules().items()}
     assert set(graphlib.TopologicalSorter(graph).static_order()) == set(modules())
-
-
-def test_torch_pandas_and_perfetto_are_imported_where_they_belong_only():
-    wrong = {
-        f"{module.name} imports {name}"
-        for module in modules().values()
-        for name in module.needs
-        if (owners := OWNERS.get(name.split(".")[0]))
-        and not {module.room, ".".join(module.name.split(".")[:3])} & owners
-    }
-    assert wrong == set()
 
 
 def test_private_names_of_torch_are_in_torch_compat_only():
@@ -226,16 +114,8 @@ def modules() -> dict[str, Module]:
 
 def read(name: str, path: Path) -> Module:
     module = Module(name, ast.parse(path.read_text()))
-    typing_only = {
-        inner
-        for node in module.nodes
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
     for node in module.nodes:
-        names = imported(node)
-        module.imports |= names
-        module.needs |= set() if node in typing_only else names
+        module.imports |= imported(node)
     return module
 
 

@@ -21,7 +21,16 @@ from tests.maps.hooks import declared, observers
 __all__ = ["fresh_torch"]
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
-ROOTS = ("profiler_ext", "exporters", "tests", "docs", "examples", "benchmarks", ".ci")
+ROOTS = (
+    "profiler_ext",
+    "exporters",
+    "tests",
+    "verification",
+    "docs",
+    "examples",
+    "benchmarks",
+    ".ci",
+)
 MAKEFILE = (ROOT / "Makefile").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 DIAGRAMS = ROOT / "docs" / "diagrams"

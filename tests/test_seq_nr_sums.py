@@ -12,8 +12,8 @@ from typing import Any
 import profiler_ext
 from profiler_ext.records.evidence import Mechanism
 from tests.compiling import capture, fresh_torch, torch
-from tests.oracle.stubs import stubbed
 from tests.test_seq_nr_cases import given, links
+from verification.oracle.stubs import stubbed
 
 __all__ = ["fresh_torch"]
 

@@ -191,7 +191,7 @@ PROBED_FLAGS = (
         otherwise="writes no carets: the ops of one line have one text",
         source="`torch/_dynamo/symbolic_convert.py`, `frame_summary`",
         since=(2, 13),
-        read_in="capture/traces/stacks.py",
+        read_in="capture/traces/stack_traces.py",
     ),
     ProbedFlag(
         name="switches_between_branches",
@@ -207,7 +207,7 @@ PROBED_FLAGS = (
         otherwise="gives it none: its place among those of the group in the step stands for it",
         source="`torch/csrc/profiler/util.h`, `kSeqNum`",
         since=(2, 13),
-        read_in="kineto/collectives.py",
+        read_in="kineto/distributed.py",
     ),
 )
 

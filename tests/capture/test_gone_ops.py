@@ -8,8 +8,8 @@ import torch
 
 import profiler_ext
 from tests.compiling import capture
-from tests.oracle.stubs import stubbed
-from tests.truth.running import differentiable, differentiate
+from verification.oracle.stubs import stubbed
+from verification.truth.running import differentiable, differentiate
 
 
 class Rotated(torch.nn.Module):

@@ -1,6 +1,6 @@
 """The lines of generated kernels, in models where capture once gave wrong ones.
 
-The oracle's constants tell what is right (``tests/oracle``); no C++ is compiled.
+The oracle's constants tell what is right (``verification/oracle``); no C++ is compiled.
 """
 
 from pathlib import Path
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch._dynamo
 
-from tests.oracle.compiling import compile_model
-from tests.oracle.draft import Model
-from tests.oracle.scoring import Score, add
+from verification.oracle.compiling import compile_model
+from verification.oracle.draft import Model
+from verification.oracle.scoring import Score, add
 
 _MODEL = """\
 import torch

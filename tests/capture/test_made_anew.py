@@ -12,8 +12,8 @@ from profiler_ext.capture.traces.creations import Creation, with_overwritten
 from profiler_ext.records.lineage import Lineage
 from tests.capture.fx_graphs import frame_text
 from tests.compiling import capture
-from tests.oracle.stubs import stubbed
-from tests.truth.running import differentiable, differentiate
+from verification.oracle.stubs import stubbed
+from verification.truth.running import differentiable, differentiate
 
 MUTATED = Creation("aten.add.Tensor", ("base",), {}, None, False, 1, 0, 0)
 

@@ -8,7 +8,7 @@ from torch import nn
 import profiler_ext
 from profiler_ext.records.provenance import FxNode
 from tests.compiling import capture
-from tests.oracle.stubs import stubbed
+from verification.oracle.stubs import stubbed
 
 _FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 

@@ -10,8 +10,8 @@ import profiler_ext
 from profiler_ext.attribution.places import with_modules_of_gradient_sums
 from profiler_ext.records.provenance import FxNode, GraphInstance
 from tests.compiling import capture
-from tests.oracle.stubs import stubbed
-from tests.truth.running import differentiable, differentiate
+from verification.oracle.stubs import stubbed
+from verification.truth.running import differentiable, differentiate
 
 
 class Layer(torch.nn.Module):

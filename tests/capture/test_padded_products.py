@@ -10,8 +10,8 @@ from torch import nn
 import profiler_ext
 from profiler_ext.records.provenance import GraphInstance
 from tests.compiling import capture
-from tests.oracle.stubs import stubbed
-from tests.truth.settings import padded
+from verification.oracle.stubs import stubbed
+from verification.truth.settings import padded
 
 
 class Model(nn.Module):

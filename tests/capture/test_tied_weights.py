@@ -7,7 +7,7 @@ import torch._dynamo
 
 import profiler_ext
 from tests.compiling import capture
-from tests.oracle.stubs import stubbed
+from verification.oracle.stubs import stubbed
 
 
 class Tied(torch.nn.Module):

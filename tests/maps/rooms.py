@@ -1,61 +1,67 @@
-"""The map of the rooms: what each owns, and what it may import."""
+"""The map of the packages: what each is for, and what it may import."""
 
 from __future__ import annotations
 
+import tomllib
+from typing import Any
+
 from tests.maps.page import owns, page, place, table
-from tests.test_architecture import ALLOWED, INNER, OWNERS, modules
+from tests.test_architecture import ROOT, modules
 
-_ROOMS = """# Rooms
+_PAGE = """# Packages
 
-Each room of the code has one responsibility, and imports run one way: `tests/test_architecture.py`
-holds this table and fails on any other arrow, and on a circle. The way of the data through the
-rooms is in [architecture.md](architecture.md). A module's first line says what it owns."""
+Each package has one responsibility, and imports run one way: import-linter holds the contracts of
+`pyproject.toml` (`make lint`). How data flows through them: [architecture.md](architecture.md)."""
+_LEVELS = (
+    "A package may import those on the lines below its own; those on one line are independent."
+)
+_WITHIN = "Those that have an order may import those below them; then the other files."
 
 
 def rooms() -> str:
     """Return the page."""
-    return page(_ROOMS, _rooms(), *map(_inner, INNER), _libraries())
+    levels, *inner = (each for each in _contracts() if each["type"] == "layers")
+    return page(_PAGE, _levels(levels), *map(_inner, inner), _libraries())
 
 
-def _rooms() -> str:
-    rows = ((f"`{_path(room)}`", _owned(room), _imported(room)) for room in ALLOWED)
-    return table(("room", "owns", "may import"), rows)
+def _contracts() -> list[dict[str, Any]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts: list[dict[str, Any]] = project["tool"]["importlinter"]["contracts"]
+    return contracts
 
 
-def _path(room: str) -> str:
-    return place(f"profiler_ext.{room}")
+def _levels(contract: dict[str, Any]) -> str:
+    rows = (
+        (str(level), _path(each), owns(modules()[each]))
+        for level, line in enumerate(contract["layers"], 1)
+        for each in (f"profiler_ext.{name}" for name in line.split(" | "))
+    )
+    return f"{_LEVELS}\n\n{table(('level', 'package', 'what it is for'), rows)}"
 
 
-def _owned(room: str) -> str:
-    return owns(modules()["profiler_ext" if room == "__init__" else f"profiler_ext.{room}"])
-
-
-def _imported(room: str) -> str:
-    return ", ".join(f"`{each}`" for each in ALLOWED[room].split()) or "-"
-
-
-def _inner(outer: str) -> str:
-    room, order = f"profiler_ext.{outer}", INNER[outer]
-    beside = [
-        name
+def _inner(contract: dict[str, Any]) -> str:
+    (outer,), order = contract["containers"], contract["layers"]
+    others = [
+        name.rpartition(".")[2]
         for name in modules()
-        if name.startswith(f"{room}.") and name.count(".") == 2 and name.split(".")[2] not in order
+        if name.rpartition(".")[0] == outer and name.rpartition(".")[2] not in order
     ]
-    names = (*(f"{room}.{each}" for each in order), *beside)
-    rows = ((f"`{place(name)}`", owns(modules()[name])) for name in names)
-    text = "A room here may import those above it, and the files of this room, which stand below."
-    return f"## Within `{place(room)}`\n\n{text}\n\n{table(('room', 'owns'), rows)}"
+    names = (f"{outer}.{each}" for each in (*order, *others))
+    rows = ((_path(name), owns(modules()[name])) for name in names)
+    heads = ("package or file", "what it is for")
+    return f"## Within {_path(outer)}\n\n{_WITHIN}\n\n{table(heads, rows)}"
 
 
 def _libraries() -> str:
     rows = (
-        (f"`{library}`", ", ".join(f"`{_importer(each)}`" for each in sorted(owners)))
-        for library, owners in OWNERS.items()
+        (f"`{library}`", ", ".join(map(_path, contract["source_modules"])))
+        for contract in _contracts()
+        if contract["type"] == "forbidden"
+        for library in contract["forbidden_modules"]
     )
     text = "A recording is read, attributed and exported without torch."
-    heads = ("library", "who may import it")
-    return f"## Libraries\n\n{text}\n\n{table(heads, rows)}"
+    return f"## Libraries\n\n{text}\n\n{table(('library', 'who does not import it'), rows)}"
 
 
-def _importer(owner: str) -> str:
-    return place(owner) if owner.startswith("profiler_ext.") else _path(owner)
+def _path(name: str) -> str:
+    return f"`{place(name)}`"

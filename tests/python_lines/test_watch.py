@@ -27,8 +27,8 @@ from profiler_ext.python_lines.watch import (
     WIDTH,
     LineWatch,
 )
-from tests.faults.monitored import left_behind
 from tests.watched import needs_lines
+from verification.faults.monitored import left_behind
 
 pytestmark = needs_lines
 CALL = (lambda: None).__code__

@@ -1,5 +1,0 @@
-"""Files that are damaged, hostile or of another writer, and what reading them must come to.
-
-python -m tests.hostile               every case made by hand: a table of outcomes
-python -m tests.hostile --minutes 30  mutations for half an hour
-"""

@@ -1,0 +1,1 @@
+"""The harnesses: each holds the profiler against something that is not the profiler."""

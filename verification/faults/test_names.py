@@ -1,0 +1,25 @@
+"""A name that is gone costs a gap or an error: a sample of ``verification.faults.names``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_a_name_that_is_gone_costs_a_gap_or_an_error_at_start():
+    command = [
+        sys.executable,
+        "-m",
+        "verification.faults.names",
+        "plain",
+        "--sample",
+        "4",
+        "--seed",
+        "ci",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 runs" in done.stdout
