@@ -167,9 +167,7 @@ class PendingCall:
     graphs: tuple[inductor.NestedGraph, ...]
 
 
-def generated_site(
-    node_schedule: Iterable[Any], kernel: str, try_run: TryRun = unguarded
-) -> PendingSite:
+def generated_site(node_schedule: Iterable[Any], kernel: str, try_run: TryRun) -> PendingSite:
     """Describe the launch of a generated kernel."""
     scheduled = list(schedules.scheduled_nodes(node_schedule))
     computed: Counter[torch.fx.Node] = Counter()

@@ -1,4 +1,4 @@
-"""The path of a module or parameter as the user sees it, without Dynamo's scope: ``layers.7.mlp``."""
+"""The path of a module or parameter as the user sees it, without Dynamo's scope."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ _TENSOR = re.compile(r"(?P<holder>.+)\._(?:parameters|buffers)\['(?P<name>[^']+)
 
 
 def held_tensors(
-    gm: torch.fx.GraphModule, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | None = None
+    gm: torch.fx.GraphModule, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | None
 ) -> dict[str, str]:
     """Return the path of each tensor that the user's modules hold, by the name of its source.
 
