@@ -1,4 +1,4 @@
-"""What a stored record says of itself, for a person who looks through the store."""
+"""The description of a stored record in a list of the store."""
 
 from __future__ import annotations
 
@@ -13,20 +13,14 @@ from profiler_ext.store.folder import StoredFile
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A record of the store, as a list shows it.
+    """A record of the store, as listed.
 
     Attributes:
-        key: the FX graph cache key.
         state: whether this version reads it.
-        graph: ``forward``, ``backward`` or ``inference``; ``None`` where it cannot be read.
+        graph: ``forward``, ``backward`` or ``inference``; ``None`` if it cannot be read.
         source: the first source line of the graph, ``model.py:12``.
-        nodes: how many FX nodes.
         kernels: what its call sites launch, each name once.
-        call_sites: how many call sites.
-        torch_version: the torch that compiled it.
         used_s: when it was last used, in seconds since 1970.
-        size_bytes: its size.
-        path: where it lies.
     """
 
     key: str
@@ -43,7 +37,7 @@ class Listed:
 
 
 def describe(file: StoredFile) -> Listed:
-    """Return what is to be told of a stored record; a damaged one is told to be so."""
+    """Return the description of a stored record, perhaps a damaged one."""
     state, record = _read(file)
     sites = record.call_sites if record else ()
     return Listed(
