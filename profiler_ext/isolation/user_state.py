@@ -1,4 +1,4 @@
-"""Work of this package inside the user's program, with the program's signals and settings set aside."""
+"""Work of this package inside the user's program, whose signals and settings are set aside."""
 
 from __future__ import annotations
 

@@ -7,9 +7,8 @@ https://github.com/pytorch/torchtitan/issues/3208.
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch.fx
@@ -161,7 +160,7 @@ class _Forward:
         if len(candidates) <= 1:
             return Link(candidates[0], ForwardEvidence.SEQ_NR) if candidates else None
         remaining = candidates
-        for key in (_source_fns, _modules, _stack_text):
+        for key in _SOURCE_KEYS:
             kept = [name for name in remaining if key(self._snapshots[name]) == key(snapshot)]
             remaining = kept or remaining
         is_one = len(remaining) == 1
@@ -184,10 +183,13 @@ class _Forward:
         candidates = self._by_stack.get(snapshot.stack_text or "", [])
         if snapshot.lineage.modules:
             modules = snapshot.lineage.modules
-            candidates = [n for n in candidates if _modules(self._snapshots[n]) == modules]
+            candidates = [n for n in candidates if self._snapshots[n].lineage.modules == modules]
         return Link(candidates[-1], ForwardEvidence.STACK) if candidates else None
 
 
-_source_fns = operator.attrgetter("lineage.source_fns")
-_modules = operator.attrgetter("lineage.modules")
-_stack_text = operator.attrgetter("stack_text")
+_SOURCE_KEYS: tuple[Callable[[NodeSnapshot], object], ...] = (
+    lambda node: node.lineage.source_fns,
+    lambda node: node.lineage.modules,
+    lambda node: node.stack_text,
+)
+"""What tells candidates with one number apart, in this order."""
