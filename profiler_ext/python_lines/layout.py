@@ -199,9 +199,14 @@ class _ThreadWalk:
         elif number == CALLED:
             self._push(subject, CALLED)
         elif number == EXITED:
-            self._pop(subject)
+            if self._leave_to(subject):
+                self._cut(len(self._open) - 1)
         else:
-            self._move(subject, max(number, 0))
+            # Go to a line, leaving frames whose end was not seen.
+            line = max(number, 0)
+            if self._leave_to(subject):
+                self._cut(len(self._open) - 1)
+            self._push(subject, line)
         self._note(time_ns)
 
     def disable_lines(self, time_ns: int, code: CodeType) -> None:
@@ -230,12 +235,6 @@ class _ThreadWalk:
         around = parent[0] if parent else None
         return table.call(around, subject) if is_call else table.frame(around, subject, line)
 
-    def _move(self, code: CodeType, line: int) -> None:
-        """Go to a line, leaving frames whose end was not seen."""
-        if self._leave_to(code):
-            self._cut(len(self._open) - 1)
-        self._push(code, line)
-
     def _leave_to(self, code: CodeType) -> bool:
         """Leave what is open inside the innermost frame of a code, if there is one."""
         at = next((i for i in range(len(self._open), 0, -1) if self._is(i - 1, code)), 0)
@@ -246,10 +245,6 @@ class _ThreadWalk:
     def _is(self, at: int, code: CodeType) -> bool:
         each = self._open[at]
         return each.line == CALLED if code is self._module_call else each.subject is code
-
-    def _pop(self, code: CodeType) -> None:
-        if self._leave_to(code):
-            self._cut(len(self._open) - 1)
 
     def _cut(self, length: int) -> None:
         del self._open[length:]

@@ -88,7 +88,10 @@ def prepare_program(program: Program) -> Callable[[], object]:
     sys.modules["__main__"] = main
     if "__mp_main__" in sys.modules:  # multiprocessing's name for it
         sys.modules["__mp_main__"] = main
-    _remove_own_folder()
+    # Remove what Python put first for our command: its folder, or the working folder.
+    own = (str(Path(sys.argv[0]).resolve().parent), working_folder())
+    if not sys.flags.safe_path and sys.path[:1] and sys.path[0] in own:
+        del sys.path[0]
     sys.argv = [program.target, *program.arguments]
     if program.folder is not None:
         sys.path.insert(0, program.folder)
@@ -99,13 +102,6 @@ def prepare_program(program: Program) -> Callable[[], object]:
     if program.holds_main:
         return _module_runner("__main__", is_named=False)
     return _script_runner(program.target, main)
-
-
-def _remove_own_folder() -> None:
-    """Remove what Python put first for our command: its folder, or the working folder."""
-    own = (str(Path(sys.argv[0]).resolve().parent), working_folder())
-    if not sys.flags.safe_path and sys.path[:1] and sys.path[0] in own:
-        del sys.path[0]
 
 
 def _module_runner(name: str, *, is_named: bool) -> Callable[[], object]:

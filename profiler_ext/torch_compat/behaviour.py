@@ -69,7 +69,9 @@ class Behaviour(Difference):
     sign: tuple[str, str]  # the private name that came with it: module and path (see ``shapes``)
 
     def __bool__(self) -> bool:
-        return _shows(self)
+        if self not in _SHOWN:
+            _SHOWN[self] = self.shows()
+        return _SHOWN[self]
 
     def shows(self, shape_of: ShapeOf = live_shape) -> bool:
         """Tell whether a torch has the sign."""
@@ -204,12 +206,6 @@ def contradictions() -> Iterator[str]:
 
 
 _SHOWN: dict[Behaviour, bool] = {}
-
-
-def _shows(behaviour: Behaviour) -> bool:
-    if behaviour not in _SHOWN:
-        _SHOWN[behaviour] = behaviour.shows()
-    return _SHOWN[behaviour]
 
 
 def forget() -> None:

@@ -136,14 +136,10 @@ def _codes(module: str) -> tuple[CodeType, ...]:
         spec = _loaded(module).__spec__
     except ImportError as error:
         raise LookupError(f"{module} is not there") from error
-    outermost = _code_of(spec)
-    return () if outermost is None else tuple(_nested_codes(outermost))
-
-
-def _code_of(spec: ModuleSpec | None) -> CodeType | None:
     get_code: Any = getattr(spec.loader, "get_code", None) if spec else None
     code = get_code(spec.name) if get_code is not None and spec is not None else None
-    return code if isinstance(code, CodeType) else None
+    outermost = code if isinstance(code, CodeType) else None
+    return () if outermost is None else tuple(_nested_codes(outermost))
 
 
 def _nested_codes(code: CodeType) -> Iterator[CodeType]:

@@ -58,7 +58,10 @@ class Backwards:
         gm, reference = compiled_autograd.traced_graph(info), weakref.ref(info)
         fingerprint = fingerprint_of(gm.graph) if gm else frozenset()
         self._compiles.keep_half(reference)
-        self._drop_collected()
+        # Drop the halves that torch has freed: no graph can copy them.
+        self._made = {
+            number: made for number, made in self._made.items() if made.info() is not None
+        }
         self._made[aot_id] = _Backward(
             info=reference,
             compile_id=process.current_compile_id(),
@@ -66,12 +69,6 @@ class Backwards:
             dynamo=self._compiles.dynamo,
             registered=self._registry.count,
         )
-
-    def _drop_collected(self) -> None:
-        """Drop the halves that torch has freed: no graph can copy them."""
-        self._made = {
-            number: made for number, made in self._made.items() if made.info() is not None
-        }
 
     def with_copy_sources(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
         """Return a Dynamo graph with the origins of copied nodes, if compiled autograd made it.
