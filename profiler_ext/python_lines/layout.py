@@ -194,19 +194,14 @@ class _ThreadWalk:
         return thread_positions(self.thread, self._times, self._positions)
 
     def take(self, time_ns: int, subject: Any, number: int) -> None:
-        if number == ENTERED:
-            self._push(subject, 0)
-        elif number == CALLED:
-            self._push(subject, CALLED)
-        elif number == EXITED:
-            if self._leave_to(subject):
-                self._cut(len(self._open) - 1)
+        if number in (ENTERED, CALLED):
+            self._push(subject, number)
         else:
-            # Go to a line, leaving frames whose end was not seen.
-            line = max(number, 0)
+            # An exit, or a line, perhaps after frames whose end was not seen.
             if self._leave_to(subject):
                 self._cut(len(self._open) - 1)
-            self._push(subject, line)
+            if number != EXITED:
+                self._push(subject, max(number, 0))
         self._note(time_ns)
 
     def disable_lines(self, time_ns: int, code: CodeType) -> None:

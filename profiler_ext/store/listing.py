@@ -13,25 +13,17 @@ from profiler_ext.store.folder import StoredFile
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A record of the store, as listed.
-
-    Attributes:
-        state: whether this version reads it.
-        graph: ``forward``, ``backward`` or ``inference``; ``None`` if it cannot be read.
-        source: the first source line of the graph, ``model.py:12``.
-        kernels: what its call sites launch, each name once.
-        used_s: when it was last used, in seconds since 1970.
-    """
+    """A record of the store, as listed."""
 
     key: str
     state: EntryState
-    graph: str | None
-    source: str | None
+    graph: str | None  # ``forward``, ``backward`` or ``inference``; ``None`` if unreadable
+    source: str | None  # the first source line, ``model.py:12``
     nodes: int | None
-    kernels: tuple[str, ...]
+    kernels: tuple[str, ...]  # that its call sites launch
     call_sites: int | None
     torch_version: str | None
-    used_s: float
+    used_s: float  # since 1970
     size_bytes: int
     path: str
 

@@ -69,7 +69,14 @@ _VARIABLES = (
 
 def choice_digest() -> str:
     """Return a digest of all that libraries choose their kernels by, except for their calls."""
-    content = json.dumps([_device(), _versions(), _settings(), _environment()])
+    content = json.dumps(
+        [
+            _device(),
+            _versions(),
+            _settings(),
+            sorted(pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES)),
+        ]
+    )
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
@@ -128,7 +135,3 @@ def _settings() -> tuple[str, ...]:
         torch.are_deterministic_algorithms_enabled(),
     )
     return tuple(map(str, values))
-
-
-def _environment() -> list[tuple[str, str]]:
-    return sorted(pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES))

@@ -14,7 +14,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 

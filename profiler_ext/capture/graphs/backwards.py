@@ -59,9 +59,7 @@ class Backwards:
         fingerprint = fingerprint_of(gm.graph) if gm else frozenset()
         self._compiles.keep_half(reference)
         # Drop the halves that torch has freed: no graph can copy them.
-        self._made = {
-            number: made for number, made in self._made.items() if made.info() is not None
-        }
+        self._made = {n: made for n, made in self._made.items() if made.info() is not None}
         self._made[aot_id] = _Backward(
             info=reference,
             compile_id=process.current_compile_id(),

@@ -79,33 +79,21 @@ _INLINED = "the nodes of the graphs that a template has inlined"
 
 @dataclass(frozen=True, slots=True)
 class PendingSite:
-    """A call site with its live FX nodes, until the graph is sealed.
-
-    Attributes:
-        op: the extern's operator in the profiler's spelling.
-        inlined: nodes of graphs inlined by its template, by qualified name.
-        graph: the FX graph that it is in; ``None`` if that does not matter.
-        moved_bytes: the bytes it loads and stores, if its schedule says.
-        limits: for each node, how many times at most the kernel computes one of its
-            elements; empty if unknown.
-        is_commented: the comment above the launch lists the ops of all its nodes.
-        stored: the nodes whose values it stores; ``None`` if unknown.
-        is_work_known: its bytes and operations could be determined.
-    """
+    """A call site with its live FX nodes, until the graph is sealed."""
 
     kind: SiteKind
     kernel: str
-    op: str | None
+    op: str | None  # an extern's, in the profiler's spelling
     nodes: tuple[torch.fx.Node, ...]
-    reads: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # buffers
     writes: tuple[str, ...] = ()
-    inlined: tuple[tuple[str, torch.fx.Node], ...] = ()
-    graph: torch.fx.Graph | None = None
-    moved_bytes: int | None = None
-    limits: tuple[int, ...] = ()
-    is_commented: bool = True
-    stored: frozenset[torch.fx.Node] | None = None
-    is_work_known: bool = True
+    inlined: tuple[tuple[str, torch.fx.Node], ...] = ()  # by its template, by qualified name
+    graph: torch.fx.Graph | None = None  # ``None`` if that does not matter
+    moved_bytes: int | None = None  # loaded and stored, if its schedule says
+    limits: tuple[int, ...] = ()  # how many elements of each node it computes at most, if known
+    is_commented: bool = True  # the comment above the launch lists the ops of all its nodes
+    stored: frozenset[torch.fx.Node] | None = None  # the nodes whose values it stores, if known
+    is_work_known: bool = True  # its bytes and operations
 
     def sealed(
         self,

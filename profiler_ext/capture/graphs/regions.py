@@ -39,21 +39,14 @@ class OuterGraph:
 
 @dataclass(slots=True)
 class Region:
-    """A region that is being compiled.
-
-    Attributes:
-        lineages: of the nodes; modules in Dynamo's spelling.
-        links: backward node to forward node.
-        stacks: the nodes' stacks, as they are traced again.
-        graph: its own graph; empty until it is traced, and for the body of an op.
-    """
+    """A region that is being compiled."""
 
     outer_graph: OuterGraph
     nodes: tuple[FxNode, ...]
-    lineages: Lineages
-    links: Mapping[str, Link]
-    stacks: Mapping[str, str | None]
-    graph: JointGraph = field(init=False)
+    lineages: Lineages  # modules in Dynamo's spelling
+    links: Mapping[str, Link]  # of backward nodes
+    stacks: Mapping[str, str | None]  # of the nodes, as they are traced again
+    graph: JointGraph = field(init=False)  # its own, empty until it is traced and for op bodies
     body: JointGraph = field(init=False)
     _is_traced: bool = False
 
