@@ -63,7 +63,8 @@ class ThreadRecordingProfiler(torch.profiler.profile):
         else:
             self._guard.run(THREADS, self._leave_recording, self._recorded_thread)
         super().start_trace()
-        self._recorded_thread = self._guard.run(THREADS, _only_recorded_thread)
+        is_alone = self._guard.run(THREADS, records_this_thread_only)
+        self._recorded_thread = get_ident() if is_alone else None
         self._begin_thread = get_ident()
 
     def stop_trace(self) -> None:
@@ -123,10 +124,6 @@ class ThreadRecordingProfiler(torch.profiler.profile):
         if are_all and ProfilerActivity.CPU in self.activities and other_threads():
             super().toggle_collection_dynamic(False, [ProfilerActivity.CPU])
             time.sleep(_SETTLE_S)
-
-
-def _only_recorded_thread() -> int | None:
-    return get_ident() if records_this_thread_only() else None
 
 
 _STILL_RECORDED: dict[int, ThreadRecordingProfiler] = {}

@@ -236,7 +236,11 @@ def graph_from_code(
         return None, ()
     lines = lines_from_code(map(_node, graph.nodes.values()), dynamo)
     stale = {node.name for node in lines if node.lineage.evidence is LineEvidence.STALE}
-    node_of = _library_nodes(code, graph, calls["call"], dynamo)
+    node_of: Mapping[int, str] = {}
+    # The phase or line of a node may be another's: a gradient taken inside the graph has the line
+    # of the call for it, and compiled autograd's copies have none.
+    if dynamo is not None and not dynamo.takes_gradient and not dynamo.copy_sources:
+        node_of = library_nodes(graph, calls["call"], is_backward=code.is_backward)
     node_of = {at: name for at, name in node_of.items() if name not in stale}
     record = Provenance(
         digest="",
@@ -259,20 +263,6 @@ def lines_from_code(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tupl
     if dynamo is None:
         return from_record(nodes, LineEvidence.CODE_COMMENTS)
     return tuple(_with_code_line(node, dynamo) for node in nodes)
-
-
-def _library_nodes(
-    code: GeneratedCode,
-    graph: PrintedGraph,
-    calls: tuple[WrapperCall, ...],
-    dynamo: DynamoGraph | None,
-) -> dict[int, str]:
-    """The nodes of library calls; none if a node may have another phase or line."""
-    # A gradient taken inside the graph has the line of the call for it, and compiled autograd's
-    # copies have none.
-    if dynamo is None or dynamo.takes_gradient or dynamo.copy_sources:
-        return {}
-    return library_nodes(graph, calls, is_backward=code.is_backward)
 
 
 def _node(node: PrintedNode) -> FxNode:

@@ -141,15 +141,14 @@ def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tupl
     The cache key covers the region's code, with its nodes' names in that graph.
     """
     by_name = {node.name: node for node in fresh}
-    pairs = [(node, by_name.get(node.lineage.copied_from or "")) for node in recorded]
-    return _joined([(node, _in_region(node, other)) for node, other in pairs], fresh)
-
-
-def _in_region(node: FxNode, fresh: FxNode | None) -> FxNode | None:
-    """A pass's node represents one of the joint graph, but is none of its nodes."""
-    if fresh is None or node.lineage.joint_name is not None:
-        return fresh
-    return with_lineage(fresh, joint_name=None)
+    pairs: list[tuple[FxNode, FxNode | None]] = []
+    for node in recorded:
+        other = by_name.get(node.lineage.copied_from or "")
+        # A pass's node represents one of the joint graph, but is none of its nodes.
+        if other is not None and node.lineage.joint_name is None:
+            other = with_lineage(other, joint_name=None)
+        pairs.append((node, other))
+    return _joined(pairs, fresh)
 
 
 def _joined(

@@ -247,17 +247,13 @@ def recall(artifact: ReadyArtifact, store: Store) -> GraphLookup:
     stored_records = StoredRecords(store, artifact.key, artifact.on_artifact)
     first = next(iter(stored_records), None)
     if first is None:
+        # An entry made without capture: its generated code is left.
         missing = _COMPILED_IN_CHILD if artifact.is_compiled_in_child else _NOT_CAPTURED
-        return _from_code(artifact, (*stored_records.gaps, missing))
+        known = graph_from_code(artifact.code(), artifact.dynamo)
+        return GraphLookup(*known, (*stored_records.gaps, missing))
     if artifact.traced is not None:
         return _traced(artifact, artifact.traced, first, store)
     return _from_source(artifact.dynamo, first, stored_records)
-
-
-def _from_code(artifact: ReadyArtifact, gaps: tuple[Gap, ...]) -> GraphLookup:
-    """An entry made without capture: what its generated code says."""
-    record, nodes = graph_from_code(artifact.code(), artifact.dynamo)
-    return GraphLookup(record, nodes, gaps)
 
 
 def _traced(

@@ -97,9 +97,8 @@ def _cut_off(request: Request, steps: int, recorded: int) -> str:
         return (
             f"{ended}, before the {request.steps} asked were over: {recorded} were recorded whole"
         )
-    return (
-        f"{ended}: {recorded} of the {request.steps} asked were recorded whole{_smaller(request)}"
-    )
+    smaller = "" if request.skip.is_nothing else "; use a smaller --skip"
+    return f"{ended}: {recorded} of the {request.steps} asked were recorded whole{smaller}"
 
 
 def never_stepped(request: Request, seen: Counter[str]) -> str:
@@ -139,10 +138,6 @@ def _no_session(request: Request, recorder: Recorder) -> str:
         f"the script ended after {_steps(steps)}, before the {request.skip} skipped were over; "
         f"use --skip {max(steps - requested, 0)}"
     )
-
-
-def _smaller(request: Request) -> str:
-    return "" if request.skip.is_nothing else "; use a smaller --skip"
 
 
 def _steps(count: int) -> str:

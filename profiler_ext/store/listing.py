@@ -32,10 +32,13 @@ def describe(file: StoredFile) -> Listed:
     """Return the description of a stored record, perhaps a damaged one."""
     state, record = _read(file)
     sites = record.call_sites if record else ()
+    graph = "backward" if record and record.is_backward else "forward"
+    if record and record.is_inference:
+        graph = "inference"
     return Listed(
         key=file.key,
         state=state,
-        graph=_graph_kind(record) if record else None,
+        graph=graph if record else None,
         source=_source(record) if record else None,
         nodes=len(record.nodes) if record else None,
         kernels=tuple(dict.fromkeys(site.kernel for site in sites)),
@@ -56,12 +59,6 @@ def _read(file: StoredFile) -> tuple[EntryState, Provenance | None]:
         return EntryState.OK, from_bytes(data)
     except StoreError:
         return state_of(data), None
-
-
-def _graph_kind(record: Provenance) -> str:
-    if record.is_inference:
-        return "inference"
-    return "backward" if record.is_backward else "forward"
 
 
 def _source(record: Provenance) -> str | None:

@@ -115,15 +115,11 @@ def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
     """
     seen: set[int] = set()
     for entry in node_schedule:
-        for leaf in _leaves(entry):
+        get_nodes = kernel_names.GET_NODES.maybe(entry)
+        for leaf in () if get_nodes is None else get_nodes():
             if kernel_names.IR_NODE.of(leaf) is not None and id(leaf) not in seen:
                 seen.add(id(leaf))
                 yield _describe(leaf)
-
-
-def _leaves(entry: Any) -> Iterable[Any]:
-    get_nodes = kernel_names.GET_NODES.maybe(entry)
-    return () if get_nodes is None else get_nodes()
 
 
 def is_commented(node_schedule: Iterable[Any]) -> bool:

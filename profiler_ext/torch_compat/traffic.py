@@ -7,7 +7,7 @@ are touched, of which an indirect one (a gather) knows only the whole buffer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,8 @@ def moved_bytes(leaves: Iterable[Traffic | None]) -> int | None:
     written = {access.buffer for access in accesses if access.users is not None}
     moved: dict[tuple[str, bool], int] = defaultdict(int)
     for access in accesses:
-        if _passes_memory(access, written, inside):
+        is_read = access.users is None and access.buffer not in written
+        if is_read or (access.users is not None and not access.users <= inside):
             moved[access.buffer, access.users is None] += access.bytes
     limits = {access.buffer: access.buffer_bytes for access in accesses}
     return sum(min(amount, limits[buffer]) for (buffer, _), amount in moved.items())
@@ -86,12 +87,6 @@ def storing(leaves: Iterable[Traffic | None]) -> tuple[bool, ...] | None:
         return None
     inside = {leaf.name for leaf in every}
     return tuple(any(not write <= inside for write in leaf.writes()) for leaf in every)
-
-
-def _passes_memory(access: Access, written: Set[str], inside: Set[str]) -> bool:
-    if access.users is None:
-        return access.buffer not in written
-    return not access.users <= inside
 
 
 def _touched(dependencies: Iterable[Any]) -> list[tuple[Any, int]]:

@@ -30,7 +30,9 @@ def weights(
     scores = max((_scores(node) for node in nodes), default=0)
     leaving = read_outside(inside) if stored is None else stored
     weights_of_nodes = tuple(
-        0 if _is_rematerialized(node, stored) else _weight(node, inside, leaving, known)
+        0
+        if _is_rematerialized(node, stored) or is_view(node)
+        else OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + known[node]
         for node in nodes
     )
     weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
@@ -92,17 +94,6 @@ def _is_rematerialized(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -
     # A constant that the kernel does not store.
     is_constant = node.op == "call_function" and not node.all_input_nodes
     return is_constant and stored is not None and node not in stored
-
-
-def _weight(
-    node: torch.fx.Node,
-    inside: Set[torch.fx.Node],
-    leaving: Set[torch.fx.Node],
-    counted: Mapping[torch.fx.Node, int],
-) -> int:
-    if is_view(node):
-        return 0
-    return OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + counted[node]
 
 
 def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:

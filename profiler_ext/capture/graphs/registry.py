@@ -293,12 +293,13 @@ class Registry:
         about = self._about(
             artifact, is_backward or bool(region and region.outer_graph.is_backward), started_ns
         )
+        has_bytes = getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None) is not None
         ready = ready_artifact(
             self._compiles,
             artifact,
             is_backward=about.is_backward,
             is_kept=not self._guard.failures_in(about.compile_id),
-            may_have_record=_may_have_record(artifact, about.key),
+            may_have_record=has_bytes or bool(about.key and process_store().find(about.key)),
         )
         kept = RegisteredGraph(about, ready, process_store(), self._guard, is_replayed=is_replayed)
         return self._add(artifact, kept, is_replayed=is_replayed)
@@ -348,21 +349,7 @@ class Registry:
             self._by_artifact[at][1].append(kept)
             forget_known_calls()
         else:
-            collected = partial(_on_collected, self._collected, at, graphs)
-            self._by_artifact[at] = (weakref.ref(artifact, collected), graphs)
-
-
-def _on_collected(
-    collected: deque[tuple[int, list[RegisteredGraph]]],
-    at: int,
-    graphs: list[RegisteredGraph],
-    _: object,
-) -> None:
-    """Note that an artifact is gone; this runs inside the program, so it does no more."""
-    collected.append((at, graphs))
-
-
-def _may_have_record(artifact: Any, key: str | None) -> bool:
-    if getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None) is not None:
-        return True
-    return key is not None and bool(process_store().find(key))
+            # It ends inside whatever the program does then, so this is only noted.
+            collected = self._collected
+            reference = weakref.ref(artifact, lambda _: collected.append((at, graphs)))
+            self._by_artifact[at] = (reference, graphs)

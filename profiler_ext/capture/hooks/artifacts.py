@@ -111,18 +111,15 @@ class SiteHooks:
         self._compiles.add_site(site or _unknown_site(kernel, is_extern))
 
     def _extern_call(self, call: Observed) -> Observation:
-        self._add_unreported(call["scheduler_node"])
-        yield
-
-    def _add_unreported(self, scheduler_node: Any) -> None:
         """Add what torch reports no call site for: some library calls, and nested graphs."""
-        kernel = inductor.kernel_of(scheduler_node)
-        if (call := call_sites.nested_call(kernel)) is not None:
-            if len(call.graphs) > 1 and call.node is not None:
-                self._compiles.add_site(call_sites.predicate_site(call.node))
-            self._compiles.add_site(call)
+        kernel = inductor.kernel_of(call["scheduler_node"])
+        if (nested := call_sites.nested_call(kernel)) is not None:
+            if len(nested.graphs) > 1 and nested.node is not None:
+                self._compiles.add_site(call_sites.predicate_site(nested.node))
+            self._compiles.add_site(nested)
         elif inductor.launches_without_comment(kernel):
             self._add_site(kernel, inductor.extern_name(kernel), is_extern=True)
+        yield
 
     def _kernel_comment(self, call: Observed) -> Observation:
         yield

@@ -169,7 +169,7 @@ class CompileLog:
     def end(self, name: str, duration_ns: int) -> None:
         """Note that a span of a compile is over."""
         now = self._thread.open_compile
-        if now is None or not _is_open(name, now.open):
+        if now is None or all(span.name != name for span in reversed(now.open)):
             self._gaps[_BEGIN_NOT_SEEN] = None
             return
         while (span := now.open.pop()).name != name:
@@ -248,10 +248,6 @@ def _keep(into: dict[Any, CompiledFunction], key: Any, function: CompiledFunctio
     into[key] = function
     if len(into) > _FUNCTIONS_KEPT:
         del into[next(iter(into))]
-
-
-def _is_open(name: str, spans: list[Span]) -> bool:
-    return spans[-1].name == name or any(span.name == name for span in spans)
 
 
 def _is_compile(kind: CompileKind) -> bool:

@@ -231,11 +231,9 @@ class RegionHooks:
         ]
 
     def _traced_graph(self, call: Observed) -> Observation:
-        yield
-        self._keep_joint(call.result)
-
-    def _keep_joint(self, gm: Any) -> None:
         """Keep a joint graph that Inductor sees only in regions."""
+        yield
+        gm = call.result
         if self._compiles.region is not None or not fx.has_region_marks(gm):
             return
         finders = Finders(self._compiles.try_run)

@@ -31,12 +31,12 @@ def find_gradient_hooks(creations: Creations) -> Lineages:
             names = list(group)
             known = [name for name in names if creations[name].hook is not None]
             hook_nodes |= dict.fromkeys(known or _hook_nodes_among(creations, names))
-    return {name: _hook_lineage(creations[name]) for name in hook_nodes}
-
-
-def _hook_lineage(creation: Creation) -> Lineage:
-    own = replace(creation.lineage, stack=(), is_gradient_acc=False)
-    return own.with_place_of(lineage_of(creation.hook or {})).by(Mechanism.HOOK)
+    lineages: dict[str, Lineage] = {}
+    for name in hook_nodes:
+        own = replace(creations[name].lineage, stack=(), is_gradient_acc=False)
+        place = lineage_of(creations[name].hook or {})
+        lineages[name] = own.with_place_of(place).by(Mechanism.HOOK)
+    return lineages
 
 
 def _hook_nodes_among(creations: Creations, names: Sequence[str]) -> Iterator[str]:
@@ -206,13 +206,12 @@ def _is_sum(creations: Creations, name: str, same_run: frozenset[str]) -> bool:
         return False
     if not creation.inputs or not _is_at_grad_call(creation):
         return False
-    if not all(v in creations and _is_gradient(creations[v]) for v in creation.inputs):
+    made = [creations[value] for value in creation.inputs if value in creations]
+    if len(made) < len(creation.inputs):
+        return False
+    if not all(each.autograd_node is not None or _is_at_grad_call(each) for each in made):
         return False
     return creation.feeds_twice or not same_run.issuperset(creation.inputs)
-
-
-def _is_gradient(creation: Creation) -> bool:
-    return creation.autograd_node is not None or _is_at_grad_call(creation)
 
 
 def _places(

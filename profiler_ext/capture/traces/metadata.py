@@ -142,7 +142,8 @@ def tensor_specs(meta: fx.Meta) -> tuple[TensorSpec, ...]:
 
 def _tensor_spec(value: torch.Tensor) -> TensorSpec:
     size = tuple([_dimension(size) for size in value.shape])
-    return _spec(value.dtype, size, _stride(value), value.device)
+    strides = value.stride() if value.layout is torch.strided else ()
+    return _spec(value.dtype, size, tuple([_dimension(each) for each in strides]), value.device)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -153,12 +154,6 @@ def _spec(
     device: torch.device,
 ) -> TensorSpec:
     return TensorSpec(str(dtype).removeprefix("torch."), size, stride, str(device))
-
-
-def _stride(value: torch.Tensor) -> tuple[int | str, ...]:
-    if value.layout is not torch.strided:
-        return ()
-    return tuple([_dimension(stride) for stride in value.stride()])
 
 
 def _dimension(size: object) -> int | str:
