@@ -297,7 +297,7 @@ _BY_NAME = {("overwritten",), ("replayed_views",), ("gradients",), ("hooks",), (
 Rule = Callable[[Stage], Lineages]
 
 TRACED: tuple[Rule, ...] = (
-    # What torch says of the node: `y = x.sin()` keeps its line through every trace.
+    # The node's own metadata: `y = x.sin()` keeps its line through every trace.
     own_metadata,
     # A pattern made it and kept nothing: `addmm`, of the `mm` and the `add` of `x @ w + b`.
     replaced_by_pattern,
@@ -307,11 +307,11 @@ TRACED: tuple[Rule, ...] = (
     member_of_bucket,
     # `copy_` at the end of a graph: of the line that mutated, `self.seen.add_(1)`.
     mutated_input,
-    # A no-op was removed beside it, and wrote its own line on it: `x.clone()` beside `x.sin()`.
+    # A removed no-op wrote its own line on it: `x.clone()` on `x.sin()`.
     overwritten_by_pass,
-    # `y = x.view(6)` was made anew after `x.add_(1)`, and says the module that reads it next.
+    # `y = x.view(6)` was replayed after `x.add_(1)`, and has the module of its next reader.
     replayed_view,
-    # A region that is compiled by itself was traced anew: the graph around it knows.
+    # A separately compiled region was traced again: the outer graph has its lines.
     region_of_graph,
     # `torch.func.grad(f)(x)`: torch says the line that asks; it is of the op differentiated.
     gradient_of,
@@ -330,7 +330,7 @@ ORDER: tuple[Rule, ...] = (
     modules_of_the_user,
     # An input that is an argument: of the line of `def forward(self, x)`.
     argument_of_function,
-    # In the joint graph a backward node is led to its forward node: by `seq_nr`, or as found there.
+    # In the joint graph a backward node is matched to its forward node: by `seq_nr`, or as found.
     joint_graph,
     # Compiled autograd copied it: `aot0_mul` is all that `mul` of that backward graph is.
     copied_by_autograd,
