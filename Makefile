@@ -1,6 +1,6 @@
 # make demo    profile two training steps of examples/gpt.py into profile_out/
 # make test    what to run before each commit: lint, types, the book, tests, and a sample of verification/
-# make verify  all of verification/, eager lines on other Pythons, and the wheel: half an hour
+# make verify  all tests and all of verification/, also on other Pythons, and the wheel: an hour
 # make test-lines [LINES=--whole]    a sample of the tests of eager lines, or all of them, on each Python
 #              of $(LINE_PYTHONS) that is installed, in .venv-3.12 and the like (5 GB each)
 # make test-torch TORCH=2.14.1    the tests on another torch, in .venv-torch-2.14.1, which is made
@@ -95,7 +95,7 @@ test: lint docs
 	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 verify: $(TEST_READY) wheel
-	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --whole verification
+	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --whole
 	$(MAKE) --no-print-directory test-lines LINES=--whole
 
 ifeq ($(strip $(VENV)),)

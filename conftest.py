@@ -7,9 +7,9 @@ takes minutes and comes last would run alone.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import tempfile
+import zlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -29,9 +29,8 @@ LONGEST = (
     "tests/gate/test_workflow.py",
 )
 """Those that take longest, the longest first."""
-SAMPLE_SEED = 0
 SAMPLE_OF = 8
-"""One of so many tests of a harness is in the sample, and two of each at least."""
+"""One of so many tests of a harness or a sweep is in the sample, and one of each at least."""
 
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -41,7 +40,7 @@ settings.load_profile("busy machine")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs the harnesses whole."""
-    parser.addoption("--whole", action="store_true", help="all of verification/, not a sample")
+    parser.addoption("--whole", action="store_true", help="all tests, and not a sample of some")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,9 +57,9 @@ def _remove_compiled() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave a sample of the harnesses, and put the longest first; within a file the order stays."""
+    """Leave a sample of what takes long, and put the longest first; in a file the order stays."""
     if not config.getoption("whole") and not _is_named(config):
-        left_out = set(items) - _sample(items)
+        left_out = _left_out(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
     items.sort(key=_place)
@@ -71,17 +70,23 @@ def _is_named(config: pytest.Config) -> bool:
     return any(".py" in each for each in config.args)
 
 
-def _sample(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return all tests but those of a harness, of which the same few are drawn each time."""
-    harnesses: dict[str, list[pytest.Item]] = defaultdict(list)
+def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return what only ``--whole`` runs: most of each harness and sweep, and what is marked so."""
+    sampled: dict[Path, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.path.is_relative_to(VERIFICATION):
-            harnesses[item.path.relative_to(VERIFICATION).parts[0]].append(item)
-    left = set(items) - {item for own in harnesses.values() for item in own}
-    for name, own in harnesses.items():
-        draw = random.Random(f"{name} {SAMPLE_SEED}")
-        left |= set(draw.sample(own, min(len(own), max(2, len(own) // SAMPLE_OF))))
-    return left
+        if item.path.is_relative_to(VERIFICATION) or item.get_closest_marker("sweep"):
+            sampled[item.path].append(item)
+    left_out = {item for item in items if item.get_closest_marker("whole")}
+    for own in sampled.values():
+        drawn = [item for item in own if _draw(item) % SAMPLE_OF == 0] or [min(own, key=_draw)]
+        left_out |= set(own) - set(drawn)
+    return left_out
+
+
+def _draw(item: pytest.Item) -> int:
+    """Return a number that is always the same for a test; tests of one parameter have the same."""
+    callspec = getattr(item, "callspec", None)
+    return zlib.crc32((callspec.id if callspec else item.nodeid).encode())
 
 
 def _place(item: pytest.Item) -> int:

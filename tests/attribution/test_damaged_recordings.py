@@ -18,6 +18,8 @@ from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Phase
 from tests.cases.neutral import FOLDER, SUFFIX
 
+pytestmark = pytest.mark.sweep
+
 CASES = sorted(path.name.removesuffix(SUFFIX) for path in FOLDER.glob(f"*{SUFFIX}"))
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS = ("cuda_runtime", "cuda_driver")

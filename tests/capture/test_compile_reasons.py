@@ -12,6 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.whole
+
 SCRIPT = Path(__file__).parent / "scripts" / "compile_reasons.py"
 LINE = re.compile(r"^\w\d{4} .*?\] \[(?P<id>\S+?)\] \[__(?P<log>\w+)\] ?(?P<text>.*)$")
 BREAK = re.compile(r"^Graph break .*in user code at (?P<file>.*):(?P<line>\d+)$")

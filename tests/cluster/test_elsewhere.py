@@ -22,6 +22,8 @@ from profiler_ext.cluster import FileGap, Job, read_job, write_by_rank
 from profiler_ext.cluster.listing import rank_files
 from profiler_ext.errors import UsageError
 
+pytestmark = pytest.mark.whole
+
 RANKS = (0, 1, 2, 3)
 NAME = "session.pt.trace.json.gz"
 

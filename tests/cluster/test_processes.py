@@ -14,6 +14,8 @@ from profiler_ext.cluster import Job, connected
 from profiler_ext.errors import MissingExtraError, UsageError
 from tests.patience import patience_s
 
+pytestmark = pytest.mark.whole
+
 PROGRAM = Path(__file__).with_name("processes.py")
 ROOT = Path(__file__).parents[2]
 

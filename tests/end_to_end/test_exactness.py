@@ -14,6 +14,8 @@ from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import profiled
 
+pytestmark = pytest.mark.whole
+
 LINES = 14
 
 HEAD = """\

@@ -1,3 +1,5 @@
+import pytest
+
 """Regions that are compiled by themselves are led the same way from a cache, in a new process."""
 
 from pathlib import Path
@@ -7,6 +9,8 @@ import pandas as pd
 from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import profiled
 from tests.end_to_end.test_warm_cache import SITE, WHERE
+
+pytestmark = pytest.mark.whole
 
 SCRIPT = Path(__file__).parent / "scripts" / "regions.py"
 

@@ -11,6 +11,8 @@ import pytest
 from profiler_ext.sessions.session import load
 from tests.end_to_end.processes import python
 
+pytestmark = pytest.mark.whole
+
 SCRIPT = Path(__file__).parent / "scripts" / "swapped_lines.py"
 FX_ONLY = {"TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 CORES = ("ctrace", "sysmon") if sys.version_info >= (3, 12) else ("ctrace", "pytrace")
 """The tracer that is written in Python hears what the other does, and takes long."""
 SCRIPT = """\

@@ -8,6 +8,8 @@ import pytest
 from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import EXAMPLES, profiled
 
+pytestmark = pytest.mark.whole
+
 WHERE = ["node", "aten_op", "seq_nr", "phase", "autograd_backward", "forward_node", "file", "line"]
 WHERE += ["function", "code", "user_file", "user_line", "module", "module_class", "gap"]
 SITE = ["step", "kernel", "kind", "call_site", "graph", "compile_id", "kernel_source"]

@@ -19,6 +19,8 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Scope
 from profiler_ext.sessions.session import Session, load
 
+pytestmark = pytest.mark.sweep
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.rglob("*session.pt.trace.json.gz"))
 _MEAN = re.compile(r"^total +([\d.]+ \w+)", re.MULTILINE)

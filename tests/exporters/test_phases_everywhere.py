@@ -23,6 +23,8 @@ from profiler_ext.records.vocabulary import Phase
 from profiler_ext.sessions.session import Session
 from tests.kineto.traces import H200
 
+pytestmark = pytest.mark.sweep
+
 SESSIONS = sorted(H200.parent.glob("**/*.session.pt.trace.json.gz"))
 SUFFIX = ".session.pt.trace.json.gz"
 PHASES = [phase.value for phase in Phase]

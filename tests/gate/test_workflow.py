@@ -19,6 +19,8 @@ import yaml
 
 from tests.compiled_cpp import share
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "examples" / "profile_gate.yml").read_text()
 WORKFLOW: dict[Any, Any] = yaml.safe_load(TEXT)

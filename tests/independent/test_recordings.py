@@ -11,6 +11,8 @@ from profiler_ext.kineto.recording import read_recording
 from tests.independent import held
 from tests.independent.reader import launches, read_events
 
+pytestmark = pytest.mark.sweep
+
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RECORDINGS = sorted(FIXTURES.rglob("*.trace.json.gz"))
 

@@ -12,6 +12,8 @@ import pytest
 import profiler_ext
 from tests.integrations.training import one_rank, steps
 
+pytestmark = pytest.mark.whole
+
 __all__ = ["one_rank"]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -18,6 +18,8 @@ import pytest
 from tests.browser import open_page
 from tests.patience import patience_s
 
+pytestmark = pytest.mark.whole
+
 CHARTS = "https://www.gstatic.com/charts/loader.js"
 STAND_IN = Path(__file__).with_name("charts_stub.js")
 ADDMM = "[forward] aten.addmm @ mlp.py:21"
