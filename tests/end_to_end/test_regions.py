@@ -1,10 +1,9 @@
-import pytest
-
 """Regions that are compiled by themselves are led the same way from a cache, in a new process."""
 
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import profiled
