@@ -7,10 +7,10 @@ on the elements: nothing leaks out, and light and dark themes keep their colours
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.html.elements import Head, TableRow, details, numbered, table, tag, text
 from profiler_ext.exporters.table_kinds import BY, table_named
 from profiler_ext.exporters.views.compiles import compile_text, compile_text_of_ranks
 from profiler_ext.exporters.views.findings import (
@@ -43,7 +43,6 @@ from profiler_ext.exporters.views.summary import (
     records,
 )
 from profiler_ext.findings import Finding, find, find_on_ranks
-from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Phase
@@ -53,8 +52,11 @@ _SHOWN_IDLE = 3
 _DEPTH = 4
 _MAX_CHARS = 64
 _ROOFLINE_HEADS = ("roofline", "could save")
-_LEFT, _RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
-_CODE = f"{_LEFT};font-family:monospace"
+_STYLES = {
+    None: "text-align:left",
+    "what": "text-align:left;font-family:monospace",
+    "number": "text-align:right;white-space:nowrap",
+}
 Row = Mapping[str, Any]
 
 
@@ -67,22 +69,18 @@ def session_html(analyses: Sequence[Analysis]) -> str:
     """
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     result = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
-    compiled = f"<p>{_text(result)}</p>" if result is not None else ""
-    parts = (
-        f"<p><b>{_text(line)}</b></p>",
+    compiled = "" if result is None else tag("p", text(result))
+    return tag(
+        "div",
+        tag("p", tag("b", text(line))),
         _findings(analyses),
         _ledger(analyses),
         compiled,
         _top_lines(analyses),
         _modules(analyses),
         _kernels(analyses),
-        _notes(analyses),
+        *(tag("p", text(f"note: {note}")) for note in note_texts(analyses)),
     )
-    return f"<div>{''.join(parts)}</div>"
-
-
-def _notes(analyses: Sequence[Analysis]) -> str:
-    return "".join(f"<p>{_text(f'note: {note}')}</p>" for note in note_texts(analyses))
 
 
 def _rows(analyses: Sequence[Analysis], name: str) -> list[dict[str, Any]]:
@@ -103,42 +101,36 @@ def _findings(analyses: Sequence[Analysis]) -> str:
     result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
     settings = analyses[0].recording.settings
     items = [_finding(each, settings) for each in result.found[:MAX_ON_PAGE]]
-    rest, left = "".join(items[SHOWN:]), len(result.found) - SHOWN
-    rest = f'<ol start="{SHOWN + 1}">{rest}</ol>' if rest else ""
-    if len(result.found) > MAX_ON_PAGE:
-        rest += f"<p>and {len(result.found) - MAX_ON_PAGE:,} more: session.findings()</p>"
-    more = f"<details><summary>{left:,} more</summary>{rest}</details>"
-    shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
-    return f"<p><b>{_text(findings_heading(result))}</b></p>{shown}{more if rest else ''}"
+    title = tag("p", tag("b", text(findings_heading(result))))
+    return title + numbered(items, SHOWN, len(result.found), "session.findings()")
 
 
 def _finding(finding: Finding, settings: Settings) -> str:
     time, part = time_at_stake_texts(finding)
-    place = _text(where_text(finding.where, settings))
     lines = (
-        f"<b>{time} {part}</b> {_text(what_text(finding))}",
-        place,
-        _text(why_text(finding)),
-        f"Try: {_text(finding.remedy)}",
+        f"<b>{time} {part}</b> {text(what_text(finding))}",
+        text(where_text(finding.where, settings)),
+        text(why_text(finding)),
+        f"Try: {text(finding.remedy)}",
     )
-    return f"<li>{'<br>'.join(filter(None, lines))}</li>"
+    return tag("li", "<br>".join(filter(None, lines)))
 
 
 def _ledger(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "coverage")
     if not rows:
-        return "<p>No step was profiled, so there is nothing to sum.</p>"
+        return tag("p", "No step was profiled, so there is nothing to sum.")
     wall, spans = sum(row["duration_ns"] for row in rows), _spans(analyses)
-    lines = [_ledger_row(row["duration_ns"], wall, spans, _text(ledger_label(row))) for row in rows]
+    lines = [_ledger_row(row["duration_ns"], wall, spans, text(ledger_label(row))) for row in rows]
     for words, duration_ns in top_causes(cause_sums(analyses)):
-        lines.append(_ledger_row(duration_ns, wall, spans, f"&emsp;{_text(words)}"))
+        lines.append(_ledger_row(duration_ns, wall, spans, f"&emsp;{text(words)}"))
     lines.append(_ledger_row(wall, wall, spans, "total"))
     waits = straggler_lines(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
     placed = (each.text for each in waits)
     sentences = (*coverage_lines(analyses), *utilisation_texts(analyses), *placed)
-    below = "".join(f"<p>{_text(text)}</p>" for text in sentences)
-    heads = ("wall time of the device", "a step", "of wall time")
-    return _table(heads, (_LEFT, _RIGHT, _RIGHT), lines) + below
+    below = "".join(tag("p", text(sentence)) for sentence in sentences)
+    heads = Head("wall time of the device"), *_numbers("a step", "of wall time")
+    return _table(heads, lines) + below
 
 
 def _ledger_row(duration_ns: int, wall_ns: int, spans: int, label: str) -> tuple[str, ...]:
@@ -151,25 +143,25 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
         return ""
     phases = [phase for phase in Phase if any(row[phase] for row in rows)]
     heads = (
-        "line",
-        "a step",
-        "of device",
-        "of wall time",
-        *map(short_phase, phases),
-        *_ROOFLINE_HEADS,
+        Head("line", "what"),
+        *_numbers("a step", "of device"),
+        Head("of wall time"),
+        *_numbers(*map(short_phase, phases), *_ROOFLINE_HEADS),
     )
-    styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *_ROOFLINE_HEADS)))
     total = sum(row["duration_ns"] for row in rows)
     lines = [_line(analyses, row, total, phases) for row in rows[:_TOP]]
-    more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
-    return _table(heads, styles, lines) + more
+    return _table(heads, lines) + _more(rows)
+
+
+def _more(rows: Sequence[Row]) -> str:
+    return tag("p", f"and {len(rows) - _TOP} more") if len(rows) > _TOP else ""
 
 
 def _line(
     analyses: Sequence[Analysis], row: Row, total_ns: int, phases: Sequence[Phase]
 ) -> tuple[str, ...]:
     names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
-    name = "<br>".join(map(_text, filter(None, names)))
+    name = "<br>".join(map(text, filter(None, names)))
     own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
     numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(row[p], spans) for p in phases))
     return (name, *numbers, *_roofline_cells(analyses, row))
@@ -201,9 +193,8 @@ def _modules(analyses: Sequence[Analysis]) -> str:
         )
         for node, depth in _walk(tree, 0)
     ]
-    heads = ("module", "a step", "of all modules", *_ROOFLINE_HEADS)
-    body = _table(heads, (_CODE, *(_RIGHT for _ in heads[1:])), lines)
-    return f"<details><summary>modules</summary>{body}</details>"
+    heads = Head("module", "what"), *_numbers("a step", "of all modules", *_ROOFLINE_HEADS)
+    return details("modules", _table(heads, lines))
 
 
 def _walk(node: ModuleNode, depth: int) -> Iterator[tuple[ModuleNode, int]]:
@@ -220,7 +211,7 @@ def _module(node: ModuleNode, root: str, depth: int, whole_ns: int, spans: int) 
         f"{time_text(each.median_ns / spans)}"
         for each in node.outliers
     )
-    label = f"{_text(name)} {_text(node.module_class or '')}{_text(''.join(marks))}"
+    label = f"{text(name)} {text(node.module_class or '')}{text(''.join(marks))}"
     part = percent_text(node.inclusive_ns, whole_ns)
     return f"{'&emsp;' * depth}{label}", time_text(node.inclusive_ns / spans), part
 
@@ -229,20 +220,17 @@ def _kernels(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_kernel")
     if not rows:
         return ""
-    heads = ("kernel", "a step", "of device", "launches", *_ROOFLINE_HEADS)
-    styles = (_CODE, *(_RIGHT for _ in heads[1:]))
+    heads = Head("kernel", "what"), *_numbers("a step", "of device", "launches", *_ROOFLINE_HEADS)
     total = sum(row["duration_ns"] for row in rows)
     lines = [_kernel(analyses, row, total) for row in rows[:_TOP]]
-    more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
-    body = _table(heads, styles, lines) + more
-    return f"<details><summary>kernels</summary>{body}</details>"
+    return details("kernels", _table(heads, lines) + _more(rows))
 
 
 def _kernel(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, ...]:
     name = middle(kernel_text(row), _MAX_CHARS)
     time = _of_step(row["duration_ns"], _spans(analyses))
     part = percent_text(row["duration_ns"], total_ns)
-    return _text(name), time, part, f"{row['launches']:,}", *_roofline_cells(analyses, row)
+    return text(name), time, part, f"{row['launches']:,}", *_roofline_cells(analyses, row)
 
 
 def _wall_ns(analyses: Sequence[Analysis]) -> int:
@@ -252,25 +240,17 @@ def _wall_ns(analyses: Sequence[Analysis]) -> int:
 def _bar(row: Row, most_ns: int) -> str:
     """Return a bar of phases, filled by the wall time."""
     pieces = (
-        f'<div style="width:{100 * row[phase] / max(most_ns, 1):.1f}%;'
-        f'background:{PHASE_STYLES[phase]}"></div>'
+        tag("div", style=f"width:{part:.1f}%;background:{PHASE_STYLES[phase]}")
         for phase in Phase
-        if row[phase]
+        if (part := 100 * row[phase] / max(most_ns, 1))
     )
-    return f'<div style="display:flex;width:5em;height:.8em">{"".join(pieces)}</div>'
+    return tag("div", *pieces, style="display:flex;width:5em;height:.8em")
 
 
-def _table(heads: Iterable[str], styles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    body = "".join(_row("td", row, styles) for row in rows)
-    table = f"<table><thead>{_row('th', heads, styles)}</thead><tbody>{body}</tbody></table>"
-    return f'<div style="overflow-x:auto">{table}</div>'
+def _numbers(*titles: str) -> Iterator[Head]:
+    return (Head(title, "number") for title in titles)
 
 
-def _row(tag: str, cells: Iterable[str], styles: tuple[str, ...]) -> str:
-    pairs = zip(cells, styles, strict=True)
-    made = (f'<{tag} style="{style}">{cell}</{tag}>' for cell, style in pairs)
-    return f"<tr>{''.join(made)}</tr>"
-
-
-def _text(text: str) -> str:
-    return escape(printable(text))
+def _table(heads: Sequence[Head], rows: Iterable[Sequence[str]]) -> str:
+    made = table(heads, map(TableRow, rows), styles=_STYLES)
+    return tag("div", made, style="overflow-x:auto")

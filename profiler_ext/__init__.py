@@ -60,7 +60,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What there is to use; a name is loaded when it is asked for."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 

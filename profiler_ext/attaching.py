@@ -1,8 +1,7 @@
-"""The joining of a trace that was recorded without us with what the store knows.
+"""Attributes an existing trace, recorded without this package, from the records in the store.
 
-The marker of each call of a compiled graph carries the graph's cache key, by which the store
-finds its record. The lines are those of the run that stored the record: a process that came to
-an equal graph from other source has other lines, which the evidence says.
+The marker of a compiled graph's call carries the graph's cache key, by which the store finds its
+record. Lines are those of the run that stored the record; the evidence says so.
 """
 
 from __future__ import annotations
@@ -33,30 +32,16 @@ _FROM = "its record was found in the store by the key in the trace"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attached:
-    """A recording with the graphs that the store knows.
-
-    Attributes:
-        recording: the recording; its gaps name what could not be read.
-        keys: how many graphs the trace names.
-        unknown: the keys of those that nothing is known of.
-        missing: source files that the store's records name and that are not here.
-    """
+    """A recording with the graphs that the store has."""
 
     recording: Recording
     keys: int
-    unknown: tuple[str, ...]
-    missing: tuple[str, ...]
+    unknown: tuple[str, ...]  # keys of graphs without a record
+    missing: tuple[str, ...]  # source files that the records name and that do not exist here
 
 
 def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
-    """Give a recording the graphs that it names and the store knows.
-
-    Args:
-        source_root: the folder of the script that was profiled, and the working folder then.
-
-    Raises:
-        UsageError: ``source_root`` is in a working folder that was removed.
-    """
+    """Add to a recording the graphs that it names and the store has; raises UsageError."""
     try:
         root = os.path.realpath(source_root)
     except FileNotFoundError as error:
@@ -89,12 +74,13 @@ def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Set
         settings,
         user_roots=settings.user_roots or (root,),
         library_roots=settings.library_roots or library_roots(),
-        torch_version=settings.torch_version or _torch_version(graphs),
+        torch_version=settings.torch_version
+        or next((graph.record.torch_version for graph in graphs if graph.is_known), ""),
     )
 
 
 def _compile_ids(events: Events) -> dict[str, str]:
-    """Return the id of the compiled frame in which each graph was called, where it was but one."""
+    """Return the compile id of each graph that was called in one compiled frame only."""
     nesting = nest(events)
     ids_by_key: dict[str, set[str | None]] = {}
     for call in find_calls(EnclosingRanges(events, nesting), find_launches(events, nesting)):
@@ -131,14 +117,10 @@ def _missing(graphs: list[GraphInstance]) -> tuple[str, ...]:
 def _with_kernels(
     graph: GraphInstance, store: Store, trace: Trace, gaps: list[Gap]
 ) -> GraphInstance:
-    """Give a graph what a run learnt of its library calls, which a replay alone does not tell."""
+    """Add what a run recorded of the graph's library calls, which a replay alone does not show."""
     if graph.library_kernels or graph.stored_kernels:
         return graph
     devices = (device.name for device in trace.devices)
     kernels, unreadable = find_kernels(store, graph.key, graph.record, devices)
     gaps += unreadable
     return dataclasses.replace(graph, stored_kernels=kernels)
-
-
-def _torch_version(graphs: list[GraphInstance]) -> str:
-    return next((graph.record.torch_version for graph in graphs if graph.is_known), "")

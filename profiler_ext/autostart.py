@@ -1,9 +1,7 @@
-"""``PROFILER_EXT=1``: capture is enabled as soon as the process has imported torch.
+"""``PROFILER_EXT=1``: enable capture as soon as the process has imported torch.
 
-A process that never imports torch pays nothing, and one that does finds torch as ever.
-
-An installed copy is asked for it at the start of every Python process
-(``profiler_ext_autostart.pth``); a process that never imports torch pays nothing.
+``profiler_ext_autostart.pth`` runs this at the start of every Python process; a process that never
+imports torch pays nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +20,11 @@ from typing import Any, TypeVar
 from profiler_ext import renaming
 
 T = TypeVar("T")
+VARIABLE = "PROFILER_EXT"
 
 
 def on_torch_import(callback: Callable[[], object]) -> None:
-    """Call a function now if torch is imported, else when it has been.
-
-    Args:
-        do: what is called, once; what it raises then is a warning, and no failed import.
-    """
+    """Call a function now if torch is imported, else after its import; errors become warnings."""
     if "torch" in sys.modules:
         _attempt(callback)
     else:
@@ -37,12 +32,12 @@ def on_torch_import(callback: Callable[[], object]) -> None:
 
 
 def is_pending() -> bool:
-    """Tell whether something is to be done when torch is imported."""
+    """Tell whether a callback waits for torch's import."""
     return any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)
 
 
 class _TorchFinder(MetaPathFinder):
-    """Finds torch as ever, and hears when it is there; to be asked where torch is, is no import."""
+    """Finds torch as usual and calls back after its import; looking up the spec imports nothing."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback: Callable[[], object] | None = callback
@@ -53,7 +48,6 @@ class _TorchFinder(MetaPathFinder):
         return _attempt(self._spec, path, target) if name == "torch" else None
 
     def _spec(self, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        """Ask those that would be asked without this one."""
         spec = None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = spec or finder.find_spec("torch", path, target)
@@ -70,14 +64,13 @@ class _TorchFinder(MetaPathFinder):
 
 
 class _CallbackLoader(Loader):
-    """Loads torch by its own loader, and then does what is to be done."""
+    """Loads torch by its own loader, then calls back."""
 
     def __init__(self, loader: Any, callback: Callable[[], object]) -> None:
         self._loader = loader
         self._callback = callback
 
     def __getattr__(self, name: str) -> Any:
-        """Be the loader of torch to whoever asks it anything else."""
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -93,11 +86,9 @@ class _CallbackLoader(Loader):
 
 
 def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:
-    """Do what ``import torch`` must not feel a failure of: a torch that does not fit, say.
-
-    This is no :class:`profiler_ext.isolation.guard.Guard`: every process of Python comes here,
-    and that one costs more to import.
-    """
+    """Call what must not make ``import torch`` fail."""
+    # Not a Guard (profiler_ext.isolation): every Python process comes here, and that one costs more
+    # to import.
     try:
         return function(*arguments)
     except Exception as error:
@@ -106,19 +97,16 @@ def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:
         return None
 
 
-VARIABLE = "PROFILER_EXT"
-
-
 def is_requested() -> bool:
-    """Tell whether the environment asks for early capture in this process."""
+    """Tell whether the environment enables early capture in this process."""
     worker = any("compile_worker" in word for word in sys.orig_argv)
     return os.environ.get(VARIABLE, "0") not in ("", "0") and not worker
 
 
 def at_start() -> None:
-    """Begin in a process that has imported nothing yet, and leave our name to the program."""
+    """Start in a process that has imported nothing yet, and leave our name to the program."""
     start()
-    for name in (__name__, renaming.__name__, __name__, renaming.NAME):
+    for name in (__name__, renaming.__name__, renaming.NAME):
         sys.modules.pop(name, None)
 
 
@@ -130,5 +118,5 @@ def start() -> None:
 
 def _enable() -> None:
     name = renaming.load_under_alias() if renaming.is_shadowed([]) else renaming.NAME
-    # Nobody has asked for a recording: what attaches CUPTI waits until somebody does.
+    # No recording was requested yet: whatever attaches CUPTI waits for one.
     import_module(f"{name}.profiling.switch").enable(learn=False)

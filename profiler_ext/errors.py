@@ -1,4 +1,4 @@
-"""The exceptions and warnings; each has a slug that names it for machines.
+"""Exceptions and warnings, each with a slug for machines.
 
 A message says what was found, what was expected, and what to do.
 """
@@ -14,7 +14,7 @@ class ProfilerExtError(Exception):
     slug = "error"
 
     def __str__(self) -> str:
-        """Return the message; names in it, which files may hold, steer no terminal."""
+        """Return the message, safe for terminals: files may hold any name."""
         return printable_lines(super().__str__())
 
 
@@ -35,13 +35,13 @@ class NewerRecordError(StoreError):
 
 
 class TorchCapabilityError(ProfilerExtError):
-    """This torch lacks something that capture stands on."""
+    """This torch lacks something that capture needs."""
 
     slug = "torch_capability"
 
 
 class PrivateNameError(TorchCapabilityError):
-    """A private name of torch's that is read is not there; what is lost is named."""
+    """A private name of torch's does not exist; the message names the feature that is lost."""
 
     slug = "private_name"
 
@@ -59,13 +59,13 @@ class OutputError(ProfilerExtError):
 
 
 class StdoutClosedError(OutputError):
-    """Nobody reads standard output any more, so there is nobody to tell."""
+    """Standard output was closed by its reader."""
 
     slug = "reader_gone"
 
 
 class InternalError(ProfilerExtError):
-    """Something of this package failed; the program and what was recorded are not affected."""
+    """Something in this package failed; the program and the recording are not affected."""
 
     slug = "own_fault"
 
@@ -77,23 +77,22 @@ class CoverageError(ProfilerExtError):
 
 
 class UsageError(ProfilerExtError):
-    """The call or the command line asks for something that cannot be done."""
+    """The call or the command line cannot be carried out as given."""
 
     slug = "usage"
 
 
 class UnclearNameError(UsageError):
-    """A name means several things of a session, or none.
+    """A name matches several things of a session, or none.
 
     Attributes:
-        candidates: the names that it could mean, or those that are like it.
-        is_ambiguous: it means several.
+        candidates: the names that match, or similar ones.
+        is_ambiguous: several match.
     """
 
     slug = "unclear_name"
 
     def __init__(self, message: str, *, candidates: tuple[str, ...], is_ambiguous: bool) -> None:
-        """Say what it could mean."""
         super().__init__(message)
         self.candidates = candidates
         self.is_ambiguous = is_ambiguous
@@ -103,7 +102,7 @@ class ProfilerExtWarning(UserWarning):
     """Base of every warning of this package."""
 
     def __str__(self) -> str:
-        """Return the message; names in it steer no terminal."""
+        """Return the message, safe for terminals."""
         return printable_lines(super().__str__())
 
 
@@ -112,15 +111,15 @@ class CaptureWarning(ProfilerExtWarning):
 
 
 class LateCaptureWarning(ProfilerExtWarning):
-    """A model was compiled before capture was switched on."""
+    """A model was compiled before capture was enabled."""
 
 
 class UntestedTorchWarning(ProfilerExtWarning):
-    """This torch is none that was tried; what is captured may be wrong."""
+    """This version of torch is not tested; what is captured may be wrong."""
 
 
 class LinesUnavailableError(ProfilerExtError):
-    """The lines that run cannot be watched.
+    """Running lines cannot be recorded.
 
     Attributes:
         is_old: because this Python is too old.
@@ -129,6 +128,5 @@ class LinesUnavailableError(ProfilerExtError):
     slug = "lines_unavailable"
 
     def __init__(self, message: str, *, is_old: bool = False) -> None:
-        """Say why."""
         super().__init__(message)
         self.is_old = is_old

@@ -1,13 +1,4 @@
-"""Reads and writes files safely: regular files only, temporary folders, atomic replacement.
-
-A pipe or a device in its place would be waited for without end.
-
-A program may have no temporary folder that takes anything: its ``TMPDIR`` was removed, is full or
-may not be written, or it set :data:`tempfile.tempdir` to one that is not there.
-
-A file has its final rights from the first moment: the kernel applies the process's umask when
-it is made. What is at the target is replaced and never followed, opened or written into.
-"""
+"""Reads and writes files safely: regular files only, temporary folders, atomic replacement."""
 
 from __future__ import annotations
 
@@ -27,14 +18,21 @@ from typing import IO
 from profiler_ext.errors import OutputError
 
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_STANDARD_STREAMS = 3
+# How much of a file's name its temporary name has; 255 bytes is what most disks take
+_NAME_BYTES = 200
+_WRITE_FLAGS = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """Read a regular file.
-
-    Raises:
-        OSError: It cannot be read, is larger, or is no regular file.
-    """
+    """Read a regular file; raises OSError."""
     handle = os.open(path, _READ_FLAGS)
     try:
         status = os.fstat(handle)
@@ -49,12 +47,8 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 
 def candidate_folders(*others: Path) -> Iterator[Path]:
-    """Give the folders in which something can be put, the best first.
-
-    Args:
-        *others: where, if not in the temporary folder; for one that is not there yet stands the
-            nearest folder around it.
-    """
+    """Return folders to write to, the best first."""
+    # *others: alternatives to the temporary folder; for a missing one, the nearest that exists
     with suppress(OSError):
         yield Path(tempfile.gettempdir())
     with suppress(OSError):
@@ -70,28 +64,18 @@ def _nearest(folder: Path) -> Path:
 
 @contextmanager
 def temporary_folder(cost: str, *others: Path, room_bytes: int = 0) -> Iterator[Path]:
-    """Make an empty folder, which is gone after the block.
-
-    Args:
-        room_bytes: so much it may come to hold; where no disk has that free, it is on the one
-            that has most.
-
-    Raises:
-        OutputError: None can be made anywhere.
-    """
-    made = _create(cost, _with_room(candidate_folders(*others), room_bytes))
+    """Make an empty folder that is removed after the block; raises OutputError."""
+    # room_bytes: expected size; without a disk with so much free, the one that has most
+    # Folders on disks without room come last; unknown room counts as enough.
+    best_first = candidate_folders(*others)
+    free_bytes = {place: min(_free_bytes(place), room_bytes) for place in best_first}
+    made = _create(cost, sorted(free_bytes, key=lambda place: -free_bytes[place]))
     try:
         with made as folder:
             yield Path(folder)
     finally:
         with suppress(OSError):  # to list it takes a file that can be opened, and this takes none
             Path(made.name).rmdir()
-
-
-def _with_room(best_first: Iterable[Path], room_bytes: int) -> list[Path]:
-    """Put folders on disks without room last; one that cannot be asked is as good as any."""
-    free_bytes = {place: min(_free_bytes(place), room_bytes) for place in best_first}
-    return sorted(free_bytes, key=lambda place: -free_bytes[place])
 
 
 def _free_bytes(place: Path) -> int:
@@ -105,7 +89,10 @@ def _create(cost: str, candidate_folders: Iterable[Path]) -> TemporaryDirectory[
     refused: list[str] = []
     for place in candidate_folders:
         try:
-            return _create_in(place)
+            str(place).encode()
+            return TemporaryDirectory(
+                prefix="profiler_ext-", dir=str(place), ignore_cleanup_errors=True
+            )
         except (OSError, UnicodeEncodeError) as error:
             refused.append(f"{place}: {_reason(error)}")
     reasons = "; ".join(dict.fromkeys(refused)) or "there is no folder"
@@ -116,42 +103,22 @@ def _create(cost: str, candidate_folders: Iterable[Path]) -> TemporaryDirectory[
     )
 
 
-def _create_in(place: Path) -> TemporaryDirectory[str]:
-    str(place).encode()
-    return TemporaryDirectory(prefix="profiler_ext-", dir=str(place), ignore_cleanup_errors=True)
-
-
 def _reason(error: OSError | UnicodeEncodeError) -> str:
     if isinstance(error, UnicodeEncodeError):
         return "its name is not UTF-8"
     return error.strerror or str(error)
 
 
-_STANDARD_STREAMS = 3
-_NAME_BYTES = 200
-"""How much of a file's name its temporary name has; 255 bytes is what most disks take."""
-_WRITE_FLAGS = (
-    os.O_WRONLY
-    | os.O_CREAT
-    | os.O_EXCL
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
-
-
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside ``path`` and rename it there when the block succeeds.
-
-    Args:
-        durable: wait until the disk has the bytes, so that a loss of power leaves the old file
-            or the new one; what can be made again need not wait.
+    """Open a temporary file next to ``path`` and rename it to ``path`` when the block succeeds.
 
     Raises:
-        OutputError: The folder cannot be made or written, ``path`` is a folder or a device, or
-            the disk is full.
+        OutputError: The folder cannot be made or written, ``path`` is a folder or a device, or the
+            disk is full.
     """
+    # durable: wait until the disk has the bytes, so that a power loss leaves the old file or the
+    # new one
     try:
         with _written_atomically(path, durable) as file:
             yield file
@@ -179,7 +146,7 @@ def _written_atomically(path: Path, durable: bool) -> Iterator[IO[bytes]]:
 
 
 def _require_regular_file(path: Path) -> None:
-    """Raise where a rename would put a file in the place of a folder, a device or a pipe."""
+    """Raise where a rename would replace a folder, a device or a pipe."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -200,11 +167,8 @@ def _created(path: Path) -> tuple[Path, IO[bytes]]:
 
 
 def _above_standard_streams(handle: int) -> int:
-    """Return a handle that is none of the standard streams'.
-
-    Where one of them is closed, the next file that is opened has its number, and what any
-    library prints would be written into the file.
-    """
+    # Where a standard stream is closed, the next opened file gets its number, and what any library
+    # prints would be written into the file.
     if handle >= _STANDARD_STREAMS:
         return handle
     try:

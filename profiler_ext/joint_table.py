@@ -1,8 +1,4 @@
-"""The table of a model's joint graph: each backward op beside the forward it differentiates.
-
-It is a view of the compiler's own numbers, for one model and nothing run: what attribution
-does with them in a profile can be checked against it row by row.
-"""
+"""Tabulates a model's joint graph: each backward op with the forward op it differentiates."""
 
 from __future__ import annotations
 
@@ -28,23 +24,22 @@ if TYPE_CHECKING:
 
 
 def seq_table(model: Any, inputs: Any) -> DataFrame:
-    """Trace a model's forward and backward, and tell which forward each backward op belongs to.
+    """Trace a model's forward and backward; return which forward each backward op belongs to.
 
-    Nothing of the model is run and nothing of it is changed: parameters, buffers, gradients
-    and compiled code stay as they are.
+    Nothing of the model is run or changed.
 
     Args:
-        model: a module whose forward returns the loss: alone, or as the only scalar that
-            requires a gradient among its outputs.
+        model: a module whose forward returns the loss: alone, or as the only scalar output that
+            requires a gradient.
         inputs: its arguments: a tuple or list, a mapping of keyword arguments, or one tensor.
 
     Returns:
         One row for each op of the joint graph, in graph order: ``SeqNr`` (from 0), ``OrigAten``,
-        ``SrcFn``, ``phase``, ``module``, ``line``, ``forward_node``, ``node``, ``file``,
-        ``autograd_backward``, ``annotation``. The number of a gradient sum means nothing.
+            ``SrcFn``, ``phase``, ``module``, ``line``, ``forward_node``, ``node``, ``file``,
+            ``autograd_backward``, ``annotation``. The number of a gradient sum means nothing.
 
     Raises:
-        TorchCapabilityError: This torch lacks what tracing stands on.
+        TorchCapabilityError: This torch lacks what tracing needs.
         UsageError: The model does not return one loss, or cannot be traced as one graph.
     """
     from profiler_ext.exporters.tables import seq_table as table
@@ -95,7 +90,7 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _joint_nodes(
     model: Any, positional: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[FxNode, ...]:
-    """Return the joint graph's ops; picking one of an op's results is none."""
+    """Return the joint graph's ops, without those that only pick one of an op's results."""
     from profiler_ext.capture.graphs.fx_nodes import describe_nodes
     from profiler_ext.capture.lineage.joint import describe_joint
     from profiler_ext.capture.lineage.stage import Compilation
@@ -141,7 +136,7 @@ def _frames(node: FxNode) -> tuple[Frame, ...]:
 
 
 def _file(kept: str) -> str:
-    """Return the path of a file here; a notebook's cell is called as the notebook does."""
+    """Return the path of an existing file; a notebook's cell is named as the notebook names it."""
     path = expand(kept)
     number = cell_number(path)
     return path if number is None else cell_named(number)

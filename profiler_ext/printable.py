@@ -1,7 +1,7 @@
-"""How a name that somebody else chose may be shown: no character of it steers a terminal.
+"""Makes names from traces and files safe to show: no character of them controls a terminal.
 
-Names come from traces, files and stored records. Control characters move the cursor, colour
-the screen or forge a line of output; format characters turn the reading direction.
+Control characters move the cursor or forge a line of output; format characters turn the reading
+direction.
 """
 
 from __future__ import annotations

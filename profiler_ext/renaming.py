@@ -1,8 +1,6 @@
-"""That a program's own module called ``profiler_ext`` is what the program imports.
+"""Loads this package under another name where the program has its own module ``profiler_ext``.
 
-Where the program would find another module by our name, this package is loaded under another
-one, and the name is left to the program. The source is the same; only the names in its import
-statements are read as the other.
+The source is the same; only names in its import statements are rewritten.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ _FOLDER = Path(__file__).parent
 
 
 def is_shadowed(folders: Sequence[str]) -> bool:
-    """Tell whether another module is called as we are, for a program with these folders first."""
+    """Tell whether another module has our name, for a program with these folders first."""
     here = sys.modules.get(NAME)
     if here is not None and not _is_ours(getattr(here, "__spec__", None)):
         return True
@@ -30,11 +28,7 @@ def is_shadowed(folders: Sequence[str]) -> bool:
 
 
 def load_under_alias() -> str:
-    """Leave the name to the program.
-
-    Returns:
-        The name under which this package can be imported from now on.
-    """
+    """Leave the name to the program; return the name under which this package is imported now."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     for name in [each for each in sys.modules if each.split(".")[0] == NAME]:
@@ -44,7 +38,7 @@ def load_under_alias() -> str:
 
 
 def _is_ours(spec: ModuleSpec | None) -> bool:
-    """Whether what was found lies in this package, also by way of a link, or is a part of it."""
+    """Tell whether a spec lies in this package, also by way of a link, or is a part of it."""
     if spec is None:
         return False
     if spec.origin is None:
@@ -54,7 +48,6 @@ def _is_ours(spec: ModuleSpec | None) -> bool:
 
 
 def _is_namespace_part(folder: Path) -> bool:
-    """Whether a folder without code of its own has only what an editable install adds to us."""
     return {each.name for each in folder.iterdir()} <= {"exporters", "__pycache__"}
 
 
@@ -82,17 +75,16 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Compiles a module with the other name; what Python has cached of it has the first."""
+    """Compiles a module under the other name; Python's cache holds the original."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         tree = ast.parse(self.get_data(path), path)
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and _is_own(node.module):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module
+                and (node.module.split(".")[0] == NAME)
+            ):
                 node.module = ALIAS + node.module[len(NAME) :]
-        code: CodeType = compile(tree, path, "exec", dont_inherit=True)
-        return code
-
-
-def _is_own(name: str) -> bool:
-    return name.split(".")[0] == NAME
+        return compile(tree, path, "exec", dont_inherit=True)

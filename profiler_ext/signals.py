@@ -1,11 +1,7 @@
-"""Signals that end a process at once: what is done before.
+"""Finishes work before SIGTERM and SIGHUP end a process.
 
-SIGTERM and SIGHUP would end it where it stands. So they are heard while it works: what is open is
-closed, and then the process ends by the signal after all.
-
-SIGTERM and SIGHUP are the system's to answer where the program does not, and no Python code of
-the program would run. So they are heard only while there is something to keep, and then end the
-program as they would have. A handler that the program sets takes their place.
+They are handled only while there is something to keep; then the process ends by the signal after
+all. A handler that the program sets replaces this one.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_COMMAND_SIGNALS = ("SIGTERM", "SIGHUP")  # the second is not on every system
+_NAMES = ("SIGTERM", "SIGHUP")  # the second is not on every system
 
 
 class _SignalReceivedError(BaseException):
@@ -47,26 +43,22 @@ def cleaned_up_on_signal() -> Iterator[None]:
 
 
 def _default_signals() -> list[signal.Signals]:
-    """Return the signals that the system would answer; only the main thread can hear them."""
+    """Return the signals with the default action; only the main thread can handle them."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    numbers = (getattr(signal, name) for name in _COMMAND_SIGNALS if hasattr(signal, name))
+    numbers = (getattr(signal, name) for name in _NAMES if hasattr(signal, name))
     return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
 
 
-_RUN_SIGNALS = ("SIGTERM", "SIGHUP")  # the second is not on every system
-
-
 class TerminationSignals:
-    """Hears the signals that would end the process."""
+    """Handles the signals that would end the process."""
 
     def __init__(self, before_end: Callable[[str], None]) -> None:
-        """Hear nothing yet."""
         self._before_end = before_end
-        self._numbers = [getattr(signal, name) for name in _RUN_SIGNALS if hasattr(signal, name)]
+        self._numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
     def install(self) -> None:
-        """Hear those that nobody answers; only the main thread can ask for it."""
+        """Handle those without a handler; only the main thread may install one."""
         if threading.current_thread() is threading.main_thread():
             for number in self._numbers:
                 if signal.getsignal(number) is signal.SIG_DFL:

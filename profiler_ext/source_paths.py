@@ -1,10 +1,8 @@
-"""Source paths as they are stored.
+"""Source paths as they are stored: relative to named roots, so that no home folder leaks.
 
-Relative to named roots, so that no home folder leaks; notebook cells by name.
-
-A cell lies in no file. IPython names its code ``<ipython-input-3-0f1e2d3c4b5a>``, its kernel for
-Jupyter ``/tmp/ipykernel_PID/HASH.py``, and both put the text where :mod:`linecache` finds it. In
-another process the same cell has another name, so what is kept names it by its text.
+A notebook's cell has no file: IPython calls its code ``<ipython-input-3-0f1e2d3c4b5a>``, Jupyter's
+kernel ``/tmp/ipykernel_PID/HASH.py``, and :mod:`linecache` has the text. In another process the
+same cell has another name, so it is stored by its text.
 """
 
 from __future__ import annotations
@@ -27,17 +25,14 @@ from typing import Any
 _BY_TEXT = "cell-"
 _NUMBERED = re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>")
 _SHOWN = re.compile(r"In\[(\d+)\]")
+Place = tuple[str, str]  # where a process stands: its working folder, and the folder of its script
+_seen_from: ContextVar[Place | None] = ContextVar("_seen_from", default=None)
 
 
 def cell_number(file: str) -> int | None:
-    """Return the number of the cell that code is of, as its notebook shows it: 3 of ``In[3]``.
-
-    Returns:
-        The number when it last ran; ``None`` of code that is no cell's.
-
-    Source: ``IPython/core/compilerop.py``, ``code_name`` and ``CachingCompiler.format_code_name``;
-    ``ipykernel/compiler.py``, ``get_file_name``.
-    """
+    """Return a cell's execution count, as its notebook shows it: 3 of ``In[3]``."""
+    # Source: ``IPython/core/compilerop.py``, ``code_name`` and
+    # ``CachingCompiler.format_code_name``; ``ipykernel/compiler.py``, ``get_file_name``.
     number_match = _NUMBERED.fullmatch(file) or _SHOWN.fullmatch(_shown(file))
     return None if number_match is None else int(number_match[1])
 
@@ -54,11 +49,7 @@ def name_by_text(file: str) -> str | None:
 
 
 def cell_file(name: str) -> str | None:
-    """Return what code of this process names as its file, the cell of which has a text.
-
-    Returns:
-        Of several the one that ran last; ``None`` where no cell here has the text.
-    """
+    """Return the file name of a cell with this text; of several, the one that ran last."""
     if not name.startswith(_BY_TEXT):
         return None
     cells = (each for each in reversed([*linecache.cache]) if cell_number(each) is not None)
@@ -72,17 +63,12 @@ def _digest(lines: tuple[str, ...]) -> str:
 
 
 def _shown(file: str) -> str:
-    """Return what IPython calls the cell of a file, if it runs here and knows it."""
+    """Return IPython's label of a cell's file, if the cell runs in this process."""
     get_ipython: Any = getattr(sys.modules.get("IPython"), "get_ipython", None)
     compiler = getattr(get_ipython() if callable(get_ipython) else None, "compile", None)
     format_name = getattr(compiler, "format_code_name", None)  # IPython 7 has none
     shown = format_name(file) if callable(format_name) else None
     return shown[1] if shown else ""
-
-
-Place = tuple[str, str]
-"""Where a process stands: its working folder, and the folder of its script."""
-_seen_from: ContextVar[Place | None] = ContextVar("_seen_from", default=None)
 
 
 @functools.cache
@@ -128,13 +114,13 @@ def folder_of(script: str) -> str:
 
 
 def place() -> Place:
-    """Return where this process stands now."""
+    """Return the working folder and the script's."""
     return working_folder(), script_folder()
 
 
 @contextmanager
 def seen_from(place: Place) -> Iterator[None]:
-    """Have the tokens of paths stand for the folders of where this process stood once."""
+    """Resolve tokens of paths by the folders of an earlier place of this process."""
     token = _seen_from.set(place)
     try:
         yield
@@ -147,20 +133,12 @@ def _current_roots() -> tuple[tuple[str, str], ...]:
 
 
 def absolute(path: str) -> str:
-    """Return a path from the root; ``<string>`` and the like stay as they are.
-
-    A script that is started by a relative path has relative paths in its stacks.
-    """
+    """Return a path from the root; ``<string>`` and the like stay as they are."""
     return path if path.startswith("<") else str(Path(working_folder()) / path)
 
 
 def shorten(path: str) -> str:
-    """Replace the longest root that holds a path by its token.
-
-    Returns:
-        ``<site-packages>/torch/nn/functional.py``; the path itself where no root holds it; of a
-        cell of a notebook what names its text.
-    """
+    """Replace the longest root that holds a path by its token: ``<site-packages>/torch/a.py``."""
     if (cell := name_by_text(path)) is not None:
         return cell
     holding = [(t, r) for t, r in _current_roots() if path.startswith(r + os.sep)]
@@ -171,12 +149,8 @@ def shorten(path: str) -> str:
 
 
 def expand(path: str, source_root: str | None = None) -> str:
-    """Put this process's folder for the token at the start of a path.
-
-    Args:
-        source_root: the folder of the script that was profiled, and the working folder then;
-            by default this process's own.
-    """
+    """Replace the token at a path's start by this process's folder."""
+    # source_root: the profiled script's folder; by default this process's own
     if (cell := cell_file(path)) is not None:
         return cell
     roots = _current_roots() if source_root is None else _roots(source_root, source_root)
@@ -189,12 +163,9 @@ def expand(path: str, source_root: str | None = None) -> str:
 def line_is_unchanged(
     path: str, line: int, code: str | None, source_root: str | None = None
 ) -> bool:
-    """Tell whether a recorded text is still the line's text in the file.
-
-    Args:
-        code: the recorded text, stripped; of none nothing can be told, so it does not stand.
-        source_root: what the tokens of the compiling process stand for; by default this process's.
-    """
+    """Tell whether a recorded text is still the line's text in the file."""
+    # code: the recorded text, stripped; without one the line counts as changed
+    # source_root: what the tokens of the compiling process stand for; by default this process's
     file = expand(path, source_root)
     is_here = cell_number(file) is not None or Path(file).is_file()
     if code is None or not is_here:
@@ -204,10 +175,8 @@ def line_is_unchanged(
 
 
 def library_roots() -> tuple[str, ...]:
-    """Return the folders whose files are never the user's own.
-
-    A torch that is run from its sources lies among none of them: its own folder is one then.
-    """
+    """Return the folders of library code."""
+    # A torch that is run from its sources is in none of them; its own folder is added.
     own = {"<site-packages>", "<user-site>", "<stdlib>"}
     roots = tuple(dict.fromkeys(root for token, root in _current_roots() if token in own))
     torchs = torch_folders()
@@ -220,20 +189,14 @@ def torch_folders() -> tuple[str, ...]:
 
 
 def _package_folder(name: str) -> str | None:
-    """Return where a package lies that is imported; ``None`` of any other."""
     folders = getattr(sys.modules.get(name), "__path__", None)
     return next(iter(folders), None) if folders else None
 
 
 def reading_roots(folders_given: Iterable[str | Path] = ()) -> tuple[Path, ...]:
-    """Return the folders from which the text of source files may be shown, links resolved.
-
-    A file that somebody hands over can name any path of this machine. What is shown may be
-    passed on, so only the reading user says from where: never a root that the file names.
-
-    Returns:
-        These first, then the working folder, unless it was removed, and the interpreter's library.
-    """
+    """Return the folders from which source text may be shown, links resolved."""
+    # A file from somebody else can name any path of this machine, and what is shown may be passed
+    # on: so the user says from where, never the file.
     roots = dict[Path, None]()
     for folder in (*folders_given, ".", *library_roots()):
         with suppress(OSError, RuntimeError):  # it was removed, or is a link to itself
@@ -242,7 +205,7 @@ def reading_roots(folders_given: Iterable[str | Path] = ()) -> tuple[Path, ...]:
 
 
 def user_roots() -> tuple[str, ...]:
-    """Return the folders whose files are the user's own: the script's and the working folder."""
+    """Return the folders of the user's code: the script's and the working folder."""
     folders = [script_folder()]
     with suppress(OSError):  # it was removed
         folders.append(str(Path.cwd()))

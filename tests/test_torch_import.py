@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BEGIN = """
 import importlib.util, sys
-from profiler_ext.torch_import import on_torch_import
+from profiler_ext.autostart import on_torch_import
 on_torch_import(lambda: print("there", sys.modules["torch"].whole))
 """
 

@@ -64,7 +64,7 @@ def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
     """Return the one thing that a name means.
 
     Args:
-        asked: ``FILE:LINE``, a module's path, or a kernel's name; ``line:``, ``module:`` or
+        query: ``FILE:LINE``, a module's path, or a kernel's name; ``line:``, ``module:`` or
             ``kernel:`` before it says which.
 
     Returns:

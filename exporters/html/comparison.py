@@ -6,7 +6,6 @@ It has no script: tables fold as the browser folds them, and its own search find
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from pathlib import Path
 
 from profiler_ext.comparison.comparison import BY, Comparison
@@ -28,12 +27,19 @@ from profiler_ext.exporters.diff.texts import (
     signed,
     total_texts,
 )
-from profiler_ext.exporters.html.page import render_page, resource
-from profiler_ext.file_io import replacing
-from profiler_ext.printable import printable
+from profiler_ext.exporters.html.elements import (
+    Head,
+    TableRow,
+    folding_section,
+    quiet,
+    section,
+    table,
+    tag,
+    text,
+)
+from profiler_ext.exporters.html.template import render_page, resource, write_page
 
 _MAX_ROWS = 500
-_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
 _OPEN = ("ledger", "line")
 
 
@@ -43,9 +49,7 @@ def export_comparison(comparison: Comparison, path: Path, gate: Gate | None = No
     Raises:
         OutputError: The file cannot be written.
     """
-    with replacing(path) as file:
-        file.write(comparison_page(comparison, gate).encode("utf-8", "backslashreplace"))
-    return path
+    return write_page(path, comparison_page(comparison, gate))
 
 
 def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
@@ -53,72 +57,57 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
     names = [run.name for side in comparison.matched.sides for run in side.runs[:1]]
     return render_page(
         "comparison.html",
-        policy=escape(_POLICY),
-        title=_text(f"profiler-ext: {' -> '.join(names)}"),
+        title=text(f"profiler-ext: {' -> '.join(names)}"),
         style=resource("report.css") + resource("comparison.css"),
-        links="".join(f'<a href="#{by}">{_text(_title(by).lower())}</a>' for by in BY),
-        total="".join(f"<p>{_text(line)}</p>" for line in total_texts(comparison)),
+        links="".join(tag("a", text(_title(by).lower()), href=f"#{by}") for by in BY),
+        total="".join(tag("p", text(line)) for line in total_texts(comparison)),
         sides="".join(
-            f"<p class='quiet'><b>{name}</b> {_text(side_text(side))}</p>"
+            tag("p", tag("b", name), f" {text(side_text(side))}", class_="quiet")
             for name, side in zip(("base", "head"), comparison.matched.sides, strict=True)
         ),
-        notes="".join(f"<p>{_text(note)}</p>" for note in notes(comparison)),
+        notes="".join(tag("p", text(note)) for note in notes(comparison)),
         gate="" if gate is None else _gate(gate),
         tables="".join(_section(comparison, comparison.table(by)) for by in BY),
         fusions=_fusions(comparison),
     )
 
 
-def _section(comparison: Comparison, table: Table) -> str:
-    of = device_rows(table)
-    rows = [row for row in of if row.change.verdict is not Verdict.EQUAL]
-    rows = rows if table.by == "ledger" else list(shown_rows(of))
-    body = _table(comparison, table, rows) if rows else "<p>Nothing changed.</p>"
-    opened = " open" if table.by in _OPEN else ""
-    idle = shown_rows(idle_rows(table)) if table.by == "line" else ()
-    waits = f"<h3>Idle time</h3>{_table(comparison, table, idle)}" if idle else ""
-    return (
-        f'<section id="{table.by}"><details{opened}><summary><h2>{_text(_title(table.by))}</h2> '
-        f'<span class="quiet">{_text(count_text(of))}</span></summary>{body}{waits}</details>'
-        "</section>"
-    )
+def _section(comparison: Comparison, of: Table) -> str:
+    every = device_rows(of)
+    rows = [row for row in every if row.change.verdict is not Verdict.EQUAL]
+    rows = rows if of.by == "ledger" else list(shown_rows(every))
+    body = _table(comparison, of, rows) if rows else tag("p", "Nothing changed.")
+    idle = shown_rows(idle_rows(of)) if of.by == "line" else ()
+    if idle:
+        body += tag("h3", "Idle time") + _table(comparison, of, idle)
+    return folding_section(of.by, _title(of.by), count_text(every), body, of.by in _OPEN)
 
 
-def _table(comparison: Comparison, table: Table, rows: Sequence[Row]) -> str:
+def _table(comparison: Comparison, of: Table, rows: Sequence[Row]) -> str:
     most = max(abs(row.change.delta_ns) for row in rows) or 1.0
-    left = f"<p class='quiet'>and {len(rows) - _MAX_ROWS} more</p>" if rows[_MAX_ROWS:] else ""
-    heads = ("base", "head", "change", "")
-    head = "".join(f'<th class="number">{name}</th>' for name in heads)
-    lines = "".join(_row(comparison, table, row, most) for row in rows[:_MAX_ROWS])
-    return (
-        f'<table><thead><tr>{head}<th class="track"></th><th class="name">{table.by}</th></tr>'
-        f"</thead><tbody>{lines}</tbody></table>{left}"
-    )
+    numbers = (Head(title, "number") for title in ("base", "head", "change", ""))
+    lines = (_row(comparison, of, row, most) for row in rows[:_MAX_ROWS])
+    left = quiet(f"and {len(rows) - _MAX_ROWS} more") if rows[_MAX_ROWS:] else ""
+    return table((*numbers, Head("", "track"), Head(of.by, "what")), lines) + left
 
 
-def _row(comparison: Comparison, table: Table, row: Row, most: float) -> str:
-    texts = row_texts(comparison, table, row)
-    numbers = (texts.base, texts.head, texts.delta, texts.percent)
-    cells = "".join(f'<td class="number">{_text(each)}</td>' for each in numbers)
-    code = f' <span class="code">{_text(texts.code)}</span>' if texts.code else ""
-    details = " · ".join(filter(None, (texts.verdict, details_text(texts))))
-    return (
-        f'<tr class="{row.change.verdict}">{cells}<td class="track">{_bar(row, most)}</td>'
-        f'<td class="what"><b>{_text(texts.name)}</b>{code}'
-        f'<div class="quiet">{_text(details)}</div></td></tr>'
-    )
+def _row(comparison: Comparison, of: Table, row: Row, most: float) -> TableRow:
+    texts = row_texts(comparison, of, row)
+    code = " " + tag("span", text(texts.code), class_="code") if texts.code else ""
+    below = quiet(" · ".join(filter(None, (texts.verdict, details_text(texts)))), "div")
+    numbers = map(text, (texts.base, texts.head, texts.delta, texts.percent))
+    what = tag("b", text(texts.name)) + code + below
+    return TableRow((*numbers, _bar(row, most), what), row.change.verdict)
 
 
 def _bar(row: Row, most: float) -> str:
-    """Return a bar that leads from the middle to the right for what takes longer, else left."""
+    """Return a bar from the middle to the right for what takes longer, else to the left."""
     delta = row.change.delta_ns
     half = 50 * abs(delta) / most
     start = 50.0 if delta > 0 else 50.0 - half
     side = "longer" if delta > 0 else "shorter"
-    return (
-        f'<div class="change"><span class="{side}" style="left:{start:.2f}%;width:{half:.2f}%">'
-        "</span></div>"
-    )
+    part = tag("span", class_=side, style=f"left:{start:.2f}%;width:{half:.2f}%")
+    return tag("div", part, class_="change")
 
 
 def _fusions(comparison: Comparison) -> str:
@@ -126,45 +115,33 @@ def _fusions(comparison: Comparison) -> str:
     if not fusions:
         return ""
     each = "".join(
-        f"<h3>{_text(change_text(fusion.change))}</h3>{_lines(fusion_texts(fusion))}"
+        tag("h3", text(change_text(fusion.change))) + _lines(fusion_texts(fusion))
         for fusion in fusions[:_MAX_ROWS]
     )
-    return (
-        f'<section id="fusions"><details><summary><h2>Fusions that changed</h2> '
-        f'<span class="quiet">{len(fusions)}</span></summary>{each}</details></section>'
-    )
+    return folding_section("fusions", "Fusions that changed", str(len(fusions)), each)
 
 
 def _gate(gate: Gate) -> str:
-    rows = "".join(row for result in gate.results for row in _conditions(result))
-    return (
-        f'<section id="gate"><h2>Gate: {_text(gate_text(gate))}</h2><table>'
-        '<thead><tr><th>outcome</th><th class="name">condition</th><th>what it is held against</th>'
-        f"</tr></thead><tbody>{rows}</tbody></table></section>"
-    )
+    heads = (*map(Head, ("outcome", "condition", "what it is held against")),)
+    rows = (row for result in gate.results for row in _conditions(result))
+    return section("gate", f"Gate: {gate_text(gate)}", table(heads, rows))
 
 
-def _conditions(result: Result) -> Iterator[str]:
+def _conditions(result: Result) -> Iterator[TableRow]:
     for each in shown_of(result):
-        yield (
-            f'<tr class="{each.outcome}"><td>{_text(each.outcome.words)}</td>'
-            f'<td class="code">{_text(result.condition.text)}</td><td>{_judged(each)}</td></tr>'
-        )
+        condition = tag("span", text(result.condition.text), class_="code")
+        yield TableRow((text(each.outcome.words), condition, _judged(each)), each.outcome)
 
 
 def _judged(judged: Evaluation) -> str:
-    return _text(judged_text(judged)) + _lines(
+    return text(judged_text(judged)) + _lines(
         f"{line_text(line)}  {signed(line.delta_ns)}" for line in judged.lines
     )
 
 
 def _lines(lines: Iterable[str]) -> str:
-    return "".join(f'<div class="code">{_text(line)}</div>' for line in lines)
+    return "".join(tag("div", text(line), class_="code") for line in lines)
 
 
 def _title(by: str) -> str:
     return next(kind.title for kind in TABLES if kind.by == by)
-
-
-def _text(text: str) -> str:
-    return escape(printable(text))

@@ -230,9 +230,9 @@ def report_data(
     codes = Codes(_kernel_times(analyses))
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     data = {
-        "near": roofline_rows(slowest, of_lines, pools.kernels.codes()),
-        "near_steps": len(slowest.steps),
-        "near_rank": rank_number(slowest) if len(analyses) > 1 else None,
+        "rooflines": roofline_rows(slowest, of_lines, pools.kernels.codes()),
+        "roofline_steps": len(slowest.steps),
+        "roofline_rank": rank_number(slowest) if len(analyses) > 1 else None,
         "phases": [phase.value for phase in Phase],
         "files": [file_row(file, settings) for file in files],
         "graphs": graph_rows(analyses, texts, codes),
@@ -241,7 +241,7 @@ def report_data(
         "slices": _slices(analyses, sites, chosen, layers),
         "layers": layers.folded(),
         "steps": _steps(analyses),
-        "single": single_launches(analyses, sites),
+        "launch_stats": single_launches(analyses, sites),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
         "root": root_label(settings.models),

@@ -6,9 +6,9 @@ The texts are the book's, and stand in the page, so that nobody has to be online
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from urllib.parse import quote
 
+from profiler_ext.exporters.html.elements import details, section, tag, text
 from profiler_ext.exporters.views.idle import LineText, cause_sums
 from profiler_ext.findings import RULES
 from profiler_ext.printable import printable
@@ -21,15 +21,14 @@ def link(kind: str, name: str, shown: str | None = None) -> str:
     """Return a link that the page's search follows."""
     there = quote(printable(name), safe="")
     is_other = shown is not None and shown != name
-    whole = f' title="{escape(printable(name))}"' if is_other else ""
-    return f'<a href="#{kind}={there}"{whole}>{escape(printable(shown or name))}</a>'
+    title = name if is_other else None
+    return tag("a", text(shown or name), href=f"#{kind}={there}", title=title)
 
 
-def placed(text: LineText) -> str:
+def placed(sentence: LineText) -> str:
     """Return a sentence whose line of source is a link."""
-    line = link("line", text.line) if text.line else ""
-    before, after = (escape(printable(each)) for each in (text.before, text.after))
-    return f"{before}{line}{after}"
+    line = link("line", sentence.line) if sentence.line else ""
+    return f"{text(sentence.before)}{line}{text(sentence.after)}"
 
 
 _SUBJECTS: Mapping[type[Term], str] = {
@@ -47,41 +46,40 @@ def words(analyses: Sequence[Analysis]) -> str:
     terms = [each for each in (*GapReason, *IdleCause) if each in categories or each in causes]
     if not terms:
         return ""
-    listed = "".join(map(_listed, terms))
-    return f'<section id="words"><h2>Words of this report</h2><dl>{listed}</dl></section>\n'
+    return section("words", "Words of this report", tag("dl", *map(_listed, terms)))
 
 
 def linked(label: str, term: Term | None) -> str:
     """Return a label as a link to what it means; of no word of the page the label alone."""
-    return label if term is None else f'<a href="#{_anchor(term)}">{label}</a>'
+    return label if term is None else tag("a", label, href=f"#{_anchor(term)}")
 
 
-def term_of(text: str, category: str | None = None) -> Term | None:
+def term_of(label: str, category: str | None = None) -> Term | None:
     """Return the word that a row of the ledger says."""
-    return GapReason(category) if category in tuple(GapReason) else _IN_WORDS.get(text)
+    return GapReason(category) if category in tuple(GapReason) else _IN_WORDS.get(label)
 
 
 def rule_details(rule: str) -> str:
     """Return what a rule says and why that happens, to be opened."""
     known = _RULES[rule]
-    texts = "".join(f"<p>{_text(each)}</p>" for each in (known.means, known.because))
-    return f"<details><summary>what {escape(rule)} means</summary>{texts}</details>"
+    texts = (tag("p", _with_code(each)) for each in (known.means, known.because))
+    return details(f"what {text(rule)} means", "".join(texts))
 
 
 def _listed(term: Term) -> str:
     says = f"{_SUBJECTS[type(term)]} {term.meaning}."
     if term.remedy != NOTHING:
         says += f" What to do: {term.remedy}."
-    in_words = "" if term.words == term.value else f": {escape(term.words)}"
-    head = f"<dt><code>{term.value}</code>{in_words}</dt>"
-    return f'<div id="{_anchor(term)}">{head}<dd>{_text(says)}</dd></div>'
+    in_words = "" if term.words == term.value else f": {text(term.words)}"
+    head = tag("dt", tag("code", term.value), in_words)
+    return tag("div", head, tag("dd", _with_code(says)), id=_anchor(term))
 
 
 def _anchor(term: Term) -> str:
     return f"word-{term.value}"
 
 
-def _text(text: str) -> str:
-    """Escape a text of the book, whose code is set between backquotes."""
-    parts = escape(text).split("`")
-    return "".join(f"<code>{p}</code>" if at % 2 else p for at, p in enumerate(parts))
+def _with_code(sentence: str) -> str:
+    """Return a text of the book, whose code is set between backquotes."""
+    parts = text(sentence).split("`")
+    return "".join(tag("code", p) if at % 2 else p for at, p in enumerate(parts))

@@ -7,17 +7,11 @@ be fetched.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
-from typing import Any
 
 from profiler_ext.exporters.html.data import report_data
+from profiler_ext.exporters.html.elements import text
 from profiler_ext.exporters.html.links import words
 from profiler_ext.exporters.html.sections import (
     communication,
@@ -28,14 +22,23 @@ from profiler_ext.exporters.html.sections import (
     steps,
 )
 from profiler_ext.exporters.html.slices import controls
+from profiler_ext.exporters.html.template import (
+    bundled,
+    json_text,
+    render_page,
+    resource,
+    script_policy,
+    write_page,
+)
 from profiler_ext.exporters.sources import local_sources, module_texts
 from profiler_ext.exporters.views.formatting import style_sheet
 from profiler_ext.exporters.views.summary import heading, heading_of_ranks
-from profiler_ext.file_io import replacing
-from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
 
 _SCRIPTS = (
+    "shared/format.js",
+    "shared/dom.js",
+    "shared/table.js",
     "model.js",
     "words.js",
     "elements.js",
@@ -68,7 +71,6 @@ _LIBRARY = (
     "d3-transition-3.0.2",
     "d3-flame-graph-5.0.0",
 )
-_TEXT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> Path:
@@ -94,10 +96,7 @@ def export_ranks(
     texts = local_sources(analyses, roots)
     for analysis in analyses:
         texts |= module_texts(analysis, roots)
-    page = html_text(analyses, texts)
-    with replacing(path) as file:
-        file.write(page.encode("utf-8", "backslashreplace"))
-    return path
+    return write_page(path, html_text(analyses, texts))
 
 
 def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = None) -> str:
@@ -106,15 +105,16 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
     Args:
         texts: recorded path to the text of that file: sources, and Inductor's output modules.
     """
-    scripts = tuple(map(resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
+    library = (resource(f"vendor/{name}.min.js") for name in _LIBRARY)
+    scripts = (*library, bundled(_SCRIPTS))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     data, chosen = report_data(analyses, texts or {})
     return render_page(
         "page.html",
-        title=escape(printable(f"profiler-ext: {line}")),
-        heading=escape(printable(line)),
+        title=text(f"profiler-ext: {line}"),
+        heading=text(line),
         style=style_sheet() + resource("report.css"),
-        policy=_policy(scripts),
+        policy=script_policy(scripts),
         findings=findings(analyses),
         notes=notes(analyses),
         controls=controls(chosen),
@@ -124,36 +124,9 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
         communication=collectives,
         compiles=compiles(analyses),
         words=words(analyses),
-        data=data_text(data),
+        data=json_text(data),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )
 
 
 _COMMUNICATES = '<a href="#communication">communication</a>'
-
-
-def data_text(data: Mapping[str, Any]) -> str:
-    """Return data as JSON that can stand in a script element: no name in it ends the element."""
-    text = json.dumps(data, separators=(",", ":"))
-    for character, escaped in _TEXT_ESCAPES.items():
-        text = text.replace(character, escaped)
-    return text
-
-
-def _policy(scripts: Iterable[str]) -> str:
-    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    hashes = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests)
-    return (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; "
-        f"style-src 'unsafe-inline'; script-src {hashes}"
-    )
-
-
-def render_page(name: str, **values: str) -> str:
-    """Return a page with the head that all pages have."""
-    return Template(resource("head.html") + resource(name)).substitute(values)
-
-
-def resource(name: str) -> str:
-    """Return the text of a file that pages are made of."""
-    return files(__name__.rpartition(".")[0]).joinpath("static", name).read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from profiler_ext.exporters.html.elements import quiet, tag, text
 from profiler_ext.exporters.html.sites import Sites
 from profiler_ext.exporters.tables.selection import Rows
 from profiler_ext.records.analysis import Analysis
@@ -212,27 +213,24 @@ def controls(chosen: Choices) -> str:
 def _chooser(name: str, there: Mapping[int, str], every: int) -> str:
     if every < 2:
         return ""
-    options = "".join(
-        f'<option value="{number}">{number}{f" ({word})" if word else ""}</option>'
-        for number, word in there.items()
-    )
-    first = f'<option value="">all {every:,}</option>'
-    return f'<label>{name} <select id="{name}">{first}{options}</select></label> '
+    options = {"": f"all {every:,}"} | {
+        str(number): f"{number}{f' ({word})' if word else ''}" for number, word in there.items()
+    }
+    return _select(name, name, options)
 
 
 def _unit(spans: int) -> str:
     if spans < 2:
         return ""
-    of_all = f'<option value="sum">sum of {spans:,} steps</option>'
-    return (
-        '<label>times <select id="unit"><option value="mean">mean of a step</option>'
-        f"{of_all}</select></label> "
-    )
+    return _select("times", "unit", {"mean": "mean of a step", "sum": f"sum of {spans:,} steps"})
+
+
+def _select(label: str, name: str, options: Mapping[str, str]) -> str:
+    made = (tag("option", text(shown), value=value) for value, shown in options.items())
+    return tag("label", f"{label} ", tag("select", *made, id=name)) + " "
 
 
 def _left_out(name: str, shown: int, every: int) -> Iterable[str]:
     if shown < every:
-        yield (
-            f'<span class="quiet">{shown} of {every:,} {name} can be chosen: the slowest, the '
-            "median, the fastest</span> "
-        )
+        left = f"{shown} of {every:,} {name} can be chosen: the slowest, the median, the fastest"
+        yield quiet(left, "span") + " "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from statistics import median
 
 import numpy as np
 
+from profiler_ext.exporters.html.elements import tag
 from profiler_ext.exporters.html.slices import rank_number, selectable_ranks
 from profiler_ext.exporters.views.formatting import percent_text, time_text
 from profiler_ext.records.analysis import Analysis
@@ -93,16 +93,25 @@ _KINDS = (*map(str, Phase), "idle")
 
 def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
     """Return the columns as a drawing, with the words that say what is in it."""
-    paths = "".join(_paths(columns, most_ns))
-    return (
-        f'<p>{_summary_text(columns)}</p><div class="chart" data-rank="{rank}" '
-        f'style="--columns:{len(columns)}">'
-        f'<span class="most quiet">{time_text(most_ns)}</span>'
-        f'<svg role="img" aria-label="{escape(_summary_text(columns))}" preserveAspectRatio="none" '
-        f'viewBox="0 0 {len(columns)} {_HEIGHT}">{paths}</svg>'
-        f'<p class="ends quiet"><span>step {columns[0].first}</span>'
-        f"<span>{_last_step(columns)}</span></p>"
-        '<p class="about quiet" role="status"></p></div>'
+    summary = _summary_text(columns)
+    drawing = tag(
+        "svg",
+        *_paths(columns, most_ns),
+        role="img",
+        aria_label=summary,
+        preserveAspectRatio="none",
+        viewBox=f"0 0 {len(columns)} {_HEIGHT}",
+    )
+    ends = tag("span", f"step {columns[0].first}"), tag("span", _last_step(columns))
+    return tag("p", summary) + tag(
+        "div",
+        tag("span", time_text(most_ns), class_="most quiet"),
+        drawing,
+        tag("p", *ends, class_="ends quiet"),
+        tag("p", class_="about quiet", role="status"),
+        class_="chart",
+        data_rank=str(rank),
+        style=f"--columns:{len(columns)}",
     )
 
 
@@ -132,9 +141,9 @@ def _paths(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
                 drawn.append(_rectangle(at, _HEIGHT - edges[at], height))
                 edges[at] += height
         if drawn:
-            yield f'<path class="{kind}" d="{"".join(drawn)}"/>'
+            yield tag("path", class_=kind, d="".join(drawn))
     yield "".join(_whiskers(columns, most_ns))
-    yield '<path class="chosen"/>'
+    yield tag("path", class_="chosen")
 
 
 def _rectangle(at: int, bottom: float, height: float) -> str:
@@ -151,7 +160,7 @@ def _whiskers(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
         for at, least, most in spans
     )
     if spans:
-        yield f'<path class="span" d="{"".join(drawn)}"/>'
+        yield tag("path", class_="span", d="".join(drawn))
 
 
 def _summary_text(columns: Sequence[StepColumn]) -> str:

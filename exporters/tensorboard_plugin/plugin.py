@@ -19,6 +19,7 @@ from werkzeug import wrappers
 
 from profiler_ext.errors import TraceError
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, read_checked
+from profiler_ext.exporters.views.formatting import scheme_style_sheet
 
 
 def has_runs(log_dir: Path) -> bool:
@@ -44,18 +45,20 @@ def _name(log_dir: Path, path: Path) -> str:
 
 
 Application = Callable[..., Any]
-_STATIC = {
-    "index.js": "text/javascript",
-    "columns.js": "text/javascript",
-    "page.js": "text/javascript",
-    "runs.js": "text/javascript",
-    "rows.js": "text/javascript",
-    "table.js": "text/javascript",
-    "detail.js": "text/javascript",
-    "source.js": "text/javascript",
-    "words.js": "text/javascript",
-    "style.css": "text/css",
-}
+_OWN = (
+    "index.js",
+    "columns.js",
+    "page.js",
+    "runs.js",
+    "rows.js",
+    "table.js",
+    "detail.js",
+    "source.js",
+    "words.js",
+    "style.css",
+)
+_SHARED = ("shared/format.js", "shared/dom.js", "shared/table.js")
+_KINDS = {".js": "text/javascript", ".css": "text/css"}
 _NO_FOLDER = "TensorBoard was started without --logdir; give the folder that was exported to"
 
 
@@ -70,9 +73,11 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def get_plugin_apps(self) -> dict[str, Application]:
         """Return the routes."""
-        pages = {f"/{name}": _static(name, kind) for name, kind in _STATIC.items()}
         application = wrappers.Request.application
-        return {"/runs": application(self._runs), "/data": application(self._data), **pages}
+        data = {"/runs": application(self._runs), "/data": application(self._data)}
+        own = {f"/{name}": _static("tensorboard_plugin", name) for name in _OWN}
+        shared = {f"/{name}": _static("html", name) for name in _SHARED}
+        return {**data, **own, **shared, "/phases.css": _content(_phases, "text/css")}
 
     def is_active(self) -> bool:
         """Say whether the log folder holds anything to show."""
@@ -104,13 +109,21 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             return _json(request, {"error": str(error)}, 422)
 
 
-def _static(name: str, kind: str) -> Application:
+def _static(package: str, name: str) -> Application:
+    file = files(f"profiler_ext.exporters.{package}").joinpath("static", name)
+    return _content(file.read_bytes, _KINDS[Path(name).suffix])
+
+
+def _content(read: Callable[[], bytes], kind: str) -> Application:
     @wrappers.Request.application
     def serve(request: wrappers.Request) -> wrappers.Response:
-        content = files(__name__.rpartition(".")[0]).joinpath("static", name).read_bytes()
-        return _answer(request, content, kind, 200)
+        return _answer(request, read(), kind, 200)
 
     return serve
+
+
+def _phases() -> bytes:
+    return scheme_style_sheet().encode()
 
 
 def _json(request: wrappers.Request, content: object, code: int = 200) -> wrappers.Response:

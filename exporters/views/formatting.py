@@ -10,7 +10,7 @@ Perfetto takes no colours from a trace: it draws each name in one of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 from typing import Any
@@ -64,16 +64,30 @@ SCOPE_COLORS: Mapping[Scope, Color] = {
 }
 
 
+_COLORS = {str(key): color for key, color in (*PHASE_COLORS.items(), *SCOPE_COLORS.items())}
+
+
 def style_sheet() -> str:
     """Return what gives a page a variable and a class for each phase and kind of time."""
-    named = [(str(key), color) for key, color in (*PHASE_COLORS.items(), *SCOPE_COLORS.items())]
-    light = "".join(f" --{name}: {color.light};" for name, color in named)
-    dark = "".join(f" --{name}: {color.dark};" for name, color in named)
-    shown = "\n".join(
-        f".{name} {{ background: var(--{name}); fill: var(--{name}); }}" for name, _ in named
+    light = _variables(lambda color: color.light)
+    dark = _variables(lambda color: color.dark)
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ {dark} }}"
+    return f"{light}\n{on_dark}\n{_classes()}\n"
+
+
+def scheme_style_sheet() -> str:
+    """Return the same for a page that sets ``color-scheme`` itself, as inside TensorBoard."""
+    return f"{_variables(lambda color: f'light-dark({color.light}, {color.dark})')}\n{_classes()}\n"
+
+
+def _variables(value: Callable[[Color], str]) -> str:
+    return f":root {{{''.join(f' --{name}: {value(color)};' for name, color in _COLORS.items())} }}"
+
+
+def _classes() -> str:
+    return "\n".join(
+        f".{name} {{ background: var(--{name}); fill: var(--{name}); }}" for name in _COLORS
     )
-    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{{dark} }} }}"
-    return f":root {{{light} }}\n{on_dark}\n{shown}\n"
 
 
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"

@@ -1,4 +1,4 @@
-"""The pure functions that lead each launch back to the model."""
+"""The pure functions that attribute each launch to the model."""
 
 from profiler_ext.attribution.analysis import attribute
 

@@ -1,4 +1,4 @@
-"""The way from a recording to its analysis: each stage is a pure function of the last."""
+"""From a recording to its analysis: each stage is a pure function of the last."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places import PlaceTable, modules_of_joint_graphs
 from profiler_ext.attribution.step_breakdown import break_down_steps, busy_spans
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches, find_launches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, masked, take
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Analysis, Launches, Place, Shares, Step
-from profiler_ext.records.events import Interned, Ints
-from profiler_ext.records.lineage import ModuleFrame, PartModules
+from profiler_ext.records.events import Interned, Ints, flag_rows
 from profiler_ext.records.provenance import LibraryKernels
-from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Scope
 
 _KernelsOfGraphs = tuple[tuple[int, LibraryKernels], ...]
@@ -38,12 +37,9 @@ _SCOPES = (Scope.EAGER, Scope.COMPILED)
 
 
 def attribute(recording: Recording) -> Analysis:
-    """Lead every launch of a recording back to the model, and say what could not be.
-
-    Returns:
-        The analysis. Every device event of the trace is a launch, the shares of a launch
-        add up to its duration, and the ledger adds up to the steps' wall time.
-    """
+    """Attribute every launch of a recording to the model, or give a reason why not."""
+    # Every device event of the trace is a launch, the shares of a launch add up to its duration,
+    # and the breakdown adds up to the steps' wall time.
     events = recording.trace.events
     nesting = nest(events)
     enqueued = find_launches(events, nesting)
@@ -81,7 +77,7 @@ class _Attributed(NamedTuple):
 def _attribute_launches(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
 ) -> _Attributed:
-    """Lead the launches back; what encloses each event is let go before their time is shared."""
+    """Attribute the launches; enclosing ranges are freed before the time is shared."""
     launches, table, places, kernels = _launches_and_places(recording, nesting, enqueued, steps)
     main = main_places(table.distinct, places)
     return _Attributed(
@@ -97,9 +93,12 @@ def _attribute_launches(
 def _launches_and_places(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
 ) -> tuple[Launches, LaunchTable, tuple[Place, ...], _KernelsOfGraphs]:
-    """Return the launches with their verdicts, all places, and what kernels of libraries are."""
     events = recording.trace.events
-    enclosing = EnclosingRanges(events, nesting, _called_modules(recording.settings))
+    enclosing = EnclosingRanges(
+        events,
+        nesting,
+        {**dict(recording.settings.called_modules), **dict(recording.settings.called_parts)},
+    )
     calls = find_calls(enclosing, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
@@ -118,10 +117,6 @@ def _launches_and_places(
     return launches, table, places.places, confirmed_kernels(invocations, recording.graphs)
 
 
-def _called_modules(settings: Settings) -> dict[int, ModuleFrame | PartModules]:
-    return {**dict(settings.called_modules), **dict(settings.called_parts)}
-
-
 def _attribute_all(
     recording: Recording,
     enclosing: EnclosingRanges,
@@ -130,7 +125,7 @@ def _attribute_all(
     places: PlaceTable,
     invocations: Sequence[Invocation],
 ) -> tuple[LaunchTable, Ints]:
-    """Give every launch its verdict, in graph calls first; and eager backward its forward."""
+    """Attribute every launch, those in graph calls first; then eager backward to its forward."""
     table = LaunchTable(len(enqueued))
     compiled = CompiledAttributor(
         enclosing.events, enqueued, order, recording.graphs, places, table

@@ -1,8 +1,7 @@
 """Aligns the clocks of several ranks by the ends of the collectives that they share.
 
-No rank can leave an all-reduce before every rank has come, so where two traces tell the same
-collective its end is one moment, whatever their hosts' clocks say. Where they tell none, the wall
-clocks stand.
+No rank can leave an all-reduce before every rank has come, so two traces' ends of one collective
+are the same moment. Without shared collectives the wall clocks are used.
 """
 
 from __future__ import annotations
@@ -21,17 +20,11 @@ _BASE_KEY = "baseTimeNanoseconds"
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How one rank's clock was set.
-
-    Attributes:
-        rank: the rank.
-        shift_ns: what is added to its wall clock.
-        collectives: how many collectives told the shift; 0 where the wall clock stands.
-    """
+    """How one rank's clock was aligned."""
 
     rank: int
-    shift_ns: int
-    collectives: int
+    shift_ns: int  # what is added to its wall clock
+    collectives: int  # number of collectives used; 0 for the plain wall clock
 
 
 def align_clocks(ranks: Sequence[RankCollectives]) -> tuple[Clock, ...]:
@@ -60,11 +53,10 @@ def with_clock_shift(analysis: Analysis, shift_ns: int) -> Analysis:
 
 
 class _SharedEnds:
-    """When collectives ended on a clock that is set, and how many of them each other rank shares.
+    """Ends of collectives on an aligned clock, and the number that each other rank shares."""
 
-    How many is counted up as collectives become known, so that all ranks take time in proportion
-    to their collectives.
-    """
+    # Counted as collectives become known, so all ranks take time in proportion to their
+    # collectives.
 
     def __init__(self, ranks: Sequence[RankCollectives]) -> None:
         self._numbers = shared_ids(ranks)
@@ -81,13 +73,13 @@ class _SharedEnds:
         self._is_set = np.zeros(len(ranks), dtype=np.bool_)
 
     def most_shared(self) -> int | None:
-        """Return the rank that shares most collectives with those whose clocks are set."""
+        """Return the rank that shares most collectives with the aligned ones."""
         counts = np.where(self._is_set, 0, self._shared)
         best = int(counts.argmax())
         return best if counts[best] else None
 
     def differences(self, rank: int) -> list[int]:
-        """Return how far a rank's clock is behind, as each collective that is known tells."""
+        """Return how far a rank's clock is behind, by each known collective."""
         numbers = self._numbers[rank]
         known = self._is_known[numbers]
         differences: list[int] = (

@@ -1,7 +1,7 @@
-"""The collectives of a rank: how much of each was exposed, and those that synchronize all ranks.
+"""A rank's collectives: the exposed part of each, and those that synchronize all ranks.
 
-It is its process group, its number there and its name; where its torch gave it no number, its place
-among those of the group in the step, if both ranks have the same ones there.
+A collective is identified by its process group, its number there and its name; where its torch gave
+no number, by its position among those of the group in the step, if both ranks have the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from profiler_ext.attribution.step_breakdown import BusySpans, busy_spans
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, intern, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, intern, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto.communication import collective_name, op_collective
 from profiler_ext.kineto.distributed import Collective, collective_of, only_group
@@ -27,8 +27,11 @@ from profiler_ext.records.analysis import (
     Launches,
     RankCollectives,
 )
-from profiler_ext.records.events import Codes, Events, Ints, MaskedInts, Trace
+from profiler_ext.records.events import Codes, Events, Ints, MaskedInts, Trace, flag_rows
 from profiler_ext.records.vocabulary import LaunchKind
+
+_NUMBERED, _UNKNOWN = -1, -1
+_Key = tuple[str, str, int, int]  # group, what, number and step
 
 
 def find_communication(
@@ -55,15 +58,15 @@ def find_communication(
         ),
         process_group=intern([each.group if each else only for each in known]),
         exposed_ns=exposed[rows],
-        waiting_ns=_unknown(len(rows)),
-        late_ns=_unknown(len(rows)),
+        waiting_ns=fully_masked(len(rows)),
+        late_ns=fully_masked(len(rows)),
     )
 
 
 def _names(
     events: Events, launches: Launches, rows: Ints, nesting: Nesting, enqueued: EnqueuedLaunches
 ) -> list[str]:
-    """Return what each does, as the range around its call or else its kernel's name says."""
+    """Return the collective of each launch, by the range around its call or its kernel's name."""
     ranges_of_op = nesting.nearest(flag_rows(events.name, lambda name: op_collective(name) != ""))
     ranges = take(ranges_of_op, enqueued.cpu[rows], NO_ROW).tolist()
     return [
@@ -72,18 +75,14 @@ def _names(
     ]
 
 
-def _unknown(count: int) -> MaskedInts:
+def fully_masked(count: int) -> MaskedInts:
+    """Return a column of unknown values."""
     return np.ma.MaskedArray(np.zeros(count, dtype=np.int64), mask=np.ones(count, dtype=np.bool_))
-
-
-_NUMBERED, _UNKNOWN = -1, -1
-_Key = tuple[str, str, int, int]
-"""Group, what, number and step."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SyncCollective:
-    """A collective on this rank: how many ranks its group has, and its launches."""
+    """A collective on this rank: the size of its group, and its launches."""
 
     ranks: int
     launches: list[int]
@@ -143,11 +142,7 @@ def shifted(collectives: RankCollectives, shift_ns: int) -> RankCollectives:
 
 
 def shared_ids(ranks: Sequence[RankCollectives]) -> list[Ints]:
-    """Return for each rank a number for each of its collectives, the same on all ranks.
-
-    Returns:
-        The numbers, from 0 on in the order in which they are met.
-    """
+    """Number each rank's collectives from 0, the same on all ranks."""
     known: dict[_Key, int] = {}
     return [
         np.array([known.setdefault(key, len(known)) for key in _keys(each)], dtype=np.int64)
@@ -174,8 +169,7 @@ def first_launches(collectives: RankCollectives) -> Ints:
     """Return for each collective of a rank the index of its launch that began first."""
     of_launch = collectives.launch_collective
     order = np.lexsort((collectives.launch_start_ns, of_launch))
-    firsts: Ints = order[np.searchsorted(of_launch[order], np.arange(len(collectives)))]
-    return firsts
+    return order[np.searchsorted(of_launch[order], np.arange(len(collectives)))]
 
 
 def _keys(collectives: RankCollectives) -> Sequence[_Key]:
@@ -212,7 +206,7 @@ def _synchronizing(analysis: Analysis) -> dict[_Key, _SyncCollective]:
 def _by_order(
     unnumbered: dict[tuple[str, int], list[tuple[Collective, int]]],
 ) -> dict[_Key, _SyncCollective]:
-    """Name collectives by their place among those of a group in a step, and by all of these."""
+    """Name collectives by their position among those of a group in a step, and by all of these."""
     return {
         (group, digest, place, step): _SyncCollective(_ranks(collective), [launch])
         for (group, step), each in unnumbered.items()
@@ -227,7 +221,7 @@ def _digest(collectives: Sequence[Collective]) -> str:
 
 
 def _group(collective: Collective) -> str:
-    """Return what tells a group from those of other ranks: its name, and its ranks if told."""
+    """Return the name of a group and its ranks, if known, to distinguish it from others."""
     return f"{collective.group} {collective.members}".rstrip()
 
 
@@ -236,7 +230,7 @@ def _ranks(collective: Collective) -> int:
 
 
 def _exposed(analysis: Analysis, rows: Ints) -> tuple[Codes, Ints, Ints]:
-    """Return when a device ran each launch and nothing else: its index, from when, until when."""
+    """Return when a device ran each launch and nothing else: its index, begin and end."""
     spans = busy_spans(analysis.launches)
     launch, start, end = (
         np.concatenate([np.empty(0, dtype=np.int64), *(getattr(own, name) for own in spans)])

@@ -1,4 +1,4 @@
-"""Where the CPU was in time: the line and module of the thread that makes the steps."""
+"""Where the CPU was over time: line and module of the thread that runs the steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from profiler_ext.attribution.launches.eager_lines import missing_lines_reason
 from profiler_ext.attribution.places import SourceRoots
 from profiler_ext.attribution.positions import Stacks, changes_of, watch_clock
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Place
-from profiler_ext.records.events import Ints
+from profiler_ext.records.events import Ints, flag_rows
 from profiler_ext.records.evidence import EagerEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import PythonLines, Recording
@@ -22,26 +22,33 @@ from profiler_ext.records.vocabulary import Level
 
 
 class CpuPlaces:
-    """Tells where the thread that makes the steps was.
+    """The places of the thread that runs the steps.
 
     Attributes:
-        thread: its index among the trace's, or ``NO_ROW``.
+        thread: its index in the trace, or ``NO_ROW``.
     """
 
     def __init__(self, recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> None:
-        """Lay the recorded lines over the trace."""
         self._roots = SourceRoots(recording.settings)
         self._numbers: dict[Place, int] = {}
         self._times_ns = np.empty(0, dtype=np.int64)
-        self.thread = _thread_of_steps(recording, nesting, enqueued)
+        events = recording.trace.events
+        is_step = flag_rows(events.name, classify.is_step) & (nesting.depth != NO_ROW)
+        launching = enqueued.cpu[enqueued.cpu != NO_ROW]
+        rows = np.flatnonzero(is_step) if is_step.any() else launching
+        self.thread = int(np.bincount(events.thread[rows]).argmax()) if len(rows) else NO_ROW
         lines, clock = recording.python, None
         if lines is not None:
             clock = watch_clock(recording.trace.events, lines.clock)
         if lines is None or clock is None:
             self._codes = np.array([self._number(Place(gap=_missing_reason(recording)))])
             return
-        times, positions = changes_of(lines, clock, _system_id(recording, self.thread))
-        codes = self._codes_of(positions, lines, _reason_after_end(recording))
+        known = recording.trace.events.threads[self.thread].tid if self.thread != NO_ROW else NO_ROW
+        times, positions = changes_of(lines, clock, known if isinstance(known, int) else NO_ROW)
+        is_full = any(gap.reason == GapReason.LINES_FULL for gap in recording.gaps)
+        codes = self._codes_of(
+            positions, lines, GapReason.LINES_FULL if is_full else GapReason.LINES_ENDED
+        )
         self._times_ns, self._codes = _without_repeats(np.maximum.accumulate(times), codes)
 
     @property
@@ -64,7 +71,6 @@ class CpuPlaces:
         return self._codes
 
     def _codes_of(self, positions: Ints, lines: PythonLines, after: GapReason) -> Ints:
-        """Return the number of the place before the first position, and from each one on."""
         stacks = Stacks(lines)
         distinct, inverse = np.unique(positions, return_inverse=True)
         numbers = [self._number(self._place(stacks, each)) for each in distinct.tolist()]
@@ -77,7 +83,6 @@ class CpuPlaces:
         return self._numbers.setdefault(place, len(self._numbers))
 
     def _place(self, stacks: Stacks, position: int) -> Place:
-        """Return the place of a position: its line and module, or why there is no line."""
         state = stacks.state(position)
         place = Place()
         if state.module is not None:
@@ -90,16 +95,11 @@ class CpuPlaces:
         place = self._roots.with_line(place, state.stack)
         if place.line is None:
             return replace(place, gap=GapReason.NO_SOURCE_LINE)
-        return replace(
-            place,
-            stack=state.stack,
-            level=Level.LINE,
-            evidence=EagerEvidence.RAN,
-        )
+        return replace(place, stack=state.stack, level=Level.LINE, evidence=EagerEvidence.RAN)
 
 
 def _without_repeats(times: Ints, codes: Ints) -> tuple[Ints, Ints]:
-    """Leave out what holds for no time, and then what goes on at the same place."""
+    """Drop entries of no duration, and then repeats of the same place."""
     lasts = np.append(times[1:] != times[:-1], True)
     times, codes = times[lasts], np.append(codes[:1], codes[1:][lasts])
     changes = codes[1:] != codes[:-1]
@@ -107,28 +107,7 @@ def _without_repeats(times: Ints, codes: Ints) -> tuple[Ints, Ints]:
 
 
 def _missing_reason(recording: Recording) -> GapReason:
-    """Return why no line is known; where lines were recorded, their clock is not in the trace."""
+    """Return why no line is known; recorded lines without a clock mark cannot be aligned."""
     if recording.python is not None:
         return GapReason.LINES_FAILED
     return missing_lines_reason(recording.gaps) or GapReason.LINES_NOT_RECORDED
-
-
-def _reason_after_end(recording: Recording) -> GapReason:
-    """Return why no line is known when the watch had ended."""
-    is_full = any(gap.reason == GapReason.LINES_FULL for gap in recording.gaps)
-    return GapReason.LINES_FULL if is_full else GapReason.LINES_ENDED
-
-
-def _thread_of_steps(recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> int:
-    """Return the thread that makes the steps, or most launches, or ``NO_ROW``."""
-    events = recording.trace.events
-    is_step = flag_rows(events.name, classify.is_step) & (nesting.depth != NO_ROW)
-    launching = enqueued.cpu[enqueued.cpu != NO_ROW]
-    rows = np.flatnonzero(is_step) if is_step.any() else launching
-    return int(np.bincount(events.thread[rows]).argmax()) if len(rows) else NO_ROW
-
-
-def _system_id(recording: Recording, thread: int) -> int:
-    """Return the system's id of a thread."""
-    known = recording.trace.events.threads[thread].tid if thread != NO_ROW else NO_ROW
-    return known if isinstance(known, int) else NO_ROW

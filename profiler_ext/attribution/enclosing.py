@@ -1,7 +1,4 @@
-"""The ranges that enclose each CPU event.
-
-A compiled graph's call, a compiled frame, autograd's engine, an optimizer.
-"""
+"""The ranges that enclose each CPU event: graph calls, compiled frames, engine, optimizer."""
 
 from __future__ import annotations
 
@@ -12,62 +9,50 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import Place
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Frame, ModuleFrame, PartModules
 
+# What a graph was called on: a module, or the modules that it is a part of
 Called = ModuleFrame | PartModules
-"""What a graph was called on: a module, or the modules that it is a part of."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Where a compiled graph was called.
+    """Where a compiled graph was called."""
 
-    Attributes:
-        in_optimizer: inside an optimizer's step.
-        in_engine: inside autograd's engine, so while a backward pass runs.
-        is_forward: called as a forward that autograd knows.
-        is_backward: called as the backward of a compiled forward.
-        module: the module that was compiled by itself and called, or the modules that a part of a
-            graph was called on, if that is known.
-        copied: for calls that a graph of compiled autograd copies the module that the forward
-            was called on; ``None`` for one of several whose forward the trace does not show.
-        caller: the place of the op in another graph's call that runs it, if one does.
-        called_from: the program's frames that call it, where its nodes leave lines or modules open.
-        called_in: the innermost module whose call is under way then.
-    """
-
-    in_optimizer: bool = False
-    in_engine: bool = False
-    is_forward: bool = False
-    is_backward: bool = False
+    in_optimizer: bool = False  # inside an optimizer's step
+    in_engine: bool = False  # inside autograd's engine, so in a backward pass
+    is_forward: bool = False  # called as a forward that autograd knows
+    is_backward: bool = False  # called as the backward of a compiled forward
+    # The module that was compiled by itself and called, or the modules that a part of a graph was
+    # called on, if known
     module: Called | None = None
+    # For calls that a graph of compiled autograd copies, the module that the forward was called on;
+    # ``None`` where the trace has several such forwards
     copied: frozenset[tuple[str, Called | None]] = frozenset()
+    # The place of the op in another graph's call that runs it, if one does
     caller: Place | None = None
+    # The program's frames that call it, where its nodes leave lines or modules open
     called_from: tuple[Frame, ...] = ()
-    called_in: ModuleFrame | None = None
+    called_in: ModuleFrame | None = None  # the innermost module whose call is active then
 
 
 class EnclosingRanges:
-    """Tells, for any CPU event of a trace, which ranges of torch and of ours it stands in.
+    """The ranges around each CPU event.
 
-    Each attribute that is a column has one row for each event: the innermost range of that kind
-    around it, or ``NO_ROW``.
+    Each column has one row for each event: the innermost range of that kind around it, or
+    ``NO_ROW``.
     """
 
     def __init__(
         self, events: Events, nesting: Nesting, modules: Mapping[int, Called] | None = None
     ) -> None:
-        """Look at a trace.
-
-        Args:
-            modules: what was compiled by itself and called, by the number in the mark.
-        """
+        # modules: what was compiled by itself and called, by the number in the mark
 
         def nearest(flags: Flags) -> Rows:
             return nesting.nearest(flags & is_cpu)
@@ -103,21 +88,17 @@ class EnclosingRanges:
         compiling = take(self._compiling, rows, NO_ROW)
         marker = take(self.marker, rows, NO_ROW)
         depth = self.nesting.depth
-        inner: Flags = take(depth, compiling, NO_ROW) > take(depth, marker, NO_ROW)
-        return inner
+        return take(depth, compiling, NO_ROW) > take(depth, marker, NO_ROW)
 
     def caller(self, marker: int) -> tuple[int, int] | None:
-        """Return the marker of the call that a call lies within, and the operator there."""
+        """Return the marker of the enclosing call, and the operator there."""
         parent = int(self.nesting.parent[marker])
         outer = NO_ROW if parent == NO_ROW else int(self.marker[parent])
         return None if outer == NO_ROW else (outer, int(self.operator[parent]))
 
     def own(self, enclosing: Rows, row: int) -> int:
-        """Return what stands around a row, unless that stands around another graph's call too.
-
-        Args:
-            enclosing: for each row the row of what stands around it, or ``NO_ROW``.
-        """
+        """Return what is around a row, unless that is around another graph's call too."""
+        # enclosing: for each row the row around it, or ``NO_ROW``
         nearest, marker = int(enclosing[row]), int(self.marker[row])
         caller = None if marker == NO_ROW else self.caller(marker)
         depth = self.nesting.depth
@@ -130,11 +111,8 @@ class EnclosingRanges:
         return GapReason.AUTOTUNING if is_timed else GapReason.COMPILING
 
     def context(self, marker: int, forward: int | None, links: ForwardLinks) -> CallContext:
-        """Return where a graph was called.
-
-        Args:
-            forward: the row at which its forward ran, its own for a forward.
-        """
+        """Return where a graph was called."""
+        # forward: the row at which its forward ran, its own for a forward
         made = CallContext(
             in_optimizer=bool(self.optimizer[marker] != NO_ROW),
             in_engine=bool(self.engine[marker] != NO_ROW),

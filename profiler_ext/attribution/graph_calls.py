@@ -1,7 +1,4 @@
-"""The calls of compiled graphs in a trace.
-
-Where each was made, and the operators and launches that it ran.
-"""
+"""The calls of compiled graphs in a trace, with the operators and launches that each ran."""
 
 from __future__ import annotations
 
@@ -15,74 +12,53 @@ import numpy as np
 from profiler_ext.attribution.enclosing import CallContext, EnclosingRanges
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.gaps import GapReason
 
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """One thing that a graph call ran: an operator, or a device event without an operator.
+    """One thing that a graph call ran: an operator, or a device event without an operator."""
 
-    Attributes:
-        name: the operator's or the device event's name, without a ``graph_0_`` prefix.
-        on_device: no operator is known, so the name is the device event's.
-        replayed: it was launched by the replay of a CUDA graph.
-        is_kernel: for a device event: neither a copy nor a memset.
-        launched: for an operator: it launched something.
-    """
-
-    name: str
-    on_device: bool = False
-    replayed: bool = False
-    is_kernel: bool = True
-    launched: bool = True
+    name: str  # the operator's or the device event's name, without a ``graph_0_`` prefix
+    on_device: bool = False  # no operator is known, so the name is the device event's
+    replayed: bool = False  # it was launched by the replay of a CUDA graph
+    is_kernel: bool = True  # for a device event: neither a copy nor a memset
+    launched: bool = True  # for an operator: it launched something
 
     @property
     def order_evidence(self) -> SiteEvidence:
-        """The rule that its order alone makes."""
+        """The evidence that its order alone gives."""
         return SiteEvidence.REPLAY_ORDER if self.replayed else SiteEvidence.CALL_ORDER
 
 
 class DeviceEvent(NamedTuple):
-    """What one launch of a call ran.
-
-    Attributes:
-        name: the event's name.
-        category: its category.
-        call: the first of the graph call's launches that the same runtime call made, counted from
-            0; ``NO_ROW`` where the trace does not tell what launched it.
-    """
+    """What one launch of a call ran."""
 
     name: str
     category: str
+    # The first launch of the graph call that the same runtime call made, counted from 0, or
+    # ``NO_ROW``
     call: int = NO_ROW
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """What equal calls ran, in enqueue order; it is the same only as itself.
+    """What equal calls ran, in enqueue order; compared by identity."""
 
-    Attributes:
-        work: the items.
-        events: for each item what its launches ran.
-        event_names: the names of these, as every call's.
-        is_replay: a CUDA graph was replayed.
-    """
-
-    work: tuple[WorkItem, ...]
-    events: tuple[tuple[DeviceEvent, ...], ...]
-    event_names: tuple[tuple[str, ...], ...]
-    is_replay: bool
+    work: tuple[WorkItem, ...]  # the items
+    events: tuple[tuple[DeviceEvent, ...], ...]  # for each item what its launches ran
+    event_names: tuple[tuple[str, ...], ...]  # the names of these, as every call's
+    is_replay: bool  # a CUDA graph was replayed
 
 
 class Patterns:
     """Finds the pattern of each call."""
 
     def __init__(self, events: Events) -> None:
-        """Take the names that codes are of."""
         self._names, self._categories = events.name.strings, events.category.strings
         self._known: dict[tuple[bytes, ...], Pattern] = {}
         self._items: dict[int, WorkItem] = {}
@@ -98,7 +74,9 @@ class Patterns:
         pairs = zip(launched.tolist(), calls.tolist(), strict=True)
         ran = [DeviceEvent(*self._ran(code), call) for code, call in pairs]
         events = tuple(tuple(ran[begin:end]) for begin, end in pairwise([0, *ends.tolist()]))
-        event_names = tuple(tuple(_work_name(event) for event in own) for own in events)
+        event_names = tuple(
+            tuple(classify.work_name(event.name, event.category) for event in own) for own in events
+        )
         work = tuple(map(self._item, items.tolist()))
         return Pattern(work, events, event_names, any(item.replayed for item in work))
 
@@ -127,14 +105,9 @@ class Patterns:
 
 
 def what_ran(events: Events, rows: Ints) -> Ints:
-    """Return a code for each device event: the same where name and category are."""
+    """Return a code for each device event, the same where name and category are."""
     name, category = events.name.codes[rows].astype(np.int64), events.category.codes[rows]
     return name * len(events.category.strings) + category
-
-
-def device_items(ran: Ints, replayed: Flags) -> Ints:
-    """Return a code for each device event without an operator."""
-    return 2 * ran + replayed
 
 
 def operators(events: Events, rows: Ints, launched: Flags) -> Ints:
@@ -142,31 +115,21 @@ def operators(events: Events, rows: Ints, launched: Flags) -> Ints:
     return -1 - (2 * events.name.codes[rows].astype(np.int64) + launched)
 
 
-def _work_name(event: DeviceEvent) -> str:
-    return classify.work_name(event.name, event.category)
-
-
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a work item belongs: a call site (index into the sites), or a gap.
+    """The result for a work item: a call site (index into the sites), or a gap."""
 
-    Attributes:
-        site: index of the call site, ``None`` for a gap.
-        evidence: the rule that led there.
-        gap: why there is no call site.
-    """
-
-    site: int | None = None
-    evidence: SiteEvidence | None = None
-    gap: GapReason | None = None
+    site: int | None = None  # index of the call site, ``None`` for a gap
+    evidence: SiteEvidence | None = None  # the rule
+    gap: GapReason | None = None  # why there is no call site
 
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Items of work: of which call, which code, which operator, and what sorts them.
+    """Items of work: call, code, operator, and sort keys.
 
-    The CPU enqueued one at ``enqueue_ns``, then the device ran it at ``start_ns``: a replay
-    enqueues all at once. Of equal ones those come first that have a lower ``tie``.
+    The order is by ``enqueue_ns`` on the CPU, then ``start_ns`` on the device, as a replay enqueues
+    all at once, then by ``tie``.
     """
 
     marker: Ints
@@ -180,14 +143,13 @@ class _Items:
 class WorkOfCalls:
     """What each call ran, in enqueue order: operators, and launches without an operator.
 
-    A call that replays also shows the operators of the recording, which launched nothing; those
-    are left out, as their work is what the replay runs.
+    A call that replays also shows the operators of the recording, which launched nothing; those are
+    left out, as the replay runs their work.
     """
 
     def __init__(
         self, enclosing: EnclosingRanges, enqueued: EnqueuedLaunches, launches: Ints
     ) -> None:
-        """Look at all calls at once."""
         self._enclosing, self._enqueued = enclosing, enqueued
         self._events, self._patterns = enclosing.events, Patterns(enclosing.events)
         cpu, self._call = enqueued.cpu[launches], enqueued.call[launches]
@@ -198,15 +160,15 @@ class WorkOfCalls:
         marker = take(enclosing.marker, cpu, NO_ROW)
         device = self._device(launches, on_device, marker.astype(np.int64))
         called = self._operators(launches, by_operator, device)
-        self._lay_out(launches, by_operator, _concatenated(device, called))
+        pairs = ((getattr(device, name), getattr(called, name)) for name in _Items.__slots__)
+        self._lay_out(
+            launches,
+            by_operator,
+            _Items(*(np.concatenate(pair).astype(np.int64) for pair in pairs)),
+        )
 
     def of_call(self, marker: int) -> tuple[Pattern, Ints, Ints]:
-        """Return what a call ran.
-
-        Returns:
-            The pattern of it; its launches, by item and in enqueue order; and of each item the row
-            of its operator, ``NO_ROW`` where it is none.
-        """
+        """Return what a call ran: pattern, launches by item, and each item's operator row."""
         first, last = np.searchsorted(self._marker, (marker, marker + 1)).tolist()
         begin, end = self._begins[first], self._begins[last]
         ends = self._begins[first + 1 : last + 1] - begin
@@ -215,13 +177,13 @@ class WorkOfCalls:
         return pattern, self._launches[begin:end], self._row[first:last]
 
     def _device(self, launches: Ints, on_device: Flags, marker: Ints) -> _Items:
-        """Return the launches without an operator."""
         own, call = launches[on_device], self._call[on_device]
         replays = flag_rows(self._events.name, names.is_graph_launch)
         replayed = np.append(replays, False)[call]  # NO_ROW is the last
+        # Return a code for each device event without an operator.
         return _Items(
             marker=marker[on_device],
-            code=device_items(self._ran[on_device], replayed),
+            code=2 * self._ran[on_device] + replayed,
             row=np.full(len(own), NO_ROW),
             enqueue_ns=self._enqueued.enqueue_ns[own],
             start_ns=self._events.start_ns[self._enqueued.event[own]],
@@ -229,7 +191,7 @@ class WorkOfCalls:
         )
 
     def _operators(self, launches: Ints, by_operator: Ints, device: _Items) -> _Items:
-        """Return the operators that calls called themselves, and those that launched anything."""
+        """Return the operators that calls ran directly, and those that launched anything."""
         enclosing = self._enclosing
         is_own: Flags = enclosing.operator == np.arange(len(enclosing.operator), dtype=np.int32)
         called = np.flatnonzero(is_own & (enclosing.marker != NO_ROW))
@@ -248,7 +210,6 @@ class WorkOfCalls:
         return _Items(marker[is_kept], code, rows, start_ns, zero_column, tie[is_kept])
 
     def _lay_out(self, launches: Ints, by_operator: Ints, items: _Items) -> None:
-        """Sort the items by their calls and in enqueue order, and the launches by the items."""
         keys = (items.tie, items.start_ns, items.enqueue_ns, items.marker)
         order = np.lexsort(keys)
         self._marker, self._code = items.marker[order], items.code[order]
@@ -270,41 +231,25 @@ class WorkOfCalls:
         return np.where(call == NO_ROW, NO_ROW, first[inverse.reshape(-1)])
 
 
-def _concatenated(first: _Items, second: _Items) -> _Items:
-    pairs = ((getattr(first, name), getattr(second, name)) for name in _Items.__slots__)
-    return _Items(*(np.concatenate(pair).astype(np.int64) for pair in pairs))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphCall:
-    """One call of a compiled graph, as the trace shows it.
+    """One call of a compiled graph, as the trace shows it."""
 
-    Attributes:
-        marker: row of the marker.
-        key: cache key that the marker carries.
-        compile_id: id of the compiled frame, or of the forward's; ``None`` unknown.
-        context: where it was called.
-        pattern: what it ran.
-        launches: its launches, by item of what it ran and in enqueue order.
-        trials: launches of compile work inside the call, each with what it was.
-        place: which call it is within one run of a compiled function, and of how many.
-        graph: the index of its graph that the process noted, ``None`` where it noted none.
-        frame_row: row of the compiled frame that it belongs to, a backward to its forward's.
-        rows: the row of the operator that each item is, ``NO_ROW`` of a launch without one.
-        caller: the marker of the call that it lies within and the operator there, if it does.
-    """
-
-    marker: int
-    key: str | None
-    compile_id: str | None
-    context: CallContext
-    pattern: Pattern
-    launches: Ints
+    marker: int  # row of the marker
+    key: str | None  # cache key that the marker carries
+    compile_id: str | None  # id of the compiled frame, or of the forward's; ``None`` unknown
+    context: CallContext  # where it was called
+    pattern: Pattern  # what it ran
+    launches: Ints  # its launches, by item of what it ran and in enqueue order
+    # Launches of compile work inside the call, each with its kind
     trials: tuple[tuple[int, GapReason], ...]
+    # Which call it is within one run of a compiled function, and of how many
     place: tuple[int, int]
-    graph: int | None
+    graph: int | None  # the index of its graph that the process recorded, if any
+    # Row of the compiled frame that it belongs to, a backward to its forward's
     frame_row: int | None
-    rows: Ints
+    rows: Ints  # the row of each item's operator, or ``NO_ROW``
+    # The marker of the enclosing call and the operator there, if any
     caller: tuple[int, int] | None
 
     @property
@@ -344,8 +289,12 @@ class _Calls:
 
     def _call(self, marker: int) -> GraphCall:
         enclosing, name = self._enclosing, self._enclosing.events.name
-        forward = _forward_row(enclosing, self._links, marker)
-        frame_row = _frame_row(enclosing, forward)
+        # The row at which the forward of a call ran: its own, or by sequence number.
+        backward = enclosing.own(enclosing.backward, marker)
+        forward = marker if backward == NO_ROW else self._links.forward_of(backward)
+        # The row of a call's compiled frame; a backward's is that of its forward.
+        frame = NO_ROW if forward is None else enclosing.own(enclosing.frame, forward)
+        frame_row = None if frame == NO_ROW else frame
         pattern, launches, rows = self._work.of_call(marker)
         return GraphCall(
             marker=marker,
@@ -379,18 +328,6 @@ def _forward_links(enclosing: EnclosingRanges) -> ForwardLinks:
 
     forward, backward = rows(classify.is_compiled_forward), rows(classify.is_compiled_backward)
     return ForwardLinks(enclosing.events, forward, backward)
-
-
-def _forward_row(enclosing: EnclosingRanges, links: ForwardLinks, marker: int) -> int | None:
-    """Return the row at which the forward of a call ran: its own, or by sequence number."""
-    backward = enclosing.own(enclosing.backward, marker)
-    return marker if backward == NO_ROW else links.forward_of(backward)
-
-
-def _frame_row(enclosing: EnclosingRanges, forward: int | None) -> int | None:
-    """Return the row of a call's compiled frame; a backward's is that of its forward."""
-    frame = NO_ROW if forward is None else enclosing.own(enclosing.frame, forward)
-    return None if frame == NO_ROW else frame
 
 
 def _places(enclosing: EnclosingRanges) -> dict[int, tuple[int, int]]:

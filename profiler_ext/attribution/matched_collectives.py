@@ -1,13 +1,9 @@
-"""The collectives of all ranks matched with each other.
+"""The collectives of all ranks, matched: which rank came last, who waited and for how long.
 
-Which rank came last, who waited and for how long.
-
-Every rank stays in an all-reduce from its own start until all have come and the data is there. So
-from a rank's own start to the last rank's it waits, and what follows is the transfer. That holds on
-clocks laid over each other. Where not all ranks of the group are there, one that is missing may
-have come last: a wait for those that are there is the least, and nobody is told to be late. A rank
-that computes while it waits loses nothing, so the last one is late by the exposed part of the
-longest such wait.
+From a rank's own start to the last rank's it waits, and what follows is the transfer. Clocks must
+be aligned. Where a rank of the group is missing, it may have come last: waits are then lower
+bounds, and no rank is late. A rank that computes while it waits loses nothing, so the last one is
+late by the exposed part of the longest such wait.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from profiler_ext.attribution.collectives import (
     collectives_of,
     ends_ns,
     first_launches,
+    fully_masked,
     shared_ids,
     starts_ns,
 )
@@ -42,30 +39,21 @@ from profiler_ext.records.events import Codes, Ints, MaskedInts
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """How a rank's launches of collectives waited; masked where not all ranks are there.
+    """The waits of a rank's launches of collectives; masked where not all ranks are known."""
 
-    Attributes:
-        waiting_ns: from its own start to the last rank's, at most its duration; one a launch of
-            :class:`RankCollectives`.
-        late_ns: how long another rank had nothing to run but to wait for this one, the last.
-        least_ns: the same as ``waiting_ns``, of the ranks that are there; it waited no less.
-    """
-
+    # From its own start to the last rank's, at most its duration; one a launch of
+    # :class:`RankCollectives`
     waiting_ns: MaskedInts
+    # How long another rank had nothing to run but the wait for this one, the last
     late_ns: MaskedInts
-    least_ns: Ints
+    least_ns: Ints  # lower bound of ``waiting_ns``, by the known ranks
 
 
 class MatchedCollectives:
-    """The collectives of which several ranks of the group are there, in order of time."""
+    """The collectives of which several ranks of the group are known, in order of time."""
 
     def __init__(self, ranks: Sequence[RankCollectives], world_size: int = 0) -> None:
-        """Lay the ranks beside each other.
-
-        Args:
-            world_size: how many ranks there were, as far as that is told: so many has a group that
-                does not tell it.
-        """
+        # world_size: number of ranks, if known; the size of a group without its own
         self._ranks = ranks
         sizes = [len(each) for each in ranks]
         self._offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -104,11 +92,9 @@ class MatchedCollectives:
                 yield Wait(late, waits, windows, since_ns)
 
     def behind_ns(self) -> Ints:
-        """Return for each rank how much later it came than the median rank, in all.
-
-        What a rank is behind counts once: it is level again when a collective ends that held it up,
-        and where none did, it comes as late to the next one without having lost more.
-        """
+        """Return for each rank how much later it came than the median rank, in all."""
+        # A delay counts once: a rank is level again when a collective that blocked it ends;
+        # otherwise it comes as late to the next one without a further delay.
         delay_ns = np.zeros(len(self._match), dtype=np.int64)
         for own in self._rows:
             starts = self._start_ns[own]
@@ -128,7 +114,7 @@ class MatchedCollectives:
         return result
 
     def have_matches(self) -> npt.NDArray[np.bool_]:
-        """Return for each rank whether one of its collectives is known to be another's too."""
+        """Return for each rank whether another rank has one of its collectives."""
         ranks = range(len(self._ranks))
         return np.array([bool(len(self._in_time_order(rank))) for rank in ranks], np.bool_)
 
@@ -149,15 +135,11 @@ class MatchedCollectives:
         return Wait(late, waiter, windows, since_ns)
 
     def _median_row(self, row: int) -> int:
-        """Return which of the rows of a meeting began at the median."""
         own = self._rows[int(self._match[row])]
         return int(own[np.argsort(self._start_ns[own], kind="stable")[(len(own) - 1) // 2]])
 
     def lasts(self) -> Iterator[tuple[int, int]]:
-        """Yield the rank that came last, and the row of the collective there.
-
-        Of those alone of which all ranks are there.
-        """
+        """Yield each last rank and its collective's row, where all ranks are known."""
         for row in self._last[self._is_complete[self._last]].tolist():
             rank = int(self._rank[row])
             yield rank, row - int(self._offsets[rank])
@@ -168,14 +150,12 @@ class MatchedCollectives:
         return self._ends_ns[mine] - self._median_end_ns[self._match[mine]]
 
     def _in_time_order(self, rank: int) -> Ints:
-        """Return the rows of a rank that are met, in order of time."""
         rows = np.arange(self._offsets[rank], self._offsets[rank + 1])
         matched = rows[self._match[rows] >= 0]
-        ordered: Ints = matched[np.argsort(self._match[matched], kind="stable")]
-        return ordered
+        return matched[np.argsort(self._match[matched], kind="stable")]
 
     def _lay_out(self, number: Ints, world_size: int) -> None:
-        """Sort the rows by meeting, and find who came last to each."""
+        """Sort the rows by collective, and find the last rank of each."""
         start_ns = self._start_ns = _concatenated([starts_ns(each) for each in self._ranks])
         order = np.argsort(number, kind="stable")
         begins = np.flatnonzero(np.diff(number[order], prepend=-1))
@@ -200,7 +180,7 @@ class MatchedCollectives:
         self._firsts = [first_launches(each) for each in self._ranks]
 
     def _find_waits(self) -> None:
-        """Find for each meeting who had nothing to run but to wait for longest, and how long."""
+        """Find for each collective who had nothing to run but the wait longest, and how long."""
         waited = np.zeros(len(self._match), dtype=np.int64)
         for offset, each in zip(self._offsets.tolist(), self._ranks, strict=False):
             row = each.launch_collective[each.exposed_launch] + offset
@@ -233,7 +213,7 @@ class MatchedCollectives:
         return Side(rank, int(own.launch[first]), int(own.launch_device[first]))
 
     def _blocking(self) -> list[tuple[list[int], list[int]]]:
-        """Return for each rank the meetings that held it up until they ended, and when they did."""
+        """Return for each rank the collectives that blocked it until they ended, and their ends."""
         result = []
         for offset, each in zip(self._offsets.tolist(), self._ranks, strict=False):
             match = self._match[offset : offset + len(each)]
@@ -253,7 +233,7 @@ class MatchedCollectives:
 
 
 class _LastSync:
-    """When two ranks were last level: when a collective ended that held both of them up."""
+    """When two ranks were last level: the end of a collective that blocked both of them."""
 
     def __init__(
         self, blocking: Sequence[tuple[list[int], list[int]]], begin_ns: int | None
@@ -262,7 +242,7 @@ class _LastSync:
         self._begin_ns = begin_ns
 
     def before(self, at: int, late: int, waiter: int, wait_ns: int) -> int | None:
-        """Return it for two ranks of a meeting; nothing where that is not before a wait."""
+        """Return it for two ranks of a collective, if that is before a wait."""
         (one, one_ns), (other, other_ns) = self._blocking[late], self._blocking[waiter]
         i, j = bisect_left(one, at) - 1, bisect_left(other, at) - 1
         while i >= 0 and j >= 0 and one[i] != other[j]:
@@ -279,17 +259,12 @@ def _concatenated(columns: Sequence[Ints | Codes]) -> Ints:
 
 
 def _lower_median(values: Ints) -> int:
-    """Return the lower median, to the nanosecond."""
     at = (len(values) - 1) // 2
     return int(np.partition(values, at)[at])
 
 
 def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
-    """Return the analyses with who waited for whom in each collective.
-
-    Returns:
-        As many; of collectives of which not all ranks are there, nothing is known.
-    """
+    """Return the analyses with each collective's waits, where all its ranks are known."""
 
     def query_ranks(queries_by_rank: Queries) -> Mapping[int, TimeReply]:
         return {
@@ -313,12 +288,8 @@ def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
 def _with_waits(analysis: Analysis, own: RankCollectives, waited: Waited) -> Analysis:
     launch_communication = analysis.communication
     rows = np.searchsorted(launch_communication.launch, own.launch)
-    waiting, late = _masked(len(launch_communication)), _masked(len(launch_communication))
+    waiting, late = fully_masked(len(launch_communication)), fully_masked(len(launch_communication))
     waiting[rows], late[rows] = waited.waiting_ns, waited.late_ns
     return replace(
         analysis, communication=replace(launch_communication, waiting_ns=waiting, late_ns=late)
     )
-
-
-def _masked(count: int) -> MaskedInts:
-    return np.ma.MaskedArray(np.zeros(count, dtype=np.int64), mask=np.ones(count, dtype=np.bool_))

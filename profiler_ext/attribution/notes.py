@@ -7,19 +7,34 @@ from collections.abc import Iterator
 import numpy as np
 
 from profiler_ext.attribution.phases import differentiates, is_leaked
-from profiler_ext.attribution.trace.lookups import flag_rows
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.reader import SCHEMA_KEY
 from profiler_ext.records.analysis import Launches
-from profiler_ext.records.events import Trace
+from profiler_ext.records.events import Trace, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.records.vocabulary import CacheState
 
+# Usual even in a fully attributed step: a note only where they are much of it.
+_USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
+# The note on the launches covers the recording's own gap, or the user chose it.
+_REPORTED_ELSEWHERE = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
+_NOTE_THRESHOLD = 0.05  # least fraction of the launches' time for a note on a usual gap
+_AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
+_RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
+# Remaining remedies of a gap where the user enabled some; the most effective first
+_REMAINING_REMEDIES = {
+    (GapReason.GRAPH_NOT_CAPTURED, "recompile"): "they were not compiled in this process after it "
+    "had imported torch, though that was asked for; please report what compiled them",
+    (GapReason.GRAPH_NOT_CAPTURED, "run"): _RECOMPILE,
+    (GapReason.AMBIGUOUS_EXTERN_RUN, "run"): "skip fewer steps, so that those before the replay "
+    "are seen; the store then keeps which kernels each call launches",
+}
+
 
 def reading_notes(recording: Recording, launches: Launches) -> Iterator[str]:
-    """Say what of a trace was not as torch.profiler writes it today."""
+    """Return notes on parts of a trace that torch.profiler does not write today."""
     trace = recording.trace
     if trace.header and SCHEMA_KEY not in dict(trace.header):
         yield f"the trace has no {SCHEMA_KEY}, which torch.profiler writes: a tool changed it."
@@ -33,7 +48,6 @@ def reading_notes(recording: Recording, launches: Launches) -> Iterator[str]:
 
 
 def _cpu_notes(trace: Trace) -> Iterator[str]:
-    """Say that times are the CPU's where the trace speaks of other devices."""
     events = trace.events
     calls = flag_rows(events.category, classify.is_runtime_call)
     count = int((calls & flag_rows(events.name, names.is_launch_call)).sum())
@@ -50,29 +64,8 @@ def _cpu_notes(trace: Trace) -> Iterator[str]:
     )
 
 
-# Usual in a step that is led back as far as can be: a word only where they are much of it.
-_USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
-
-# The note on the launches says all that the recording's own gap would, or it was asked for.
-_REPORTED_ELSEWHERE = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
-
-
-_NOTE_THRESHOLD = 0.05
-"""What of the launches' time is worth a note on a gap that is usual."""
-_AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
-_RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
-_REMAINING_REMEDIES = {
-    (GapReason.GRAPH_NOT_CAPTURED, "recompile"): "they were not compiled in this process after it "
-    "had imported torch, though that was asked for; please report what compiled them",
-    (GapReason.GRAPH_NOT_CAPTURED, "run"): _RECOMPILE,
-    (GapReason.AMBIGUOUS_EXTERN_RUN, "run"): "skip fewer steps, so that those before the replay "
-    "are seen; the store then keeps which kernels each call launches",
-}
-"""What is left to do about a gap where some of it was asked for: what goes furthest first."""
-
-
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
-    """Say what is missing from an analysis and what to do about it."""
+    """Return notes on what is missing from an analysis, with remedies."""
     settings = recording.settings
     notes = [_note(launches, reason, settings) for reason in GapReason]
     failures = [
@@ -93,7 +86,7 @@ def _clamped_note(recording: Recording) -> str | None:
 
 
 def _leak_note(recording: Recording) -> str | None:
-    """Say where torch's tag was contradicted, and the phase corrected."""
+    """Return a note where torch's tag was contradicted, and the phase corrected."""
     graphs = recording.graphs
     leaked = [[node.name for node in graph.nodes if is_leaked(node, graph)] for graph in graphs]
     names = [name for each in leaked for name in each]
@@ -123,10 +116,7 @@ def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | No
 
 
 def _unlinked_note(recording: Recording) -> str | None:
-    """Count the backward nodes that neither ``seq_nr`` nor another rule led to a forward node.
-
-    Of what generated code tells, nobody looked for one.
-    """
+    """Count the backward nodes without a forward node; generated code has none to find."""
     backward = [
         node
         for graph in recording.graphs
@@ -144,7 +134,7 @@ def _unlinked_note(recording: Recording) -> str | None:
 
 
 def _unstored_note(recording: Recording) -> str | None:
-    """Say that a later process will know less."""
+    """Return a note that a later process will know less."""
     details = _details(recording, GapReason.RECORD_NOT_STORED)
     if not details:
         return None
@@ -172,7 +162,6 @@ def _unreadable_note(recording: Recording) -> str | None:
 
 
 def _code_note(recording: Recording) -> str | None:
-    """Say which graphs are known by their generated code alone, and the remedy."""
     message = [graph for graph in recording.graphs if graph.is_told]
     if not message:
         return None
@@ -185,7 +174,6 @@ def _code_note(recording: Recording) -> str | None:
 
 
 def _attached_note(recording: Recording) -> str | None:
-    """Say where the lines of attached graphs come from."""
     attached = [g for g in recording.graphs if g.cache_state is CacheState.ATTACHED]
     if not attached:
         return None

@@ -1,8 +1,7 @@
-"""An analysis of one step alone: what that step launched, its idle time, and its ledger.
+"""The analysis of one step alone: its launches, its idle time, and its breakdown.
 
-The trace is cut too: what the CPU did in the step, and what the device ran for it. So an export
-of it is read back as a session with this step. What an earlier step left running is not in it; and
-what waits for its next launch at the end of the step has none.
+The trace is cut too, so an export of it is read back as a session with this step: what the CPU did
+in the step, and what the device ran for it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, masked, take
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.flow_events import cut
 from profiler_ext.records.analysis import (
@@ -25,19 +24,15 @@ from profiler_ext.records.analysis import (
     Shares,
     Step,
 )
-from profiler_ext.records.events import Interned, Ints, MaskedInts, Trace
+from profiler_ext.records.events import Interned, Ints, MaskedInts, Trace, flag_rows
 
 Columns = TypeVar("Columns", Launches, Shares, IdlePieces, Communication, RankDelay)
 LaunchColumns = TypeVar("LaunchColumns", Shares, Communication, RankDelay)
 
 
 def of_step(analysis: Analysis, number: int) -> Analysis:
-    """Return what was found in one step.
-
-    Returns:
-        The analysis: launches, shares, idle time and ledger are those that tables narrowed to the
-        step have, to the nanosecond. Its places are those of all steps.
-    """
+    """Return the analysis of one step, equal to the session's tables narrowed to it."""
+    # Its places are those of all steps.
     step = next(each for each in analysis.steps if each.number == number)
     chosen = np.ma.filled(analysis.launches.step == number, False).astype(np.bool_)
     events = _events_of(analysis, step, chosen)
@@ -62,7 +57,6 @@ def of_step(analysis: Analysis, number: int) -> Analysis:
 
 
 def _events_of(analysis: Analysis, step: Step, chosen: Flags) -> Flags:
-    """Flag the events of a step: what it launched, and what the CPU did in it."""
     events, launches = analysis.recording.trace.events, analysis.launches
     start, end = _device_window(launches, step, chosen)
     on_device = flag_rows(events.category, _is_on_device)
@@ -81,7 +75,6 @@ def _is_on_device(category: str) -> bool:
 
 
 def _device_window(launches: Launches, step: Step, chosen: Flags) -> tuple[int, int]:
-    """Return from when to when devices worked for a step."""
     starts = launches.start_ns[chosen]
     if not len(starts):
         return step.start_ns, step.end_ns
@@ -105,7 +98,6 @@ def _launches(launches: Launches, chosen: Flags, events: Flags) -> Launches:
 
 
 def _of_launches(columns: LaunchColumns, chosen: Flags) -> LaunchColumns:
-    """Return the rows that are of chosen launches, which have other numbers then."""
     selected = _rows(columns, chosen[columns.launch])
     return dataclasses.replace(selected, launch=_numbers(chosen)[selected.launch])
 
@@ -121,7 +113,6 @@ def _rows(columns: Columns, chosen: Flags) -> Columns:
 
 
 def _numbers(chosen: Flags) -> Ints:
-    """Return the new number of each row, ``NO_ROW`` of one that goes."""
     return np.where(chosen, np.cumsum(chosen) - 1, NO_ROW).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""The phase of an FX node: by the graph it ran in, its tags, and where that graph was called."""
+"""The phase of an FX node: by its graph, its tags, and the graph's call."""
 
 from __future__ import annotations
 
@@ -32,11 +32,9 @@ def node_phase(
 
 
 def joint_phase(node: FxNode) -> Phase:
-    """Return the phase of a node of a joint graph, which holds forward and backward.
-
-    torch tags every node that is there when the forward ends, so what has no tag was made
-    while autograd ran: the backward of an ``autograd.Function``.
-    """
+    """Return the phase of a node of a joint graph, which holds forward and backward."""
+    # torch tags every node that exists when the forward ends, so an untagged one was made while
+    # autograd ran: the backward of an autograd.Function.
     if node.lineage.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
     is_gradient = is_traced_gradient(node) or node.lineage.forward_node is not None
@@ -45,24 +43,20 @@ def joint_phase(node: FxNode) -> Phase:
 
 
 def is_leaked(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether torch tagged a forward node with ``autograd_backward``.
-
-    Builds that kept the tag among the nodes' shared labels spread it, where a gradient was
-    traced inside the forward (FlexAttention). A backward node in a forward graph has the
-    partitioner's tag, or differentiates another node, or comes from a call of ``grad``. What
-    says none of these is forward, where anything but the tag can say so.
-    Upstream: https://github.com/pytorch/pytorch/issues/182400, of ``local_map``.
-    """
+    """Tell whether torch tagged a forward node with ``autograd_backward``."""
+    # Builds that kept the tag among the nodes' shared labels spread it, where a gradient was traced
+    # inside the forward (FlexAttention). A backward node in a forward graph has the partitioner's
+    # tag, or differentiates another node, or comes from a call of ``grad``; any other is forward.
+    # Upstream: https:
+    # github.com/pytorch/pytorch/issues/182400, of ``local_map``.
     if not node.lineage.autograd_backward or graph.runs_backward or _is_backward(node, graph):
         return False
     return bool(node.lineage.source_fns) or not _is_untagged(graph)
 
 
 def differentiates(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether a node of a backward graph has a forward node that it differentiates.
-
-    A gradient sum and the copy that ends a mutation have none.
-    """
+    """Tell whether a node of a backward graph has a forward node that it differentiates."""
+    # A gradient sum and the copy that ends a mutation have none.
     phase = node_phase(node, graph, CallContext(), in_torch_optim=False)
     return phase is Phase.BACKWARD and not node.target.startswith("aten.copy_")
 
@@ -93,19 +87,16 @@ def _phase_by_graph(node: FxNode, graph: GraphInstance) -> Phase:
 
 
 def _is_backward(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether a node of a forward graph is backward work, whatever ``autograd_backward`` says.
-
-    What the partitioner hoisted has its tag; the backward of an ``autograd.Function`` has none,
-    and a gradient that the function takes itself has a forward's: they are known by the node
-    that they differentiate.
-    """
+    """Tell whether a node of a forward graph is backward work, whatever its tag says."""
+    # Hoisted nodes have the partitioner's tag. The backward of an autograd.Function has none, and a
+    # gradient that the function takes has a forward's: these differentiate a node.
     if is_traced_gradient(node) or node.lineage.forward_node is not None:
         return True
     return node.lineage.partitioner_tag in _BACKWARD_TAGS and not _is_untagged(graph)
 
 
 def _forward_or_recompute(context: CallContext) -> Phase:
-    """Tell what forward work is: in the engine a forward runs only to be recomputed."""
+    """Return the phase of forward work: in the engine a forward only runs as recomputation."""
     if not context.in_engine:
         return Phase.FORWARD
     return Phase.RECOMPUTE if context.is_forward else Phase.BACKWARD
@@ -118,7 +109,7 @@ def _is_recomputed(node: FxNode) -> bool:
 
 
 def _is_untagged(graph: GraphInstance) -> bool:
-    """Tell whether tags mean nothing: nobody asked for a gradient of this graph."""
+    """Tell whether tags mean nothing: the graph requires no gradient."""
     return graph.is_inference
 
 

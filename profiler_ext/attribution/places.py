@@ -1,8 +1,4 @@
-"""Source places.
-
-Line, module and forward node of an FX node as it was called, of an eager op, or of a gap; equal
-places are one.
-"""
+"""The source places of FX nodes, eager ops and gaps: line, module and forward node, each once."""
 
 from __future__ import annotations
 
@@ -26,10 +22,16 @@ from profiler_ext.records.vocabulary import Level, Phase
 
 _NOT_THE_MODEL = frozenset({"torch", "triton", "profiler_ext"})
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
+# The modules that forwards were called on, by the joint graph that they were cut from
+ModulesOfJointGraphs = Mapping[str, set[Called]]
+_OF_PHASES = {
+    Phase.RECOMPUTE: ForwardEvidence.RECOMPUTED,
+    Phase.GRADIENT_ACCUMULATION: ForwardEvidence.GRADIENT_SUM,
+}
 
 
 class SourceRoots:
-    """Knows which files are the user's and which belong to torch, triton or this package."""
+    """Classifies source files: the user's, torch's, triton's or this package's."""
 
     def __init__(self, settings: Settings) -> None:
         self._user = tuple(PurePath(root).parts for root in settings.user_roots)
@@ -38,14 +40,14 @@ class SourceRoots:
         self._users: dict[str, bool] = {}
 
     def model_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
-        """Return the innermost frame that is outside torch, triton and this package.
-
-        Where all frames lie inside (a compiled ``optimizer.step``, a compiled module of
-        ``torch.nn``), torch's own code is what the user compiled: then torch's innermost.
-        """
+        """Return the innermost frame that is outside torch, triton and this package."""
+        # Without one (a compiled optimizer.step or torch.nn module) torch's own code is what the
+        # user compiled: then torch's innermost.
         inwards = tuple(reversed(stack))
         outside = (frame for frame in inwards if self._is_model(frame.file))
-        torchs = (frame for frame in inwards if self._is_torch(frame.file))
+        torchs = (
+            frame for frame in inwards if ((self._package(frame.file) or ())[:1] == ("torch",))
+        )
         return next(outside, None) or next(torchs, None)
 
     def user_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
@@ -53,11 +55,8 @@ class SourceRoots:
         return next((f for f in reversed(stack) if self._is_user(f.file)), None)
 
     def with_line(self, place: Place, stack: tuple[Frame, ...]) -> Place:
-        """Return a place with the model's line and the user's own, as far as a stack has them.
-
-        Args:
-            stack: the frames that lead to it, outermost first; none where no line is its own.
-        """
+        """Return a place with the model's line and the user's own, as far as a stack has them."""
+        # stack: its frames, outermost first; none where no line is its own
         frame, user = self.model_frame(stack), self.user_frame(stack)
         return dataclasses.replace(
             place,
@@ -72,9 +71,6 @@ class SourceRoots:
     def _is_model(self, file: str) -> bool:
         package = self._package(file)
         return not file.startswith("<") and (not package or package[0] not in _NOT_THE_MODEL)
-
-    def _is_torch(self, file: str) -> bool:
-        return (self._package(file) or ())[:1] == ("torch",)
 
     def _is_user(self, file: str) -> bool:
         if file not in self._users:
@@ -91,35 +87,26 @@ class SourceRoots:
 
     def _find_package(self, parts: tuple[str, ...]) -> tuple[str, ...] | None:
         folders = [at + 1 for at, part in enumerate(parts) if part in _PACKAGE_FOLDERS]
-        roots = [_above_package(root) for root in self._library if _under(parts, root)]
+        # Return how deep lie the packages of a library's root; torch's sources are one
+        # themselves.
+        roots = [
+            (len(root) - (not _NOT_THE_MODEL.isdisjoint(root[-1:])))
+            for root in self._library
+            if _under(parts, root)
+        ]
         deepest = max(folders + roots, default=None)
         return None if deepest is None else parts[deepest:]
-
-
-def _above_package(root: tuple[str, ...]) -> int:
-    """Return how deep lie the packages of a library's root; torch's sources are one themselves."""
-    return len(root) - (not _NOT_THE_MODEL.isdisjoint(root[-1:]))
 
 
 def _under(parts: tuple[str, ...], root: tuple[str, ...]) -> bool:
     return len(parts) > len(root) and parts[: len(root)] == root
 
 
-ModulesOfJointGraphs = Mapping[str, set[Called]]
-"""The modules that forwards were called on, by the joint graph that they were cut from."""
-
-
 def modules_of_joint_graphs(
     called: Iterable[tuple[GraphInstance, Called | None]],
 ) -> ModulesOfJointGraphs:
-    """Collect the modules that the forward graphs of a trace were called on.
-
-    Args:
-        called: each call's graph, and the module it was called on, where that is known.
-
-    Returns:
-        By the id of each joint graph the modules that its forward was called on.
-    """
+    """Collect the modules that each joint graph's forward was called on."""
+    # called: each call's graph, and the module it was called on, where known
     modules: dict[str, set[Called]] = defaultdict(set)
     for graph, module in called:
         if graph.joint is not None and module is not None and not graph.runs_backward:
@@ -130,13 +117,11 @@ def modules_of_joint_graphs(
 def module_of(
     node: FxNode, graph: GraphInstance, context: CallContext, forwards: ModulesOfJointGraphs
 ) -> ModuleFrame | None:
-    """Return the innermost module of a node, as its graph was called.
-
-    What compiled autograd copied belongs to the module that its own forward was called on. Where
-    nothing tells which forward that is, it belongs to the one module that such forwards were
-    called on, and so does a backward whose own forward ran before the recording began. A part of a
-    graph belongs to no module where that of its call is not known: it may run for an equal part.
-    """
+    """Return the innermost module of a node, as its graph was called."""
+    # What compiled autograd copied belongs to the module that its own forward was called on; where
+    # that forward is unknown, to the one module that such forwards were called on, and so does a
+    # backward whose forward ran before the recording. A part of a graph without a known call
+    # belongs to no module: it may run for an equal part.
     if node.lineage.joint is None and context.module is not None:
         return innermost_module(node, context.module)
     joint = graph.joint if graph.runs_backward else None
@@ -150,36 +135,28 @@ def module_of(
 
 
 def with_modules_of_gradient_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
-    """Give each sum of gradients of a value that no op made the modules that hold all it sums.
-
-    Torch keeps none, so that a sum has only the module that was compiled, and in a repeated region
-    that of the call: a tensor is used more than once in the innermost module around its uses.
-    Where an op made it, the sum has the op's.
-    """
+    """Give gradient sums of graph inputs the modules that enclose all summed nodes."""
+    # Torch keeps none, so such a sum has only the compiled module, or in a repeated region the
+    # call's. Where an op made the value, the sum has the op's modules.
     known: dict[str, tuple[ModuleFrame, ...]] = {}
     for node in nodes:
         own = node.lineage.modules
         if node.lineage.is_gradient_acc and node.lineage.forward_node is None:
-            enclosing = _common([known.get(name, ()) for name in node.inputs])
+            modules = [known.get(name, ()) for name in node.inputs]
+            shared = zip(*modules, strict=False)
+            enclosing = tuple(
+                each[0] for each in takewhile(lambda each: len(set(each)) == 1, shared)
+            )
             if enclosing and (len(own) <= 1 or enclosing[: len(own)] == own):
                 node = replace(node, lineage=replace(node.lineage, modules=enclosing))
         known[node.name] = node.lineage.modules
         yield node
 
 
-def _common(modules: list[tuple[ModuleFrame, ...]]) -> tuple[ModuleFrame, ...]:
-    shared = zip(*modules, strict=False)
-    return tuple(each[0] for each in takewhile(lambda each: len(set(each)) == 1, shared))
-
-
 def innermost_module(node: FxNode, called: Called | None) -> ModuleFrame | None:
-    """Return the innermost module of a node.
-
-    Args:
-        node: the node; its modules' paths begin at the module that was compiled.
-        called: that module, where it was compiled by itself and its own path is known; or the
-            modules of the call, where it is a part of a graph.
-    """
+    """Return the innermost module of a node; its modules' paths begin at the compiled module."""
+    # called: that module, if it was compiled by itself and its path is known; or the modules of the
+    # call, where the graph is a part
     if isinstance(called, PartModules):
         return called.of(node.lineage.modules[-1]) if node.lineage.modules else called.own
     if any(module.is_of_variable for module in node.lineage.modules[-1:]):
@@ -215,14 +192,8 @@ def eager_forward_evidence(op: str, forward_op: str | None, phase: Phase) -> str
     return _OF_PHASES.get(phase)
 
 
-_OF_PHASES = {
-    Phase.RECOMPUTE: ForwardEvidence.RECOMPUTED,
-    Phase.GRADIENT_ACCUMULATION: ForwardEvidence.GRADIENT_SUM,
-}
-
-
 def _is_of_hook(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether it is a hook's; what compiled autograd copies names its joint graph."""
+    """Tell whether a node is a hook's; what compiled autograd copies names its joint graph."""
     if node.lineage.mechanism is Mechanism.HOOK:
         return True
     return graph.is_of_compiled_autograd and node.lineage.joint is None and bool(node.lineage.stack)
@@ -237,11 +208,6 @@ class PlaceTable:
         settings: Settings,
         forwards: ModulesOfJointGraphs | None = None,
     ) -> None:
-        """Take what places are of.
-
-        Args:
-            forwards: the modules of each joint graph's forward nodes, as far as they are known.
-        """
         self._graphs = graphs
         self._forwards = forwards or {}
         self._roots = SourceRoots(settings)
@@ -273,20 +239,14 @@ class PlaceTable:
         """Return the index of the place of a graph's input, on which an operator works."""
         return self.add(dataclasses.replace(self.of_node(graph, node, context), aten_op=op))
 
-    def _module_of(
-        self, node: FxNode, graph: GraphInstance, context: CallContext
-    ) -> ModuleFrame | None:
-        return module_of(node, graph, context, self._forwards)
-
     def has_unknown_places(self, graph: int) -> bool:
-        """Tell whether a graph has nodes whose line or module nothing tells but its call."""
+        """Tell whether a graph has nodes whose line or module only its call can show."""
         if graph not in self._open:
             places = (self.of_node(graph, name, CallContext()) for name in self._nodes[graph])
             self._open[graph] = any(p.line is None or p.module is None for p in places)
         return self._open[graph]
 
     def _unknown(self, graph: int, name: str) -> Place:
-        """Return the place of a node that the graph's record does not have."""
         is_capture_lost = self._graphs[graph].is_partly_captured
         reason = GapReason.PARTLY_CAPTURED if is_capture_lost else GapReason.NO_SOURCE_LINE
         return Place(graph=graph, node=name, gap=reason)
@@ -298,7 +258,7 @@ class PlaceTable:
         node, instance = self._nodes[graph][name], self._graphs[graph]
         evidence = node.lineage.evidence or LineEvidence.ABSENT
         is_open = _is_of_any_module(node, instance)
-        module = None if is_open else self._module_of(node, instance, context)
+        module = None if is_open else module_of(node, instance, context, self._forwards)
         if not node.lineage.modules and module is None:
             module = context.called_in
         in_torch_optim = instance.runs_optimizer and node.lineage.is_of_optimizer
@@ -355,15 +315,13 @@ def _called_from(place: Place, caller: Place) -> Place:
 def gap_place(
     gap: GapReason, phase: Phase, graph: int | None = None, op: str | None = None
 ) -> Place:
-    """Return the place of what could not be led back, with the op that is known of it."""
+    """Return the place of unattributed time, with its op, if known."""
     return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
 
 
 def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether a node's module is not known: what is told of a graph leaves it out.
-
-    So does a mechanism that failed, with the line or, where that tells modules, of all nodes.
-    """
+    """Tell whether a node's module is unknown: a graph's inferred record leaves it out."""
+    # So does a mechanism that failed, with the line or, where that gives modules, of all nodes.
     if node.lineage.modules:
         return False
     if not graph.is_partly_captured:
@@ -373,7 +331,7 @@ def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:
 
 
 def _is_unlinked_gradient(node: FxNode) -> bool:
-    """Tell whether the stack leads to where the gradient is asked for, not to what it is of."""
+    """Tell whether the stack leads to the call of ``grad`` instead of the differentiated op."""
     return is_traced_gradient(node)
 
 

@@ -1,15 +1,12 @@
-"""The Python stack of each thread at a time of the trace.
+"""The Python stack of each thread at a time of the trace, by the recorded lines.
 
-From the recorded lines laid over the trace's clock.
+Each clock mark gives bounds: its event is between two readings of the recorder's clock. All
+together leave little room, if both clocks run alike; where one was set meanwhile, an offset between
+two marks lies between their bounds.
 
-Each mark gives bounds: its event began after the watch read its clock the first time, and was
-over before it read it again. All of them together leave little room, if both clocks run alike;
-where one of them was set meanwhile, what is between two marks is between their bounds.
-
-What a line runs begins after the line has begun, and ends before the thread goes on from it: to
-another line of the frame, or out of it. Frames that begin meanwhile are within. So an event's
-position is the one that leaves room for all of it; only where several do, within the error of
-the clocks, it is open.
+What a line runs begins after the line has begun, and ends before the thread leaves it, to another
+line of the frame or out of it; inner frames are within. So an event's position is the one that
+leaves room for all of it; where several do, within the clocks' error, it is ambiguous.
 """
 
 from __future__ import annotations
@@ -19,40 +16,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import flag_rows
 from profiler_ext.kineto import names
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.lineage import Frame, ModuleFrame
 from profiler_ext.records.recording import ClockMark, Position, PythonLines, ThreadPositions
+
+NO_POSITION = -1  # the position of a thread in which no code of the program runs
 
 
 @dataclass(frozen=True, slots=True)
 class WatchClock:
-    """The clock of the watch on the trace's clock.
+    """The recorder's clock on the trace's clock."""
 
-    Attributes:
-        moments_ns: moments on the watch's clock, in order.
-        offsets_ns: what is added at each to have the trace's time; between them it is in between.
-        error_ns: how far that may be off.
-    """
-
-    moments_ns: Ints
-    offsets_ns: Ints
-    error_ns: int
+    moments_ns: Ints  # moments on the recorder's clock, in order
+    offsets_ns: Ints  # the offset at each; interpolated between them
+    error_ns: int  # the largest error
 
     def on_trace(self, times_ns: Ints) -> Ints:
-        """Return times of the watch as the trace's clock has them."""
+        """Convert the recorder's times to the trace's clock."""
         start = int(self.moments_ns[0])
         offsets = np.interp(times_ns - start, self.moments_ns - start, self.offsets_ns)
         return times_ns + np.round(offsets).astype(np.int64)
 
 
 def watch_clock(events: Events, marks: Sequence[ClockMark]) -> WatchClock | None:
-    """Lay the watch's clock over the trace's.
-
-    Args:
-        events: the events of the trace; those of the marks name their numbers.
-    """
+    """Align the recorder's clock with the trace's."""
     bounds = np.array(sorted(_bounds(events, marks)), dtype=np.int64).reshape(-1, 3)
     moments, lows, highs = bounds.T
     if not len(bounds):
@@ -84,19 +72,10 @@ def _bounds(events: Events, marks: Sequence[ClockMark]) -> Iterator[tuple[int, i
                 yield mark.before_ns, low, high
 
 
-NO_POSITION = -1
-"""The position of a thread in which no code of the program runs."""
-
-
 class AmbiguousPositionError(LookupError):
-    """Several positions leave room for an event.
-
-    Attributes:
-        positions: these.
-    """
+    """Several positions leave room for an event."""
 
     def __init__(self, positions: Collection[int]) -> None:
-        """Take the positions."""
         super().__init__()
         self.positions = frozenset(positions)
 
@@ -105,7 +84,6 @@ class PositionsOfThreads:
     """The positions of all threads, on the clock of the trace."""
 
     def __init__(self, lines: PythonLines, clock: WatchClock) -> None:
-        """Lay out what was recorded."""
         self.error_ns = clock.error_ns
         depths = depths_of(lines.positions)
         self._threads = {
@@ -114,14 +92,8 @@ class PositionsOfThreads:
         }
 
     def during(self, thread: int, start_ns: int, end_ns: int, overhang_ns: int = 0) -> int:
-        """Return the position of a thread during an event.
-
-        Args:
-            overhang_ns: how far these may be off, besides the error of the clocks.
-
-        Raises:
-            AmbiguousPositionError: The event is too close to the change from one to another.
-        """
+        """Return the position of a thread during an event; raises AmbiguousPositionError."""
+        # overhang_ns: the error of its times, besides that of the clocks
         own = self._threads.get(thread)
         return (
             NO_POSITION
@@ -130,22 +102,17 @@ class PositionsOfThreads:
         )
 
     def is_still(self, thread: int, start_ns: int, end_ns: int) -> bool:
-        """Tell whether a thread stood at one position all the time."""
+        """Tell whether a thread was at one position all the time."""
         own = self._threads.get(thread)
         return own is None or own.is_still(start_ns, end_ns)
 
     def stays(self, thread: int, start_ns: int, end_ns: int) -> bool:
-        """Tell whether a thread did not go on from where it stood, whatever ran within."""
+        """Tell whether a thread stayed at its position, whatever ran within."""
         own = self._threads.get(thread)
         return own is None or own.stays(start_ns, end_ns)
 
     def only_one(self, threads: Collection[int], start_ns: int, end_ns: int) -> int | None:
-        """Return the position of the one thread that stands anywhere for a time.
-
-        Returns:
-            Index of its position; ``None`` where several stand somewhere, none does, or the one
-            went on meanwhile.
-        """
+        """Return the position of the only thread that has any; ``None`` unless it stayed."""
         own = [each for tid, each in self._threads.items() if tid in threads]
         active = [each for each in own if each.is_active(start_ns, end_ns)]
         if len(active) != 1 or not active[0].stays(start_ns, end_ns):
@@ -154,11 +121,8 @@ class PositionsOfThreads:
 
 
 def changes_of(lines: PythonLines, clock: WatchClock, thread: int) -> tuple[Ints, Ints]:
-    """Return when a thread went from one position to the next, on the trace's clock, and to which.
-
-    Returns:
-        Times in order, and as many positions; the last is ``NOWHERE``, when the watch ended.
-    """
+    """Return the times of a thread's positions, on the trace's clock, and these positions."""
+    # The last is NOWHERE, at the end of the recording of lines.
     parts = [part for part in lines.threads if part.thread == thread]
     return _changes(parts, clock, lines.until_ns)
 
@@ -175,7 +139,7 @@ def _changes(
 
 
 def depths_of(positions: Sequence[Position]) -> Ints:
-    """Return how many positions each lies within, itself counted; and 0 for ``NOWHERE``."""
+    """Return the depth of each position, from 1; 0 for ``NOWHERE``."""
     depths = [0] * (len(positions) + 1)
     for at, position in enumerate(positions):
         depths[at] = 1 + (0 if position.parent is None else depths[position.parent])
@@ -183,7 +147,7 @@ def depths_of(positions: Sequence[Position]) -> Ints:
 
 
 def _by_thread(threads: Sequence[ThreadPositions]) -> dict[int, list[ThreadPositions]]:
-    """Collect what is of one thread; the system gives an id again when its thread is over."""
+    # The system reuses the id of a thread that has ended.
     parts: dict[int, list[ThreadPositions]] = {}
     for each in threads:
         parts.setdefault(each.thread, []).append(each)
@@ -212,12 +176,10 @@ class _Thread:
         return candidates.pop() if candidates else NO_POSITION
 
     def at(self, time: int) -> int:
-        """Return the position at a time."""
         index = int(np.searchsorted(self._times, time, side="right")) - 1
         return NO_POSITION if index < 0 else int(self._positions[index])
 
     def is_active(self, start: int, end: int) -> bool:
-        """Tell whether it stood anywhere meanwhile."""
         return self.at(start) != NO_POSITION or not self.is_still(start, end)
 
     def is_still(self, start: int, end: int) -> bool:
@@ -230,11 +192,8 @@ class _Thread:
 
 
 def next_outside(depths: Ints, positions: Ints) -> Ints:
-    """Return for each entry the index of the next that is not within its position, or the last.
-
-    Args:
-        positions: the positions; one that comes again after those within it goes on.
-    """
+    """Return for each entry the index of the next that is not within its position, or the last."""
+    # A position that comes again after inner ones continues.
     following = np.full(len(depths), len(depths) - 1, dtype=np.int64)
     open_entries: list[tuple[int, int, int]] = []
     entries = zip(depths.tolist(), positions.tolist(), strict=True)
@@ -247,43 +206,32 @@ def next_outside(depths: Ints, positions: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """Where a thread stood.
+    """The state of a thread."""
 
-    Attributes:
-        stack: the frames of the program, outermost first.
-        module: the innermost module whose call was under way, where it is known.
-        recomputes: a checkpoint runs a forward again.
-        in_module: the call of a module was under way.
-        is_line_known: the innermost frame's line is known; it has none in ``stack`` if not.
-    """
-
-    stack: tuple[Frame, ...] = ()
-    module: ModuleFrame | None = None
-    recomputes: bool = False
-    in_module: bool = False
+    stack: tuple[Frame, ...] = ()  # the frames of the program, outermost first
+    module: ModuleFrame | None = None  # the innermost active module, if known
+    recomputes: bool = False  # a checkpoint recomputes a forward
+    in_module: bool = False  # a module's call is active
+    # ``stack`` includes the innermost frame; it is left out without a line
     is_line_known: bool = True
 
 
 class Stacks:
-    """Tells the standing of each position."""
+    """The state at each position."""
 
     def __init__(self, lines: PythonLines) -> None:
-        """Take what was recorded."""
         self._lines = lines
         self._depths = depths_of(lines.positions)
         self._known: dict[tuple[int, int], StackState] = {}
         self._outer: dict[tuple[int, int], StackState] = {}
 
     def depth(self, position: int) -> int:
-        """Return how many positions it lies within, itself counted."""
+        """Return the depth of a position, from 1."""
         return int(self._depths[position])
 
     def state(self, position: int, above: int = 0) -> StackState:
-        """Return what a position says.
-
-        Args:
-            above: what lies that deep or less is left out: it began before.
-        """
+        """Return the state of a position."""
+        # above: leave out what is at this depth or less: it began before
         chain: list[int] = []
         state = StackState()
         while position != NO_POSITION and self._depths[position] > above:
@@ -298,15 +246,11 @@ class Stacks:
         return state
 
     def are_in_module(self, positions: Iterable[int]) -> bool:
-        """Tell whether at each of some positions the call of a module is under way."""
+        """Flag positions at which a module's call is active."""
         return all(self.state(each).in_module for each in positions)
 
     def first_module(self, position: int, above: int) -> ModuleFrame | None:
-        """Return the outermost module whose call is under way at a position.
-
-        Args:
-            above: what lies that deep or less is left out: it began before.
-        """
+        """Return the outermost active module of a position; ``above`` as in :meth:`state`."""
         module_indices = [
             self._lines.positions[each].module for each in self._chain(position, above)
         ]
@@ -314,14 +258,7 @@ class Stacks:
         return None if outermost is None else self._lines.modules[outermost]
 
     def before_module(self, position: int, module: ModuleFrame | None, above: int) -> StackState:
-        """Return where a thread stood when it called a module.
-
-        Args:
-            above: what lies that deep or less is left out: it began before.
-
-        Returns:
-            Nowhere, where it is within no call of the module, or in several.
-        """
+        """Return where a thread called a module; ``NOWHERE`` in none or several calls."""
         calls = [
             each
             for each in self._chain(position, above)
@@ -331,7 +268,7 @@ class Stacks:
         return self.state(self._parent(calls[0]), above) if len(calls) == 1 else StackState()
 
     def _chain(self, position: int, above: int) -> Iterator[int]:
-        """Yield a position and what it lies within, from the inside out."""
+        """Yield a position and its parents, from the inside out."""
         while position != NO_POSITION and self._depths[position] > above:
             yield position
             position = self._parent(position)
@@ -341,7 +278,7 @@ class Stacks:
         return NO_POSITION if parent is None else parent
 
     def _resumed(self, outer: StackState, position: int, above: int) -> StackState:
-        """Leave the frame out that a position goes on for: it stands where that one did."""
+        """Leave out the frame that a position resumes."""
         own = self._lines.positions[position].function
         if own is None or not self._lines.functions[own].resumes:
             return outer
@@ -350,7 +287,7 @@ class Stacks:
 
     def _within(self, outer: StackState, position: int) -> StackState:
         own, lines = self._lines.positions[position], self._lines
-        if own.module is not None:  # one that is gone is told by what held its call
+        if own.module is not None:  # a module that is gone is known by its caller
             module = lines.modules[own.module] or outer.module
             return replace(outer, module=module, in_module=True)
         if own.function is None:

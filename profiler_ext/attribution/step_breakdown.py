@@ -1,9 +1,9 @@
-"""Step time breakdown: the wall time of each step on each device, by what the device did.
+"""Step time breakdown: the wall time of each step on each device, by the device's activity.
 
 A step is bounded on the device (``trace/steps.py``), and what counts is what the device did in that
-time, whichever step enqueued it. Where launches overlap, the overlapped time counts once: for what
-computes or copies rather than for a collective, so that what is left of collectives is exposed
-communication; and else for the launch that started first.
+time, whichever step enqueued it. Overlapped time counts once: for computation or copies rather than
+for a collective, so that what is left of collectives is exposed communication; else for the launch
+that started first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from profiler_ext.records.analysis import BreakdownRow, Launches, Step
 from profiler_ext.records.events import Ints, first_rows, numbered
 from profiler_ext.records.vocabulary import BreakdownCategory, LaunchKind, Level, Scope
 
-_Category = tuple[str, str, str | None]
-"""Scope, category and level of busy or idle time."""
+_Category = tuple[str, str, str | None]  # scope, category and level of busy or idle time
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +27,11 @@ class BusySpans:
     """When one device was busy: spans without overlaps, in order.
 
     A launch has one; a collective one for each part in which nothing else ran.
-
-    Attributes:
-        device: the device.
-        launch: row of the launch.
-        start_ns: start of the part that counts.
-        end_ns: end of that part.
     """
 
     device: int
-    launch: Ints
+    launch: Ints  # row of the launch
+    # The part that counts
     start_ns: Ints
     end_ns: Ints
 
@@ -49,16 +43,9 @@ def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
 
 
 def break_down_steps(
-    launches: Launches,
-    corrected: Flags,
-    busy: Sequence[BusySpans],
-    steps: Sequence[Step],
+    launches: Launches, corrected: Flags, busy: Sequence[BusySpans], steps: Sequence[Step]
 ) -> tuple[BreakdownRow, ...]:
-    """Account for the wall time of each step on each device.
-
-    Returns:
-        The lines; those of one step and device add up to the step's wall time.
-    """
+    """Return the breakdown of each step's wall time on each device; its rows add up exactly."""
     codes, category_codes = _categories(launches, corrected)
     accounts = [_accounts(device, codes, category_codes, steps) for device in busy]
     return tuple(
@@ -82,7 +69,7 @@ def _busy(launches: Launches, device: int) -> BusySpans:
 
 
 def _without_overlaps(launches: Launches, rows: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return launches with what of each no earlier one of them covers."""
+    """Return launches with the part of each that no earlier one covers."""
     start, end = launches.start_ns[rows], launches.start_ns[rows] + launches.duration_ns[rows]
     covered = np.maximum.accumulate(np.concatenate([start[:1], end]))[:-1]
     start = np.maximum(start, covered)
@@ -92,7 +79,7 @@ def _without_overlaps(launches: Launches, rows: Ints) -> tuple[Ints, Ints, Ints]
 def _accounts(
     device: BusySpans, codes: Ints, categories: Sequence[_Category], steps: Sequence[Step]
 ) -> list[dict[_Category, int]]:
-    """Return for each step its time by category; what is left of its wall time is idle."""
+    """Return for each step its time by category; the rest of its wall time is idle."""
     begins, ends = np.array([(s.start_ns, s.end_ns) for s in steps]).reshape(-1, 2).T
     accounts: list[dict[_Category, int]] = [{} for _ in steps]
     idle = ends - begins
@@ -109,19 +96,15 @@ def _accounts(
 
 
 def time_before(start: Ints, end: Ints, times: Ints) -> Ints:
-    """Return how long spans lasted before each time.
-
-    Args:
-        start: when each span began; they are in order and do not overlap.
-    """
+    """Return the total time of spans before each time."""
+    # start: begins of the spans, in order, without overlaps
     if not len(start):
         return np.zeros(len(times), dtype=np.int64)
     begun = np.searchsorted(start, times)
     lengths = np.concatenate([[0], np.cumsum(end - start)])
     last = np.maximum(begun - 1, 0)
     still_open = np.where(begun > 0, np.maximum(end[last] - times, 0), 0)
-    busy_ns: Ints = lengths[begun] - still_open
-    return busy_ns
+    return lengths[begun] - still_open
 
 
 def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
@@ -130,7 +113,6 @@ def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
 
 
 def _categories(launches: Launches, corrected: Flags) -> tuple[Ints, tuple[_Category, ...]]:
-    """Return the number of each launch's category, and the categories."""
     columns = (launches.level, launches.gap, launches.kind, launches.scope)
     launch_category = numbered([*(column.codes for column in columns), corrected])
     category_codes: dict[_Category, int] = {}

@@ -1,16 +1,13 @@
-"""What made a rank late: what its devices spent more time in than those of the rank that waited.
+"""What made a rank late: what it spent more time in than the rank that waited.
 
-Times are of the wall clock, so that those of several ranks can be laid beside each other; and an
-activity is the same on all of them, whatever number its place has there.
+The reason is not what a rank does while another waits: it may have slept before its forward pass,
+and compute its backward pass by then. So both are compared since they were last level, the end of a
+collective that blocked either. What the late one spent more time in since then adds up to at least
+its delay, and is scaled to that. It is an estimate: where both alternate in being slower,
+that counts too.
 
-What a rank does at the moment when another waits for it is not why it is late: it may have slept
-before its forward pass, and be computing its backward pass when the other, which did not sleep, is
-done with that. So both are laid beside each other from the last moment on at which they were level,
-the end of a collective that kept either from going on. What the late one spent more time in since
-then than the other adds up to at least how late it is, and is scaled to that. It is an estimate:
-where both do the same more slowly by turns, that too is counted.
-
-What a rank did is asked of it, and only what it answers is needed: ranks may be read elsewhere.
+Times are of the wall clock, and activities are equal on all ranks whatever their indices. Ranks are
+queried, as they may be read in other processes.
 """
 
 from __future__ import annotations
@@ -28,22 +25,19 @@ from profiler_ext.records.analysis import Analysis, Place, RankDelay
 from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.vocabulary import IdleCause
 
-Windows = Sequence[tuple[int, int]]
-"""From when to when."""
+Windows = Sequence[tuple[int, int]]  # from when to when
 
 _OUTSIDE, _RUNNING = -2, -1
+_Rows = list[tuple[int, str, int, int]]  # launch, cause, place and nanoseconds
+_Weights = Mapping[tuple[str, int], int]  # by cause and place, how much more time went there
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a device may do.
+    """What a device may do."""
 
-    Attributes:
-        cause: the ``IdleCause`` while it idles; ``""`` while it runs something.
-        file, line, module, gap: those of the place.
-    """
-
-    cause: str
+    cause: str  # the ``IdleCause`` while it idles; ``""`` while it runs something
+    # Those of the place
     file: str | None
     line: int | None
     module: str | None
@@ -52,7 +46,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class TimeQuery:
-    """What is asked of a rank: what a device did in some windows of its wall clock."""
+    """A query to a rank: a device's activity in some windows of its wall clock."""
 
     device: int
     windows: Windows
@@ -60,13 +54,10 @@ class TimeQuery:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a device did in some windows.
+    """A device's activity in some windows."""
 
-    Attributes:
-        activities: each with its place there, and how long it took: index into
-            :attr:`Doing.activities`, index into :attr:`Doing.places`, and nanoseconds.
-    """
-
+    # Index into :attr:`DeviceTimeline.activities`, index into :attr:`DeviceTimeline.places`, and
+    # nanoseconds, of each
     activities: tuple[tuple[int, int, int], ...]
 
     def totals(self) -> dict[int, int]:
@@ -79,32 +70,20 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class _Timeline:
-    """What a device did: until the first of the times, and from each one on.
+    """A device's activity: until the first of the times, and from each one on."""
 
-    Attributes:
-        times_ns: when that changes, in order.
-        activity: index into ``Doing.activities``; one more than there are times.
-        place: index into ``Doing.places``; as many.
-    """
-
-    times_ns: Ints
-    activity: Codes
-    place: Codes
+    times_ns: Ints  # the changes, in order
+    activity: Codes  # index into ``DeviceTimeline.activities``; one more than there are times
+    place: Codes  # index into ``DeviceTimeline.places``; as many
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTimeline:
-    """What the devices of a rank that run collectives did.
+    """The activity of a rank's devices that run collectives."""
 
-    Attributes:
-        activities: what they did.
-        places: where; the last one says nothing.
-        timelines: by device, when.
-    """
-
-    activities: tuple[Activity, ...]
-    places: tuple[Place, ...]
-    timelines: Mapping[int, _Timeline]
+    activities: tuple[Activity, ...]  # the distinct activities
+    places: tuple[Place, ...]  # their places; the last one is unknown
+    timelines: Mapping[int, _Timeline]  # by device
 
     def spent(self, query: TimeQuery) -> Spent:
         """Return what a device did in some windows."""
@@ -141,7 +120,7 @@ def device_timeline(analysis: Analysis) -> DeviceTimeline:
 
 
 def compact(device_activity: DeviceTimeline) -> DeviceTimeline:
-    """Return it with the places that it points at alone, and of these what tells where they are."""
+    """Return it with only the places that it uses, without their other fields."""
     used = np.unique(np.concatenate([np.empty(0, np.int32), *_places(device_activity)]))
     at = np.zeros(len(device_activity.places), dtype=np.int32)
     at[used] = np.arange(len(used))
@@ -164,19 +143,23 @@ def _activity(cause: str, place: Place) -> Activity:
 
 
 def places_of(analysis: Analysis) -> tuple[Place, ...]:
-    """Return the places of what a rank runs and idles for; the last one says nothing."""
+    """Return the places of what a rank runs and idles for; the last one is unknown."""
     return (*analysis.places, *analysis.idle.places, Place())
 
 
 def _timeline_columns(analysis: Analysis, busy: BusySpans) -> tuple[Ints, Ints, Ints]:
-    """Return when what a device does changes, and the cause and the place from then on."""
+    """Return the changes of a device's activity, and the cause and the place from then on."""
     nonempty = np.flatnonzero(busy.end_ns > busy.start_ns)
     idle = analysis.idle
     own = np.flatnonzero(idle.device == busy.device)
     starts = np.append(busy.start_ns[nonempty], idle.start_ns[own])
     ends = np.append(busy.end_ns[nonempty], (idle.start_ns + idle.duration_ns)[own])
     cause = np.append(np.full(len(nonempty), _RUNNING), idle.cause.codes[own])
-    place = np.append(_main_places(analysis)[busy.launch[nonempty]], _of_idle(analysis, own))
+    places: Codes = analysis.idle.cause_place[own]
+    place = np.append(
+        _main_places(analysis)[busy.launch[nonempty]],
+        places.astype(np.int64) + len(analysis.places),
+    )
     order = np.argsort(starts, kind="stable")
     spans = starts[order], ends[order], cause[order], place[order]
     return _with_gaps(*spans, len(places_of(analysis)) - 1)
@@ -194,27 +177,15 @@ def _with_gaps(
 
 
 def _main_places(analysis: Analysis) -> Ints:
-    """Return the place of the largest share of each launch."""
     shares = analysis.shares
     order = np.lexsort((-shares.duration_ns, shares.launch))
     firsts = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches)))
     return shares.place[order][firsts].astype(np.int64)
 
 
-def _of_idle(analysis: Analysis, rows: Ints) -> Ints:
-    places: Codes = analysis.idle.cause_place[rows]
-    return places.astype(np.int64) + len(analysis.places)
-
-
 def length_ns(windows: Iterable[tuple[int, int]]) -> int:
     """Return how long some windows are in all."""
     return sum(end - start for start, end in windows)
-
-
-_Rows = list[tuple[int, str, int, int]]
-"""Launch, cause, place and nanoseconds."""
-_Weights = Mapping[tuple[str, int], int]
-"""By cause and place, how much more time went there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,40 +199,25 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """That a rank had nothing to run but to wait for another; times of the wall clock.
+    """A rank's wait without other work for another; times of the wall clock."""
 
-    Attributes:
-        late: the rank that came last.
-        waiter: the rank that waited for it.
-        windows: when that had nothing else to run; none is empty.
-        last_sync_ns: when both were last level; ``None`` where that is not known.
-    """
-
-    late: Side
-    waiter: Side
-    windows: Windows
-    last_sync_ns: int | None
+    late: Side  # the rank that came last
+    waiter: Side  # the rank that waited for it
+    windows: Windows  # when the waiter had nothing else to run; none is empty
+    last_sync_ns: int | None  # when both were last level, if known
 
 
 @dataclass(frozen=True, slots=True)
 class TimeReply:
-    """What a rank answers to what it is asked.
+    """A rank's reply to its queries."""
 
-    Attributes:
-        activities: what its devices did.
-        places: where; those that an answer points at at least.
-        spent: an answer to each question.
-    """
-
-    activities: Sequence[Activity]
-    places: Sequence[Place]
-    spent: Sequence[Spent]
+    activities: Sequence[Activity]  # the activities of its devices
+    places: Sequence[Place]  # their places, at least those that a reply uses
+    spent: Sequence[Spent]  # the reply to each query
 
 
-Queries = Mapping[int, Sequence[TimeQuery]]
-"""By the index of a rank what is asked of it."""
-QueryRanks = Callable[[Queries], Mapping[int, TimeReply]]
-"""Asks ranks; each that is asked answers."""
+Queries = Mapping[int, Sequence[TimeQuery]]  # the queries to each rank, by its index
+QueryRanks = Callable[[Queries], Mapping[int, TimeReply]]  # queries ranks; each replies
 
 
 def time_reply(device_activity: DeviceTimeline, queries: Sequence[TimeQuery]) -> TimeReply:
@@ -276,11 +232,7 @@ def time_reply(device_activity: DeviceTimeline, queries: Sequence[TimeQuery]) ->
 def rank_delays(
     ranks: int, waits: Sequence[Wait], query_ranks: QueryRanks
 ) -> tuple[RankDelay, ...]:
-    """Return for each rank what made it late.
-
-    Returns:
-        As many; the rows of a launch add up to how long was waited for it.
-    """
+    """Return for each rank what made it late; the rows of a launch add up to the wait for it."""
     groups = _grouped(waits)
     queries_by_rank: dict[int, list[TimeQuery]] = defaultdict(list)
     queries = [_add_queries(group, queries_by_rank) for group in groups]
@@ -310,11 +262,8 @@ def _grouped(waits: Sequence[Wait]) -> list[list[Wait]]:
 def _add_queries(
     group: Sequence[Wait], queries_by_rank: dict[int, list[TimeQuery]]
 ) -> tuple[int, int]:
-    """Ask both ranks what they did in the windows, and since they were level.
-
-    Returns:
-        Where the answer of the late one begins, and that of the one that waited.
-    """
+    """Query both ranks for the windows, and since they were level."""
+    # Returns where the reply of the late one begins, and that of the one that waited.
     first = group[0]
     windows = [window for wait in group for window in wait.windows]
     begun = []
@@ -358,7 +307,7 @@ def _by_activity(replies: TimeReply, spent: Spent) -> dict[Activity, int]:
 
 
 def _placed(replies: TimeReply, spent: Spent, extra_ns: Mapping[int, int]) -> _Weights:
-    """Put each activity where the rank spent most of it."""
+    """Return each activity's place: where the rank spent most of it."""
     longest: dict[int, tuple[int, int]] = {}
     for activity, place, spent_ns in spent.activities:
         longest[activity] = max(longest.get(activity, (-1, -1)), (spent_ns, place))

@@ -1,29 +1,4 @@
-"""Marks of each call of a compiled graph while recording: which graph, on which modules.
-
-Equal parts may share one artifact, whose record names the modules of the part that it was compiled
-for. A module that holds a parameter which a call is passed stands where the module stood that held
-the recorded one; so do the modules around both, and what these hold. What two parameters contradict
-each other on, or what is of another class there, is not known.
-
-A function may be called on one model now and on another then: its variables tell.
-
-That of a part of a graph is on the modules that hold the parameters which it is passed; that of a
-function on those that its variables hold.
-
-Equal graphs have one cache key and may have one region id: DDP has a model compiled bucket by
-bucket within one frame. Which graph runs is known by the artifact that is called.
-
-Layers whose frames are compiled by themselves share one graph and one region id, so nothing
-at compile time tells them apart: blocks compiled one by one, and what a graph break or FSDP's
-hooks leave between them. A module's forward hook would be traced and change the graph; what
-is noted here lies outside what Dynamo traces.
-
-Parts of a graph that a backend has compiled by themselves may share an artifact where they are
-equal: which of them a call is for is known by the parameters that it is passed.
-
-A graph of compiled autograd is called on no module: it copies the backwards of many forwards.
-Which ones is known when it runs, by autograd's numbers, and the trace has those numbers too.
-"""
+"""Marks of each call of a compiled graph while recording: which graph, on which modules."""
 
 from __future__ import annotations
 
@@ -69,21 +44,21 @@ _ModulesByPath = dict[str, torch.nn.Module]
 def part_modules(
     recorded: Iterable[ModuleFrame], passed: Mapping[str, torch.Tensor], held: HeldModules
 ) -> PartModules:
-    """Return for each module that the record of a part names the one that a call is on.
+    """Return, for each module in a part's record, the module that a call is on.
 
-    Args:
-        passed: by the recorded path of each input that a module held, what the call is passed.
+    Equal parts may share one artifact, whose record names the modules of the part that it was
+    compiled for. The parameters passed identify the modules of a call: what holds one corresponds
+    to what held the recorded one, and so do the modules around both. Where two parameters disagree,
+    or the class differs, the module is unknown.
     """
     by_path = _modules_by_path(passed, held)
     frames = sorted(set(recorded), key=lambda frame: frame.path)
-    of_call = [_module(frame, by_path) for frame in frames]
-    named = zip(frames, of_call, held.frames_of(of_call), strict=True)
-    return PartModules(
-        tuple(
-            (f.path, call_frame if _has_class_of(f, module) else None)
-            for f, module, call_frame in named
-        )
-    )
+    modules = [_module(frame, by_path) for frame in frames]
+    pairs: list[tuple[str, ModuleFrame | None]] = []
+    for frame, module, of_call in zip(frames, modules, held.frames_of(modules), strict=True):
+        is_same_class = module is not None and user_class(module) == frame.class_name
+        pairs.append((frame.path, of_call if is_same_class else None))
+    return PartModules(tuple(pairs))
 
 
 def model_modules(
@@ -91,10 +66,10 @@ def model_modules(
     models: Mapping[str, ModuleFrame | None],
     own: ModuleFrame | None = None,
 ) -> PartModules:
-    """Return for each module that the record of a function names the one that a call is on.
+    """Return, for each module in a function's record, the module that a call is on.
 
     Args:
-        models: the modules that the function's variables hold, by where the record has them.
+        models: the modules in the function's variables, by their recorded path.
     """
     frames = sorted(set(recorded), key=lambda frame: frame.path)
     return PartModules(tuple((f.path, _in_model(f, models)) for f in frames), own)
@@ -107,13 +82,12 @@ def _in_model(frame: ModuleFrame, models: Mapping[str, ModuleFrame | None]) -> M
 
 
 def recorded_modules(graph: GraphInstance, graphs: Iterable[GraphInstance]) -> set[ModuleFrame]:
-    """Return the modules that the records of a graph and of its other half name."""
+    """Return the modules in the records of a graph and of its other half."""
     halves = [g for g in graphs if g is graph or (g.joint == graph.joint is not None)]
     return {frame for half in halves for node in half.nodes for frame in node.lineage.modules}
 
 
 def _modules_by_path(passed: Mapping[str, torch.Tensor], held: HeldModules) -> _ModulesByPath:
-    """Return the modules that are known by what the call is passed, by the recorded paths."""
     candidates: dict[str, list[torch.nn.Module]] = defaultdict(list)
     for path, tensor in passed.items():
         *around, name = path.split(".")
@@ -128,7 +102,6 @@ def _modules_by_path(passed: Mapping[str, torch.Tensor], held: HeldModules) -> _
 def _ancestors(
     names: list[str], module: torch.nn.Module, held: HeldModules
 ) -> Iterable[tuple[str, torch.nn.Module]]:
-    """Yield a module and those around it, each with the recorded path of what it stands for."""
     yield ".".join(names), module
     while names and (holder := held.holder_of(module)) is not None:
         names, module = names[:-1], holder
@@ -136,10 +109,10 @@ def _ancestors(
 
 
 def _module(frame: ModuleFrame, by_path: _ModulesByPath) -> torch.nn.Module | None:
-    """Return what stands for a recorded module: known by itself, or held by what is.
+    """Return the module that corresponds to a recorded one, directly or through its holder.
 
-    Of several that one holds, or one of a list, a parameter must tell: an equal part may be on
-    another of them.
+    Among several candidates, or in a list, only a parameter decides: an equal part may be on
+    another.
     """
     if frame.path in by_path:
         return by_path[frame.path]
@@ -150,19 +123,8 @@ def _module(frame: ModuleFrame, by_path: _ModulesByPath) -> torch.nn.Module | No
     return same_class[0][1] if [n for n, _ in same_class] == [name] else None
 
 
-def _has_class_of(recorded: ModuleFrame, module: torch.nn.Module | None) -> bool:
-    return module is not None and user_class(module) == recorded.class_name
-
-
 class _PartCall(NamedTuple):
-    """What calls of a graph were on, and their number.
-
-    Attributes:
-        graph: the graph's index.
-        on: what tells it.
-        given: the parameters by their positions, or the modules by the places of their variables.
-        number: the number in the mark.
-    """
+    """The number of the calls of one graph with the same parameters or modules."""
 
     graph: int
     on: CallTarget
@@ -170,27 +132,39 @@ class _PartCall(NamedTuple):
     number: int
 
     def alive(self) -> dict[int, Any]:
-        """Return what is there yet of what was given."""
         given = ((at, refers()) for at, refers in self.given)
         return {at: value for at, value in given if value is not None}
 
 
 class PartCalls:
-    """A number for each graph and what it is called on."""
+    """Numbers for each graph and what it is called on."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
-        """Start with no call."""
         self._numbers = numbers
         self._called: dict[tuple[int, ...], _PartCall] = {}
 
     def number(
         self, graph: int, on: CallTarget, inputs: Sequence[Any], caller: Caller | None
     ) -> int | None:
-        """Return the number of what a call is on; calls of one graph on the same have one.
+        """Return the number for a call; calls of one graph on the same modules share it.
 
-        It is ``None`` where the frame does not tell what its variables hold.
+        ``None`` if the frame's variables cannot be read.
         """
-        given = _modules_of_variables(on, caller) if on.variables else _parameters(inputs)
+        given = (
+            _modules_of_variables(on, caller)
+            if on.variables
+            else [
+                (at, each)
+                for at, each in enumerate(inputs)
+                if (
+                    type(each) is torch.nn.Parameter
+                    or (
+                        issubclass(type(each), torch.Tensor)
+                        and isinstance(each, torch.nn.Parameter)
+                    )
+                )
+            ]
+        )
         if on.variables and not given:
             return None
         key = (graph, *(id(value) for _, value in given))
@@ -203,7 +177,7 @@ class PartCalls:
     def modules(
         self, graphs: Callable[[], Sequence[GraphInstance]], held: HeldModules
     ) -> Iterator[tuple[int, PartModules]]:
-        """Yield the modules of the calls by their numbers."""
+        """Yield the modules of the calls, by number."""
         instances = graphs() if self._called else ()
         for called in tuple(self._called.values()):
             yield called.number, _modules(called, instances, held)
@@ -235,55 +209,42 @@ def _value(frame: FrameType, scope: str, name: str) -> Any:
     return frame.f_globals.get(name) if scope == "G" else value_of(frame, name)
 
 
-def _parameters(inputs: Sequence[Any]) -> list[tuple[int, Any]]:
-    return [(at, each) for at, each in enumerate(inputs) if _is_parameter(each)]
-
-
-def _is_parameter(value: Any) -> bool:
-    """Tell whether a module may hold a value as its parameter: asked at each call, so in brief."""
-    return type(value) is torch.nn.Parameter or (
-        issubclass(type(value), torch.Tensor) and isinstance(value, torch.nn.Parameter)
-    )
-
-
 Called = ModuleFrame | PartModules
 """What a number in a mark stands for."""
 _Names = dict[tuple[Any, Any], str | None]
-"""By what they say; the profiler keeps a pointer to a name until its trace is written."""
+"""The profiler keeps a pointer to each name until its trace is written."""
 
 
 class Recorder(Protocol):
-    """Who records.
-
-    Attributes:
-        is_recording: it does now.
-    """
+    """Says whether a recording is running."""
 
     is_recording: bool
 
 
 class Graphs(Protocol):
-    """Knows the graphs of this process."""
+    """The graphs of this process."""
 
     def graph_of(self, artifact: Any) -> int | None:
-        """Return the index of an artifact's graph, where it is known."""
+        """Return the index of an artifact's graph, if known."""
 
     def call_target(self, graph: int) -> CallTarget | None:
-        """Return what tells the modules of a graph's calls, if not the method that calls."""
+        """Return what identifies the modules of a graph's calls, if not the calling method."""
 
     def graphs(self) -> tuple[GraphInstance, ...]:
         """Return the graph instances."""
 
 
 class CalledModules:
-    """Marks each call with its graph and the module whose frame calls, and knows their paths.
+    """Marks each call with its graph and the calling module, and resolves module paths.
 
-    A call of a part of a graph is marked with the parameters that it is passed instead, since whose
-    frame calls is the backend's; that of a function on models with the variables that hold them.
+    Layers compiled one by one share a graph and a region id, so compile time cannot tell them
+    apart; a forward hook would be traced and change the graph. So the call is marked outside what
+    Dynamo traces, with the artifact and the calling frame. A part of a graph is called by the
+    backend's frame: its parameters identify its modules. A function on models is identified by its
+    variables, a graph of compiled autograd by the autograd numbers that it copies.
     """
 
     def __init__(self, graphs: Graphs, guard: Guard, recorder: Recorder) -> None:
-        """Note nothing yet."""
         self._graphs = graphs
         numbers = count()
         self._numbers, self._parts = ModuleNumbers(numbers), PartCalls(numbers)
@@ -294,33 +255,32 @@ class CalledModules:
         self._patch = Patch(points.ARTIFACT_CALL, Ranges(self._open_mark), guard)
 
     def watch(self) -> None:
-        """Begin to mark calls, in a torch that has what a mark stands on."""
+        """Mark calls from here on, if this torch supports it."""
         if process.can_mark_calls():
             self._event = process.event_type()
             self._patch.install()
 
     def begin(self) -> None:
-        """Have a recording begin: the trace of the one before is written, or soon will be.
-
-        A mark may have numbers in it that no other call has, so its name is not kept for ever.
-        """
+        """Begin a recording."""
+        # Numbers in a mark may be unique to one call, so names are dropped one recording later,
+        # when the earlier trace is written.
         self._earlier_names, self._names = self._names, {}
         self._known.forget()
 
     def leave(self) -> None:
-        """Leave torch as it was found."""
+        """Remove the hooks."""
         self._patch.remove()
         self._known.forget()
 
     def paths(self, held: HeldModules) -> tuple[tuple[int, Called], ...]:
-        """Return by its number each marked module by its path, and the modules of each part."""
+        """Return the module frame of each marked number, and the modules of each part."""
         marked = self._numbers.modules()
         frames = held.frames_of([module for _, module in marked])
         modules = [(n, f) for (n, _), f in zip(marked, frames, strict=True) if f is not None]
         return (*modules, *self._parts.modules(self._graphs.graphs, held))
 
     def _open_mark(self, artifact: Any, inputs: Any = ()) -> Ends | None:
-        """Begin the mark of a call; some ten frames of torch's lie above it, so it is brief."""
+        """Open the mark of a call; kept short, as it runs at every call."""
         if not self._recorder.is_recording:
             return None
         name = self._known.name(artifact) or self._mark_name(artifact, inputs)
@@ -332,40 +292,35 @@ class CalledModules:
         return ends
 
     def _mark_name(self, artifact: Any, inputs: Any) -> str | None:
-        """Return the name of a call's mark."""
         graph = self._graphs.graph_of(artifact)
         on = None if graph is None else self._graphs.call_target(graph)
         called_by = caller() if on is None or on.variables else None
         if graph is not None and on is not None:
             part = (graph, self._parts.number(graph, on, inputs, called_by))
-            return self._interned(part, call_mark(*part))
+            return self._names.setdefault(part, call_mark(*part))
         assert called_by is not None
         frame = called_by.frame
         module = None if frame is None else module_of(frame)
         if module is None and frame is not None and is_compiled_autograd_wrapper(frame.f_code):
             calls = compiled_autograd.copied_calls(frame)
-            return self._interned((graph, calls), call_mark(graph, copies=calls))
+            return self._names.setdefault((graph, calls), call_mark(graph, copies=calls))
         key = (graph, None if module is None else self._numbers.of(module))
-        name = self._names[key] if key in self._names else self._interned(key, call_mark(*key))
+        names = self._names
+        name = names[key] if key in names else names.setdefault(key, call_mark(*key))
         if graph is not None and name is not None:
             self._known.keep(artifact, called_by, module, name)
         return name
 
-    def _interned(self, key: tuple[Any, Any], name: str | None) -> str | None:
-        """Keep a name while the profiler points to it."""
-        return self._names.setdefault(key, name)
-
 
 class ModuleNumbers:
-    """A number for each module, found by its identity: how modules compare is the user's."""
+    """A number for each module, by identity: module equality is user-defined."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
-        """Start with no module."""
         self._numbered: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._numbers = numbers
 
     def of(self, module: torch.nn.Module) -> int:
-        """Return the number of a module; one that has the place of a dead one has its own."""
+        """Return the number of a module."""
         known = self._numbered.get(id(module))
         if known is None or known[0]() is not module:
             known = (weakref.ref(module), next(self._numbers))
@@ -373,7 +328,7 @@ class ModuleNumbers:
         return known[1]
 
     def modules(self) -> list[tuple[int, torch.nn.Module]]:
-        """Return the modules that are alive, by their numbers."""
+        """Return the live modules with their numbers."""
         alive = []
         for at, known in tuple(self._numbered.items()):
             if (module := known[0]()) is not None:

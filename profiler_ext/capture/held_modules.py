@@ -1,11 +1,4 @@
-"""The path of each module from the outermost one that holds it.
-
-Under the names of the program's models.
-
-A model is an outermost module. Its name is its class, and of several of one class the variable of
-the script that holds it, or else its number. While a recording is put together a path begins at the
-number of its model; then it begins at the name, or where all are of one model at the model itself.
-"""
+"""The path of each module from the outermost module that holds it, under its model's name."""
 
 from __future__ import annotations
 
@@ -35,11 +28,13 @@ from profiler_ext.torch_compat import process
 _NUMBERED = re.compile(r"model (\d+)(?:\.|$)")
 
 
+# A model is an outermost module. Its name is its class; among several of one class, the script's
+# variable that holds it, or a number. Until the recording is complete a path begins at the number
+# of its model, then at the name, or at the model itself if there is only one.
 class Models:
-    """The models of a recording, each with a number, in the order in which they were met."""
+    """The models of a recording, numbered in the order in which they were found."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._models: list[torch.nn.Module] = []
 
     def begin(self, path: str, model: torch.nn.Module) -> str:
@@ -52,7 +47,7 @@ class Models:
     def named(
         self, settings: Settings, lines: PythonLines | None
     ) -> tuple[Settings, PythonLines | None]:
-        """Return what was recorded, with paths that begin at the names of their models."""
+        """Return what was recorded, with paths that begin at the models' names."""
         names = _names(self._models)
 
         def named(frame: ModuleFrame | None) -> ModuleFrame | None:
@@ -82,7 +77,7 @@ def _named(path: str, names: list[str]) -> str:
 
 
 def _names(models: list[torch.nn.Module]) -> list[str]:
-    # A graph that a backend runs eagerly is a module of torch's, and no model beside the program's.
+    # A graph module that a backend runs eagerly is no model of the program.
     inner = map(without_wrappers, models)
     programs = [each for each in inner if not isinstance(each, torch.fx.GraphModule)]
     if len(programs) < 2:
@@ -98,7 +93,7 @@ def _names(models: list[torch.nn.Module]) -> list[str]:
 
 
 def _variables(models: list[torch.nn.Module]) -> list[str | None]:
-    """Return the first variable of the script that holds each model, or what wraps it."""
+    """Return the script's first variable that holds each model or its wrapper."""
     script = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
     held = [(n, without_wrappers(v)) for n, v in list(script.items()) if process.is_module(v)]
     inner = map(without_wrappers, models)
@@ -106,29 +101,20 @@ def _variables(models: list[torch.nn.Module]) -> list[str | None]:
 
 
 class HeldModules:
-    """The modules of the process, each with the one that holds it.
-
-    They are looked for once, when the first path is asked for: a process that trains has a million
-    objects, and that takes a tenth of a second.
-    """
+    """The modules of the process, each with the one that holds it; found on first use."""
 
     def __init__(self, models: Models | None = None) -> None:
-        """Have nobody asked yet.
-
-        Args:
-            models: has each path begin at its model; where there is but one, all begin there.
-        """
         self._models = models
 
     @classmethod
     def of_models(cls) -> HeldModules:
-        """Return one whose paths begin at the numbers of their models, until they are named."""
+        """Return one whose paths begin at their models' numbers until they are named."""
         return cls(Models())
 
     def frames_of(
         self, modules: Sequence[torch.nn.Module | None]
     ) -> tuple[ModuleFrame | None, ...]:
-        """Return the path of each module from the outermost that holds it; none of ``None``."""
+        """Return each module's path from the outermost module that holds it."""
         return tuple(None if module is None else self._frame(module) for module in modules)
 
     def _frame(self, module: torch.nn.Module) -> ModuleFrame:
@@ -140,24 +126,24 @@ class HeldModules:
     def named(
         self, settings: Settings, lines: PythonLines | None
     ) -> tuple[Settings, PythonLines | None]:
-        """Return what was recorded, with the names of the models whose paths were asked for."""
+        """Return what was recorded, with paths that begin at the models' names."""
         return (settings, lines) if self._models is None else self._models.named(settings, lines)
 
     def models_of(self, modules: Sequence[torch.nn.Module | None]) -> tuple[int | None, ...]:
-        """Return the identity of the outermost module that holds each, or which it is itself."""
+        """Return the identity of the outermost module around each, or of itself."""
         return tuple(
             None if each is None else id(self._path_from_root(each)[0]) for each in modules
         )
 
     def holder_of(self, module: torch.nn.Module) -> torch.nn.Module | None:
-        """Return the module of the user's that holds one, ``None`` of an outermost."""
+        """Return the user module that holds one; ``None`` for an outermost."""
         name = ""
         while not name and id(module) in self._holders:
             module, name = self._holders[id(module)]
         return module if name else None
 
     def holders_of(self, tensor: torch.Tensor) -> Sequence[tuple[torch.nn.Module, str]]:
-        """Return the modules that hold a parameter, each with the name that it has there."""
+        """Return the modules that hold a parameter, and its name in each."""
         return self._tensors.get(id(tensor), ())
 
     @cached_property
@@ -170,11 +156,9 @@ class HeldModules:
 
     @cached_property
     def _holders(self) -> dict[int, tuple[torch.nn.Module, str]]:
-        """The module that holds each module, and the attribute that it holds it under.
-
-        A wrapper that torch made (``torch.compile``, DDP) stands for the module within it and adds
-        no name; it counts only where no module of the user's holds what it wraps.
-        """
+        """The module that holds each module, and under which attribute."""
+        # A wrapper of torch's (``torch.compile``, DDP) adds no name, and counts only if no user
+        # module holds what it wraps.
         holders: dict[int, tuple[torch.nn.Module, str]] = {}
         for holder in sorted(_modules_alive(), key=lambda each: held_under(each) is not None):
             attribute = held_under(holder)
@@ -183,7 +167,7 @@ class HeldModules:
         return holders
 
     def _path_from_root(self, module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:
-        """Return the outermost module that holds one, and the names on the way to it."""
+        """Return the outermost module around one, and the names on the way, innermost first."""
         names: list[str] = []
         seen: set[int] = set()
         while id(module) in self._holders and id(module) not in seen:
@@ -194,5 +178,5 @@ class HeldModules:
 
 
 def _modules_alive() -> list[torch.nn.Module]:
-    # What `process.is_module` asks, without a call for each of a million.
+    # As `process.is_module`, without a call for each of a million objects.
     return [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]

@@ -1,6 +1,6 @@
-"""The command line ``profiler-ext``; each command is a module of its own here.
+"""The command line ``profiler-ext``; each command is a module of this package.
 
-A command's module is imported when it is asked for, and imports what it works with when it works.
+A command's module is imported when the command runs, and imports what it needs when it works.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
-    """Read a command line with the options of its command."""
     if not words or words[0] not in _COMMANDS:
         _main_parser().parse_args(words)
     command = _module(words[0])
@@ -78,7 +77,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _main_parser() -> Parser:
-    """What reads a line that begins with no command: it helps, or says what is wrong."""
+    """Return the parser of a line that begins with no command: it shows help or the error."""
     parser = Parser(
         prog="profiler-ext",
         usage="profiler-ext COMMAND [OPTION ...]",

@@ -1,4 +1,4 @@
-"""``profiler-ext annotate``: its options, and what it does with them."""
+"""``profiler-ext annotate``: prints source with its time in the margin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FILE_WIDTH = 240
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
     forms = [each.name for each in PRINT_FORMATS if each.is_of_source]

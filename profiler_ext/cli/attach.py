@@ -1,4 +1,4 @@
-"""``profiler-ext attach``: its options, and what it does with them."""
+"""``profiler-ext attach``: attributes an existing torch.profiler trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HELP = "lead a trace that was recorded without us to lines"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="of torch.profiler, may be .gz")
     add_folder(parser)
     parser.add_argument(

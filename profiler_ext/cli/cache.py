@@ -1,4 +1,4 @@
-"""``profiler-ext cache``: what the store holds, and how it is made smaller."""
+"""``profiler-ext cache``: shows what the store holds, and removes from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATE_STYLES = {"ok": "green", "damaged": "red", "newer": "yellow", "older": "y
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="print what is stored")
     listing.set_defaults(command=_list)
@@ -109,22 +109,20 @@ def _pruned(store: Store, removed: tuple[StoredFile, ...], left: tuple[StoredFil
 
 
 def open_store(cache_dir: Path | None) -> Store:
-    """Return the store beside Inductor's cache, by default beside torch's own."""
+    """Return the store next to Inductor's cache, by default torch's own."""
     from profiler_ext.store import Store
 
     return Store((cache_dir or _cache_dir()) / "profiler_ext")
 
 
 def _cache_dir() -> Path:
-    """Return where torch's cache is, without torch, which takes seconds to import.
-
-    Source: ``torch/_inductor/runtime/cache_dir_utils.py``, ``cache_dir``.
-    """
+    """Return torch's cache folder without importing torch, which takes seconds."""
+    # Source: ``torch/_inductor/runtime/cache_dir_utils.py``, ``cache_dir``.
     if configured := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return Path(configured)
     try:
         name = getpass.getuser()
-    except (KeyError, ModuleNotFoundError, OSError):  # nobody has this number
+    except (KeyError, ModuleNotFoundError, OSError):  # there is no user of this number
         name = f"uid_{os.getuid()}"
     user = re.sub(r'[\\/:*?"<>|]', "_", name)
     return Path(tempfile.gettempdir()) / f"torchinductor_{user}"

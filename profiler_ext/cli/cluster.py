@@ -1,4 +1,4 @@
-"""``profiler-ext cluster``: its options, and what it does with them."""
+"""``profiler-ext cluster``: reports on a job of many ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BY = ("straggler", "line", "group", "host", "rank", "clock", "gap")
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
     parser.add_argument(
@@ -138,7 +138,7 @@ def _print(job: Job, options: argparse.Namespace) -> None:
 
 @contextmanager
 def _without_last_resort_log() -> Iterator[None]:
-    """Leave out what file systems log where nobody asked for it: what fails is told as an error."""
+    """Keep file systems' logs off the screen: a failure is reported as an error."""
     before, logging.lastResort = logging.lastResort, None
     try:
         yield
@@ -147,7 +147,7 @@ def _without_last_resort_log() -> Iterator[None]:
 
 
 class _ProgressLine:
-    """Says on standard error how far it is, every few seconds."""
+    """Shows progress on standard error, every few seconds."""
 
     def __init__(self) -> None:
         self._last_shown_s = time.monotonic()
@@ -160,7 +160,6 @@ class _ProgressLine:
 
 
 def _ranks(text: str) -> list[int]:
-    """Read ``0,7``."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of ranks; give one as 0,7")

@@ -1,8 +1,7 @@
-"""What the commands have in common: the parser, shared options, output and exit codes.
+"""What the commands share: the parser, options, output and exit codes.
 
-A closed or full standard output is an error in one sentence, a reader that has gone none at
-all. What an encoding lacks is escaped. Each text is flushed by itself: in ``run`` the same
-stream is the script's own, and what fails of ours must not fail again when Python ends.
+A closed or full standard output is an error in one sentence; a reader that left is none. Each text
+is flushed: in ``run`` the stream is also the script's, and our output must not fail at exit.
 """
 
 from __future__ import annotations
@@ -29,14 +28,30 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.json_output.documents import Answer
     from profiler_ext.exporters.terminal.console import Console
 
+_WIDTH = 80  # help is no wider, however wide the terminal is
+_NAMES_WIDTH = 24
+FAILED = 2
+NEVER_STEPPED = 3
+ABOVE_LIMIT = 4
+TOO_FEW = 5
+STDOUT_CLOSED = 141
+# What each status of a command means; `run` has the script's own where that is not 0
+STATUSES = {
+    0: "what was asked is done",
+    FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
+    "cannot do without; or what a command line says is not understood",
+    NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
+    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, "
+    "or a `diff --fail-if` holds",
+    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
+    "runs, or steps that cannot be compared",
+    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
+}
+DEFAULT = "(default: %(default)s)"
+
 
 def write(text: str) -> None:
-    """Print a text that is clean already.
-
-    Raises:
-        OutputError: Standard output is closed or full.
-        StdoutClosedError: Nobody reads it any more.
-    """
+    """Print a clean text; raises OutputError or StdoutClosedError."""
     try:
         _write_to(sys.stdout, text)
     except (OSError, ValueError) as error:
@@ -47,33 +62,24 @@ def write(text: str) -> None:
 
 
 def print_line(line: str) -> None:
-    """Print one line; a program that reads it gets it as it is, a terminal without controls.
-
-    Raises:
-        OutputError: Standard output is closed or full.
-    """
+    """Print one line; terminals get it without control characters."""
     write((printable(line) if _is_terminal(sys.stdout) else line) + "\n")
 
 
 def print_message(sentence: str) -> None:
-    """Print a sentence about the run on standard error; where that fails, nobody can be told."""
+    """Print a sentence about the run on standard error, if that can be written."""
     with suppress(OSError, ValueError):
         _write_to(sys.stderr, f"profiler-ext: {printable(sentence)}\n")
 
 
 def print_usage(text: str) -> None:
-    """Print what the argument parser has to say on standard error."""
+    """Print the argument parser's text on standard error."""
     with suppress(OSError, ValueError):
         _write_to(sys.stderr, text)
 
 
 def console(file_width: int | None = None) -> Console:
-    """Return a console that prints on standard output.
-
-    Args:
-        file_width: how wide lines may be where standard output is a file or a pipe; by default
-            as wide as a terminal.
-    """
+    """Return a console on standard output; ``file_width`` is for a file or a pipe."""
     from profiler_ext.exporters.terminal.console import Console
 
     made = Console(file=cast(IO[str], _Printed()), highlight=False)
@@ -83,7 +89,7 @@ def console(file_width: int | None = None) -> Console:
 
 
 class _Printed(io.TextIOBase):
-    """Standard output as a console writes to it: every text goes through :func:`write`."""
+    """Standard output for a console: every text goes through :func:`write`."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -113,12 +119,12 @@ def _write_to(stream: IO[str] | None, text: str) -> None:
 
 
 def _no_flush() -> None:
-    """Flush a stream of the program's own, which can only be written to."""
+    pass
 
 
 @contextmanager
 def _redirected_to_devnull(stream: IO[str]) -> Iterator[None]:
-    """Let a stream lead nowhere meanwhile, so that what is left in it can be dropped."""
+    """Redirect a stream to the null device for the block, to drop what is left in it."""
     number = stream.fileno()
     saved_fd = os.dup(number)
     devnull = os.open(os.devnull, os.O_WRONLY)
@@ -142,16 +148,10 @@ def _is_terminal(stream: IO[str] | None) -> bool:
         return False
 
 
-_WIDTH = 80
-"""Help is no wider, however wide the terminal is."""
-_NAMES_WIDTH = 24
-
-
 class Parser(argparse.ArgumentParser):
-    """Prints as the commands do, and knows where its help is."""
+    """An argument parser that prints as the commands do."""
 
     def __init__(self, **options: Any) -> None:
-        """Take what ``argparse.ArgumentParser`` takes."""
         self._width = min(_WIDTH, shutil.get_terminal_size().columns)
         options["formatter_class"] = partial(
             argparse.RawDescriptionHelpFormatter, width=self._width, max_help_position=_NAMES_WIDTH
@@ -159,7 +159,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options)
 
     def format_help(self) -> str:
-        """Return the help; the examples stand as they are, the description is filled."""
+        """Return the help; examples keep their line breaks, the description is filled."""
         self.description = textwrap.fill(self.description or "", self._width)
         return super().format_help()
 
@@ -178,26 +178,6 @@ def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join((f"{title}:", *(f"  {name:<12}{words}" for name, words in rows)))
 
 
-FAILED = 2
-NEVER_STEPPED = 3
-ABOVE_LIMIT = 4
-TOO_FEW = 5
-STDOUT_CLOSED = 141
-STATUSES = {
-    0: "what was asked is done",
-    FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
-    "cannot do without; or what a command line says is not understood",
-    NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
-    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, "
-    "or a `diff --fail-if` holds",
-    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
-    "runs, or steps that cannot be compared",
-    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
-}
-"""What each status of a command means; `run` has the script's own where that is not 0."""
-DEFAULT = "(default: %(default)s)"
-
-
 def add_session(parser: argparse.ArgumentParser) -> None:
     """Let the user name a session."""
     parser.add_argument(
@@ -210,7 +190,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Let the user say how many processes read a long file."""
+    """Add the option for the number of reading processes."""
     parser.add_argument(
         "--jobs",
         type=positive_int,
@@ -239,7 +219,7 @@ def add_step(parser: argparse._ActionsContainer) -> None:
 
 
 def add_folder(parser: argparse._ActionsContainer) -> None:
-    """Let the user say where a new session is written."""
+    """Add the option for the folder of a new session."""
     parser.add_argument(
         "-o",
         "--output",
@@ -252,7 +232,7 @@ def add_folder(parser: argparse._ActionsContainer) -> None:
 
 
 def add_format(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
-    """Let the user say for whom it is printed."""
+    """Add the option for the output format."""
     group = parser.add_argument_group("how it is printed")
     group.add_argument("--format", choices=forms, default="text", help=f"for whom {DEFAULT}")
     group.add_argument(
@@ -265,12 +245,7 @@ def add_format(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
 
 
 def print_answer(answer: Answer, options: argparse.Namespace) -> None:
-    """Print an answer for a program.
-
-    Raises:
-        UsageError: The budget is too small.
-        OutputError: Standard output cannot be written.
-    """
+    """Print an answer for a program; raises UsageError or OutputError."""
     from profiler_ext.exporters.json_output.bounds import answer_text
 
     write(answer_text(answer, options.budget))
@@ -279,11 +254,7 @@ def print_answer(answer: Answer, options: argparse.Namespace) -> None:
 def print_written(
     path: Path, format: str, notes: Sequence[str], options: argparse.Namespace
 ) -> None:
-    """Print what a command wrote, and tell what is to be known of it.
-
-    Raises:
-        OutputError: Standard output cannot be written.
-    """
+    """Print which file a command wrote, and its notes."""
     if options.format == "json":
         from profiler_ext.exporters.json_output.documents import Written
 
@@ -295,7 +266,7 @@ def print_written(
 
 
 def add_roots(parser: argparse._ActionsContainer) -> None:
-    """Let the user say from which folders source may be shown."""
+    """Add the option for folders from which source may be shown."""
     parser.add_argument(
         "--root",
         dest="roots",

@@ -1,4 +1,4 @@
-"""``profiler-ext diff``: two runs, or several of each side, compared, and a gate for CI."""
+"""``profiler-ext diff``: compares two runs, or several of each side; a gate for CI."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _CHECKOUT = "GITHUB_WORKSPACE"
+_TOP = 15
 
 
 def add_gate(parser: argparse.ArgumentParser) -> None:
-    """Let the user say what fails a comparison, and who shall be told."""
+    """Add the options that say what fails a comparison, and how it is reported."""
     group = parser.add_argument_group("a gate, for CI")
     group.add_argument(
         "--fail-if",
@@ -58,11 +59,7 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together, and conditions that are none, before all work.
-
-    Raises:
-        UsageError: They do not; or a condition is not understood.
-    """
+    """Raise UsageError before any work where options or conditions are not valid."""
     from profiler_ext.comparison.conditions import parse
 
     if not options.conditions:
@@ -82,20 +79,12 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def gate_of(compared: ComparedSessions, options: argparse.Namespace) -> Gate | None:
-    """Return what came of the conditions; ``None`` where there is none.
-
-    Raises:
-        UsageError: Nothing of either side is what a condition means.
-    """
+    """Evaluate the conditions; ``None`` without any; raises UsageError."""
     return compared.gate(*options.conditions) if options.conditions else None
 
 
 def report_gate(gate: Gate, compared: ComparedSessions, options: argparse.Namespace) -> int:
-    """Write what was asked for besides what is printed.
-
-    Raises:
-        OutputError: A file cannot be written.
-    """
+    """Write the gate's reports in the formats that were chosen."""
     is_allowed = options.too_few == "warn"
     if options.junit:
         from profiler_ext.exporters.diff.gate import write_junit
@@ -137,11 +126,9 @@ def _status(gate: Gate, is_allowed: bool) -> int:
 
 HELP = "compare two runs, or several of each side, line by line"
 
-_TOP = 15
-
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.comparison.comparison import BY
     from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
@@ -161,11 +148,7 @@ def add_options(parser: Parser) -> None:
             help=f"instead of that: several runs of what {words}",
         )
     parser.add_argument(
-        "--by",
-        choices=BY,
-        default="line",
-        metavar="WHAT",
-        help=f"compare by %(choices)s {DEFAULT}",
+        "--by", choices=BY, default="line", metavar="WHAT", help=f"compare by %(choices)s {DEFAULT}"
     )
     parser.add_argument(
         "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of --format json all)"

@@ -1,4 +1,4 @@
-"""``profiler-ext doctor``: which torch and which capabilities this machine has."""
+"""``profiler-ext doctor``: checks torch and the capabilities of this machine."""
 
 from __future__ import annotations
 
@@ -19,19 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
-
-    Attributes:
-        subject: what was looked at.
-        state: ``ok``, ``off`` or ``missing``.
-        detail: what was found, and what to do.
-        is_fatal: nothing can be captured like this.
-    """
+    """One check."""
 
     subject: str
-    state: str
-    detail: str
-    is_fatal: bool = False
+    state: str  # ``ok``, ``off`` or ``missing``
+    detail: str  # the result, and what to do
+    is_fatal: bool = False  # nothing can be captured
 
     def line(self) -> str:
         """Return it as a line of text."""
@@ -121,7 +114,7 @@ HELP = "say what fits here, and what does not"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     add_format(parser, ["text", "json"])
     parser.set_defaults(command=_doctor)
 

@@ -1,4 +1,4 @@
-"""``profiler-ext explain``: its options, and what it does with them."""
+"""``profiler-ext explain``: prints all about one line, module or kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from profiler_ext.cli.common import (
 from profiler_ext.errors import UnclearNameError, UsageError
 
 if TYPE_CHECKING:
-    from profiler_ext.exporters.explain.against import Earlier
     from profiler_ext.sessions.merging import MergedSession
     from profiler_ext.sessions.session import Session
 
@@ -30,7 +29,7 @@ _TOP = 8
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     parser.add_argument(
         "session",
         type=Path,
@@ -67,7 +66,11 @@ def _explain(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.explain.making import candidates
     from profiler_ext.sessions.merging import load
 
-    _check_order(options)
+    if not options.session.exists() and Path(options.name).exists():
+        raise UsageError(
+            f"there is no session {options.session}, and {options.name} is no name: give DIR and "
+            f"then NAME, as in profiler-ext explain {options.name} {options.session}"
+        )
     session = load(options.session, jobs=options.jobs)
     try:
         _print(session, options)
@@ -80,30 +83,21 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_order(options: argparse.Namespace) -> None:
-    if not options.session.exists() and Path(options.name).exists():
-        raise UsageError(
-            f"there is no session {options.session}, and {options.name} is no name: give DIR and "
-            f"then NAME, as in profiler-ext explain {options.name} {options.session}"
-        )
-
-
 def _print(session: Session | MergedSession, options: argparse.Namespace) -> None:
+    from profiler_ext.exporters.explain.against import Earlier
     from profiler_ext.exporters.explain.making import explain
     from profiler_ext.exporters.explain.printing import explained, print_page
     from profiler_ext.exporters.explain.sections import page
+    from profiler_ext.sessions.merging import load
 
-    earlier = _earlier(options.against)
+    earlier = (
+        None
+        if options.against is None
+        else Earlier(str(options.against), load(options.against).analyses)
+    )
     if options.format == "text":
         explanation = explain(session, options.name, options.top, earlier)
         print_page(page(explanation, session.analyses[0].recording.settings), console())
     else:
         given = {"top": options.top, "budget": options.budget, "earlier": earlier}
         write(explained(session, options.name, options.format, **given))
-
-
-def _earlier(path: Path | None) -> Earlier | None:
-    from profiler_ext.exporters.explain.against import Earlier
-    from profiler_ext.sessions.merging import load
-
-    return None if path is None else Earlier(str(path), load(path).analyses)

@@ -1,4 +1,4 @@
-"""``profiler-ext export``: its options, and what it does with them."""
+"""``profiler-ext export``: writes a session in another format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELP = "write a session in another format"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.formats import FORMATS
 
     add_session(parser)
@@ -57,7 +57,9 @@ def _export(options: argparse.Namespace) -> int:
     session = load(options.session, options.roots, jobs=options.jobs)
     format = format_named(options.to)
     session = session.without_source() if options.no_source else session
-    target = options.output or _folder(options.session) / _target(format.target, options.step)
+    target = options.output or (
+        options.session if options.session.is_dir() else options.session.parent
+    ) / _target(format.target, options.step)
     if options.rank is None and options.step is None:
         written = session.export_as(format, target)
     else:
@@ -73,10 +75,6 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _target(name: str, step: int | None) -> str:
-    """Return where an export lies beside the session: that of a step replaces none of all steps."""
+    """Return the path next to the session; an export of one step replaces none of all steps."""
     stem, dot, suffix = name.partition(".")
     return name if step is None else f"{stem}_step_{step}{dot}{suffix}"
-
-
-def _folder(session: Path) -> Path:
-    return session if session.is_dir() else session.parent

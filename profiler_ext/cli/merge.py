@@ -1,4 +1,4 @@
-"""``profiler-ext merge``: its options, and what it does with them."""
+"""``profiler-ext merge``: joins the sessions of several ranks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ HELP = "put the sessions of ranks into one"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     parser.add_argument(
-        "sessions",
-        nargs="+",
-        type=Path,
-        metavar="DIR",
-        help="folders of ranks, or traces",
+        "sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks, or traces"
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where to")
     add_format(parser, ["text", "json"])

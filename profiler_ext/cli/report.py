@@ -1,4 +1,4 @@
-"""``profiler-ext report``: its options, and what it does with them."""
+"""``profiler-ext report``: prints tables of a session."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BY, _TOP = "line", 15
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.table_kinds import BY, PRINT_FORMATS
 
     add_session(parser)
@@ -163,7 +163,7 @@ def _print_findings(session: Session | MergedSession, options: argparse.Namespac
 
 
 def _is_above(session: Session | MergedSession, limit: float | None) -> bool:
-    """Tell whether a finding has more than a part of a step at stake."""
+    """Tell whether a finding's cost is above a fraction of the step time."""
     if limit is None:
         return False
     from profiler_ext.findings import Stake
@@ -173,7 +173,6 @@ def _is_above(session: Session | MergedSession, limit: float | None) -> bool:
 
 
 def _percent(text: str) -> float:
-    """Read ``5%`` or ``5`` as a part of one."""
     number = text.removesuffix("%")
     try:
         part = float(number) / 100

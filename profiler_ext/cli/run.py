@@ -1,4 +1,4 @@
-"""``profiler-ext run``: its options, and what it does with them."""
+"""``profiler-ext run``: profiles a script and prints where the time went."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _AMOUNTS = "--steps takes 1 or more, --skip 0 or more, or each a time: 500ms, 5s
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     parser.usage = "profiler-ext run [OPTION ...] SCRIPT [ARGUMENT ...]\n" + (
         "       profiler-ext run [OPTION ...] -m MODULE [ARGUMENT ...]"
     )
@@ -154,7 +154,7 @@ def _step_on(text: str) -> StepOn:
 
 
 def own_alias(options: argparse.Namespace) -> str | None:
-    """Return the name that this package has in this run, where the program has its own."""
+    """Return this package's alias in a run of a program that has its own ``profiler_ext``."""
     if __name__.split(".")[0] != renaming.NAME:
         return None
     folder = _program(options).folder
@@ -206,7 +206,7 @@ def _print_remarks(outcome: Outcome) -> None:
 
 
 def _printed(session: Session | None, kept: SavedSessions) -> tuple[str, ...]:
-    """Print a session; where that fails the exit code stays the script's, and a remark says it."""
+    """Print a session; a failure becomes a remark, and the exit code stays the script's."""
     try:
         if session is not None and kept.series is not None:
             _print_series(session, kept.series)
@@ -220,11 +220,11 @@ def _printed(session: Session | None, kept: SavedSessions) -> tuple[str, ...]:
 
 
 def print_session(session: Session, folder: Path) -> None:
-    """Print where the time went, and the files that tell more.
+    """Print where the time went, and the files with details.
 
     Raises:
         OutputError: Standard output cannot be written.
-        StdoutClosedError: Nobody reads it any more.
+        StdoutClosedError: Its reader has closed it.
     """
     from profiler_ext.exporters.formats import run_outputs
 
@@ -237,7 +237,6 @@ def print_session(session: Session, folder: Path) -> None:
 
 
 def _print_series(session: Session, series: Series) -> None:
-    """Print the last session of several, and where they are."""
     if not _print_report(session):
         return
     print_line(f"written were {series.count} sessions, kept are the last {len(series.folders)}:")
@@ -246,7 +245,7 @@ def _print_series(session: Session, series: Series) -> None:
 
 
 def _print_report(session: Session) -> bool:
-    """Print where the time went; other ranks than the first print nothing."""
+    """Print where the time went; ranks other than the first print nothing."""
     from profiler_ext.exporters.terminal.report import print_report
 
     if session.recording.settings.rank != 0:

@@ -1,4 +1,4 @@
-"""``profiler-ext seq-table``: its options, and what it does with them."""
+"""``profiler-ext seq-table``: prints the table of a model's joint graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HELP = "print which forward a backward op has"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 
     parser.add_argument(

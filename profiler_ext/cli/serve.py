@@ -1,4 +1,4 @@
-"""``profiler-ext serve``: its options, and what it does with them."""
+"""``profiler-ext serve``: answers agents' questions about sessions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HELP = "answer an agent's questions about sessions (MCP)"
 
 
 def add_options(parser: Parser) -> None:
-    """Say what the command line may hold."""
+    """Add the command's options."""
     parser.description = (
         "Answer questions over standard input and output, by the Model Context Protocol: list, "
         "open, explain and compare sessions below the given folders. Nothing is written."

@@ -7,7 +7,6 @@ cells, a rank each, the darker the more it is behind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,18 @@ from profiler_ext.cluster.stragglers import ranks_by_host
 from profiler_ext.cluster.views import VIEWS, View, heading, sentences, settings_of
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import format_named
-from profiler_ext.exporters.html.page import render_page, resource
+from profiler_ext.exporters.html.elements import (
+    Head,
+    TableRow,
+    folding_section,
+    quiet,
+    table,
+    tag,
+    text,
+)
+from profiler_ext.exporters.html.template import render_page, resource, write_page
 from profiler_ext.exporters.views.formatting import time_text
 from profiler_ext.exporters.views.summary import records
-from profiler_ext.file_io import replacing
-from profiler_ext.printable import printable
 from profiler_ext.records.recording import Settings
 from profiler_ext.sessions.merging import MergedSession
 
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.formats import Roots
 
 
-_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
 _MAX_ROWS = 2_000
 _OPEN = ("straggler", "line", "group")
 _WIDE_ONLY = 4
@@ -44,9 +49,7 @@ def export_page(job: Job, path: Path) -> Path:
     Raises:
         OutputError: The file cannot be written.
     """
-    with replacing(path) as file:
-        file.write(job_page(job).encode("utf-8", "backslashreplace"))
-    return path
+    return write_page(path, job_page(job))
 
 
 def job_page(job: Job) -> str:
@@ -54,12 +57,11 @@ def job_page(job: Job) -> str:
     settings = settings_of(job)
     return render_page(
         "job.html",
-        policy=escape(_POLICY),
-        title=_text(f"profiler-ext: {len(job.ranks):,} ranks"),
+        title=text(f"profiler-ext: {len(job.ranks):,} ranks"),
         style=resource("report.css") + resource("job.css"),
-        heading=_text(heading(job)),
-        links="".join(f'<a href="#{view.by}">{_text(view.table)}</a>' for view in VIEWS),
-        notes="".join(f"<p>{_text(note)}</p>" for note in sentences(job)),
+        heading=text(heading(job)),
+        links="".join(tag("a", text(view.table), href=f"#{view.by}") for view in VIEWS),
+        notes="".join(tag("p", text(note)) for note in sentences(job)),
         cells=_cells(job),
         tables="".join(_section(job, view, settings) for view in VIEWS),
     )
@@ -67,37 +69,26 @@ def job_page(job: Job) -> str:
 
 def _section(job: Job, view: View, settings: Settings) -> str:
     rows = records(job.table(view.table))
-    body = _table(view, rows, settings) if rows else f"<p>{_text(view.empty)}</p>"
-    opened = " open" if view.by in _OPEN or (view.by == "gap" and rows) else ""
-    return (
-        f'<section id="{view.by}"><details{opened}><summary><h2>{_text(view.title)}</h2> '
-        f'<span class="quiet">{len(rows):,}</span></summary>{body}</details></section>'
-    )
+    body = _table(view, rows, settings) if rows else tag("p", text(view.empty))
+    is_open = view.by in _OPEN or (view.by == "gap" and bool(rows))
+    return folding_section(view.by, view.title, f"{len(rows):,}", body, is_open)
 
 
 def _table(view: View, rows: Sequence[Any], settings: Settings) -> str:
-    head = "".join(f"<th{_kind(column.order)}>{_text(column.name)}</th>" for column in view.columns)
-    lines = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{_kind(column.order)}>{_text(column.cell(row, settings))}</td>"
-            for column in view.columns
-        )
-        + "</tr>"
+    heads = [Head(column.name, _kind(column.order)) for column in view.columns]
+    lines = (
+        TableRow([text(column.cell(row, settings)) for column in view.columns])
         for row in rows[:_MAX_ROWS]
     )
     left = len(rows) - _MAX_ROWS
-    more = f"<p class='quiet'>and {left:,} more</p>" if left > 0 else ""
-    return (
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
-        f"</div>{more}"
-    )
+    more = quiet(f"and {left:,} more") if left > 0 else ""
+    return tag("div", table(heads, lines), class_="wide") + more
 
 
 def _kind(order: int | None) -> str:
     if order is None:
-        return ' class="what"'
-    return f' class="number{" wide-only" if order >= _WIDE_ONLY else ""}"'
+        return "what"
+    return "number wide-only" if order >= _WIDE_ONLY else "number"
 
 
 def _cells(job: Job) -> str:
@@ -106,12 +97,12 @@ def _cells(job: Job) -> str:
     most = max(float(behind.max(initial=0)), 0.01 * job.rank_stats.step_ns, 1.0)
     rows = []
     for host, ranks in ranks_by_host(job.rank_stats.hosts).items():
-        cells = "".join(
-            f'<i style="--behind:{np.clip(behind[rank] / most, 0, 1):.3f}" '
-            f'title="{_text(_title(job, rank))}"></i>'
-            for rank in ranks
+        shades = ((rank, np.clip(behind[rank] / most, 0, 1)) for rank in ranks)
+        cells = (
+            tag("i", style=f"--behind:{shade:.3f}", title=_title(job, rank))
+            for rank, shade in shades
         )
-        rows.append(f'<div class="host"><span>{_text(host or "(not told)")}</span>{cells}</div>')
+        rows.append(tag("div", tag("span", text(host or "(not told)")), *cells, class_="host"))
     return "".join(rows)
 
 
@@ -120,10 +111,6 @@ def _title(job: Job, rank: int) -> str:
     if np.isnan(job.rank_stats.behind_ns[rank]):
         return f"rank {job.ranks[rank].rank}: not known how far behind"
     return f"rank {job.ranks[rank].rank}: {time_text(behind_ns)} behind in a step"
-
-
-def _text(text: str) -> str:
-    return escape(printable(text))
 
 
 PAGE, TRACE = "report.html", "trace.pftrace"

@@ -1,4 +1,4 @@
-"""What to do first: rules that judge an analysis, and the findings that they make of it."""
+"""Recommendations: rules that judge an analysis, and their findings."""
 
 from collections.abc import Sequence
 

@@ -1,15 +1,11 @@
-"""What rules read of collectives.
+"""Facts on collectives for rules: the fastest possible, their overlap, their pass of the step.
 
-How fast one can be, what overlaps it, in which pass of a step it runs.
+A step that accumulates gradients has several passes. A pass begins with a forward and lasts, with
+its backward and the optimizer's step, until the next forward. Forward work that takes hardly any
+time (gradients scaled after the backward) begins none.
 
-A step that accumulates gradients has several. A pass begins with a forward; what runs after its
-backward, the optimizer's step too, is of it until the next forward begins. Work that the phases
-call forward and that takes next to no time beside the forward (gradients that are scaled after the
-backward) begins no pass.
-
-A rank alone does not tell a transfer from the wait for another rank. Of collectives that are alike
-the quickest waited least, so that the transfer takes no longer than it; of few it may have waited
-for long.
+One rank alone cannot distinguish transfer from waiting. Of equal collectives the fastest waited
+least, so the transfer takes at most its time; of few, all may have waited long.
 """
 
 from __future__ import annotations
@@ -30,26 +26,24 @@ from profiler_ext.records.vocabulary import Phase
 
 _MIN_FORWARD = 0.05
 _FORWARD, _BACKWARD = 1, 2
+_MIN_FRACTION = 8
+_ABSENT = str(None)
+_MESSAGES = ("send", "recv")
+_SIZE_ARGUMENTS = ("In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """One row for each launch.
+    """One row for each launch."""
 
-    Attributes:
-        number: of the pass within its step, from 0.
-        count: how many passes its step has.
-        in_forward: it was enqueued while the forward of its pass was; a gradient that is reduced
-            when the backward is over was not.
-    """
-
-    number: Ints
-    count: Ints
-    in_forward: Rows
+    number: Ints  # of the pass within its step, from 0
+    count: Ints  # number of passes in its step
+    in_forward: Rows  # it was enqueued in the forward of its pass
 
 
 def passes_of(facts: Facts) -> Passes:
-    """Tell of each launch which pass of its step it is of."""
+    """Assign each launch to a pass of its step."""
     count = len(facts.launches)
     result = Passes(np.zeros(count, np.int64), np.ones(count, np.int64), np.zeros(count, np.bool_))
     steps = facts.launches.step.filled(-1)
@@ -65,7 +59,6 @@ def passes_of(facts: Facts) -> Passes:
 
 
 def _kinds(facts: Facts, rows: Ints) -> Ints:
-    """Tell of launches in their order whether they are in a forward, or in what follows it."""
     phase, duration_ns = facts.launches.phase, facts.launches.duration_ns[rows].copy()
     kind = np.where(phase.where(Phase.FORWARD)[rows], _FORWARD, 0)
     kind[phase.where(Phase.BACKWARD)[rows]] = _BACKWARD
@@ -79,29 +72,17 @@ def _kinds(facts: Facts, rows: Ints) -> Ints:
 
 
 def _forward_fill(kind: Ints) -> Ints:
-    """Let what is neither be as the last one before it that is; before all, as the first one."""
+    """Fill rows that are neither from the last one before; leading ones from the first."""
     known = np.flatnonzero(kind)
     if not len(known):
         return kind
     at = np.searchsorted(known, np.arange(len(kind)), side="right") - 1
-    filled: Ints = kind[known[np.maximum(at, 0)]]
-    return filled
-
-
-_MIN_FRACTION = 8
-_ABSENT = str(None)
-_MESSAGES = ("send", "recv")
-_SIZE_ARGUMENTS = ("In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
-
-
-_Key = TypeVar("_Key")
+    return kind[known[np.maximum(at, 0)]]
 
 
 def overlaps_collective(facts: Facts) -> Rows:
-    """Tell of each launch whether a collective ran on its device meanwhile, which slows it.
-
-    A product on an H200 takes 53 us alone, and 100 us beside an all-reduce that waits.
-    """
+    """Flag launches that ran while a collective was on their device, which slows them."""
+    # A product on an H200 takes 53 us alone, and 100 us during an all-reduce that waits.
     launches, own = facts.launches, facts.analysis.communication.launch
     ends = launches.start_ns + launches.duration_ns
     overlaps = np.zeros(len(launches), np.bool_)
@@ -116,14 +97,14 @@ def overlaps_collective(facts: Facts) -> Rows:
 
 
 def fastest_alike_ns(facts: Facts, launches: Ints) -> MaskedInts:
-    """Return for each launch the time of the quickest one that is alike, which may be itself.
-
-    Returns:
-        One number for each; masked where fewer than eight are alike, or nothing tells how much
-        they move: of messages, which the trace never tells it of, each kernel is taken as alike.
-    """
+    """Return each launch's fastest equal one's time; masked where fewer than eight are."""
+    # Kernels of messages whose size is unknown count as equal by name.
     rows = np.searchsorted(facts.analysis.communication.launch, launches)
-    has_size = _has_size(facts, launches) | are_point_to_point(facts, rows)
+    # Flag launches whose number of elements is in the trace.
+    given = _arguments(facts, launches)
+    has_size = np.array(
+        [{*sizes} != {_ABSENT} for *sizes, _, _ in given], np.bool_
+    ) | are_point_to_point(facts, rows)
     kind = equal_call_ids(facts, launches)
     quickest = np.full(int(kind.max(initial=-1)) + 1, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(quickest, kind, facts.launches.duration_ns[launches])
@@ -131,7 +112,7 @@ def fastest_alike_ns(facts: Facts, launches: Ints) -> MaskedInts:
 
 
 def are_point_to_point(facts: Facts, rows: Ints) -> Rows:
-    """Tell which collectives go from one rank to another; they have no number that ranks share."""
+    """Flag point-to-point messages; they have no number that ranks share."""
     names = facts.analysis.communication.collective
     messages = (name for name in names.strings if name.lower().startswith(_MESSAGES))
     return names.where(*messages)[rows]
@@ -145,16 +126,14 @@ def equal_call_ids(facts: Facts, launches: Ints) -> Ints:
 
 
 def equal_size_ids(facts: Facts, launches: Ints) -> Ints:
-    """Number launches that communicate so that those are alike which move as much in one group.
-
-    The backward of an all-gather is a reduce-scatter that moves as much.
-    """
+    """Number launches that communicate; equal ones move as much in one group."""
+    # The backward of an all-gather is a reduce-scatter that moves as much.
     given = _arguments(facts, launches)
     return codes_of((group, *sorted(sizes)) for *sizes, _, group in given)[0]
 
 
 def is_sharding(facts: Facts, launches: Ints) -> Rows:
-    """Tell of launches whether FSDP made them, which knows what it needs next."""
+    """Flag launches of FSDP, which knows what it needs next."""
     events, call = facts.analysis.recording.trace.events, facts.pace.call[launches]
     codes = [at for at, text in enumerate(events.name.strings) if names.is_sharding(text)]
     ranges = np.flatnonzero(np.isin(events.name.codes, codes))
@@ -164,10 +143,8 @@ def is_sharding(facts: Facts, launches: Ints) -> Rows:
 
 
 def exposed_transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
-    """Return what is exposed of each without the wait for another rank, and whether that is told.
-
-    Where the ranks are not merged, the quickest of those alike bounds it, if there are enough.
-    """
+    """Return the exposed time without waiting for other ranks, and whether it is known."""
+    # Where the ranks are not merged, the fastest of enough equal ones bounds it.
     communication = facts.analysis.communication
     exposed_ns, waiting = communication.exposed_ns[rows], communication.waiting_ns[rows]
     is_alone = np.ma.getmaskarray(waiting)
@@ -179,7 +156,7 @@ def exposed_transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
 
 
 def waited(facts: Facts, rows: Ints) -> Figure:
-    """Return as a figure how long collectives waited for the last rank in the usual step."""
+    """Return, as a figure, the wait of collectives for the last rank in the usual step."""
     communication = facts.analysis.communication
     waiting = communication.waiting_ns[rows]
     name = "of it waiting for the last rank"
@@ -190,10 +167,8 @@ def waited(facts: Facts, rows: Ints) -> Figure:
 
 
 def dominant_location(facts: Facts, rows: Ints) -> Location:
-    """Return the line and the module that have more than half of what is exposed, and the kernel.
-
-    So several ranks, whose longest collectives differ by chance, name the same place.
-    """
+    """Return the line, module and kernel of more than half of the exposed time."""
+    # So several ranks, whose longest collectives differ by chance, name the same place.
     communication, places = facts.analysis.communication, facts.analysis.places
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
     own = [places[at] for at in facts.main_place[launches].tolist()]
@@ -205,7 +180,6 @@ def dominant_location(facts: Facts, rows: Ints) -> Location:
 
 
 def _most(keys: list[_Key], amount: Ints) -> _Key | None:
-    """Return the key that has more than half of an amount."""
     sums = sum_by_name(zip(keys, amount.tolist(), strict=True))
     first = max(sums, key=lambda key: sums[key])
     return first if 2 * sums[first] > int(amount.sum()) else None
@@ -219,17 +193,9 @@ def _arguments(facts: Facts, launches: Ints) -> list[tuple[str, ...]]:
     return [tuple(str(each.get(name)) for name in _SIZE_ARGUMENTS) for each in given]
 
 
-def _has_size(facts: Facts, launches: Ints) -> Rows:
-    """Tell of which launches the trace says how many elements they move."""
-    given = _arguments(facts, launches)
-    return np.array([{*sizes} != {_ABSENT} for *sizes, _, _ in given], np.bool_)
-
-
 def is_repeated_per_pass(facts: Facts, passes: Passes) -> Rows:
-    """Tell of each collective whether each pass of its step reduces as much once more.
-
-    What a forward runs is none: the next layer needs it in each pass.
-    """
+    """Flag collectives whose reduction each pass of their step repeats."""
+    # A forward's does not count: the next layer needs it in each pass.
     launches = facts.analysis.communication.launch
     result = np.zeros(len(launches), np.bool_)
     chosen = (passes.count[launches] > 1) & ~passes.in_forward[launches]

@@ -1,21 +1,14 @@
-"""The critical path of a step.
+"""The critical path of a step, and its time without profiling or without waits.
 
-Which launches it waits for, and how long it takes without profiling or without waits.
+A faster kernel makes a step faster only where the step waits for the device. Where the CPU is
+behind, the device waits for the next launch, and a faster kernel only makes that wait longer. So a
+launch is on the critical path if what follows it was in the queue already, up to a launch at whose
+end the CPU was waiting for the device, or to the end of the trace.
 
-A kernel that gets quicker makes a step quicker only where the device is what the step waits for.
-Where the CPU is behind, the device comes to the end of its queue and waits for the next launch,
-and a quicker kernel makes that wait longer and nothing else. So each launch is followed to the
-next one that the device had to wait for: a launch sets the pace where what follows it was in the
-queue already, up to a launch at whose end the CPU itself was waiting for the device, or to the end
-of a trace that ends with a full queue.
-
-A recording has when the CPU gave a device what, how long each of it ran, and when the CPU waited
-for the device. What the CPU does between its launches takes it less time when nobody records; a
-launch runs when the CPU has come to it and the device is through with what it got before; and a
-wait is over when the device is through with all. So the same steps can be laid out in time anew.
-
-A recording slows the CPU, by 1.1 to 2.0 times in what was measured. Steps before it, in which no
-profiler was on, tell how long a step takes without; where there are none, an estimate does.
+A recording slows the CPU, 1.1 to 2.0 times as measured. Steps before it, without a profiler, give
+the real step time; without these it is estimated: the launches are replayed with a faster CPU, each
+when the CPU has reached it and the device has finished those before, and each wait ends when the
+device has finished all.
 """
 
 from __future__ import annotations
@@ -30,40 +23,41 @@ import numpy.typing as npt
 
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Interned, Ints
+from profiler_ext.records.events import Interned, Ints, flag_rows
 
 NO_ROW = -1
-_QUEUED_NS = 20_000
-"""A launch that begins so long after the CPU enqueued it had to wait for others."""
+_QUEUED_NS = 20_000  # a launch that begins this long after it was enqueued waited for others
 Rows = npt.NDArray[np.bool_]
+# Steps whose replay as they were recorded is off by more than this part are not understood
+MAX_REPLAY_ERROR: Final = 0.1
+_TRIES = 24
+Floats = npt.NDArray[np.float64]
+# The CPU's slowdown by recording, where it cannot be measured in the session. Measured
+# on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that waits for
+# the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
+PROFILING_SLOWDOWN: Final = 1.45
+# With this many steps one outlier does not move the median
+MIN_UNPROFILED_STEPS: Final = 3
+_MAX_SLOWDOWN = 3.0
+_NEAR = 1.05  # steps differ from each other by as much
+_UNLIKE = 2  # a step above this multiple of the median is an outlier
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """One row for each launch.
+    """One row for each launch."""
 
-    Attributes:
-        enqueued_ns: when the CPU had enqueued it; its own start where the call is not known.
-        call: row of the runtime call that launched it, ``NO_ROW`` where it is not known.
-        sets: a shorter launch would make the step shorter.
-        waited_ns: how long its device ran nothing before it.
-        busy_ns: how long the device was busy with it and with nothing that began before it.
-        cost_ns: how long the CPU took for it: since it had enqueued the launch before, and not
-            longer than the device then waited for it and ran it.
-        replayed: a CUDA graph launched it, together with others.
-    """
-
-    enqueued_ns: Ints
-    call: Ints
+    enqueued_ns: Ints  # when the CPU had enqueued it; its own start where the call is unknown
+    call: Ints  # row of the runtime call that launched it, or ``NO_ROW``
     is_critical: Rows
-    waited_ns: Ints
-    busy_ns: Ints
-    cost_ns: Ints
-    replayed: Rows
+    waited_ns: Ints  # idle time of its device before it
+    busy_ns: Ints  # device time of it and of nothing that began earlier
+    cost_ns: Ints  # CPU time for it since the launch before, at most the device's wait and run
+    replayed: Rows  # a CUDA graph launched it, together with others
 
 
 def find_critical_path(analysis: Analysis) -> CriticalPath:
-    """Tell which launches the steps wait for."""
+    """Find the launches that the steps wait for."""
     launches, events = analysis.launches, analysis.recording.trace.events
     call = _calls(analysis)
     known = call != NO_ROW
@@ -82,21 +76,22 @@ def find_critical_path(analysis: Analysis) -> CriticalPath:
             enqueued_ns[rows],
             (events.start_ns[calls_waiting], events.end_of(calls_waiting)),
         )
-    cost_ns = np.minimum(_since_previous_launch(enqueued_ns), waited_ns + launches.duration_ns)
+    # How long after the launch before it each launch was enqueued; 0 for the first.
+    order = np.argsort(enqueued_ns, kind="stable")
+    since = np.zeros(len(enqueued_ns), np.int64)
+    since[order[1:]] = np.diff(enqueued_ns[order])
+    cost_ns = np.minimum(since, waited_ns + launches.duration_ns)
     return CriticalPath(
         enqueued_ns, call, is_critical, waited_ns, busy_ns, cost_ns, _replayed(analysis, call)
     )
 
 
 def is_wait(name: Interned) -> Rows:
-    """Tell of each event whether the CPU waits for a device in it."""
-    codes = [code for code, text in enumerate(name.strings) if classify.is_device_wait(text)]
-    result: Rows = np.isin(name.codes, codes)
-    return result
+    """Flag events in which the CPU waits for a device."""
+    return flag_rows(name, classify.is_device_wait)
 
 
 def _calls(analysis: Analysis) -> Ints:
-    """Return the runtime call of each launch, by their correlation."""
     events, launches = analysis.recording.trace.events, analysis.launches
     codes = [
         code for code, text in enumerate(events.category.strings) if classify.is_runtime_call(text)
@@ -108,12 +103,11 @@ def _calls(analysis: Analysis) -> Ints:
     keys, wanted = events.correlation.data[rows], launches.correlation.filled(-1)
     at = np.searchsorted(keys, wanted)
     result = np.append(keys, -2)[at] == wanted
-    calls: Ints = np.where(result, np.append(rows, NO_ROW)[at], NO_ROW)
-    return calls
+    return np.where(result, np.append(rows, NO_ROW)[at], NO_ROW)
 
 
 def _idle_before_ns(start_ns: Ints, duration_ns: Ints) -> Ints:
-    """Return how long the device had run nothing when each launch began; 0 for the first."""
+    """Return the device's idle time before each launch; 0 for the first."""
     if not len(start_ns):
         return start_ns
     ends = np.maximum.accumulate(start_ns + duration_ns)
@@ -122,19 +116,11 @@ def _idle_before_ns(start_ns: Ints, duration_ns: Ints) -> Ints:
 
 
 def _busy(start_ns: Ints, duration_ns: Ints) -> Ints:
-    """Return how long each launch ran when none before it did any more."""
+    """Return the time of each launch in which no earlier one ran."""
     ends = np.maximum.accumulate(start_ns + duration_ns)
     covered = np.append(start_ns[:1], ends[:-1])
     busy: Ints = np.maximum(start_ns + duration_ns - np.maximum(start_ns, covered), 0)
     return busy
-
-
-def _since_previous_launch(enqueued_ns: Ints) -> Ints:
-    """Return how long after the launch before it each launch was enqueued; 0 for the first."""
-    order = np.argsort(enqueued_ns, kind="stable")
-    since = np.zeros(len(enqueued_ns), np.int64)
-    since[order[1:]] = np.diff(enqueued_ns[order])
-    return since
 
 
 def _replayed(analysis: Analysis, call: Ints) -> Rows:
@@ -149,7 +135,7 @@ def _replayed(analysis: Analysis, call: Ints) -> Rows:
 def _is_on_critical_path(
     start_ns: Ints, duration_ns: Ints, enqueued_ns: Ints, device_waits: tuple[Ints, Ints]
 ) -> Rows:
-    """Let each launch be as the first one from it on that tells by itself."""
+    """Flag launches, each like the first one from it on that is known by itself."""
     if not len(start_ns):
         return np.zeros(0, np.bool_)
     ends = np.maximum.accumulate(start_ns + duration_ns)
@@ -157,50 +143,34 @@ def _is_on_critical_path(
     is_awaited = is_within(ends, *device_waits)
     is_awaited[-1] |= start_ns[-1] - enqueued_ns[-1] > _QUEUED_NS
     tells = np.flatnonzero(is_awaited | ~is_followed)
-    is_critical: Rows = is_awaited[tells[np.searchsorted(tells, np.arange(len(ends)))]]
-    return is_critical
+    return is_awaited[tells[np.searchsorted(tells, np.arange(len(ends)))]]
 
 
 def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
-    """Tell of each time whether one of these spans, which may overlap, is open then."""
+    """Flag times at which one of these spans, which may overlap, is open."""
     order = np.argsort(starts, kind="stable")
     reach = np.maximum.accumulate(np.append(np.int64(-1), ends[order]))
-    within: Rows = reach[np.searchsorted(starts[order], times, side="right")] >= times
-    return within
-
-
-MAX_REPLAY_ERROR: Final = 0.1
-"""Steps whose replay as they were recorded is off by more than this part are not understood."""
-_TRIES = 24
-Floats = npt.NDArray[np.float64]
+    return reach[np.searchsorted(starts[order], times, side="right")] >= times
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """When the CPU waited for the device, none before the last one was over.
+    """The CPU's waits for the device, none before the last one was over."""
 
-    Attributes:
-        start_ns: when each began.
-        end_ns: when it was over.
-        lag_ns: how long after the device was through.
-        is_for_value: it is not the wait for a copy to the device.
-    """
-
-    start_ns: Ints
+    start_ns: Ints  # begin of each
     end_ns: Ints
-    lag_ns: Ints
-    is_for_value: Rows
+    lag_ns: Ints  # how long after the device had finished
+    is_for_value: Rows  # it is not the wait for a copy to the device
 
 
 class Replay:
-    """The steps of a recording on one device, to be laid out in time anew.
+    """The steps of a recording on one device, to be replayed.
 
     Attributes:
-        recorded_ns: the usual step as it was recorded, from one to the next on the device.
+        recorded_ns: the usual step as recorded, from one to the next on the device.
     """
 
     def __init__(self, analysis: Analysis, pace: CriticalPath, device: int) -> None:
-        """Take what was recorded."""
         start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
         self._begin_ns = analysis.steps[0].cpu_start_ns
         is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
@@ -210,7 +180,7 @@ class Replay:
         start_ns[copies] = events.start_ns[pace.call[copies]]
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
         self._start_ns, self._busy_ns = start_ns[rows], pace.busy_ns[rows]
-        # Of a launch that others were before, nobody knows how long it was on its way.
+        # The latency of a launch behind others is unknown.
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
         self._launch_delay_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
@@ -221,30 +191,21 @@ class Replay:
         self.recorded_ns = self._usual(np.maximum.accumulate(through_ns) - self._begin_ns)
 
     def step_ns(self, slowdown: float, *, waits: bool = True) -> int:
-        """Return how long the usual step would take, from one to the next on the device.
-
-        The CPU is ahead of it by more or less, so its own steps are now shorter, now longer.
-
-        Args:
-            slowed: how many times as long the CPU took while it was recorded.
-        """
+        """Return the usual step's time on the device in a replay."""
+        # The CPU is ahead by more or less, so its own steps vary more.
         waited = self._waited_ns(slowdown, waits=waits)
         ready_ns = self._work_ns / slowdown + self._launch_delay_ns + waited[self._waited]
         run_ns = np.cumsum(self._busy_ns)
         return self._usual(np.maximum.accumulate(ready_ns - run_ns + self._busy_ns) + run_ns)
 
     def _usual(self, through_ns: Floats | Ints) -> int:
-        """Return the usual time of a step, given when the device was through with each launch."""
+        """Return the usual step time, given each launch's end."""
         ends_ns = np.append(0, through_ns)[self._of_steps]
         times_ns = np.diff(ends_ns) if len(ends_ns) > 1 else ends_ns
         return int(median_low(times_ns.tolist()))
 
     def slowdown(self, step_ns: int, most: float) -> float | None:
-        """Return how many times as long the CPU took while it was recorded, at least.
-
-        Returns:
-            The least with which the replayed step takes no longer; ``None`` where none does.
-        """
+        """Return the CPU's slowdown by recording: the least whose replay takes no longer."""
         least, upper = 1.0, most
         if self.step_ns(upper) > step_ns:
             return None
@@ -258,17 +219,17 @@ class Replay:
 
     @property
     def worked_ns(self) -> int:
-        """How long the CPU works in the usual step: it waits neither for values nor for copies."""
+        """The CPU's working time in the usual step, without waits for values or copies."""
         begins, ends = self._worked_ns(self._steps).reshape(2, -1)
         return int(median_low((ends - begins).tolist()))
 
     @property
     def is_accurate(self) -> bool:
-        """Whether the steps, replayed as they were recorded, take as long as recorded."""
+        """Whether the replay of the recorded steps takes as long as they did."""
         return abs(self.step_ns(1.0) - self.recorded_ns) <= MAX_REPLAY_ERROR * self.recorded_ns
 
     def _waited_ns(self, slowdown: float, *, waits: bool) -> Floats:
-        """Return how long the CPU has waited in all, before the first wait and after each."""
+        """Return the CPU's total waiting time before the first wait and after each."""
         own, waited, through = self._waits, [0.0], 0.0
         at_wait = self._worked_ns(own.start_ns) / slowdown
         at_launch = self._work_ns / slowdown + self._launch_delay_ns
@@ -282,12 +243,10 @@ class Replay:
         return np.array(waited)
 
     def _number(self, times_ns: Ints) -> Ints:
-        """Return how many waits had begun before each time."""
-        number: Ints = np.searchsorted(self._waits.start_ns, times_ns.ravel(), side="left")
-        return number
+        return np.searchsorted(self._waits.start_ns, times_ns.ravel(), side="left")
 
     def _worked_ns(self, times_ns: Ints) -> Ints:
-        """Return how long the CPU had worked until each time, and not waited."""
+        """Return the CPU's working time, without waits, until each time."""
         own, number = self._waits, self._number(times_ns)
         waited = np.append(0, np.cumsum(own.end_ns - own.start_ns))
         open_until = np.append(0, own.end_ns)[number]
@@ -302,10 +261,8 @@ def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _schedule_launches(ready_ns: Floats, busy_ns: Ints, bounds: Ints) -> tuple[Floats, Ints]:
-    """Return for the launches before each wait when they can begin at the latest, and run how long.
-
-    They run one after the other without a break to the end of the last one, if they begin then.
-    """
+    """Return for the launches before each wait the latest common begin, and their total time."""
+    # They then run one after the other without a break to the end of the last one.
     run_ns = np.append(0, np.cumsum(busy_ns))
     firsts = np.append(0, bounds)[: len(bounds)]
     begins_ns, is_any = np.full(len(bounds), -np.inf), firsts < bounds
@@ -319,20 +276,14 @@ def _awaited_copies(analysis: Analysis, pace: CriticalPath) -> Ints:
     """Return the copies whose call returned only after them: the CPU waited in it."""
     launches, events = analysis.launches, analysis.recording.trace.events
     call, end_ns = np.maximum(pace.call, 0), launches.start_ns + launches.duration_ns
-    is_copy = _named(analysis, "Memcpy") & (pace.call != NO_ROW) & ~pace.replayed
+    is_copy = flag_rows(launches.name, lambda name: "Memcpy" in name)
+    is_copy &= (pace.call != NO_ROW) & ~pace.replayed
     is_within = (end_ns <= events.end_of(call)) & (launches.start_ns >= events.start_ns[call])
     return np.flatnonzero(is_copy & is_within & ~is_wait(events.name)[call])
 
 
-def _named(analysis: Analysis, part: str) -> Rows:
-    """Tell of each launch whether its name has a part."""
-    name = analysis.launches.name
-    flags = np.array([part in text for text in name.strings], np.bool_)
-    return flags[name.codes]
-
-
 def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
-    """Return the waits within the steps; of one within another only the first counts."""
+    """Return the waits within the steps; of nested ones the outer counts."""
     launches, events = analysis.launches, analysis.recording.trace.events
     rows = np.flatnonzero(is_wait(events.name))
     ends_ns = launches.start_ns + launches.duration_ns
@@ -345,83 +296,54 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     through = np.append(0, np.sort(ends_ns))[np.searchsorted(np.sort(ends_ns), over, side="right")]
     in_order = np.argsort(start_ns, kind="stable")
     last = np.searchsorted(start_ns[in_order], begin_ns, side="right") - 1
-    is_to_device = _named(analysis, "HtoD")[in_order][last] & (last >= 0)
+    is_copy = flag_rows(launches.name, lambda name: "HtoD" in name)[in_order]
+    is_to_device = is_copy[last] & (last >= 0)
     return Waits(begin_ns, over, over - np.maximum(begin_ns, through), ~is_to_device)
 
 
 def _disjoint_spans(begin_ns: Ints, over: Ints, least_ns: int, most_ns: int) -> Ints:
-    """Return the rows of spans between two times, in order, none that begins within another."""
+    """Return the rows of the spans between two times, in order, without nested ones."""
     order = np.lexsort((over, begin_ns))
     order = order[(begin_ns[order] >= least_ns) & (over[order] <= most_ns)]
     reached = np.append(least_ns, np.maximum.accumulate(over[order]))[: len(order)]
     return order[begin_ns[order] >= reached]
 
 
-PROFILING_SLOWDOWN: Final = 1.45
-"""How many times as long the CPU takes to launch while it is recorded, where nothing tells.
-
-Measured on an H200's host (torch 2.11, Python 3.12): an eager step of a GPT with 12 layers that
-waits for the CPU takes 36.6 ms recorded, and 25.4 ms without a profiler.
-"""
-MIN_UNPROFILED_STEPS: Final = 3
-"""Of so many steps one may be unlike the others, and the median holds."""
-_MAX_SLOWDOWN = 3.0
-_NEAR = 1.05
-"""Steps differ from each other by as much."""
-_UNLIKE = 2
-"""What takes more than so many times as long as the median is no such step."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """The usual step as it was recorded.
-
-    Attributes:
-        step_ns: its time.
-        busy_ns: how long the busiest device ran what it enqueued.
-        cpu_ns: how long the CPU works in it.
-        profiler_ns: how long of that a device idles as the profiler is at its own work.
-    """
+    """The usual step as recorded."""
 
     step_ns: int
-    busy_ns: int
-    cpu_ns: int
-    profiler_ns: int
+    busy_ns: int  # time of the busiest device
+    cpu_ns: int  # working time of the CPU
+    profiler_ns: int  # idle time of a device because the profiler works
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The usual step where nobody records.
+    """The usual step without recording.
 
     Attributes:
-        is_known: steps before the recording tell of it; else all of it is an estimate.
-        is_device_bound: it is known that a device is busy all the while, and so sets the pace.
-        slowed: how many times as long the CPU took while it was recorded.
-        step_ns: its time, as the steps before tell it; of an estimate that of the recorded step.
-        most_ns: its time at most: from one to the next on the device it may take longer than the
-            program is at it, as the CPU is now more, now less ahead.
-        overhead_ns: how much longer the recorded step is for the CPU.
-        cpu_ns: how long the CPU works in it.
+        slowdown: how many times as long the CPU took while it was recorded.
     """
 
-    is_known: bool
-    is_device_bound: bool
+    is_known: bool  # measured in steps before the recording; else all is estimated
+    is_device_bound: bool  # known to keep a device busy all the time
     slowdown: float
-    step_ns: int
+    step_ns: int  # its time, measured; estimated, that of the recorded step
+    # Upper bound: on the device a step may take longer than the program, as the CPU is more or less
+    # ahead
     most_ns: int
-    overhead_ns: int
-    cpu_ns: int
+    overhead_ns: int  # the CPU's overhead of recording
+    cpu_ns: int  # working time of the CPU
 
 
 def unprofiled_step(
     recorded: ProfiledStep, steps_ns: tuple[int, ...], replay: Replay | None, *, on_device: bool
 ) -> Training:
-    """Tell how long the usual step takes in training.
-
-    Args:
-        on_device: these are times of the device; those of the program are believed only where a
-            quicker CPU would bring the replay there.
-    """
+    """Return the usual step without recording."""
+    # on_device: these are times of the device; those of the program count only where a faster CPU
+    # could reach them in the replay
     step_ns = median_low(steps_ns) if steps_ns else None
     slowdown = None if step_ns is None or replay is None else _slowed(replay, step_ns)
     is_known = step_ns is not None and (on_device or slowdown is not None)
@@ -431,7 +353,7 @@ def unprofiled_step(
         overhead_ns = recorded.cpu_ns - cpu_ns
         return Training(False, False, PROFILING_SLOWDOWN, least_ns, least_ns, overhead_ns, cpu_ns)
     fills = step_ns <= _NEAR * recorded.busy_ns
-    if fills:  # which says no more than that the CPU is quick enough
+    if fills:  # which only shows that the CPU is fast enough
         slowdown = max(slowdown or PROFILING_SLOWDOWN, PROFILING_SLOWDOWN)
     if replay is not None and slowdown is not None:
         cpu_ns = int(replay.worked_ns / slowdown)
@@ -449,18 +371,11 @@ def unprofiled_step(
 def unprofiled_steps_ns(
     recorded: ProfiledStep, before_ns: tuple[int, ...], *, on_device: bool
 ) -> tuple[int, ...]:
-    """Return how long each of the steps before took, where they tell of the recorded ones.
-
-    What takes over twice the median is left out: something else, as a compile, was in it. By the
-    program's clock a step is shorter than on the device where the CPU runs ahead, so it is bounded
-    by what the device ran.
-
-    Args:
-        before_ns: how long the steps before it took, in which no profiler was on.
-
-    Returns:
-        The times; none where they are few, or unlike the recorded step.
-    """
+    """Return the times of the steps before, if they are enough and match the recorded ones."""
+    # Steps of more than twice the median, with a compile say, are left out. By the program's clock
+    # a step is shorter than on the device where the CPU runs ahead, so the device's busy time
+    # bounds it.
+    # before_ns: times of the steps before, without a profiler
     if len(before_ns) < MIN_UNPROFILED_STEPS:
         return ()
     usual_ns = median_low(before_ns)
@@ -475,11 +390,9 @@ def unprofiled_steps_ns(
 
 
 def _slowed(replay: Replay, step_ns: int) -> float | None:
-    """Return how many times as long the CPU took; ``None`` where no such CPU gives that step.
-
-    Where the quickest one comes near it, nothing but its waits is left of what the CPU did, and
-    the steps before do not tell how quick it was: an estimate does.
-    """
+    """Return the CPU's slowdown; ``None`` where none gives that step."""
+    # Near the fastest CPU only its waits count, and the steps before do not tell its speed: an
+    # estimate does.
     slowdown = replay.slowdown(step_ns, _MAX_SLOWDOWN)
     if slowdown is None and replay.step_ns(_MAX_SLOWDOWN) <= (1 + MAX_REPLAY_ERROR) * step_ns:
         return PROFILING_SLOWDOWN

@@ -1,7 +1,4 @@
-"""What rules read of an analysis.
-
-Times per step, who waits for whom, where a launch stands, idle time, eager kernels.
-"""
+"""Facts of an analysis for rules: times per step, launches' places, idle time, eager kernels."""
 
 from __future__ import annotations
 
@@ -27,18 +24,24 @@ from profiler_ext.findings.critical_path import (
 from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.records.analysis import Analysis, Launches, Place, Step
 from profiler_ext.records.compiles import Compilation
-from profiler_ext.records.events import Codes, Events, Ints
+from profiler_ext.records.events import Codes, Events, Ints, flag_rows
 from profiler_ext.records.share_sums import largest_places, sum_by
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
+Rows = npt.NDArray[np.bool_]
+# A step above this multiple of the median is an outlier, with a compile for example
+_UNLIKE = 2
+# The part of their time that is gone once they are compiled, by the trials of ``uncompiled``
+FUSION_SAVING: Final = 0.6
+# From this fraction of a step in compiled graphs, the rest counts as eager beside compiled
+_MUCH_COMPILED = 0.25
+_NATIVE = "at::native::"
+_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+
 
 def sum_by_step(steps: Sequence[Step], number: Ints, amount: Ints) -> list[int]:
-    """Return the sum of an amount in each step.
-
-    Args:
-        number: the number of the step that each amount is of; of none where there is no such step.
-    """
+    """Return the sum of an amount in each step, by the step number of each amount."""
     if not steps:
         return []
     known, of_step = np.unique([step.number for step in steps], return_inverse=True)
@@ -58,7 +61,7 @@ def time_within(parts: Sequence[tuple[int, int]], begins: Ints, ends: Ints) -> l
 
 
 def _before(times: Ints, moments: Ints) -> Ints:
-    """Return for each moment the sum of how long before it each of these times was."""
+    """Return, for each moment, the total time since these earlier times."""
     ordered = np.sort(times)
     count = np.searchsorted(ordered, moments)
     sums = np.concatenate([[0], np.cumsum(ordered)])
@@ -67,10 +70,8 @@ def _before(times: Ints, moments: Ints) -> Ints:
 
 
 def enclosing(events: Events, rows: Ints, name: str) -> Ints:
-    """Return the last op of a name that is open around each event; itself where there is none.
-
-    Ops of that name stand in no other of it.
-    """
+    """Return the innermost op of a name around each event; itself without one."""
+    # Ops of that name are not nested.
     codes = [code for code, text in enumerate(events.name.strings) if text == name]
     named = np.flatnonzero(np.isin(events.name.codes, codes))
     named = named[np.lexsort((events.start_ns[named], events.thread[named]))]
@@ -88,23 +89,17 @@ def enclosing(events: Events, rows: Ints, name: str) -> Ints:
     return result
 
 
-Rows = npt.NDArray[np.bool_]
-_UNLIKE = 2
-"""A step that takes more than so many times the median is unlike the others: it compiled, say."""
-
-
 @dataclass(frozen=True, slots=True)
 class CannotJudge:
-    """Why a rule cannot be judged: what the session does not tell, or what failed."""
+    """Why a rule cannot be judged: what the session lacks, or what failed."""
 
     why: str
 
 
 class Facts:
-    """What rules ask of an analysis; each is found when it is first asked for."""
+    """What rules read of an analysis; each is computed on first use."""
 
     def __init__(self, analysis: Analysis) -> None:
-        """Take the analysis that rules judge."""
         self.analysis = analysis
 
     @property
@@ -114,7 +109,7 @@ class Facts:
 
     @cached_property
     def step_ns(self) -> int:
-        """Time of a recorded step: the mean, as in the ledger; of unlike steps the median."""
+        """Time of a recorded step: the mean, as in the breakdown; with outliers the median."""
         walls = [step.wall_ns for step in self.analysis.steps]
         if not walls:
             return 0
@@ -123,7 +118,7 @@ class Facts:
 
     @cached_property
     def busy_ns(self) -> int:
-        """How long the busiest device ran what the usual step enqueued."""
+        """Time that the busiest device works for the usual step."""
         devices = np.unique(self.launches.device).tolist()
         rows = (np.flatnonzero(self.launches.device == device) for device in devices)
         return max(
@@ -133,7 +128,7 @@ class Facts:
 
     @cached_property
     def cpu_ns(self) -> int:
-        """How long the CPU works in the usual step: between its marks, but for waits."""
+        """The CPU's working time in the usual step: between its marks, without waits."""
         events = self.analysis.recording.trace.events
         rows = np.flatnonzero(is_wait(events.name))
         begins, ends = events.start_ns[rows], events.end_ns[rows]
@@ -145,7 +140,7 @@ class Facts:
 
     @cached_property
     def profiler_ns(self) -> int:
-        """How long a device idles in the usual step because the profiler is at its own work."""
+        """A device's idle time in the usual step because the profiler works."""
         idle = self.analysis.idle
         rows = idle.cause.where(IdleCause.PROFILER)
         sums = sum_by_step(self.analysis.steps, idle.step[rows], idle.duration_ns[rows])
@@ -153,7 +148,7 @@ class Facts:
 
     @cached_property
     def idle_devices(self) -> int:
-        """How many devices idled at some time."""
+        """The number of devices that idled at some time."""
         return len(np.unique(self.analysis.idle.device))
 
     @cached_property
@@ -185,7 +180,7 @@ class Facts:
 
     @cached_property
     def training(self) -> Training:
-        """The usual step where nobody records."""
+        """The usual step without recording."""
         on_device = self.analysis.recording.settings.steps_before_on_device
         return unprofiled_step(
             self._recorded, self._unprofiled_steps_ns, self.replay, on_device=on_device
@@ -193,7 +188,7 @@ class Facts:
 
     @property
     def training_steps_ns(self) -> tuple[int, ...]:
-        """How long each step before the recording took; none where that is not known."""
+        """The times of the steps before the recording; none where unknown."""
         on_device = self.analysis.recording.settings.steps_before_on_device
         return self._unprofiled_steps_ns if on_device or self.training.is_known else ()
 
@@ -210,7 +205,7 @@ class Facts:
 
     @cached_property
     def idle_ns(self) -> int:
-        """How long a device idles in the usual step where nobody records, at most."""
+        """A device's idle time in the usual step without recording, at most."""
         return max(self.training.most_ns - self.busy_ns, 0)
 
     @cached_property
@@ -237,10 +232,7 @@ class Facts:
 
     def named(self, predicate: Callable[[str], bool]) -> Rows:
         """Return which launches have a name of one kind."""
-        name = self.launches.name
-        codes = [code for code, text in enumerate(name.strings) if predicate(text)]
-        result: Rows = np.isin(name.codes, codes)
-        return result
+        return flag_rows(self.launches.name, predicate)
 
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""
@@ -248,57 +240,45 @@ class Facts:
         return chosen
 
     def median_per_step(self, launches: Ints, amount_ns: Ints) -> int:
-        """Return an amount of time in the usual step: the lower median of the steps."""
+        """Return the lower median over the steps of an amount of time."""
         step = self.launches.step[launches].filled(-1)
         sums = sum_by_step(self.analysis.steps, step, amount_ns)
         return median_low(sums) if sums else 0
 
     def critical_ns(self, launches: Ints) -> Ints:
         """Return the time of launches that set the pace; 0 of those that do not."""
-        duration: Ints = np.where(
-            self.pace.is_critical[launches], self.launches.duration_ns[launches], 0
-        )
-        return duration
+        return np.where(self.pace.is_critical[launches], self.launches.duration_ns[launches], 0)
 
     def removal_saving_ns(
         self, launches: Ints, *, with_python: bool = False, of_op: str | None = None
     ) -> Ints:
-        """Return by how much each launch would shorten its step if it were not there.
-
-        Where the step waits for the device that is its time, elsewhere what it costs the CPU;
-        within a CUDA graph it costs the CPU nothing.
-
-        Args:
-            with_python: what led to the op that launched it would go too, not the op alone.
-            of_op: the name of the op that would go, where one of it called the innermost one.
-        """
+        """Return how much shorter the step would be without each launch."""
+        # That is its time where the step waits for the device, else its cost on the CPU; within a
+        # CUDA graph the CPU cost is 0.
+        # with_python: the Python code before its op would go, too
+        # of_op: the name of the op that would go, if it is around the innermost one
         cost_ns = np.where(self.pace.replayed, 0, self.pace.cost_ns)
         if not with_python:
             cost_ns = np.minimum(cost_ns, self._op_ns(of_op))
         duration_ns = self.launches.duration_ns
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
-        removed: Ints = np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
-        return removed
+        return np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
 
     def idle_before(self, launches: Ints) -> Ints:
-        """Return the rows of the pieces of idle time that ended with one of these launches."""
+        """Return the rows of the idle pieces that ended with one of these launches."""
         idle, ended = self.analysis.idle, self._span_ends
         chosen = np.isin(ended, self.launches.start_ns[launches])
         return np.flatnonzero(chosen[idle.span]) if len(ended) else np.empty(0, np.int64)
 
     @cached_property
     def _span_ends(self) -> Ints:
-        """When each idle span ended."""
         idle = self.analysis.idle
         ends = np.zeros(int(idle.span.max(initial=-1)) + 1, np.int64)
         np.maximum.at(ends, idle.span, idle.start_ns + idle.duration_ns)
         return ends
 
     def _op_ns(self, name: str | None) -> Ints:
-        """How long the innermost op that launched each launch took, or that of a name around it.
-
-        It is 0 where none is known.
-        """
+        """Return the time of the innermost op of each launch, or of one of that name around it."""
         events, op = self.analysis.recording.trace.events, self.launches.op_event
         row = op.filled(0)
         if name is not None:
@@ -313,7 +293,7 @@ class Facts:
         return int(of_place[int(self.launches.duration_ns[of_place].argmax())])
 
     def launches_per_step(self, launches: Ints) -> int:
-        """Return how many of these launches the usual step has."""
+        """Return the number of these launches in the usual step."""
         return self.median_per_step(launches, np.ones(len(launches), np.int64))
 
     @cached_property
@@ -356,7 +336,7 @@ def idle_pieces(facts: Facts, *causes: IdleCause) -> Ints:
 
 
 def median_per_step(facts: Facts, rows: Ints) -> int:
-    """Return how long pieces are in the usual step, on one device (lower median)."""
+    """Return the time of pieces in the usual step, on one device (lower median)."""
     idle = facts.analysis.idle
     step, duration_ns = idle.step[rows], idle.duration_ns[rows]
     sums = sum_by_step(facts.analysis.steps, step, duration_ns)
@@ -364,7 +344,7 @@ def median_per_step(facts: Facts, rows: Ints) -> int:
 
 
 def idle_spans_per_step(facts: Facts, rows: Ints) -> int:
-    """Return of how many idle spans these are pieces, in the usual step."""
+    """Return in how many idle spans these pieces are, in the usual step."""
     idle = facts.analysis.idle
     step, span = idle.step[rows], idle.span[rows]
     own = np.unique(np.stack([step, span]), axis=1)[0]
@@ -373,11 +353,8 @@ def idle_spans_per_step(facts: Facts, rows: Ints) -> int:
 
 
 def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints]:
-    """Return the pieces by the line that they are due to; ``NOWHERE`` has those without one.
-
-    Args:
-        places: the place of each piece of all: where the CPU was, or that of the cause.
-    """
+    """Group the pieces by the line of their cause; ``NOWHERE`` has those without one."""
+    # places: the place of each piece of all: where the CPU was, or that of the cause
     lines: dict[Location, list[Ints]] = {}
     order = np.argsort(places[rows], kind="stable")
     each, firsts = np.unique(places[rows][order], return_index=True)
@@ -389,27 +366,16 @@ def idle_by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Location, Ints
     return {where: np.sort(np.concatenate(of_line)) for where, of_line in lines.items()}
 
 
-FUSION_SAVING: Final = 0.6
-"""The part of their time that is gone once they are compiled, by the trials of ``uncompiled``."""
-_MUCH_COMPILED = 0.25
-"""The part of a step in compiled graphs from which on the rest of it is beside them."""
-_NATIVE = "at::native::"
-_PHASES = (Phase.FORWARD, Phase.BACKWARD)
-
-
 def is_partly_compiled(facts: Facts) -> bool:
-    """Return whether at least a quarter of the usual step runs in compiled graphs."""
+    """Tell whether at least a quarter of the usual step runs in compiled graphs."""
     compiled = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.COMPILED)))
     compiled_ns = facts.median_per_step(compiled, facts.launches.duration_ns[compiled])
     return compiled_ns > 0 and compiled_ns >= _MUCH_COMPILED * facts.step_ns
 
 
 def eager_kernels(facts: Facts) -> Ints:
-    """Return the rows of torch's own kernels, each of an eager op, that stand at a line.
-
-    Products, convolutions and attention are libraries', and the optimizer's are of no line of the
-    model: neither is among them.
-    """
+    """Return the rows of torch's own eager kernels with a line."""
+    # Products, convolutions and attention are libraries'; the optimizer's are at no line.
     eager = facts.launches.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
     return np.flatnonzero(facts.in_steps(eager & facts.all_places(_is_model_line)))
 

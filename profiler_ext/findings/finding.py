@@ -1,12 +1,11 @@
-"""What a finding is: what to do, where, how much of a step is at stake, and why."""
+"""A finding: what to do, where, how much of a step is at stake, and why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-ON_RANKS = "on ranks"
-"""Name of the figure that tells which of several ranks have a finding."""
+ON_RANKS = "on ranks"  # name of the figure with the ranks that have a finding
 
 
 class FigureUnit(StrEnum):
@@ -23,58 +22,42 @@ class FigureUnit(StrEnum):
 class Confidence(StrEnum):
     """How the time at stake is known."""
 
-    MEASURED = "measured"
-    """It is time of the trace that goes when the flaw goes."""
-    ESTIMATED = "estimated"
-    """It rests on a model of what the remedied step would take."""
+    MEASURED = "measured"  # time of the trace that the remedy removes
+    ESTIMATED = "estimated"  # it rests on a model of what the remedied step would take
+    # No more than this can go; what remains after the remedy is not known
     UPPER_BOUND = "upper_bound"
-    """No more than this can go; what remains after the remedy is not known."""
 
 
 class Stake(StrEnum):
     """What the time at stake is counted for."""
 
     STEP = "step"
+    # Time that only the recorded window has: it distorts its figures, training has it not
     WINDOW = "window"
-    """Time that only the recorded window has: it distorts its figures, training has it not."""
-    PROCESS = "process"
-    """Time that each process spends once."""
-    UNKNOWN = "unknown"
-    """Nobody knows how much it is: it is said, and counts for nothing."""
+    PROCESS = "process"  # time that each process spends once
+    UNKNOWN = "unknown"  # unknown; reported, and counted as nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, or a text, that the finding rests on.
+    """A number, or a text, that supports the finding."""
 
-    Attributes:
-        name: what it is, for a person.
-        value: the number, in its unit; a text where the unit is ``text``.
-        unit: a ``FigureUnit``.
-    """
-
-    name: str
-    value: float | str
-    unit: FigureUnit = FigureUnit.COUNT
+    name: str  # its label
+    value: float | str  # in its unit; a text where the unit is ``text``
+    unit: FigureUnit = FigureUnit.COUNT  # a ``FigureUnit``
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place that a finding is about; what is not known, or is not of one place, is ``None``.
+    """The place of a finding; unknown or ambiguous parts are ``None``."""
 
-    Attributes:
-        file, line, code: line of the model, and its text.
-        module: path from the user's model.
-        kernel: name of the kernel.
-        graph: torch's number of the compile, such as 0/0.
-    """
-
+    # Line of the model, and its text
     file: str | None = None
     line: int | None = None
     code: str | None = None
-    module: str | None = None
-    kernel: str | None = None
-    graph: str | None = None
+    module: str | None = None  # path from the user's model
+    kernel: str | None = None  # name of the kernel
+    graph: str | None = None  # torch's number of the compile, such as 0/0
 
 
 NOWHERE = Location()
@@ -82,33 +65,19 @@ NOWHERE = Location()
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to do.
+    """One recommendation."""
 
-    Attributes:
-        rule: the name of the rule that found it, which is that of its section in the documentation.
-        what: what is the matter, in one sentence.
-        where: the place.
-        at_stake_ns: time that the remedy can save, for what ``stake`` says.
-        of_ns: the whole of that: the wall time of a step, say.
-        stake: what the time is counted for.
-        sureness: how the time is known.
-        why: the figures that it rests on.
-        remedy: what to try.
-        shared_with: rules of larger findings that count most of the same time: not to be added.
-        rank: the rank that it was found on.
-    """
-
-    rule: str
-    what: str
-    where: Location
-    at_stake_ns: int
-    of_ns: int
-    stake: Stake
-    sureness: Confidence
-    why: tuple[Figure, ...]
-    remedy: str
-    shared_with: tuple[str, ...] = ()
-    rank: int = 0
+    rule: str  # name of the rule, and of its section in the documentation
+    what: str  # the problem, in one sentence
+    where: Location  # the place
+    at_stake_ns: int  # time that the remedy can save, per ``stake``
+    of_ns: int  # the whole of that: the wall time of a step, say
+    stake: Stake  # the unit of that time: per step, say
+    sureness: Confidence  # how the time is known
+    why: tuple[Figure, ...]  # the figures behind it
+    remedy: str  # what to try
+    shared_with: tuple[str, ...] = ()  # rules of larger findings that count most of the same time
+    rank: int = 0  # the rank where it was found
 
     @property
     def fraction(self) -> float:
@@ -118,34 +87,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """A rule that could not be judged.
+    """A rule that could not be judged."""
 
-    Attributes:
-        rule: its name.
-        why: what it lacks, in one sentence.
-        rank: the rank that lacks it.
-    """
-
-    rule: str
-    why: str
-    rank: int = 0
+    rule: str  # its name
+    why: str  # what is missing, in one sentence
+    rank: int = 0  # the rank where it is missing
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that the rules said of a session.
+    """The results of all rules of a session."""
 
-    Attributes:
-        found: the findings, what has most at stake first.
-        unjudged: the rules that could not be judged, in their order.
-        judged: how many rules could be judged.
-        step_ns: wall time of the usual step.
-        unrecorded_ns: the same without recording, as the steps before it tell; ``None`` where they
-            do not.
-    """
-
-    found: tuple[Finding, ...] = ()
-    unjudged: tuple[Unjudged, ...] = ()
-    judged: int = 0
-    step_ns: int = 0
-    unrecorded_ns: int | None = None
+    found: tuple[Finding, ...] = ()  # the findings, most time at stake first
+    unjudged: tuple[Unjudged, ...] = ()  # the rules that could not be judged, in their order
+    judged: int = 0  # number of rules that could
+    step_ns: int = 0  # wall time of the usual step
+    unrecorded_ns: int | None = None  # the same without recording, where measured

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from statistics import median
 
-MIN_SAMPLES = 4
-"""Fewer layers are not judged: of three nobody can say which is the odd one."""
+MIN_SAMPLES = 4  # fewer layers are not judged: of three, the outlier is ambiguous
 _DEVIATIONS = 6
 _EQUAL = 0.1
 _ONE_IN = 6
 
 
 def outlier_indices(times: Sequence[float], beyond: float) -> list[int]:
-    """Return which of some times stand out from their median.
-
-    Args:
-        beyond: so large a part of the median they must be away from it; they must be away by six
-            times the median of all deviations too.
-    """
+    """Return the indices of outliers."""
+    # beyond: the least distance from the median, as a fraction of it; six times the median
+    # deviation is required, too
     if len(times) < MIN_SAMPLES:
         return []
     usual = median(times)
@@ -30,14 +26,10 @@ def outlier_indices(times: Sequence[float], beyond: float) -> list[int]:
 def outlier_indices_of_equal_sizes(
     times: Sequence[float], beyond: float, ends: Collection[int]
 ) -> list[int]:
-    """Return which of some times stand out, of layers whose sizes may change along their list.
-
-    They have one size only where those that do not stand out take the same time, and are most.
-
-    Args:
-        beyond: so large a part of the median they must be away from it.
-        ends: which of them begin or end their list, where sizes change first; no one asks of them.
-    """
+    """Return the indices of outliers among layers whose sizes may change along their list."""
+    # They have one size only where most, apart from outliers, take the same time. ¶ Args: / beyond:
+    # the least distance from the median, as a fraction of it. / ends: indices of the list's first
+    # and last layers, where sizes change first; never outliers.
     inner = [at for at in range(len(times)) if at not in ends]
     odd = [inner[at] for at in outlier_indices([times[at] for at in inner], beyond)]
     if not odd or len(odd) > max(1, len(inner) // _ONE_IN):

@@ -1,4 +1,4 @@
-"""The order of findings: what is worth saying, and which of them count the same time."""
+"""Ranks findings: which are large enough, and which count the same time."""
 
 from __future__ import annotations
 
@@ -25,23 +25,19 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 
 MIN_FRACTION: Final = 0.01
+# Smaller findings are dropped: steps differ by as much from each other
 MIN_SAVING_NS: Final = {
     Stake.STEP: 20_000,
     Stake.WINDOW: 1_000_000,
     Stake.PROCESS: 100_000_000,
 }
-"""Below this part, and this time, nothing is said: steps differ by as much from each other."""
 _MAX_SHARED_FRACTION = 0.5
 _Judged = tuple[Rule, Candidate]
 _Counted = tuple[Ints, Ints]
 
 
 def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
-    """Let rules judge an analysis.
-
-    Returns:
-        What they found, what has most at stake first, and which of them could not be judged.
-    """
+    """Judge an analysis; return the findings, most time at stake first, and unjudged rules."""
     facts, rank = facts_of(analysis), analysis.recording.settings.rank
     candidates: list[_Judged] = []
     unjudged: list[Unjudged] = []
@@ -60,7 +56,7 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
 
 
 def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | CannotJudge:
-    """Return what a rule says; a failure of it costs what it would have said, and nothing else."""
+    """Return a rule's result; its failure leaves only this rule unjudged."""
     try:
         verdict = rule.judge(facts)
         return verdict if isinstance(verdict, CannotJudge) else list(verdict)
@@ -71,12 +67,8 @@ def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | CannotJudge:
 
 
 def merge_ranks(judged: Sequence[Findings]) -> Findings:
-    """Put the findings of several ranks together; what several have is said once.
-
-    Returns:
-        The largest of those alike, with the ranks that have it as a figure. A step is that of the
-        rank that takes longest for it.
-    """
+    """Merge the findings of several ranks; equal ones become one."""
+    # The largest of equal ones stays, with its ranks as a figure. The step is the slowest rank's.
     equal_call_ids: dict[tuple[str, str, Location], list[Finding]] = {}
     for each in (finding for of_rank in judged for finding in of_rank.found):
         equal_call_ids.setdefault((each.rule, each.what, each.where), []).append(each)
@@ -106,7 +98,7 @@ def _order(finding: Finding) -> tuple[int, int]:
 
 
 def _capped(candidate: Candidate, facts: Facts) -> Candidate:
-    """Let no more idle time be saved than a step has in training, where that is known."""
+    """Limit the saved idle time to that of a step without recording, where known."""
     is_idle = len(candidate.idle) and (candidate.busy_ns or not len(candidate.launches))
     if not facts.training.is_known or candidate.stake is not Stake.STEP or not is_idle:
         return candidate
@@ -142,28 +134,24 @@ def _ranked(candidates: list[_Judged], facts: Facts, rank: int) -> tuple[Finding
 def _overlapping_rules(
     own: _Counted, larger: Sequence[tuple[str, _Counted]], facts: Facts
 ) -> tuple[str, ...]:
-    """Return the rules of larger findings that count most of the time of this one."""
+    """Return the rules of larger findings that count most of this one's time."""
     idle, launches = own
     total = _time(idle, launches, facts)
     shared = (
         name
         for name, other in larger
-        if total and _shared_time(idle, launches, other, facts) > _MAX_SHARED_FRACTION * total
+        if total
+        and _time(np.intersect1d(idle, other[0]), np.intersect1d(launches, other[1]), facts)
+        > _MAX_SHARED_FRACTION * total
     )
     return tuple(dict.fromkeys(shared))
 
 
 def _counted_time(candidate: Candidate, facts: Facts) -> _Counted:
-    """Return the pieces of idle time and the launches that a candidate counts.
-
-    Where the device waited for the CPU, a launch that goes saves of that wait, not of its own time.
-    """
+    # Where the device waited for the CPU, removing a launch saves of that wait, not of its own
+    # time.
     waited = facts.idle_before(candidate.launches[~facts.pace.is_critical[candidate.launches]])
     return np.union1d(candidate.idle, waited), np.unique(candidate.launches)
-
-
-def _shared_time(idle: Ints, launches: Ints, other: _Counted, facts: Facts) -> int:
-    return _time(np.intersect1d(idle, other[0]), np.intersect1d(launches, other[1]), facts)
 
 
 def _time(idle: Ints, launches: Ints, facts: Facts) -> int:

@@ -1,7 +1,4 @@
-"""What a rule is and what it returns.
-
-Candidates, with the figures that several rules show of launches.
-"""
+"""What a rule is and what it returns: candidates, with figures shared by several rules."""
 
 from __future__ import annotations
 
@@ -19,55 +16,39 @@ NO_ROWS: Ints = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a rule would say; it is said where enough is at stake.
+    """A possible finding; it is reported where enough is at stake."""
 
-    Attributes:
-        what, where, sureness, why, remedy, stake: as a ``Finding`` has them.
-        at_stake_ns: time at stake.
-        busy_ns: of that what the launches run, where the rest is idle time.
-        of_ns: the whole that it is part of; ``None`` for the wall time of the usual step.
-        launches: rows of the launches whose time it counts.
-        idle: rows of ``Analysis.idle``, the idle time that it counts.
-    """
-
+    # As in ``Finding``
     what: str
-    at_stake_ns: int
+    at_stake_ns: int  # time at stake
     sureness: Confidence
     remedy: str
     where: Location = NOWHERE
     why: tuple[Figure, ...] = ()
     stake: Stake = Stake.STEP
-    of_ns: int | None = None
-    busy_ns: int = 0
+    of_ns: int | None = None  # the whole; ``None`` for the wall time of the usual step
+    busy_ns: int = 0  # its part that launches run, where the rest is idle time
+    # Rows of the launches whose time it counts
     launches: Ints = field(default_factory=lambda: NO_ROWS)
-    idle: Ints = field(default_factory=lambda: NO_ROWS)
+    idle: Ints = field(default_factory=lambda: NO_ROWS)  # rows of ``Analysis.idle`` that it counts
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule.
+    """A rule."""
 
-    Attributes:
-        name: what findings and the documentation call it.
-        title: what heads its section.
-        means: what it says of a session.
-        because: why that happens.
-        remedy: what to try.
-        stake: how the time at stake is computed.
-        judge: the function that judges a session.
-    """
-
-    name: str
-    title: str
-    means: str
-    because: str
-    remedy: str
-    stake: str
+    name: str  # its name in findings and documentation
+    title: str  # the heading of its section
+    means: str  # what it says of a session
+    because: str  # why that happens
+    remedy: str  # what to try
+    stake: str  # how the time at stake is computed
+    # The function that judges a session
     judge: Callable[[Facts], Iterable[Candidate] | CannotJudge]
 
 
 def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:
-    """Return how many of some launches the usual step has, and how long they run."""
+    """Return the number of some launches in the usual step, and their time."""
     spent_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
     return (
         Figure("launches a step", facts.launches_per_step(launches)),

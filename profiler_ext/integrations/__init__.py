@@ -1,19 +1,16 @@
-"""Callbacks of training libraries and loggers of runs, with the metrics that every logger draws.
-
-Each file is imported by whoever wants it, and names the pip command where its library is missing.
-"""
+"""Callbacks for training libraries and loggers, with the metrics that every logger gets."""
 
 from __future__ import annotations
 
 from profiler_ext.sessions.session import Session
 
 ARTIFACTS = "profiler_ext"
-"""What the files, tables and figures are logged under."""
+"""The prefix of the files, tables and figures."""
 TABLES = ("coverage", "findings")
 
 
 def figures(session: Session) -> dict[str, float]:
-    """Return the ledger in milliseconds a step, by what the time went to."""
+    """Return the step time breakdown in milliseconds, by category."""
     ledger = session.coverage()
     what = ledger.scope.fillna("") + "/" + ledger.category.fillna("")
     per_step = ledger.per_step_ns.astype(float).groupby(what).sum() / 1e6

@@ -17,16 +17,15 @@ from profiler_ext.integrations.training import TrainingProfile  # noqa: E402
 class ProfilerCallback(TrainerCallback):
     """Profiles a few steps of a ``Trainer``.
 
-    A step ends when the optimizer has stepped: the batches whose gradients it accumulates are
-    one. The ``Trainer`` tells no callback of an exception; what was recorded is then written when
-    Python ends, when the next training begins, or by ``callback.profile.stop()``.
+    A step ends when the optimizer has stepped, after all batches whose gradients it accumulates.
+    The ``Trainer`` calls no callback on an exception; the recording is then written when Python
+    ends, when the next training begins, or by ``callback.profile.stop()``.
 
     Attributes:
         profile: has the session and the folder.
     """
 
     def __init__(self, folder: str | Path = "profile_out", **options: Any) -> None:
-        """Prepare."""
         self.profile = TrainingProfile(folder, **options)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
@@ -34,7 +33,7 @@ class ProfilerCallback(TrainerCallback):
         self.profile.start()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """End a step; ``on_substep_end`` is told of the batches in between."""
+        """End a step; ``on_substep_end`` is for the batches in between."""
         self.profile.step()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""What Lightning's ``Trainer`` takes: a callback, or a profiler of its own kind."""
+"""A callback and a profiler for Lightning's ``Trainer``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from profiler_ext.integrations.training import TrainingProfile  # noqa: E402
 class ProfilerCallback(Callback):
     """Profiles a few steps of a ``Trainer``.
 
-    A step ends with the batch after which the optimizer has stepped: those whose gradients it
-    accumulates are one, and so are the optimizers of one batch.
+    A step ends with the batch after which the optimizer has stepped, after all batches whose
+    gradients it accumulates and all optimizers of one batch.
 
     Attributes:
         profile: has the session and the folder.
     """
 
     def __init__(self, folder: str | Path = "profile_out", **options: Any) -> None:
-        """Prepare."""
         self.profile = TrainingProfile(folder, **options)
         self._updates = 0
 
@@ -58,9 +57,9 @@ _EVALUATES = (".validation_step", ".test_step", ".predict_step")
 class LineProfiler(Profiler):
     """Profiles a few steps of what a ``Trainer`` runs: ``Trainer(profiler=LineProfiler("out"))``.
 
-    It stands where ``PyTorchProfiler`` does. A step of ``fit`` ends with the batch after which an
-    optimizer has stepped, one of ``validate``, ``test`` and ``predict`` with each batch; what these
-    run is written into a folder of their name. When it is over, the summary is a report by module.
+    It replaces ``PyTorchProfiler``. A step of ``fit`` ends with the batch after which an optimizer
+    has stepped, one of ``validate``, ``test`` and ``predict`` with each batch; these are written
+    into a folder of their name. The summary is a report by module.
 
     Attributes:
         profiled: has the session and the folder, of what ran last.
@@ -73,7 +72,6 @@ class LineProfiler(Profiler):
         filename: str | None = None,
         **options: Any,
     ) -> None:
-        """Prepare."""
         super().__init__(dirpath=dirpath, filename=filename)
         self._folder, self._options = Path(folder), options
         self._profiles: dict[str, TrainingProfile] = {}
@@ -103,7 +101,7 @@ class LineProfiler(Profiler):
             self.profiled.step()
 
     def summary(self) -> str:
-        """End, and return the report by module, where anything was recorded."""
+        """End, and return the report by module, if anything was recorded."""
         self._end()
         session = self.profiled.session
         return "" if session is None else session.report("module")

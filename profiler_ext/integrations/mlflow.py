@@ -1,4 +1,4 @@
-"""How a session is logged to MLflow."""
+"""Logs a session to MLflow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from profiler_ext.sessions.session import Session  # noqa: E402
 
 
 def log_session(session: Session, folder: str | Path, run_id: str | None = None) -> None:
-    """Log the files as artifacts, the ledger and the findings as tables, and the figures.
+    """Log the files as artifacts, the breakdown and the findings as tables, and the figures.
 
     Raises:
         UsageError: No run is active.

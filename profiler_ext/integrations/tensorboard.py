@@ -1,4 +1,4 @@
-"""How a session is logged through a ``SummaryWriter`` of TensorBoard's."""
+"""Logs a session through TensorBoard's ``SummaryWriter``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiler_ext.sessions.session import Session
 
 
 def log_session(session: Session, folder: str | Path, writer: Any, step: int = 0) -> None:
-    """Log the figures, the ledger and the findings, and the session for the Attribution tab."""
+    """Log the figures, the breakdown and the findings, and the session for the plugin's tab."""
     for name, figure in figures(session).items():
         writer.add_scalar(name, figure, step)
     for name in TABLES:

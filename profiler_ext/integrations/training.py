@@ -1,7 +1,4 @@
-"""The profiling of a training loop that a library runs: when it begins, steps and ends.
-
-What fails of it is a warning: the training goes on as it does without.
-"""
+"""Profiles a training loop that a library runs; a failure becomes a warning."""
 
 from __future__ import annotations
 
@@ -24,18 +21,18 @@ from profiler_ext.sessions.session import Session
 
 HOOK = "training"
 Log = Callable[[Session, Path], object]
-"""Takes a session, and the folder into which it was written."""
+"""Takes a session, and the folder that it was written into."""
 
 
 class TrainingProfile:
     """Profiles a few steps of a training, and writes what ``profiler-ext run`` writes.
 
-    With several ranks each has a session, in a folder of its own; loggers are given that of rank
-    0. A training that an exception ends leaves what was recorded until then, at the latest when
-    Python ends. Each training profiles anew and replaces what the one before it wrote.
+    With several ranks each has a session, in a folder of its own; loggers get that of rank 0. If an
+    exception ends a training, its recording is written at the latest when Python ends. Each
+    training is profiled again and replaces the files of the one before.
 
     Attributes:
-        session: what was recorded of the last training.
+        session: of the last training.
         folder: where it was written.
     """
 
@@ -73,7 +70,7 @@ class TrainingProfile:
         switch.enable()
 
     def start(self) -> None:
-        """Begin; a training that never ended is over."""
+        """Begin; a training that never ended is ended."""
         self.stop()
         self._try(self._start)
 
@@ -83,12 +80,12 @@ class TrainingProfile:
             self._try(self._step, self._running)
 
     def stop(self) -> None:
-        """End, and write what was recorded if that is not done yet."""
+        """End, and write the recording if that is not done yet."""
         if (running := self._release()) is not None:
             self._try(self._end, running)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs; what is under way here is not its own."""
+        """Return what another process needs, without what is running here."""
         return {**vars(self), "_running": None, "_guard": None, "session": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -130,7 +127,7 @@ class TrainingProfile:
     def _raise_reason(self, running: profile) -> None:
         if running.lost is not None:
             raise InternalError(f"there is no session of the training ({running.lost})")
-        if running.refusal is None:  # which is told when it comes
+        if running.refusal is None:  # warned of when it came
             raise UsageError(
                 f"the training ended after {running.step_num} steps, before the first recorded "
                 f"one, and skip is {self._skip}: nothing was recorded; give a smaller skip"
@@ -143,12 +140,11 @@ class TrainingProfile:
             self._try(_isolated, work, ended.session, self.folder)
 
     def _try(self, work: Callable[..., object], *arguments: Any) -> None:
-        """Do what the training must not feel a failure of."""
+        """Run work whose failure must not reach the training."""
         self._guard.run(HOOK, _with_warning, work, *arguments)
 
 
 def _with_warning(work: Callable[..., object], *arguments: Any) -> None:
-    """Say what cannot be done in the sentence that says so."""
     try:
         work(*arguments)
     except ProfilerExtError as error:
@@ -161,7 +157,7 @@ def _isolated(work: Log, session: Session, folder: Path) -> None:
 
 
 def _schedule(skip: int, steps: int) -> Callable[[int], torch.profiler.ProfilerAction]:
-    """Record so many steps after others, of which the last warms the profiler up."""
+    """Record some steps after others, the last of which warms the profiler up."""
     warmup = min(skip, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns where nothing warms up

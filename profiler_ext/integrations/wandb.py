@@ -1,4 +1,4 @@
-"""How a session is logged to Weights & Biases."""
+"""Logs a session to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiler_ext.sessions.session import Session  # noqa: E402
 
 
 def log_session(session: Session, folder: str | Path, run: Any = None) -> Any:
-    """Log the files as an artifact, the ledger and the findings as tables, and the report.
+    """Log the files as an artifact, the breakdown and the findings as tables, and the report.
 
     Raises:
         UsageError: No run was begun.

@@ -1,9 +1,4 @@
-"""What is kept of a failure of ours, and how an exception is known as the program's own.
-
-A handler that raises (a time limit by SIGALRM) raises out of whatever runs, also out of code of
-ours; and so does what is thrown into a thread from another (a time limit by
-``PyThreadState_SetAsyncExc``). It is the program's, and no failure.
-"""
+"""The record of a failure in this package, and which exceptions are the program's own."""
 
 from __future__ import annotations
 
@@ -27,21 +22,13 @@ def _no_object() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong in an observation.
+    """A failure of an observation."""
 
-    Attributes:
-        hook: what was observed, ``CompiledFxGraph.post_compile``.
-        detail: the error and its place, in one line.
-        scope: what may have lost something by it, a compile id; ``None`` outside any compile.
-        subject: whose method was observed, while it lives.
-        lost: what alone was lost by it; ``None`` where that may be all that the hook had to tell.
-    """
-
-    hook: str
-    detail: str
-    scope: str | None
-    subject: Callable[[], Any] = _no_object
-    lost: str | None = None
+    hook: str  # ``CompiledFxGraph.post_compile``
+    detail: str  # the error and its place
+    scope: str | None  # the compile id that is affected; ``None`` outside any compile
+    subject: Callable[[], Any] = _no_object  # the object observed, while it lives
+    lost: str | None = None  # what alone was lost; ``None`` if it may be all of the hook's
 
     def is_repeated_by(self, other: Failure, is_disabled: bool) -> bool:
         """Tell whether another one loses nothing more: the same, in the same compile."""
@@ -52,14 +39,14 @@ class Failure:
 
 
 def reference_to(subject: Any) -> Callable[[], Any]:
-    """Return a weak reference, where there may be one."""
+    """Return a weak reference, if possible."""
     with suppress(TypeError):
         return _no_object if subject is None else weakref.ref(subject)
     return _no_object
 
 
 def failure_detail(error: BaseException) -> str:
-    """Say what failed and where, in one short line; no file is read, which may fail as well."""
+    """Return what failed and where, in one short line, without reading files."""
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     text = str(error).partition("\n")[0][:200]
     where = f"{Path(frame.f_code.co_filename).name}:{line} ({frame.f_code.co_name})"
@@ -70,37 +57,37 @@ _OWN_EXCEPTION_MODULES = {
     *("profiler_ext", "_profiler_ext_of_run", "exporters", "builtins"),
     *("torch", "numpy", "pandas", "msgspec", "perfetto", "google", "rich"),
 }
-"""With Python's own modules, all whose classes of exceptions our work can raise by itself."""
+"""With Python's own modules, those whose exceptions our code can raise."""
 _RAISE_OPCODES = frozenset(opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
 _RAISED_WITHOUT_ARGS = (
     *(MemoryError, StopIteration, StopAsyncIteration, EOFError, LookupError),
     *(AttributeError, AssertionError, NotImplementedError),
 )
-"""What code in C raises so."""
+"""C code raises these without arguments."""
 _STUB_CODE_BYTES = 6
-"""The length of the code of a frame that stands for a function in C, as Cython's do.
-
-Source: ``Objects/codeobject.c``, ``PyCode_NewEmpty``.
-"""
+"""The length of a C function's stub code, as Cython's (``Objects/codeobject.c``,
+``PyCode_NewEmpty``)."""
 
 
 def is_raised_by_program(error: BaseException) -> bool:
-    """Tell whether an exception came out of a signal handler or another thread of the program's."""
+    """Tell whether an exception came from the program's signal handler or another thread.
+
+    A signal handler (a time limit by SIGALRM) raises in whatever runs, and so does
+    ``PyThreadState_SetAsyncExc``. That is no failure of ours.
+    """
     try:
         codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
         entries = list(_entries(error.__traceback__))
         frames = [each.tb_frame for each in entries]
         is_handled = any(each.f_code in codes or _is_handler(each) for each in frames)
         return is_handled or _is_injected(error, entries[-1])
-    except Exception:  # no memory or stack is left; then it was no handler
+    except Exception:  # no memory or stack is left: it was no handler
         return False
 
 
 def _is_handler(frame: FrameType) -> bool:
-    """Tell whether it was passed a signal and the frame that it came out of, as Python alone does.
-
-    By now the program may have set another handler, or this one be within a ``partial``.
-    """
+    """Tell whether a frame was called with a signal and the interrupted frame, as by Python."""
+    # The program may have set another handler since, or this one is inside a ``partial``.
     code, before = frame.f_code, frame.f_back
     if before is None or _is_own_module(frame.f_globals.get("__name__")):
         return False
@@ -121,7 +108,7 @@ def _is_injected(error: BaseException, last: TracebackType) -> bool:
 
 
 def _is_raised_by_nothing(error: BaseException, last: TracebackType) -> bool:
-    """Tell whether one of Python's own was thrown in: as a class, and at no ``raise``."""
+    """Tell whether a builtin exception was thrown in: as a class, and at no ``raise``."""
     is_bare = not error.args and not isinstance(error, _RAISED_WITHOUT_ARGS)
     code = last.tb_frame.f_code.co_code
     is_python = len(code) > _STUB_CODE_BYTES
@@ -130,9 +117,8 @@ def _is_raised_by_nothing(error: BaseException, last: TracebackType) -> bool:
 
 def _is_own_module(module: object) -> bool:
     name = str(module).partition(".")[0]
-    return name in _OWN_EXCEPTION_MODULES or (
-        name in sys.stdlib_module_names and name != "__main__"
-    )
+    is_stdlib = name in sys.stdlib_module_names and name != "__main__"
+    return is_stdlib or name in _OWN_EXCEPTION_MODULES
 
 
 def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:

@@ -1,13 +1,11 @@
-"""The one door: whatever torch calls of this package runs in here, and harms nobody there.
+"""The guard between torch and this package: whatever torch calls of it runs in here.
 
-What is wrapped is called exactly once, with what it was given, and its result and its errors
-are the caller's, untouched. An observation watches from beside: a generator that runs before
-the call up to its ``yield``, and after it from there. What goes wrong in it is caught, kept as a
-:class:`~profiler_ext.isolation.failures.Failure`, and warned of once; KeyboardInterrupt,
-SystemExit and what a signal handler of the program raises are the user's, and pass.
-
-The wrappers that :class:`Guard` makes and the methods that catch are all that stands between torch
-and a failure, so they do nothing else.
+A wrapped function is called exactly once, with its arguments, and its result and errors reach the
+caller unchanged. An observation is a generator that runs before the call up to its ``yield``, and
+after it from there. Its failures are caught, kept as a
+:class:`~profiler_ext.isolation.failures.Failure`, and warned of once; KeyboardInterrupt, SystemExit
+and exceptions of the program's signal handlers pass. The wrappers and the methods that catch are
+all that protects torch from a failure, so they do nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from profiler_ext.isolation.hook_protocols import Observed as Observed
 from profiler_ext.isolation.hook_protocols import PatchState, Ranges, Results, Sorting, binder_of
 
 _MAX_FAILURES = 16
-"""After so many capture is of no use, and whatever fails is likely to fail for ever."""
+"""After so many capture is of no use, and likely to fail again."""
 
 T = TypeVar("T")
 
@@ -40,39 +38,33 @@ _EXHAUSTED = object()
 
 
 class Guard:
-    """Runs what torch calls of ours, and keeps what goes wrong.
-
-    Attributes:
-        strict: raise what goes wrong.
-        is_disabled: too much went wrong, and capture observes nothing any more.
-    """
+    """Runs this package's code for torch, and keeps its failures."""
 
     def __init__(
         self, strict: bool = False, scope: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Take what tells the compile in force."""
-        self.strict = strict
-        self.is_disabled = False
+        self.strict = strict  # raise failures
+        self.is_disabled = False  # capture is off after too many failures
         self._scope = scope
         self._failures: list[Failure] = []
         self._unrecorded = 0
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """What went wrong so far; what could not even be noted may have been of any compile."""
+        """The failures so far; those that could not be noted may be of any compile."""
         unrecorded = Failure("?", f"{self._unrecorded} failures could not be noted", None)
         return (*self._failures, *((unrecorded,) if self._unrecorded else ()))
 
     def failures_in(self, scope: str | None) -> tuple[Failure, ...]:
-        """Return what went wrong in a compile."""
+        """Return the failures in a compile."""
         return tuple(failure for failure in self._failures if failure.scope == scope)
 
     def has_failed(self, scope: str | None) -> bool:
-        """Tell whether a hook failed in a compile, and not a mechanism alone."""
+        """Tell whether a hook failed in a compile, and not only a mechanism."""
         return any(failure.lost is None for failure in self.failures_in(scope))
 
     def run(self, hook: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T | None:
-        """Run a part of ours."""
+        """Run code of this package."""
         return self.run_on((), hook, function, *args, **kwargs)
 
     def run_on(
@@ -84,7 +76,7 @@ class Guard:
         *args: Any,
         **kwargs: Any,
     ) -> T | None:
-        """Run a part of ours that is about an object, if any; see :meth:`run`."""
+        """Run code of this package for an object, if any; see :meth:`run`."""
         try:
             return function(*args, **kwargs)
         except Exception as error:
@@ -92,7 +84,7 @@ class Guard:
             return None
 
     def try_run(self, lost: str, function: Callable[..., T], /, *args: Any) -> T | None:
-        """Run a mechanism whose failure costs what it gives and nothing else; as ``Alone``."""
+        """Run a mechanism whose failure loses only its own result; as ``TryRun``."""
         try:
             return function(*args)
         except Exception as error:
@@ -102,7 +94,7 @@ class Guard:
     def caught(
         self, hook: str, error: Exception, subject: tuple[Any, ...], lost: str | None = None
     ) -> None:
-        """Keep what went wrong; called where an error is handled, which ``strict`` raises on."""
+        """Keep a failure, in its handler, where ``strict`` raises it again."""
         if self.strict or is_raised_by_program(error):
             raise error
         try:
@@ -140,7 +132,7 @@ class Guard:
         return guarded
 
     def callback(self, hook: str, function: Callable[..., object]) -> Callable[..., None]:
-        """Return what torch may call back: ``function``, whose result is nobody's."""
+        """Return ``function`` as a callback for torch, without its result."""
 
         def guarded(*args: Any, **kwargs: Any) -> None:
             self.run(hook, function, *args, **kwargs)
@@ -150,7 +142,7 @@ class Guard:
     def wrap_results(
         self, original: Callable[..., T], hook: str, results: Results, switch: PatchState
     ) -> Callable[..., T]:
-        """Return a function that does what ``original`` does, and whose results are told."""
+        """Return a function that does what ``original`` does, with its results observed."""
         on_result = results.on_result
 
         @functools.wraps(original, updated=())
@@ -193,13 +185,7 @@ class Guard:
     def wrap_candidates(
         self, original: Callable[..., Iterable[T]], hook: str, sorting: Sorting, switch: PatchState
     ) -> Callable[..., Iterable[T]]:
-        """Return a function that offers what ``original`` does, in another order.
-
-        Where what is asked of a candidate fails, it stays where it is.
-
-        Args:
-            original: a function that yields candidates, which are read as they are asked for.
-        """
+        """Return a function that yields the candidates of ``original`` in another order."""
         run = functools.partial(self.run, hook)
 
         @functools.wraps(original)
@@ -213,9 +199,9 @@ class Guard:
     def note(
         self, hook: str, error: BaseException, subject: Any = None, lost: str | None = None
     ) -> None:
-        """Keep a failure for the compile in force, and warn of the first.
+        """Keep a failure for the current compile, and warn of the first.
 
-        The same one at each kernel of a compile counts as one; any of a hook, once capture is out.
+        Repeated failures in a compile count once; of a hook, once capture is disabled.
         """
         detail, about = failure_detail(error), reference_to(subject)
         failure = Failure(hook, detail, self._scope(), about, lost)
@@ -230,6 +216,6 @@ class Guard:
 
 
 def _end(observation: Observation) -> None:
-    """Let an observation see what its call returned."""
+    """Resume an observation after its call."""
     if next(observation, _EXHAUSTED) is None:
         raise RuntimeError("an observation yields once")

@@ -1,8 +1,4 @@
-"""What a hook is: the observations that it makes of a call, and how one mechanism is run by itself.
-
-``id`` is an event for audit hooks. The newest filelock, which torch's compiler imports, has one in
-Python from 3.12 on: each call of ``id`` is then one of the hook, of half a microsecond, and of 7 to
-9 us amid a step, when no cache has it any more. Nobody is asked for an object's own hash.
+"""The kinds of hooks, as the guard sees them, and the protocol that runs one mechanism by itself.
 
 Source: ``Python/bltinmodule.c``, ``builtin_id``; ``filelock/_api.py``, ``_register_fork_hooks``.
 """
@@ -14,22 +10,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+# ``id`` raises an audit event. The newest filelock, which torch's compiler imports, hooks it from
+# Python 3.12 on: each call of ``id`` then costs half a microsecond, and 7 to 9 us in a step, with
+# cold caches. Source: ``Python/bltinmodule.c``, ``builtin_id``; ``filelock/_api.py``,
+# ``_register_fork_hooks``.
 identity = object.__hash__
-"""A number that no other object has while this one lives, however its class compares or hashes."""
+"""A number unique to a living object, however its class compares or hashes."""
 
 
 R = TypeVar("R")
 
 
 class TryRun(Protocol):
-    """Runs a mechanism; :meth:`profiler_ext.isolation.guard.Guard.alone` keeps what fails."""
+    """Runs a mechanism; :meth:`profiler_ext.isolation.guard.Guard.try_run` keeps its failure."""
 
     def __call__(self, lost: str, function: Callable[..., R], /, *args: Any) -> R | None:
-        """Return what a function returns, ``None`` where it fails."""
+        """Return what a function returns, ``None`` if it fails."""
 
 
 def unguarded(lost: str, function: Callable[..., R], /, *args: Any) -> R | None:
-    """Return what a function returns; what it raises is the caller's."""
+    """Return what a function returns, or raise what it raises."""
     return function(*args)
 
 
@@ -38,36 +38,25 @@ Bind = Callable[[tuple[Any, ...], dict[str, Any]], Mapping[str, Any]]
 
 
 class PatchState(Protocol):
-    """Tells whether a wrapper is in use.
-
-    Attributes:
-        is_on: it is.
-        lasts: it is even when capture took itself out: it serves the profiler, not the capture.
-    """
+    """Says whether a wrapper is in use."""
 
     is_on: bool
-    is_persistent: bool
+    is_persistent: bool  # it is the profiler's, and on even if capture is disabled
 
 
 class Observed:
-    """One call of what is observed.
-
-    Attributes:
-        result: what it returned, once it has.
-        error: what it raised, once it has; an observation is closed then, at its ``yield``.
-    """
+    """One observed call."""
 
     __slots__ = ("_args", "_bind", "_kwargs", "error", "result")
 
     def __init__(self, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take what it was given; it is bound to names when it is asked for."""
         self._bind, self._args, self._kwargs = bind, args, kwargs
-        self.result: Any = None
-        self.error: BaseException | None = None
+        self.result: Any = None  # once it has returned
+        self.error: BaseException | None = None  # then an observation is closed at its ``yield``
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """What it was given, by the names of its parameters; defaults are absent."""
+        """The arguments by parameter name, without defaults."""
         return self._bind(self._args, self._kwargs)
 
     def __getitem__(self, name: str) -> Any:
@@ -77,22 +66,13 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
-    """What is asked of the candidates that a function offers one by one.
-
-    Attributes:
-        goes_last: of a candidate, whether it is offered after the others.
-        is_left_out: whether such candidates are not offered at all.
-    """
+    """How the candidates that a function yields are ordered."""
 
     goes_last: Callable[[Any], bool]
-    is_left_out: Callable[[], bool]
+    is_left_out: Callable[[], bool]  # whether those that go last are dropped
 
     def in_order(self, candidates: Iterable[T], run: Callable[..., bool | None]) -> Iterator[T]:
-        """Yield candidates in another order; they are read as they are asked for.
-
-        Args:
-            run: asks of one behind the guard; where that fails, it stays where it is.
-        """
+        """Yield candidates in order, each read on demand; ``run`` guards the questions."""
         waiting: list[T] = []
         for candidate in candidates:
             if run(self.goes_last, candidate):
@@ -105,33 +85,24 @@ class Sorting:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What is told of each result of a function that is called very often.
-
-    Attributes:
-        told: is given the result.
-    """
+    """What observes each result of a function that is called very often."""
 
     on_result: Callable[[Any], object]
 
 
 Ends = Callable[[Any, Any, Any], object]
-"""The end of a range, which takes what the ``__exit__`` of a context manager does."""
+"""The end of a range, called like ``__exit__``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What lies around each call of a method.
+    """A range around each call of a method."""
 
-    Attributes:
-        opened: is given the object and what its method is passed; begins a range and returns its
-            end, or nothing.
-    """
-
-    opened: Callable[..., Ends | None]
+    opened: Callable[..., Ends | None]  # begins it, given the object and the arguments
 
 
 def binder_of(original: Callable[..., Any]) -> Bind:
-    """Return what gives arguments their names; a kernel that has no signature has none."""
+    """Return a function that names arguments; without a signature only keywords."""
     try:
         signature = inspect.signature(original)
     except (TypeError, ValueError):

@@ -1,8 +1,4 @@
-"""The locks of this package: in a forked child each is free.
-
-A fork copies a lock as it is, and not the thread that holds it, so that the child would wait for
-ever.
-"""
+"""Locks that are free in a forked child, where the threads that held them do not exist."""
 
 from __future__ import annotations
 
@@ -14,20 +10,15 @@ from contextlib import contextmanager, suppress
 
 
 class Lock:
-    """A lock that one thread at a time holds, as often as it likes.
-
-    Attributes:
-        native: Python's own; to hold it runs no code of ours, which could fail.
-    """
+    """A reentrant lock."""
 
     def __init__(self) -> None:
-        """Nobody holds it."""
         self.reset()
         _LOCKS.add(self)
 
     def reset(self) -> None:
-        """Have nobody hold it; who is within it ends to hold what it began to hold."""
-        self.native = threading.RLock()
+        """Replace it by a free one; its holders release the old one."""
+        self.native = threading.RLock()  # Python's own: holding it runs no code that could fail
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -39,7 +30,7 @@ class Lock:
     def released(self) -> Iterator[None]:
         """Let others hold it meanwhile, however often this thread does."""
         native, times = self.native, 0
-        with suppress(RuntimeError):  # where this thread holds it no more
+        with suppress(RuntimeError):  # until this thread holds it no more
             while True:
                 native.release()
                 times += 1

@@ -1,18 +1,4 @@
-"""Work of ours amid the user's program.
-
-Its signals, tracer, warnings, recursion limit and modules are set aside.
-
-A callback of ``sys.monitoring`` stands on the stack of the frame that it is called in, and where
-Python finds that too deep, the program has the RecursionError before anything can catch it.
-
-A program may take modules out, to load them anew or to load others of the same names. What we
-import or look up by name later must be what we began with, and no second copy.
-
-What was recorded is made a session and written on the program's own thread. Meanwhile a signal
-that the program answers waits until the work is done, and is then answered as ever; a second
-Ctrl-C ends the work at once. What the program set for its own code does not reach ours: warnings
-that are errors, a low recursion limit, tracers, modules taken out of ``sys.modules``.
-"""
+"""Work of this package inside the user's program, whose signals and settings are set aside."""
 
 from __future__ import annotations
 
@@ -28,16 +14,20 @@ from typing import Any
 from profiler_ext.isolation.failures import is_raised_by_program
 
 _HEADROOM_FRAMES = 100
-"""More than any callback of ours and what it calls."""
+"""More than any callback of this package needs."""
 
 
 class RecursionHeadroom:
-    """Room for our own frames above the deepest of the program's."""
+    """Room for our own frames above the program's deepest.
+
+    A ``sys.monitoring`` callback is on the stack of its frame; if Python finds that too deep, the
+    program gets a RecursionError that nothing can catch before it.
+    """
 
     _limit: int | None = None
 
     def make(self) -> None:
-        """Raise the limit of recursion."""
+        """Raise the recursion limit."""
         self._limit = program_limit() + _HEADROOM_FRAMES
         set_program_limit(self._limit)
 
@@ -49,13 +39,13 @@ class RecursionHeadroom:
 
 
 def program_limit() -> int:
-    """Return the limit of recursion that the program's own code has."""
+    """Return the recursion limit of the program's own code."""
     limits = _thread.limits
     return limits[0] if limits else sys.getrecursionlimit()
 
 
 def set_program_limit(limit: int) -> None:
-    """Set the limit of recursion that the program's own code has."""
+    """Set the recursion limit of the program's own code."""
     limits = _thread.limits
     if limits:
         limits[0] = limit
@@ -64,20 +54,16 @@ def set_program_limit(limit: int) -> None:
 
 
 def set_own_limit(limit: int, back: ExitStack) -> None:
-    """Set a limit for work of ours.
-
-    Args:
-        back: is given what puts the program's into force again, as it stands then.
-    """
+    """Set a recursion limit for work of ours; ``back`` gets what restores the program's."""
     limits = [sys.getrecursionlimit()]
-    back.callback(list, map(sys.setrecursionlimit, limits))  # no code of ours, which could fail
+    back.callback(list, map(sys.setrecursionlimit, limits))  # no code of ours, as it could fail
     back.callback(setattr, _thread, "limits", _thread.limits)
     _thread.limits = limits
     sys.setrecursionlimit(limit)
 
 
 class _Thread(threading.local):
-    """What work of ours in this thread puts back: the limit of the program's own code."""
+    """The program's limits to restore in this thread, while work of ours is running."""
 
     limits: list[int] | None = None
 
@@ -89,14 +75,18 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class _Loaded:
-    """The modules of this package, as they were loaded first."""
+    """The modules of this package, as they were loaded first.
+
+    A program may remove modules to reload them or others of the same name. What we import or look
+    up later must be what we began with.
+    """
 
     def __init__(self) -> None:
         self._modules = {_PACKAGE: sys.modules[_PACKAGE]}
         self._counted = 0
 
     def update(self) -> None:
-        """Look for those that were loaded since, where any module was."""
+        """Add those loaded since, if any module was."""
         if len(sys.modules) == self._counted:
             return
         for name, module in tuple(sys.modules.items()):
@@ -105,14 +95,14 @@ class _Loaded:
         self._counted = len(sys.modules)
 
     def displaced(self) -> dict[str, ModuleType | None]:
-        """Return what the program has under the names of ours."""
+        """Return what the program has under our modules' names."""
         if sys.modules.get(_PACKAGE) is self._modules[_PACKAGE]:
             self.update()
         current = {name: sys.modules.get(name) for name in self._modules}
         return {name: m for name, m in current.items() if m is not self._modules[name]}
 
     def install(self, restores: ExitStack) -> None:
-        """Have them under their names until what gives back is closed."""
+        """Put them under their names until ``restores`` is closed."""
         for name, module in self.displaced().items():
             if module is None:
                 restores.callback(sys.modules.pop, name, None)
@@ -126,7 +116,7 @@ _LOADED = _Loaded()
 
 @contextmanager
 def own_modules() -> Iterator[None]:
-    """Have this package's modules under their names, and then again what the program has there."""
+    """Have this package's modules under their names, then the program's again."""
     with ExitStack() as restores:
         _LOADED.install(restores)
         try:
@@ -136,21 +126,19 @@ def own_modules() -> Iterator[None]:
                 _LOADED.update()
 
 
-_EXTRA_FRAMES = 2000  # frames that our work may need above those that are there
+_EXTRA_FRAMES = 2000  # that our work may need
 
 
 class Interrupted(BaseException):
-    """A second Ctrl-C ends what is under way."""
+    """A second Ctrl-C ends the work."""
 
 
 def isolated() -> AbstractContextManager[None]:
-    """Work of ours: signals wait, and the program's settings are not in force.
+    """Return a context for work of ours: signals wait, and the program's settings are off.
 
-    Within another such moment only the outer one counts. What of it fails is not set aside, and
-    the work is done all the same.
-
-    Returns:
-        A context manager for the work; what ends it by a second Ctrl-C goes no further.
+    Signals are handled when it ends; a second Ctrl-C ends it at once. Off are warnings as errors, a
+    low recursion limit, tracers, and removed modules. Only the outermost counts. If a setting
+    cannot be set aside, the work is done all the same.
     """
     is_nested = _thread_state.__dict__.get("moment") is not None
     return nullcontext() if is_nested else _Isolation()
@@ -158,7 +146,7 @@ def isolated() -> AbstractContextManager[None]:
 
 @contextmanager
 def user_code() -> Iterator[None]:
-    """Let the program in amid work of ours: a callback of its own."""
+    """Restore the program's state inside work of ours, for a callback of its own."""
     moment: _Isolation | None = _thread_state.__dict__.get("moment")
     if moment is None:
         yield
@@ -171,17 +159,16 @@ def user_code() -> Iterator[None]:
 
 
 class _Isolation:
-    """What is set aside of the program's, and the signals that wait.
+    """The program's state that is set aside, and the pending signals.
 
-    Each piece that is set aside has put what gives it back onto one stack first; nothing on that
-    stack is code of ours that could fail. No generator makes it: a tracer would see it begin, and
-    not go on.
+    Each piece first puts its restore onto one stack, without code of ours that could fail. It is no
+    generator: a tracer would see that begin, and not go on.
     """
 
     def __init__(self) -> None:
         self._back = ExitStack()
         self._pending_signals: tuple[int, ...] = ()
-        self._is_work = False  # what a second Ctrl-C ends; else nobody would catch that end
+        self._is_work = False  # a second Ctrl-C ends it; else nothing would catch that
 
     def __enter__(self) -> None:
         try:
@@ -193,12 +180,12 @@ class _Isolation:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         try:
             self.end()
-        except Interrupted:  # before it had begun to end
+        except Interrupted:  # before ``end`` had begun
             self.end()
         return kind is not None and issubclass(kind, Interrupted)
 
     def begin(self) -> None:
-        """Set the program's own aside; only the main thread can hold signals back."""
+        """Set the program's state aside; only the main thread can hold signals."""
         _thread_state.__dict__["moment"] = self
         self._back.callback(_thread_state.__dict__.pop, "moment", None)
         is_main = threading.current_thread() is threading.main_thread()
@@ -212,7 +199,7 @@ class _Isolation:
         self._is_work = True
 
     def end(self) -> None:
-        """Give everything back, and answer the signals that came."""
+        """Restore everything, and handle the pending signals."""
         self._is_work = False
         try:
             self._back.close()
@@ -222,7 +209,7 @@ class _Isolation:
                 _raise(pending)
 
     def _hold_signals(self, back: ExitStack) -> None:
-        """Hold back each signal that Python code would answer, and what wakes a loop for it."""
+        """Hold each signal with a Python handler, and the wakeup for it."""
         wakeup = signal.set_wakeup_fd(-1)
         back.callback(signal.set_wakeup_fd, wakeup, warn_on_full_buffer=False)
         for number in signal.valid_signals():
@@ -241,7 +228,7 @@ _thread_state = threading.local()
 
 
 def _survive_writes(back: ExitStack) -> None:
-    """Have a write of ours past ``ulimit -f`` fail, as in Python, where the program shall end."""
+    """Let a write past ``ulimit -f`` fail, as in Python, instead of ending the program."""
     number = getattr(signal, "SIGXFSZ", None)  # not on every system
     if number is not None and signal.getsignal(number) is signal.SIG_DFL:
         back.callback(signal.signal, number, signal.SIG_DFL)
@@ -249,12 +236,12 @@ def _survive_writes(back: ExitStack) -> None:
 
 
 def _no_tracer(back: ExitStack) -> None:
-    """Let a tracer of Python's hear nothing of our work.
+    """Keep a Python tracer from seeing our work.
 
-    It hears the end of each frame that it saw begin: coverage and debuggers count on that. One of
-    C's own (coverage's, torch's for ``with_stack``) stays: given back from Python, it would not
-    hear of the frames that are open, and costs our work only time. One that torch sets meanwhile
-    stays too, and so does a profiler, which no frame could keep.
+    It sees the end of each frame whose begin it saw: coverage and debuggers rely on that. A C
+    tracer (coverage's, torch's for ``with_stack``) stays: restored from Python it would miss the
+    open frames, and it only costs time. One that torch sets meanwhile stays too, and so does a
+    profiler.
     """
     tracer = sys.gettrace()
     if _is_python(tracer):
@@ -263,12 +250,12 @@ def _no_tracer(back: ExitStack) -> None:
 
 
 def _is_python(tracer: Any) -> bool:
-    """Tell whether a tracer is written in Python: a function, a method, a class that is called."""
+    """Tell whether a tracer is written in Python: a function, a method, a callable's class."""
     functions = (FunctionType, MethodType)
     return isinstance(tracer, functions) or isinstance(type(tracer).__call__, FunctionType)
 
 
-def _null_tracer(_: FrameType, __: str, ___: Any) -> None:
+def _null_tracer(_: FrameType, __: str, ___: Any) -> None:  # traces no new frame
     """Trace no frame that begins."""
 
 
@@ -282,7 +269,7 @@ def _deep_stack(back: ExitStack) -> None:
 
 
 def _raise(numbers: Sequence[int]) -> None:
-    """Raise signals one after the other, though the program's answer may be an exception."""
+    """Raise signals one after the other, though a handler may raise an exception."""
     if numbers:
         try:
             signal.raise_signal(numbers[0])
@@ -291,19 +278,20 @@ def _raise(numbers: Sequence[int]) -> None:
 
 
 def _filters_kept(back: ExitStack) -> None:
-    """Let filters of warnings count as changed only where they are others in the end.
+    """Let warning filters count as changed only if they differ in the end.
 
-    pandas changes and restores them all the time, and Python shows anew what it showed once.
+    pandas changes and restores them all the time, and Python repeats warnings after each change.
+
     Source: ``warnings.py``, ``_filters_mutated``.
     """
     notify = vars(warnings).get("_filters_mutated")
-    if notify not in (None, _ignore_filter_change):  # a moment of another thread's keeps them
+    if notify not in (None, _ignore_filter_change):  # another thread's isolation keeps them
         back.callback(_notify_if_changed, notify, list(warnings.filters))
         vars(warnings)["_filters_mutated"] = _ignore_filter_change
 
 
 def _ignore_filter_change() -> None:
-    """Stands for what tells Python that filters of warnings have changed."""
+    """Replaces the function that tells Python of changed warning filters."""
 
 
 def _notify_if_changed(notify: Callable[[], None], before: list[Any]) -> None:

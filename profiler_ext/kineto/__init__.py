@@ -1,1 +1,1 @@
-"""Kineto's spellings: reads a profiler trace to columns and writes it back."""
+"""Kineto's format: reads a profiler trace to columns and writes it back."""

@@ -1,7 +1,7 @@
-"""The fast path of reading a trace: a block of events at a time, freed when it is decoded.
+"""The fast path of reading a trace: decodes a block of events at a time, and frees it.
 
-It takes only what it can prove, and leaves the rest to the careful way. JSON has one reading: where
-the text between some commas decodes as a list of events, those commas stand between events.
+It takes only what it can prove, and leaves the rest to the slow path. JSON has one reading: where
+the text between some commas decodes as a list of events, those commas separate events.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ from profiler_ext.kineto.source import Text
 from profiler_ext.records.events import Ints
 from profiler_ext.records.stored import known
 
+# It, and the objects made of it, fit the cache of a processor: half the time of larger ones
 BLOCK_BYTES = 1 << 19
-"""It, and the objects made of it, fit the cache of a processor: half the time of larger ones."""
-GROWTH_FACTOR = 4
-"""So much more is read where a block holds no whole event."""
+GROWTH_FACTOR = 4  # so much more is read where a block holds no whole event
 _Characters = npt.NDArray[np.uint8]
 _FEW_BLANKS = 32
 _IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r"))
 _COMMA, _BACKSLASH, _OPENS, _CLOSES = b",\\{}"
+_OPEN_BRACE = b"{"
+_LIST_BEGINS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EMPTY_LIST = b'"traceEvents":[]}'
+_LIST_OPENING = b'{"traceEvents":['
 
 
 class _Event(msgspec.Struct):
@@ -46,9 +49,9 @@ class _Event(msgspec.Struct):
 
 
 class Block(NamedTuple):
-    """Some events: where they stand in the file, their text, where each may stand in it.
+    """Some events: their positions in the file, their text, and candidates for each one's begin.
 
-    Of each it has how many brackets open in it at most, and of all how many of these are braces.
+    Of each it has the most brackets that open in it, and of all the number of braces among these.
     """
 
     begin: int
@@ -60,29 +63,21 @@ class Block(NamedTuple):
 
 
 class _Brackets(NamedTuple):
-    r"""What opens in a text, and where ``}, {`` stands in it.
+    r"""The brackets of a text, and where ``}, {`` is in it.
 
-    Between two events that stands always, elsewhere only in texts and in lists of objects. Most of
-    such texts are JSON themselves, with ``}, {\"``.
-
-    Attributes:
-        opens: where lists and objects open.
-        braces: which of these are objects.
-        firsts: which of them are the first brace, and each behind such a comma.
-        ends: where what stands before such a comma ends.
+    That is between any two events, elsewhere only in strings and in lists of objects; most such
+    strings are JSON themselves, with ``}, {\"``.
     """
 
-    opens: Ints
-    braces: Ints
-    firsts: Ints
-    ends: Ints
+    opens: Ints  # where lists and objects open
+    braces: Ints  # which of these are objects
+    firsts: Ints  # which of them are the first brace, and each after such a comma
+    ends: Ints  # where the value before such a comma ends
 
 
 def next_block(text: Text, begin: int, end: int) -> tuple[Block, int] | None:
-    """Cut off some events; return them, and where the next one begins.
-
-    Of the last events, and of what comes behind them, there is no block.
-    """
+    """Cut off some events; return them, and the begin of the next one."""
+    # The last events, and what follows them, are in no block.
     size = BLOCK_BYTES
     while begin + size < end:
         part = text[begin : begin + size]
@@ -108,7 +103,7 @@ def next_cut(text: Text, begin: int) -> tuple[int, int] | None:
 
 
 def _is_event(text: bytes) -> bool:
-    """Tell whether a text looks like an event: within one there may be such commas, too."""
+    # Within an event there may be such commas, too.
     try:
         msgspec.json.decode(text, type=known(_Event))
     except msgspec.DecodeError:
@@ -140,7 +135,7 @@ def _between(text: bytes) -> _Brackets:
 
 
 def _before_blanks(characters: _Characters, places: Ints) -> Ints:
-    """Return the last places up to these where no blank is."""
+    """Return the last non-blank position up to each of these."""
     for _ in range(_FEW_BLANKS):
         is_blank = _IS_BLANK[characters[places]]
         if not is_blank.any():
@@ -150,23 +145,17 @@ def _before_blanks(characters: _Characters, places: Ints) -> Ints:
     return others[np.searchsorted(others, places, side="right") - 1]
 
 
-_OPEN_BRACE = b"{"
-_LIST_BEGINS = re.compile(rb'"traceEvents"\s*:\s*\[')
-_EMPTY_LIST = b'"traceEvents":[]}'
-_LIST_OPENING = b'{"traceEvents":['
-
-
 class FastPathError(ValueError):
-    """The quick way cannot say how the file is to be read."""
+    """The fast path cannot tell how to read the file."""
 
 
 def read_in_blocks(text: Text) -> Document:
-    """Take a trace apart, and read its events.
+    """Split a trace, and read its events.
 
     Raises:
         FastPathError: The file is odd.
         msgspec.DecodeError: It is odd, or no JSON.
-        ValueError: It is odd, or goes past a limit, or is no trace: the careful way tells.
+        ValueError: It is odd, exceeds a limit, or is no trace; the slow path reports which.
     """
     header, begin = beginning(text)
     reading = Reading(len(text), header)
@@ -174,10 +163,9 @@ def read_in_blocks(text: Text) -> Document:
 
 
 class Reading:
-    """What was read so far of the events of a file."""
+    """The events read so far from a file."""
 
     def __init__(self, text_bytes: int, header: Header | None = None) -> None:
-        """Begin with no event."""
         blocks = text_bytes // BLOCK_BYTES + 1
         self.columns = GrowingColumns(blocks)
         self.starts, self.ends = GrowingColumn(blocks), GrowingColumn(blocks)
@@ -231,7 +219,6 @@ def _braces(header: Header) -> int:
 
 
 def _read_tail(text: bytes) -> tuple[bytes, Header]:
-    """Return the text of the last events, and the keys behind them."""
     reopened = _utf8(_LIST_OPENING + text)
     try:
         keys = decoded(reopened, Header)

@@ -1,4 +1,4 @@
-"""The checks of JSON text against the limits, before anything is made of it."""
+"""Checks JSON text against the limits before it is decoded."""
 
 from __future__ import annotations
 
@@ -20,44 +20,33 @@ _OBJECTS_PER_EVENT = 2
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _CHUNK = 256
 _ZERO, _TEN = 48, 10
+# The bit that these two differ in; no other character becomes one of them with it
 _BRACKET_OR_BRACE = np.uint8(ord("[") ^ ord("{"))
-"""The bit that these two differ in; no other character becomes one of them with it."""
 
 
+# Python's own recursion ends there, at some 900 levels; what Kineto writes has a dozen
 TOO_DEEP = "is nested too deep for the decoder of JSON, whatever limit is set; record it again"
-"""Python's own recursion ends there, at some 900 levels; what Kineto writes has a dozen."""
 
 
 class OverLimitError(ValueError):
-    """Text goes past a limit; the message says which, and what raises it."""
+    """Text exceeds a limit; the message says which, and its variable."""
 
 
 def check_object_count(text: bytes) -> None:
-    """Raise unless the text has so few objects that it can be taken apart.
-
-    Raises:
-        OverLimitError: It holds more than the limit of events allows.
-    """
+    """Raise OverLimitError unless the text has few enough objects to be split."""
     check_counts(text.count(b"{"))
 
 
 def check_counts(braces: int, events: int = 0) -> None:
-    """Raise unless a file has so few objects that it can be taken apart.
-
-    Raises:
-        OverLimitError: It holds more than the limit of events allows.
-    """
+    """Raise OverLimitError unless a file has few enough objects to be split."""
     most = Limit.EVENTS.count
     if braces > _OBJECTS_PER_EVENT * most or events > most:
         raise OverLimitError(Limit.EVENTS.told("holds too many events"))
 
 
 def check_events(text: bytes, starts: Ints, ends: Ints, opened: Ints | None = None) -> None:
-    """Raise unless every event keeps within the limits of depth and digits.
-
-    Args:
-        opened: how many brackets open in each at most, if that is known.
-    """
+    """Raise unless every event keeps within the limits of depth and digits."""
+    # opened: the most brackets that open in each, if known
     odd = _long_numbers(text, Limit.DIGITS.count)
     suspects = set((np.searchsorted(starts, odd, side="right") - 1).tolist())
     deepest = Limit.DEPTH.count
@@ -71,12 +60,7 @@ def check_events(text: bytes, starts: Ints, ends: Ints, opened: Ints | None = No
 
 
 def decoded(text: bytes | msgspec.Raw, wanted: Any) -> Any:
-    """Decode JSON.
-
-    Raises:
-        msgspec.DecodeError: It is no JSON, or of another type.
-        OverLimitError: It is nested too deep for the decoder itself.
-    """
+    """Decode JSON; raises msgspec.DecodeError or OverLimitError."""
     try:
         return msgspec.json.decode(text, type=known(wanted))
     except RecursionError as error:
@@ -84,11 +68,7 @@ def decoded(text: bytes | msgspec.Raw, wanted: Any) -> Any:
 
 
 def check_steps(events: Events) -> None:
-    """Raise unless the steps of all devices are few enough that each can have its ledger.
-
-    Raises:
-        OverLimitError: They are more than the limit allows.
-    """
+    """Raise where the steps of all devices are too many for a breakdown of each."""
     is_step = np.array([step_number(name) is not None for name in events.name.strings], np.bool_)
     steps = int(is_step[events.name.codes].sum()) if len(is_step) else 0
     if steps * len(np.unique(events.device.compressed())) > Limit.STEPS.count:
@@ -135,11 +115,8 @@ def are_opening(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 
 
 def _most_brackets(text: bytes, starts: Ints, ends: Ints) -> Ints:
-    """Return for each part of a text a number of brackets that it does not exceed.
-
-    They are counted 64 bytes at a time, a bit for each: to count them in a million events takes
-    longer than to decode these.
-    """
+    """Return an upper bound of the brackets in each part of a text."""
+    # Counted 64 bytes at a time, a bit for each: exact counts take longer than decoding.
     characters = np.frombuffer(text, np.uint8)
     bits = np.packbits(are_opening(characters))
     words = np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
@@ -148,10 +125,8 @@ def _most_brackets(text: bytes, starts: Ints, ends: Ints) -> Ints:
 
 
 def _long_numbers(text: bytes, most: int) -> Ints:
-    """Return places inside runs of more digits than that, and inside some shorter ones.
-
-    Such a run covers two neighbouring multiples of half its length, so few bytes are looked at.
-    """
+    """Return places inside runs of more digits than that, and inside some shorter ones."""
+    # Such a run covers two neighbouring multiples of half its length, so few bytes are read.
     stride = max(1, most // 2)
     sampled = np.frombuffer(text, np.uint8)[::stride] - np.uint8(_ZERO)
     is_digit = sampled < _TEN
@@ -167,7 +142,7 @@ def _tokens(digits: int) -> re.Pattern[bytes]:
 
 @functools.lru_cache(maxsize=4)
 def _quick_valid(chunks: int) -> re.Pattern[bytes]:
-    """Match nearly all that is sound: a text of so few chunks, or escapes, is not too long."""
+    # Matches nearly all valid texts: one of so few chunks, or escapes, is not too long.
     text = rb'"(?:[^"\\]{1,%d}+|\\.){0,%d}+"' % (_CHUNK, chunks)
     return re.compile(rb'(?:[^"\d]++|' + text + rb"|\d{1,18}+(?!\d))*+", re.DOTALL)
 

@@ -1,11 +1,4 @@
-"""Predicates on event names and categories.
-
-Pure functions over one string, on top of the spellings of :mod:`profiler_ext.kineto.names`.
-
-Two ops are called by nothing else. What torch runs right before each of them is told by its order,
-and so is what ``step`` asks between unscaling and the optimizer's own step.
-Source: ``torch/amp/grad_scaler.py``.
-"""
+"""Predicates on event names and categories: pure functions of one string."""
 
 from __future__ import annotations
 
@@ -22,6 +15,31 @@ _GENERATED = re.compile(
 _DISPATCHED_OP = re.compile(r"[A-Za-z_]\w*::[A-Za-z_][\w.]*")
 _BENCHMARKING = re.compile(r"^CachingAutotuner\.|benchmark|autotuning|do_bench")
 _NOT_DISPATCHED = ("autograd::", "torch::autograd::")
+_DEVICE_WAIT = re.compile(r"_*(cu|cuda|hip|ur|xpu|ze)\w*(Synchronize|QueueFinish|EventWait)\w*")
+_ALLOCATION = re.compile(
+    r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
+    r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
+)
+_FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free\w*")
+_DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
+_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
+_OF_SOME_HOST = re.compile(
+    r"Memcpy \w+ \((?:(?:Host|Memory) -> \w+|\w+ -> (?:Host|Memory))\)|dma_request"
+)
+_PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> Pageable)\)")
+_UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
+_UPDATE = "aten::_amp_update_scale_"
+_ITEM = "aten::item"
+_LETTERS = {"aten::to": "t", "aten::reciprocal": "r", "aten::full": "f", "aten::add_": "a"}
+# ``scale.double().reciprocal().float()``, ``torch.full`` for what is found, copies for devices
+_UNSCALES = re.compile(r"trtft*$")
+_UPDATES = re.compile(r"(t+)(a*)$")  # what was found on each of several devices, and its sum
+# So many ops before a scaler's may be its own: with eight devices there are fewer
+MAX_OPS_BEFORE = 24
+_CALL_OF_MODULE = "nn.Module: "
+_RECOMPUTATION = re.compile(
+    r"(?:.*[/\\])?torch[/\\]utils[/\\]checkpoint\.py\(\d+\): (?:recompute_fn|backward)"
+)
 
 
 def is_device_work(category: str) -> bool:
@@ -50,10 +68,8 @@ def is_runtime_call(category: str) -> bool:
 
 
 def is_profiler_range(category: str) -> bool:
-    """Tell whether the category is that of ranges in which a device's counters were read.
-
-    Kineto lays them out evenly over the recording. Source: ``CuptiRangeProfiler.cpp``.
-    """
+    """Tell whether the category is that of ranges in which a device's counters were read."""
+    # Kineto spreads them evenly over the recording. Source: CuptiRangeProfiler.cpp.
     return category.endswith("_profiler_range")
 
 
@@ -114,7 +130,7 @@ def is_call_mark(name: str) -> bool:
 
 
 def is_module_mark(name: str) -> bool:
-    """Tell whether a range says on which module a graph is called."""
+    """Tell whether a range names the module on which a graph is called."""
     return names.marked_module(name) is not None
 
 
@@ -129,20 +145,16 @@ def is_step(name: str) -> bool:
 
 
 def is_compiling(name: str) -> bool:
-    """Tell whether the event is compile work, so that launches within it are not the model's.
-
-    CUDA graphs are warmed up and recorded inside a timed range too; those run the model.
-    """
+    """Tell whether the event is compile work, so that launches within it are not the model's."""
+    # CUDA graphs are warmed up and recorded inside a timed range too; those run the model.
     timed = name.endswith("(dynamo_timed)") and "cudagraph" not in name.lower()
     return timed or name.startswith("CachingAutotuner.")
 
 
 def is_benchmarking(name: str) -> bool:
-    """Tell whether compile work is a trial: Inductor times kernels on real memory to choose one.
-
-    Source: ``torch/_inductor``: ``CachingAutotuner``, ``benchmark_fused_nodes``,
-    ``benchmark_codegened_module``, ``mm_template_autotuning``, ``collective_compute_do_bench``.
-    """
+    """Tell whether compile work is a benchmark: Inductor times kernels to choose one."""
+    # Source: ``torch/_inductor``: ``CachingAutotuner``, ``benchmark_fused_nodes``,
+    # ``benchmark_codegened_module``, ``mm_template_autotuning``, ``collective_compute_do_bench``.
     return is_compiling(name) and _BENCHMARKING.search(name) is not None
 
 
@@ -177,10 +189,8 @@ def is_memset(category: str) -> bool:
 
 
 def work_name(name: str, category: str) -> str:
-    """Return what a device event ran, whoever looks at it.
-
-    The name of a memset or a copy also tells the kind of memory, as far as that run knew it.
-    """
+    """Return what a device event ran, the same in every run."""
+    # The name of a memset or a copy also has the kind of memory, as far as that run knew it.
     if is_copy(category) or is_memset(category):
         return name.partition(" (")[0]
     return names.kernel_name(name)
@@ -197,39 +207,23 @@ def is_kernel(category: str) -> bool:
 
 
 def is_profilers(category: str) -> bool:
-    """Tell whether the category is that of what the profiler itself did."""
+    """Tell whether the category is that of the profiler's own work."""
     return category == Category.OVERHEAD
 
 
-_DEVICE_WAIT = re.compile(r"_*(cu|cuda|hip|ur|xpu|ze)\w*(Synchronize|QueueFinish|EventWait)\w*")
-_ALLOCATION = re.compile(
-    r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
-    r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
-)
-_FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free\w*")
-_DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
-_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
-_OF_SOME_HOST = re.compile(
-    r"Memcpy \w+ \((?:(?:Host|Memory) -> \w+|\w+ -> (?:Host|Memory))\)|dma_request"
-)
-_PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> Pageable)\)")
-
-
 def is_device_wait(name: str) -> bool:
-    """Say whether the CPU waits in a runtime or driver call until a device is done."""
+    """Tell whether the CPU waits in a runtime or driver call until a device is done."""
     return _DEVICE_WAIT.fullmatch(name) is not None
 
 
 def is_free(name: str) -> bool:
-    """Say whether a call frees memory of a device, for which it waits until the device is done."""
+    """Tell whether a call frees device memory, for which it waits until the device is done."""
     return _FREE.fullmatch(name) is not None
 
 
 def is_data_loader(name: str) -> bool:
-    """Say whether a range is the wait for a ``DataLoader``'s next batch.
-
-    Source: ``torch/utils/data/dataloader.py``, ``_BaseDataLoaderIter.__next__``.
-    """
+    """Tell whether a range is the wait for a ``DataLoader``'s next batch."""
+    # Source: ``torch/utils/data/dataloader.py``, ``_BaseDataLoaderIter.__next__``.
     return _DATA_LOADER.fullmatch(name) is not None
 
 
@@ -240,10 +234,8 @@ def pageable_copy(name: str) -> str | None:
 
 
 def is_copy_of_unknown_memory(name: str) -> bool:
-    """Tell whether it copies from or to a host's memory, and does not say if that is pageable.
-
-    Source: ``libkineto/src/RocprofActivity_inl.h`` (``Host -> Device``).
-    """
+    """Tell whether it copies from or to host memory that may be pageable or not."""
+    # Source: ``libkineto/src/RocprofActivity_inl.h`` (``Host -> Device``).
     return _OF_SOME_HOST.fullmatch(name) is not None
 
 
@@ -269,25 +261,15 @@ def is_calling(name: str) -> bool:
     return is_mark or names.is_graph_marker(name) or is_communication(name)
 
 
-_UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
-_UPDATE = "aten::_amp_update_scale_"
-_ITEM = "aten::item"
-_LETTERS = {"aten::to": "t", "aten::reciprocal": "r", "aten::full": "f", "aten::add_": "a"}
-_UNSCALES = re.compile(r"trtft*$")
-"""``scale.double().reciprocal().float()``, ``torch.full`` for what is found, copies for devices."""
-_UPDATES = re.compile(r"(t+)(a*)$")
-"""What was found on each of several devices, and its sum."""
-MAX_OPS_BEFORE = 24
-"""So many ops before a scaler's may be its own: with eight devices there are fewer."""
-
-
 def is_scaling_op(name: str) -> bool:
     """Tell whether only a gradient scaler calls this operator."""
     return name in (_UNSCALE, _UPDATE)
 
 
 def own_ops_before(name: str, before: Sequence[str]) -> int:
-    """Return how many ops before a scaler's are its own."""
+    """Return how many ops before a scaler's belong to it."""
+    # Nothing else calls these two ops, and torch runs these right before each. Source:
+    # torch/amp/grad_scaler.py.
     letters = "".join(_LETTERS.get(each, ".") for each in before)
     if name == _UNSCALE:
         match = _UNSCALES.search(letters)
@@ -298,21 +280,10 @@ def own_ops_before(name: str, before: Sequence[str]) -> int:
 
 
 def is_step_check(name: str, after: Sequence[str]) -> bool:
-    """Tell whether the op after a scaler's asks if all gradients were finite: ``found_inf.item()``.
-
-    Where the program runs something in between, an ``item`` can be the program's own.
-
-    Args:
-        after: those of what runs after it, optimizers' steps among them, in order of time.
-    """
+    """Tell whether the op after a scaler's checks for finite gradients: ``found_inf.item()``."""
+    # Where the program runs something in between, an ``item`` can be the program's own.
     is_all = name == _UNSCALE and len(after) > 1 and after[0] == _ITEM
     return is_all and names.optimizer_step(after[1]) is not None
-
-
-_CALL_OF_MODULE = "nn.Module: "
-_RECOMPUTATION = re.compile(
-    r"(?:.*[/\\])?torch[/\\]utils[/\\]checkpoint\.py\(\d+\): (?:recompute_fn|backward)"
-)
 
 
 def is_python(category: str) -> bool:

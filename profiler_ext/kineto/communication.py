@@ -1,10 +1,7 @@
-"""Which ops and kernels communicate.
+"""The names by which libraries' ops and kernels communicate, and those that a user adds.
 
-The names in communication libraries, and those that a user adds.
-
-A name that is in no row is computation, unless a user adds it. Where a library's names are those of
-any other code too, a row has more of the signature; a kernel that only prepares a collective, or
-works on what has arrived, is in none.
+Any other name is computation. Where a library's names are ambiguous, a row has more of the
+signature; a kernel that only prepares a collective, or works on its result, has no row.
 """
 
 from __future__ import annotations
@@ -14,30 +11,31 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-_ANY = r"(?:[\w() ]+::)*"
-"""The namespaces of a function."""
+_ANY = r"(?:[\w() ]+::)*"  # the namespaces of a function
+# More names of communication, separated by ``;``; ``*`` matches any text
+VARIABLE = "PROFILER_EXT_COMMUNICATION"
+MESSAGES = "sendrecv"  # what a kernel does that sends or receives, as its name has it
+_COALESCED = "coalesced"
+_CACHE_SIZE = 1 << 14
+_RESULT = re.compile(r"(?:static )?(?:void|bool|int) (?=[\w(])")
+_MANGLED = re.compile(r"_ZN?K?(?=\d)")
+_PIECE = re.compile(r"(\d{1,4})")
 
 
 @dataclass(frozen=True, slots=True)
 class CommunicationNames:
-    """Names by which one library communicates.
-
-    Attributes:
-        library: the library.
-        pattern: what matches a name from its beginning; a kernel's without its result's type, and
-            its group ``what`` says what it does, where the name tells that.
-        what: what it does where it is the same for all; ``""`` where no name tells it.
-        example: one such name.
-        source: where the names are given: repository and file.
-    """
+    """Names by which one library communicates."""
 
     library: str
+    # Matches a name's begin; a kernel's without its result type. Its group ``what`` is the
+    # collective, where the name has it.
     pattern: str
-    what: str
-    example: str
-    source: str
+    what: str  # the collective, if it is the same for all names
+    example: str  # one such name
+    source: str  # where the names are defined: repository and file
 
 
+# Ops and ranges of the CPU
 OPS = (
     CommunicationNames(
         "torch.distributed",
@@ -85,7 +83,7 @@ OPS = (
         "Ascend/pytorch: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp",
     ),
 )
-"""Ops and ranges of the CPU."""
+# Kernels of a device
 KERNELS = (
     CommunicationNames(
         "NCCL, RCCL",
@@ -250,24 +248,14 @@ KERNELS = (
         "cann/hccl on gitcode.com: docs/zh/user_guide/perf_analysis/profiling_op_behavior.md",
     ),
 )
-"""Kernels of a device."""
 
 
-VARIABLE = "PROFILER_EXT_COMMUNICATION"
-"""Names of communication that no row has, separated by ``;``; ``*`` stands for any text."""
-MESSAGES = "sendrecv"
-"""What a kernel does that sends or receives, as its name has it."""
-_COALESCED = "coalesced"
-_CACHE_SIZE = 1 << 14
 _OF_OPS = [(re.compile(each.pattern), each) for each in OPS]
 _OF_KERNELS = [(re.compile(each.pattern), each) for each in KERNELS]
-_RESULT = re.compile(r"(?:static )?(?:void|bool|int) (?=[\w(])")
-_MANGLED = re.compile(r"_ZN?K?(?=\d)")
-_PIECE = re.compile(r"(\d{1,4})")
 
 
 def is_communication(name: str) -> bool:
-    """Say whether an op or a kernel communicates, as ``nccl:all_reduce`` and ``c10d::send``."""
+    """Tell whether an op or a kernel communicates, as ``nccl:all_reduce`` and ``c10d::send``."""
     return _communicates(name, os.environ.get(VARIABLE, ""))
 
 
@@ -280,14 +268,9 @@ def _communicates(name: str, added: str) -> bool:
 
 
 def collective_name(kernel: str, around: str = "") -> str:
-    """Return what a launch does: ``all_reduce``; ``""`` where nothing tells it.
-
-    NCCL's all-to-all is a kernel of messages, ``SendRecv``: the range around its call tells it from
-    those that a pipeline sends (``nccl:coalesced``, of ``batch_isend_irecv``).
-
-    Args:
-        around: the name of the range around its call; ``""`` where there is none.
-    """
+    """Return a launch's collective, ``all_reduce``; ``""`` where unknown."""
+    # around: the name of the range around its call: NCCL's all-to-all is a kernel of messages,
+    # ``SendRecv``, and the range distinguishes it from a pipeline's (``nccl:coalesced``)
     operation, own = op_collective(around), _kernel_collective(kernel)
     if operation not in ("", _COALESCED):
         return operation
@@ -304,7 +287,7 @@ def _kernel_collective(name: str) -> str:
 
 
 def op_collective(name: str) -> str:
-    """Return what the name of an op or range says it does: ``all_reduce``; else ``""``."""
+    """Return the collective that the name of an op or range has, ``all_reduce``, or ``""``."""
     candidates = (pattern.match(name) for pattern, _ in _OF_OPS)
     operation = (match.groupdict().get("what") for match in candidates if match is not None)
     return (next(operation, None) or "").strip("_")
@@ -331,7 +314,7 @@ def _function(name: str) -> str:
 
 @lru_cache(8)
 def _added(names: str) -> tuple[re.Pattern[str], ...]:
-    """Return what matches the names that a user added: as ``--kernel`` reads one."""
+    """Return a pattern of the names that a user added, as ``--kernel`` reads one."""
     names_wanted = (each.strip() for each in names.split(";"))
     return tuple(map(_pattern_of, filter(None, names_wanted)))
 

@@ -1,12 +1,7 @@
-"""Turns decoded events into columns.
+"""Turns decoded events into columns: integer nanoseconds, string codes, masked ids.
 
-Integer nanoseconds, string codes, masked ids, today's categories.
-
-To keep the parts and join them takes the memory of all of it twice, and the time to fill it anew.
-
-The columns have today's categories; each event stays as it was written in ``Trace.raw``.
-
-Events are decoded some at a time: a million decoded events at once would take half a gigabyte.
+Categories are today's; each event stays as it was written in ``Trace.raw``. Events are decoded some
+at a time: a million decoded events at once would take half a gigabyte.
 """
 
 from __future__ import annotations
@@ -38,18 +33,53 @@ from profiler_ext.kineto.names import DEVICE_CATEGORIES, Category
 from profiler_ext.records.events import Codes, Events, Interned, Ints, MaskedInts, Thread
 
 _TIMES = 2
+TIMES = range(-(2**61), 2**61)  # what two of fit a column together; in nanoseconds, 73 years
+_SHOWN_BYTES = 40
+# What a repair leaves of a bare word (:func:`profiler_ext.kineto.raw_events.repaired`)
+_REPAIRED_WORDS = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
+_DIGITS = b"0123456789"
+_DECIMALS, _MOST_DIGITS = 3, 15
+# Below 2**43, where a double is less than half a thousandth from the exact number
+_FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
+_LEAST_INEXACT_US = 2.0**42  # from here on doubles lie more than half a nanosecond apart
+_OPERATOR = "Operator"
+_MTIA = "mtia_ccp_events"
+# What torch 1.8 and 1.9 write. Source: ``libkineto/src/output_json.cpp`` of these.
+_CAPITALISED = {
+    "Kernel": Category.KERNEL,
+    "Memcpy": Category.GPU_MEMCPY,
+    "Memset": Category.GPU_MEMSET,
+    "Runtime": Category.CUDA_RUNTIME,
+}
+# What MTIA's streams do besides running programs; waiting for an event is no work
+_MTIA_NAMES = {
+    "dma_request": Category.GPU_MEMCPY,
+    "event_record": Category.CUDA_SYNC,
+    "event_wait": Category.CUDA_SYNC,
+}
+_EVALUATED = "autograd::engine::evaluate_function: "
+_OP = re.compile(r"[A-Za-z_]\w*::[\w.:]+")
+_NODE = re.compile(r"(?:struct )?torch::autograd::\w+|\w+Backwards?\d*")
+# Categories of events that a device may have run, as any file spells them
+DEVICE_SPELLINGS = (*DEVICE_CATEGORIES, "Kernel", "Memcpy", "Memset", _MTIA)
+_COMPLETE = "X"
+_MAX_SHAPE_BYTES = 998
+_ENDS_AT_ONCE = 1 << 16
+_INT64 = range(ABSENT + 1, 2**63)
+_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 
 
 class GrowingColumn:
-    """A column; what room it has is memory only where something was added."""
+    """A column that grows in place."""
+
+    # To keep parts and join them takes twice the memory, and time to copy.
 
     def __init__(self, parts: int = 1) -> None:
-        """Begin empty."""
         self._parts = parts
         self._rows, self._count = np.empty(0, np.int64), 0
 
     def add(self, part: npt.NDArray[Any]) -> None:
-        """Add rows; the first ones tell of which type all are."""
+        """Add rows; the first ones set the type."""
         end = self._count + len(part)
         if end > len(self._rows):
             more = np.empty(max(end, _TIMES * len(self._rows), len(part) * self._parts), part.dtype)
@@ -61,19 +91,6 @@ class GrowingColumn:
     def finished(self) -> npt.NDArray[Any]:
         """Return all rows; nothing can be added any more."""
         return self._rows[: self._count]
-
-
-TIMES = range(-(2**61), 2**61)
-"""What two of fit a column together; in nanoseconds, 73 years."""
-_SHOWN_BYTES = 40
-_REPAIRED_WORDS = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
-"""What a repair leaves of a bare word (:func:`profiler_ext.kineto.raw_events.repaired`)."""
-_DIGITS = b"0123456789"
-_DECIMALS, _MOST_DIGITS = 3, 15
-_FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
-"""Below 2**43, where a double lies less than half a thousandth from the number it stands for."""
-_LEAST_INEXACT_US = 2.0**42
-"""From here on doubles lie more than half a nanosecond apart."""
 
 
 def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
@@ -97,11 +114,9 @@ def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
 
 
 def of_doubles(times_us: npt.NDArray[np.float64]) -> Ints | None:
-    """Return microseconds that were read as doubles in nanoseconds, if that is what was written.
-
-    What was written lies within a double's own distance of whatever else has that double: below
-    the limit, less than half a nanosecond. So nanoseconds with the same double are its text's.
-    """
+    """Convert microseconds read as doubles to nanoseconds, if that is exact."""
+    # The text lies within a double's spacing of any other text with that double: below the limit,
+    # less than half a nanosecond. So nanoseconds with the same double are the text's.
     if not (np.abs(times_us) < _LEAST_INEXACT_US).all():
         return None
     floor_us = np.floor(times_us)
@@ -111,10 +126,8 @@ def of_doubles(times_us: npt.NDArray[np.float64]) -> Ints | None:
 
 
 def _have_three_decimals(joined: bytes) -> bool:
-    """Say whether each number is digits, a point and three digits, and no more than a column takes.
-
-    A pattern says so too, and takes four times as long.
-    """
+    """Tell whether each number is digits, a point and three digits, and fits a column."""
+    # A pattern would take four times as long.
     marks = joined.translate(None, _DIGITS)
     if marks != b".," * (len(marks) // 2):
         return False
@@ -139,43 +152,16 @@ def _exact(key: str, text: bytes, position: int) -> int:
     raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")
 
 
-_OPERATOR = "Operator"
-_MTIA = "mtia_ccp_events"
-_CAPITALISED = {
-    "Kernel": Category.KERNEL,
-    "Memcpy": Category.GPU_MEMCPY,
-    "Memset": Category.GPU_MEMSET,
-    "Runtime": Category.CUDA_RUNTIME,
-}
-"""What torch 1.8 and 1.9 write. Source: ``libkineto/src/output_json.cpp`` of these."""
-_MTIA_NAMES = {
-    "dma_request": Category.GPU_MEMCPY,
-    "event_record": Category.CUDA_SYNC,
-    "event_wait": Category.CUDA_SYNC,
-}
-"""What MTIA's streams do besides running programs; waiting for an event is no work."""
-_EVALUATED = "autograd::engine::evaluate_function: "
-_OP = re.compile(r"[A-Za-z_]\w*::[\w.:]+")
-_NODE = re.compile(r"(?:struct )?torch::autograd::\w+|\w+Backwards?\d*")
-
-DEVICE_SPELLINGS = (*DEVICE_CATEGORIES, "Kernel", "Memcpy", "Memset", _MTIA)
-"""Categories of events that a device may have run, as any file spells them."""
-
-
 def with_current_categories(events: Events) -> Events:
     """Return the events with the categories and names that today's Kineto gives them."""
     spelled = set(events.category.strings)
     if not spelled & {_OPERATOR, _MTIA, *_CAPITALISED}:
         return events
     if _OPERATOR in spelled:
-        events = replace(events, name=_with_engine(events.name))
+        # Name autograd's nodes as the engine's events, which torch 1.8 and 1.9 do not write.
+        named = (_EVALUATED + t if _NODE.fullmatch(t) else t for t in events.name.strings)
+        events = replace(events, name=Interned(events.name.codes, tuple(named)))
     return replace(events, category=_recategorised(events))
-
-
-def _with_engine(column: Interned) -> Interned:
-    """Name autograd's nodes as the engine's events, which torch 1.8 and 1.9 do not write."""
-    named = (_EVALUATED + t if _NODE.fullmatch(t) else t for t in column.strings)
-    return Interned(column.codes, tuple(named))
 
 
 def _category(spelled: str, name: str) -> str:
@@ -199,19 +185,13 @@ def _recategorised(events: Events) -> Interned:
 Key = TypeVar("Key")
 Column = TypeVar("Column", Ints, Codes)
 
-_COMPLETE = "X"
-_MAX_SHAPE_BYTES = 998
-_ENDS_AT_ONCE = 1 << 16
-_INT64 = range(ABSENT + 1, 2**63)
-_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
-
 
 class InexactTimeError(ValueError):
     """The times of events must be read from their text."""
 
 
 class _Table(dict[Key, int]):
-    """The distinct values of a column, each with the code it was given when first seen."""
+    """The distinct values of a column, each with its code."""
 
     def __missing__(self, value: Key) -> int:
         self[value] = code = len(self)
@@ -222,7 +202,7 @@ class _Table(dict[Key, int]):
 
 
 class _Shapes(_Table[bytes]):
-    """How kernels were launched; what is too long to be that counts as not told."""
+    """How kernels were launched; a text too long for that counts as unknown."""
 
     def __init__(self) -> None:
         super().__init__({NO_SHAPE: 0})
@@ -251,7 +231,7 @@ class _Part(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """What the codes of columns stand for, each in the order in which it was first seen."""
+    """The distinct texts of columns, each in the order in which it was first seen."""
 
     names: list[str]
     categories: list[str]
@@ -263,7 +243,6 @@ class GrowingColumns:
     """The columns of the events that were added, in the order of the file."""
 
     def __init__(self, parts: int = 1) -> None:
-        """Begin with no event."""
         self._names: _Table[str] = _Table()
         self._categories: _Table[str] = _Table()
         self._threads: _Table[tuple[int | str, int | str]] = _Table()
@@ -272,12 +251,7 @@ class GrowingColumns:
         self.add(0, [])
 
     def add(self, first: int, events: event_json.Events) -> None:
-        """Add some events; the complete ones become rows.
-
-        Raises:
-            InexactTimeError: A double does not tell a time of one; nothing was added.
-            ValueError: A time is missing or no number; the message names the event.
-        """
+        """Add some events; the complete ones become rows; raises InexactTimeError or ValueError."""
         part: Sequence[npt.NDArray[Any]] = self._part(first, events)
         for column, more in zip(self._columns, part, strict=True):
             column.add(more)
@@ -295,21 +269,15 @@ class GrowingColumns:
             column.add(codes[name][more] if name in codes else more + added)
 
     def columns(self) -> tuple[Texts, list[npt.NDArray[Any]]]:
-        """Return what the codes stand for, and the columns, for others to add."""
+        """Return the texts of codes, and the columns, for another process to add."""
         texts = Texts([*self._names], [*self._categories], [*self._threads], [*self._shapes])
         return texts, [column.finished() for column in self._columns]
 
     def finished(self) -> tuple[Events, int]:
-        """Return the columns; nothing can be added any more.
-
-        Returns:
-            The complete events, and how many of them have a duration below zero, which counts
-            as 0: torch marks so what never ended (https://github.com/pytorch/pytorch/pull/150131).
-
-        Raises:
-            ValueError: The times span too much.
-            OverLimitError: A name is too long.
-        """
+        """Return the columns, and how many events have a negative duration, which counts as 0."""
+        # Torch marks events that never ended so (https:
+        # github.com/pytorch/pytorch/pull/150131). ¶ Raises: / ValueError: The times span too much.
+        # / OverLimitError: A name is too long.
         joined = _Part(*(column.finished() for column in self._columns))
         clamped = int((joined.duration_ns < 0).sum())
         np.maximum(joined.duration_ns, 0, out=joined.duration_ns)
@@ -325,7 +293,7 @@ class GrowingColumns:
         # A zip makes one tuple for all events, and another only where that is kept.
         threads = zip([event.pid for event in complete], [e.tid for e in complete], strict=True)
         category = self._categories.codes([event.cat for event in complete], count)
-        # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
+        # Inductor's CPU ops have a ``stream`` too, which means nothing.
         rows = self._on_device(category)
         ran = [complete[row] for row in rows.tolist()]
         on_device = [each.args or NO_ARGS for each in ran]
@@ -356,12 +324,19 @@ class GrowingColumns:
         return np.flatnonzero(is_device)
 
     def _check(self, joined: _Part) -> None:
-        """Raise unless names are of a bearable length, and sums of times fit a column."""
+        """Raise unless names keep within the limit of length, and sums of times fit a column."""
         ids = [str(one) for ids in self._threads for one in ids]
         check_names([*self._names, *self._categories, *ids])
         if not len(joined.start_ns):
             return
-        first, last = int(joined.start_ns.min()), _last_end(joined.start_ns, joined.duration_ns)
+        # When the last event ends; some at a time, as a column of ends is long.
+        some = (
+            slice(at, at + _ENDS_AT_ONCE) for at in range(0, len(joined.start_ns), _ENDS_AT_ONCE)
+        )
+        first, last = (
+            int(joined.start_ns.min()),
+            max(int((joined.start_ns[each] + joined.duration_ns[each]).max()) for each in some),
+        )
         total = float(joined.duration_ns.sum(dtype=np.float64))
         if last - first not in TIMES or total >= TIMES.stop:
             raise ValueError("its times span more than 73 years")
@@ -389,12 +364,6 @@ class GrowingColumns:
         return with_current_categories(events)
 
 
-def _last_end(start_ns: Ints, duration_ns: Ints) -> int:
-    """Return when the last event ends; some at a time, as a column of ends is long."""
-    some = (slice(at, at + _ENDS_AT_ONCE) for at in range(0, len(start_ns), _ENDS_AT_ONCE))
-    return max(int((start_ns[each] + duration_ns[each]).max()) for each in some)
-
-
 def _times_ns(key: str, times: list[Any], positions: Ints) -> Ints:
     if not times or not isinstance(times[0], float):
         return nanoseconds(key, times, positions)
@@ -412,14 +381,14 @@ def _ids(values: Sequence[Id]) -> Ints:
 
 
 def _integer(value: Id) -> int:
-    """Return what fits a column; unsigned 64-bit -1 and words mean that there is no id."""
+    """Return a value that fits a column; unsigned 64-bit -1 and words mean no id."""
     if value is None or (isinstance(value, str) and _NUMBER.fullmatch(value) is None):
         return ABSENT
     return number if (number := int(value)) in _INT64 else ABSENT
 
 
 def _scattered(values: Column, rows: Ints, count: int, absent: int = ABSENT) -> Column:
-    """Return a column that has the values in these rows, and in the others what says none."""
+    """Return a column with these values in these rows, and ``absent`` in the others."""
     column = np.full(count, absent, values.dtype)
     column[rows] = values
     return column

@@ -1,4 +1,4 @@
-"""What a trace says of its distributed job: the rank, the host, process groups and collectives.
+"""The distributed job in a trace: rank, host, process groups and collectives.
 
 Kineto writes ``distributedInfo`` where ``torch.distributed`` was initialised
 (``torch/profiler/profiler.py``), and a newer one ``host_name`` (libkineto's ``EnvMetadata.h``).
@@ -21,11 +21,13 @@ from profiler_ext.records.stored import known
 _INFO_KEY = "distributedInfo"
 _HOST_KEY = "host_name"
 _MOST_RANKS = 2**31
+_SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+_NOT_SYNCHRONIZING = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
 
 
 @dataclass(frozen=True, slots=True)
 class RankInJob:
-    """Which rank of how many recorded a trace; 1 where it is not told how many there are."""
+    """Which rank of how many recorded a trace; 1 where their number is unknown."""
 
     rank: int
     world_size: int
@@ -45,11 +47,7 @@ class _Groups(msgspec.Struct):
 
 
 def rank_of_trace(trace: Trace) -> RankInJob | None:
-    """Return the rank that a trace's header tells.
-
-    Returns:
-        The rank; ``None`` where it tells none, or none of its number of ranks.
-    """
+    """Return the rank in a trace's header; ``None`` without one, or without the number of ranks."""
     value = dict(trace.header).get(_INFO_KEY)
     if value is None:
         return None
@@ -64,11 +62,9 @@ def rank_of_trace(trace: Trace) -> RankInJob | None:
 
 
 def with_rank(recording: Recording, otherwise: int | None = None) -> Recording:
-    """Return a recording with its rank: where no launcher told it, the trace's header does.
-
-    Torch's own recordings have nothing else, and where a program starts its ranks itself
-    (``torch.multiprocessing.spawn``) no variable of the environment says which one it is.
-    """
+    """Return a recording with its rank: where no launcher set it, from the trace's header."""
+    # Where a program starts its ranks itself (torch.multiprocessing.spawn), no environment variable
+    # has the rank.
     settings = recording.settings
     if settings.world_size > 1:
         return recording
@@ -81,7 +77,7 @@ def with_rank(recording: Recording, otherwise: int | None = None) -> Recording:
 
 
 def is_rank_known(recording: Recording) -> bool:
-    """Say whether it is known of which rank a recording is, whatever its settings stand at."""
+    """Tell whether a recording's rank is known, whatever its settings."""
     settings = recording.settings
     is_set = bool(settings.torch_version) or settings.rank > 0 or settings.world_size > 1
     return is_set or rank_of_trace(recording.trace) is not None
@@ -97,7 +93,7 @@ def host_name(trace: Trace) -> str:
 
 
 def only_group(trace: Trace) -> str | None:
-    """Return the name of the process group where the trace says that there is one only."""
+    """Return the name of the only process group; of several ``""``."""
     info = dict(trace.header).get(_INFO_KEY)
     if info is None:
         return None
@@ -115,29 +111,18 @@ def _of_rank(recording: Recording, rank: int, world_size: int) -> Recording:
     return replace(recording, settings=settings)
 
 
-_SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-_NOT_SYNCHRONIZING = ("broadcast", "reduce", "gather", "scatter", "send", "recv")
-
-
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective as one event tells it.
+    """A collective, from one event."""
 
-    Attributes:
-        group: name of its process group.
-        sequence: its number in that group, the same on every rank.
-        name: ``allreduce``; what it does.
-        members: its ranks as the trace writes them; ``""`` where they are not told. Groups that
-            ``split_group`` makes at once have one name on all ranks.
-        elements: how many elements it takes from this rank; ``None`` where that is not told.
-        ranks: how many ranks the group has; ``None`` where that is not told.
-    """
-
-    group: str
-    sequence: int | None
-    name: str
+    group: str  # name of its process group
+    sequence: int | None  # its number in that group, the same on every rank
+    name: str  # ``allreduce``
+    # Number of elements from this rank, if known
     elements: int | None = field(default=None, compare=False)
-    ranks: int | None = field(default=None, compare=False)
+    ranks: int | None = field(default=None, compare=False)  # size of the group, if known
+    # Its ranks as in the trace, or ``""``. Groups that ``split_group`` makes at once have one name
+    # on all ranks.
     members: str = field(default="", compare=False)
 
     @property
@@ -147,7 +132,7 @@ class Collective:
 
 
 def may_synchronize(name: str) -> bool:
-    """Say whether a collective may be one that no rank can leave before all have come."""
+    """Tell whether it may be a collective that no rank can leave before all have come."""
     normalized = _normalized(name)
     is_together = any(word in normalized for word in _SYNCHRONIZING)
     return is_together or not normalized.startswith(_NOT_SYNCHRONIZING)
@@ -158,7 +143,7 @@ def _normalized(name: str) -> str:
 
 
 def collective(raw: bytes) -> Collective | None:
-    """Return the collective that an event's arguments tell of."""
+    """Return the collective in an event's arguments."""
     arguments = event_arguments(raw)
     group, sequence = arguments.get(Arg.PROCESS_GROUP), arguments.get(Arg.COLLECTIVE_SEQUENCE)
     if not isinstance(group, str) or not group:
@@ -173,10 +158,8 @@ def collective(raw: bytes) -> Collective | None:
 
 
 def collective_of(trace: Trace, launches: Launches, launch: int) -> Collective | None:
-    """Return the collective of a launch, as its event or the op that launched it tells.
-
-    The op knows the number in the group, which the kernel's event leaves out.
-    """
+    """Return the collective of a launch, by its event or the op that launched it."""
+    # The op has the number in the group, which the kernel's event leaves out.
     rows = [launches.op_event[launch], launches.event[launch]]
     known = [int(row) for row in rows if row is not np.ma.masked]
     candidates = (collective(trace.raw[int(trace.events.position[row])]) for row in known)

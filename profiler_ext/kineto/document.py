@@ -1,4 +1,4 @@
-"""A trace file taken apart: its top-level keys, where each event stands, its columns."""
+"""A trace file split into its top-level keys, its events' positions, and columns."""
 
 from __future__ import annotations
 
@@ -25,23 +25,21 @@ Header = dict[str, msgspec.Raw]
 
 
 class NotKinetoError(ValueError):
-    """The file is JSON of something else; the message says what was found."""
+    """The file is JSON of something else; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEvents:
-    """The events of a file as they stood in it, each a slice of its text."""
+    """The events of a file, each a slice of its text."""
 
     text: Text
     starts: Ints
     ends: Ints
 
     def __len__(self) -> int:
-        """Return the number of events of every kind."""
         return len(self.starts)
 
     def __getitem__(self, position: int) -> bytes:
-        """Return one event's JSON."""
         return self.text[self.starts.item(position) : self.ends.item(position)]
 
     def at(self, positions: Ints) -> Iterator[bytes]:
@@ -61,16 +59,11 @@ class FileEvents:
 
 
 class Document(NamedTuple):
-    """A trace file taken apart.
+    """A trace file, split."""
 
-    Attributes:
-        header: the top-level keys but ``traceEvents``, in order.
-        raw: the events as they stood.
-        columns: gives the complete events as columns, and how many durations are below zero.
-    """
-
-    header: Header
-    raw: FileEvents
+    header: Header  # the top-level keys but ``traceEvents``, in order
+    raw: FileEvents  # the events, unchanged
+    # Returns the complete events as columns, and the number of negative durations
     columns: Callable[[], tuple[Events, int]]
 
 
@@ -82,11 +75,7 @@ def check_header(header: Header) -> None:
 
 
 def located(text: bytes, first: int, events: Sequence[msgspec.Raw]) -> tuple[Ints, Ints]:
-    """Find where events stand in the text that they were decoded from.
-
-    Raises:
-        NotKinetoError: One is no object.
-    """
+    """Find events in the text that they were decoded from; raises NotKinetoError."""
     starts, end = [], first
     # Between two objects stand only blanks and a comma, so the next brace begins an event.
     for at, event in enumerate(events):

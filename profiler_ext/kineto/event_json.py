@@ -1,4 +1,4 @@
-"""Decodes the JSON of events to objects that have what becomes columns and nothing else."""
+"""Decodes the JSON of events to objects with the fields that become columns."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
 from profiler_ext.kineto.names import Arg
 from profiler_ext.records.events import Ints
 
+# Stands in a column of ids where there is none; an id of this number is none either
 ABSENT = -(2**63)
-"""Stands in a column of ids where there is none; an id of this number is none either."""
-NO_SHAPE = b"null,null,null,null,null"
-"""Of a kernel of which nothing is told."""
+NO_SHAPE = b"null,null,null,null,null"  # of a kernel without launch shape
 _NOTHING, _NULL = msgspec.Raw(b""), msgspec.Raw(b"null")
 Id = int | str | None
+_SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
+_LAST_NUMBER = re.compile(r"(\d{1,18})\D*")
+Numbers = Callable[[Sequence[Id]], Ints]
 
 
 class Args(msgspec.Struct, gc=False):
-    """The arguments that become columns; old traces hold some as strings, or write them small."""
+    """The arguments that become columns; old traces hold some as strings, or in lower case."""
 
     external_id: Id = msgspec.field(default=ABSENT, name="External id")
     small_external_id: Id = msgspec.field(default=ABSENT, name="external id")
@@ -42,7 +44,7 @@ class Args(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    """What every event has; all in Kineto's order, in which a key is found at once."""
+    """Fields of every event, in Kineto's order, which decodes fastest."""
 
     ph: str = ""
     cat: str = ""
@@ -60,7 +62,7 @@ class Event(_Event, gc=False):
 
 
 class FastEvent(_Event, gc=False):
-    """One event; of nearly each a double tells how long it took as exactly, and sooner."""
+    """One event with its duration as a double, which is nearly always exact, and faster."""
 
     ts: msgspec.Raw = _NOTHING
     dur: float = math.nan
@@ -68,7 +70,7 @@ class FastEvent(_Event, gc=False):
 
 
 class FastestEvent(_Event, gc=False):
-    """One event; in some files doubles tell when each began as exactly too."""
+    """One event with both times as doubles, which is exact in some files."""
 
     ts: float = math.nan
     dur: float = math.nan
@@ -81,7 +83,6 @@ _DECODER = msgspec.json.Decoder(Event)
 _LIST_DECODER = msgspec.json.Decoder(list[Event])
 _FAST_DECODER = msgspec.json.Decoder(list[FastEvent])
 _FASTEST_DECODER = msgspec.json.Decoder(list[FastestEvent])
-_SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
 def shapes_of(args: Sequence[Args]) -> Iterator[bytes]:
@@ -90,7 +91,7 @@ def shapes_of(args: Sequence[Args]) -> Iterator[bytes]:
 
 
 def decoded_fast(first: int, text: bytes, starts: bool) -> Events:
-    """Decode a list of events, their times as doubles where each has a number there.
+    """Decode a list of events, with times as doubles where they are numbers.
 
     Raises:
         msgspec.DecodeError: It is no JSON, or no list.
@@ -103,12 +104,7 @@ def decoded_fast(first: int, text: bytes, starts: bool) -> Events:
 
 
 def decoded_list(first: int, text: bytes) -> list[Event]:
-    """Decode a list of events, each exactly.
-
-    Raises:
-        msgspec.DecodeError: It is no JSON, or no list.
-        ValueError: An event has another shape than Kineto's; the message names it.
-    """
+    """Decode a list of events, each exactly; raises msgspec.DecodeError or ValueError."""
     try:
         return _LIST_DECODER.decode(text)
     except msgspec.DecodeError:
@@ -116,11 +112,7 @@ def decoded_list(first: int, text: bytes) -> list[Event]:
 
 
 def decoded_each(first: int, raws: Sequence[msgspec.Raw]) -> list[Event]:
-    """Decode events; an id that is of no known type is none.
-
-    Raises:
-        ValueError: An event has another shape than Kineto's; the message names it.
-    """
+    """Decode events; an id of an unknown type is dropped; raises ValueError."""
     return [_decoded_one(at, raw) for at, raw in enumerate(raws, first)]
 
 
@@ -129,16 +121,14 @@ def _decoded_one(at: int, raw: msgspec.Raw) -> Event:
         return _DECODER.decode(raw)
     except msgspec.DecodeError as error:
         try:
-            return _DECODER.decode(_with_known_ids(raw))
+            event = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+            args = msgspec.json.decode(event.get("args", b"{}"), type=dict[str, msgspec.Raw])
+            known = {
+                key: value for key, value in args.items() if key in LAUNCH_SHAPE or _is_id(value)
+            }
+            return _DECODER.decode(msgspec.json.encode({**event, "args": known}))
         except msgspec.DecodeError:
             raise ValueError(f"event {at}: {error}") from error
-
-
-def _with_known_ids(raw: msgspec.Raw) -> bytes:
-    event = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    args = msgspec.json.decode(event.get("args", b"{}"), type=dict[str, msgspec.Raw])
-    known = {key: value for key, value in args.items() if key in LAUNCH_SHAPE or _is_id(value)}
-    return msgspec.json.encode({**event, "args": known})
 
 
 def _is_id(value: msgspec.Raw) -> bool:
@@ -149,42 +139,33 @@ def _is_id(value: msgspec.Raw) -> bool:
     return True
 
 
-_LAST_NUMBER = re.compile(r"(\d{1,18})\D*")
-Numbers = Callable[[Sequence[Id]], Ints]
-
-
 def devices_of(args: Sequence[Args], processes: Sequence[int | str], numbers: Numbers) -> Ints:
-    """Return the device of each event that ran on one.
-
-    Args:
-        processes: the track that holds each: of a device's events its number, which MTIA's
-            events have nowhere else. Source: ``libkineto/src/output_json.cpp``.
-    """
+    """Return the device of each device event."""
+    # processes: its track: the device's number, which MTIA's events have nowhere else. Source:
+    # ``libkineto/src/output_json.cpp``.
     own = numbers([each.device for each in args])
     return np.maximum(_or(own, lambda: numbers(list(map(_number, processes)))), 0)
 
 
 def streams_of(args: Sequence[Args], threads: Sequence[int | str], numbers: Numbers) -> Ints:
-    """Return the stream of each event that ran on a device; an XPU's is its SYCL queue."""
+    """Return the stream of each device event; an XPU's is its SYCL queue."""
     own = numbers([each.stream for each in args])
     own = _or(own, lambda: numbers([each.sycl_queue for each in args]))
     return np.maximum(_or(own, lambda: numbers(list(map(_number, threads)))), 0)
 
 
 def external_ids_of(args: Sequence[Args], numbers: Numbers) -> Ints:
-    """Return the external id of each event, which torch 1.8 and 1.9 write small."""
+    """Return the external id of each event, which torch 1.8 and 1.9 write in lower case."""
     own = numbers([each.external_id for each in args])
     return _or(own, lambda: numbers([each.small_external_id for each in args]))
 
 
 def _or(own: Ints, other: Callable[[], Ints]) -> Ints:
-    """Fill in what is absent; it is looked for only where something is."""
     is_absent = own == ABSENT
     return np.where(is_absent, other(), own) if is_absent.any() else own
 
 
 def _number(track: int | str) -> Id:
-    """Return the number in ``7`` and in ``stream 7``."""
     if isinstance(track, int):
         return track
     match = _LAST_NUMBER.search(track)

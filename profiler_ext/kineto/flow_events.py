@@ -1,14 +1,8 @@
-"""Events of a trace that are not complete events.
+"""Forward-backward flows, and the other events of a trace's slice that are not complete events.
 
-Forward-backward flows, and which of all belong to a slice of the trace.
-
-They are no complete events, so no column has them. Torch knows of each op the number of its thread
-that backward events name, and the file does not: only its arrows tell, which thread that is.
-
-Source: ``torch/csrc/profiler/collection.cpp``, ``generateForwardBackwardLinks``.
-
-What is no complete event (arrows, counters, names of processes) no column has: it is read from
-the file's text. An arrow stays whole: it is of the time in which it begins.
+They are read from the file's text, as no column has them. Torch knows the thread number that
+backward events name; in the file only flows show which thread that is. Source:
+``torch/csrc/profiler/collection.cpp``, ``generateForwardBackwardLinks``.
 """
 
 from __future__ import annotations
@@ -29,25 +23,22 @@ from profiler_ext.records.stored import known
 _START, _END = "s", "f"
 _MARKER = Category.FORWARD_BACKWARD.encode()
 _TIMES = range(-(2**61), 2**61)
+RowFlags = npt.NDArray[np.bool_]
+_ARROW_BEGINS, _ARROWS = "s", ("s", "t", "f")
+_NAMES = "M"
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardFlow:
-    """An arrow from a forward op to its backward.
+    """A flow from a forward op to its backward."""
 
-    Attributes:
-        forward: thread of the forward op.
-        backward: thread of the backward event.
-        backward_ns: when that began.
-    """
-
-    forward: Thread
-    backward: Thread
-    backward_ns: int
+    forward: Thread  # thread of the forward op
+    backward: Thread  # thread of the backward event
+    backward_ns: int  # its begin
 
 
 class _End(msgspec.Struct):
-    """One end of an arrow, as it stands in the file."""
+    """One end of a flow, as in the file."""
 
     ph: str
     id: int
@@ -90,11 +81,6 @@ def _decoded(raw: bytes) -> _End | None:
         return None
 
 
-RowFlags = npt.NDArray[np.bool_]
-_ARROW_BEGINS, _ARROWS = "s", ("s", "t", "f")
-_NAMES = "M"
-
-
 class _Other(msgspec.Struct):
     ph: str = ""
     cat: str = ""
@@ -110,11 +96,9 @@ class SomeEvents:
     positions: Ints
 
     def __len__(self) -> int:
-        """Return the number of events of every kind."""
         return len(self.positions)
 
     def __getitem__(self, position: int) -> bytes:
-        """Return one event's JSON."""
         return self.raw[int(self.positions[position])]
 
     def at(self, positions: Ints) -> Iterator[bytes]:
@@ -123,11 +107,8 @@ class SomeEvents:
 
 
 def cut(trace: Trace, is_kept: RowFlags, start_ns: int, end_ns: int) -> Trace:
-    """Return a trace with some of its complete events.
-
-    Args:
-        start_ns: of what is no complete event that stays which is of a time from here on;
-    """
+    """Return a trace with some of its complete events."""
+    # A flow stays whole: it is of the time in which it begins.
     own = trace.events.position[is_kept]
     others = np.ones(len(trace.raw), np.bool_)
     others[trace.events.position] = False

@@ -1,8 +1,6 @@
-"""How kernels were launched, as Kineto tells of each: its blocks, registers and memory.
+"""Kernels' launch shapes: blocks, registers and memory, for CUDA and HIP.
 
-Kineto gives ``grid``, ``block``, ``registers per thread``, ``shared memory`` and ``est. achieved
-occupancy %`` of a kernel of CUDA's and of HIP's, and nothing of the CPU's. Source:
-``libkineto/src/CuptiActivity.cpp``, ``GpuActivity<CUpti_ActivityKernel>::metadataJson``.
+Source: ``libkineto/src/CuptiActivity.cpp``, ``GpuActivity<CUpti_ActivityKernel>::metadataJson``.
 """
 
 from __future__ import annotations
@@ -17,28 +15,20 @@ import numpy as np
 from profiler_ext.kineto.names import Arg
 from profiler_ext.records.events import Interned, Ints, MaskedInts, Trace, numbered
 
+# The arguments of a kernel that tell it, as ``Events.launch_shape`` lists them
 LAUNCH_SHAPE = (Arg.GRID, Arg.BLOCK, Arg.REGISTERS, Arg.SHARED_MEMORY, Arg.OCCUPANCY)
-"""The arguments of a kernel that tell it, as ``Events.launch_shape`` lists them."""
 _LARGEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShapes:
-    """One row for each asked event; what is not told is masked, or ``""``.
+    """One row for each event; an unknown value is masked, or ``""``."""
 
-    Attributes:
-        grid: how many blocks, ``1024x1x1``.
-        block: how many threads a block has.
-        registers_per_thread: registers of one thread.
-        shared_memory_bytes: shared memory of one block, static and dynamic.
-        occupancy_percent: Kineto's estimate of the occupancy that the launch achieves.
-    """
-
-    grid: Interned
-    block: Interned
-    registers_per_thread: MaskedInts
-    shared_memory_bytes: MaskedInts
-    occupancy_percent: MaskedInts
+    grid: Interned  # number of blocks, ``1024x1x1``
+    block: Interned  # number of threads of a block
+    registers_per_thread: MaskedInts  # registers of one thread
+    shared_memory_bytes: MaskedInts  # shared memory of one block, static and dynamic
+    occupancy_percent: MaskedInts  # Kineto's estimate of the achieved occupancy
 
     @property
     def codes(self) -> Ints:
@@ -98,7 +88,7 @@ def _value(text: bytes) -> Any:
 
 
 def _size(value: Any) -> str:
-    """Return ``1024x1x1`` of three whole numbers; anything else is not known."""
+    """Return ``1024x1x1`` for three whole numbers; anything else is unknown."""
     numbers = [_integer(each) for each in value] if isinstance(value, list) else []
     return "x".join(map(str, numbers)) if len(numbers) == 3 and None not in numbers else ""
 

@@ -1,6 +1,6 @@
-"""Kineto's spellings: categories, argument keys, and the names that mean something.
+"""Kineto's categories, argument keys, and the event names that have a meaning.
 
-No other room compares a profiler name with a literal; each asks a function of this module.
+Only this module compares profiler names with literals.
 """
 
 from __future__ import annotations
@@ -9,84 +9,12 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
-
-class Category(StrEnum):
-    """Kineto's event categories that mean something to us."""
-
-    CPU_OP = "cpu_op"
-    USER_ANNOTATION = "user_annotation"
-    GPU_USER_ANNOTATION = "gpu_user_annotation"
-    CUDA_RUNTIME = "cuda_runtime"
-    CUDA_DRIVER = "cuda_driver"
-    XPU_RUNTIME = "xpu_runtime"
-    XPU_DRIVER = "xpu_driver"
-    MTIA_RUNTIME = "mtia_runtime"
-    PRIVATE_RUNTIME = "privateuse1_runtime"
-    PRIVATE_DRIVER = "privateuse1_driver"
-    KERNEL = "kernel"
-    GPU_MEMCPY = "gpu_memcpy"
-    GPU_MEMSET = "gpu_memset"
-    PYTHON_FUNCTION = "python_function"
-    OVERHEAD = "overhead"
-    CUDA_SYNC = "cuda_sync"
-    TRACE = "Trace"
-    FORWARD_BACKWARD = "fwdbwd"
-    LAUNCH_FLOW = "ac2g"
-
-
-DEVICE_CATEGORIES = (Category.KERNEL, Category.GPU_MEMCPY, Category.GPU_MEMSET)
-"""What runs on a device. GPU user annotations only span such events."""
-
-WORK_CATEGORIES = (*DEVICE_CATEGORIES, Category.CPU_OP)
-"""What runs on a device, and the ops."""
-
-CALL_CATEGORIES = tuple(c for c in Category if c.endswith(("_runtime", "_driver")))
-"""Calls of the CPU into a device's runtime or driver; ROCm's are called ``cuda_*`` too."""
-
-
-class Arg(StrEnum):
-    """Keys of an event's ``args``."""
-
-    CORRELATION = "correlation"
-    EXTERNAL_ID = "External id"
-    SEQUENCE_NUMBER = "Sequence number"
-    FWD_THREAD_ID = "Fwd thread id"
-    DEVICE = "device"
-    STREAM = "stream"
-    BYTES = "bytes"
-    KERNEL_FILE = "kernel_file"
-    KERNEL_NAME = "kernel_name"
-    KERNEL_BACKEND = "kernel_backend"
-    GRID = "grid"
-    BLOCK = "block"
-    REGISTERS = "registers per thread"
-    SHARED_MEMORY = "shared memory"
-    OCCUPANCY = "est. achieved occupancy %"
-    INPUT_DIMS = "Input Dims"
-    INPUT_TYPES = "Input type"
-    INPUT_STRIDES = "Input Strides"
-    CONCRETE_INPUTS = "Concrete Inputs"
-    CALL_STACK = "Call stack"
-    PYTHON_ID = "Python id"
-    PYTHON_PARENT_ID = "Python parent id"
-    PYTHON_MODULE_ID = "Python module id"
-    STACK = "stack"
-    PROCESS_GROUP = "Process Group Name"
-    COLLECTIVE = "Collective name"
-    COLLECTIVE_SEQUENCE = "Seq"
-    COLLECTIVE_ELEMENTS = "In msg nelems"
-    GROUP_SIZE = "Group size"
-    GROUP_RANKS = "Process Group Ranks"
-
-
 COMPILED_FORWARD = "CompiledFunction"
 COMPILED_BACKWARD = "CompiledFunctionBackward"
-CACHE_LOOKUP = "TorchDynamo Cache Lookup"
+# The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``
 CHECKPOINT_FUNCTION = "CheckpointFunctionBackward"
-"""The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``."""
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 _SUMS_OF_GRADIENTS = frozenset({"aten::add", "aten::add_"})
-
 _GRAPH_MARKER = re.compile(r"## Call CompiledFxGraph (\S+) ##")
 _COMPILED_FRAME = re.compile(r"Torch-Compiled Region: (\S+)")
 _EVALUATED = re.compile(r"autograd::engine::evaluate_function: (.+)")
@@ -114,27 +42,78 @@ _CALL_MARK = re.compile(
 _CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
 
 
+class Category(StrEnum):
+    """Kineto's event categories."""
+
+    CPU_OP = "cpu_op"
+    USER_ANNOTATION = "user_annotation"
+    GPU_USER_ANNOTATION = "gpu_user_annotation"
+    CUDA_RUNTIME = "cuda_runtime"
+    CUDA_DRIVER = "cuda_driver"
+    XPU_RUNTIME = "xpu_runtime"
+    XPU_DRIVER = "xpu_driver"
+    MTIA_RUNTIME = "mtia_runtime"
+    PRIVATE_RUNTIME = "privateuse1_runtime"
+    PRIVATE_DRIVER = "privateuse1_driver"
+    KERNEL = "kernel"
+    GPU_MEMCPY = "gpu_memcpy"
+    GPU_MEMSET = "gpu_memset"
+    PYTHON_FUNCTION = "python_function"
+    OVERHEAD = "overhead"
+    CUDA_SYNC = "cuda_sync"
+    FORWARD_BACKWARD = "fwdbwd"
+
+
+# What runs on a device. GPU user annotations only span such events.
+DEVICE_CATEGORIES = (Category.KERNEL, Category.GPU_MEMCPY, Category.GPU_MEMSET)
+
+WORK_CATEGORIES = (*DEVICE_CATEGORIES, Category.CPU_OP)  # what runs on a device, and the ops
+
+# Calls of the CPU into a device's runtime or driver; ROCm's are called ``cuda_*`` too
+CALL_CATEGORIES = tuple(c for c in Category if c.endswith(("_runtime", "_driver")))
+
+
+class Arg(StrEnum):
+    """Keys of an event's ``args``."""
+
+    CORRELATION = "correlation"
+    EXTERNAL_ID = "External id"
+    GRID = "grid"
+    BLOCK = "block"
+    REGISTERS = "registers per thread"
+    SHARED_MEMORY = "shared memory"
+    OCCUPANCY = "est. achieved occupancy %"
+    INPUT_DIMS = "Input Dims"
+    INPUT_TYPES = "Input type"
+    INPUT_STRIDES = "Input Strides"
+    CONCRETE_INPUTS = "Concrete Inputs"
+    CALL_STACK = "Call stack"
+    PYTHON_ID = "Python id"
+    PYTHON_PARENT_ID = "Python parent id"
+    PYTHON_MODULE_ID = "Python module id"
+    PROCESS_GROUP = "Process Group Name"
+    COLLECTIVE = "Collective name"
+    COLLECTIVE_SEQUENCE = "Seq"
+    COLLECTIVE_ELEMENTS = "In msg nelems"
+    GROUP_SIZE = "Group size"
+    GROUP_RANKS = "Process Group Ranks"
+
+
 def is_graph_marker(name: str) -> bool:
-    """Say whether the event spans one call of a compiled FX graph."""
+    """Tell whether the event spans one call of a compiled FX graph."""
     return _GRAPH_MARKER.fullmatch(name) is not None
 
 
 def graph_key(name: str) -> str | None:
-    """Return the FX graph cache key that a marker carries.
-
-    Returns:
-        The key; ``None`` for a marker without key (``None`` in the trace: caches are off or
-        bypassed) and for any other event, which :func:`is_graph_marker` tells apart.
-    """
+    """Return the FX graph cache key that a marker carries; ``None`` without one."""
+    # Where caches are off or bypassed the trace has "None"; is_graph_marker distinguishes that.
     match = _GRAPH_MARKER.fullmatch(name)
     return None if match is None or match[1] == "None" else match[1]
 
 
 def compile_id(name: str) -> str | None:
-    """Return the id in a compiled frame's event: ``0/0``, or ``!0/1/0`` for compiled autograd's.
-
-    Torch calls the event ``Torch-Compiled Region: 0/0``.
-    """
+    """Return the id in a compiled frame's event: ``0/0``, or ``!0/1/0`` for compiled autograd's."""
+    # Torch calls the event "Torch-Compiled Region: 0/0".
     return _first(_COMPILED_FRAME, name)
 
 
@@ -144,12 +123,12 @@ def evaluated_function(name: str) -> str | None:
 
 
 def is_sum_of_gradients(op: str) -> bool:
-    """Tell whether the engine adds gradients up by an op, where no node runs it."""
+    """Tell whether the engine sums gradients by this op, where no node runs it."""
     return op in _SUMS_OF_GRADIENTS
 
 
 def sharding_pass(name: str) -> str | None:
-    """Return the pass that such a range belongs to, ``forward`` or ``backward``, if it says so."""
+    """Return the pass that such a range belongs to, ``forward`` or ``backward``, if it has one."""
     match = _SHARDING.fullmatch(name)
     if match is None:
         return None
@@ -180,33 +159,28 @@ def optimizer_zero_grad(name: str) -> str | None:
 
 
 def is_launch_call(name: str) -> bool:
-    """Say whether a runtime or driver call may start work on a device."""
+    """Tell whether a runtime or driver call may start work on a device."""
     return _LAUNCH_CALL.fullmatch(name) is not None
 
 
 def is_graph_launch(name: str) -> bool:
-    """Say whether a runtime call replays a CUDA graph, so that it starts many kernels."""
+    """Tell whether a runtime call replays a CUDA graph, so that it starts many kernels."""
     return _GRAPH_LAUNCH.fullmatch(name) is not None
 
 
 def is_graph_recording(name: str) -> bool:
-    """Say whether torch records a CUDA graph in this range; what it calls is only noted."""
+    """Tell whether torch records a CUDA graph in this range, without running its kernels."""
     return _GRAPH_RECORDING.fullmatch(name) is not None
 
 
 def is_sharding(name: str) -> bool:
-    """Say whether it is a range of FSDP's, which gathers parameters or reduces gradients in it."""
+    """Tell whether it is a range of FSDP's, which gathers parameters or reduces gradients in it."""
     return _SHARDING.fullmatch(name) is not None
 
 
 def kernel_name(name: str) -> str:
     """Return a kernel's name without the ``graph_0_`` that unique names put before it."""
     return _GRAPH_PREFIX.sub("", name, count=1) if name.startswith("graph_") else name
-
-
-def is_aten_op(name: str) -> bool:
-    """Say whether a CPU op is an ATen op in the profiler's spelling."""
-    return name.startswith("aten::")
 
 
 def _first(pattern: re.Pattern[str], name: str) -> str | None:
@@ -217,12 +191,9 @@ def _first(pattern: re.Pattern[str], name: str) -> str | None:
 def call_mark(
     graph: int | None = None, module: int | None = None, copies: Iterable[tuple[str, int]] = ()
 ) -> str | None:
-    """Return the name of the range that marks a call of a compiled graph.
-
-    Args:
-        copies: for a graph of compiled autograd the calls of backward graphs that it copies,
-            each with the sequence number of its forward.
-    """
+    """Return the name of the range that marks a call of a compiled graph."""
+    # copies: for a graph of compiled autograd the calls of backward graphs that it copies, each
+    # with the sequence number of its forward
     fields = (
         "" if graph is None else f" graph {graph}",
         "" if module is None else f" module {module}",
@@ -233,22 +204,22 @@ def call_mark(
 
 
 def is_call_mark(name: str) -> bool:
-    """Say whether a range is such a mark."""
+    """Tell whether a range marks a call of a compiled graph."""
     return _CALL_MARK.fullmatch(name) is not None
 
 
 def clock_mark(number: int) -> str:
-    """Return the name of the event that marks a moment on the clock of the watch of lines."""
+    """Return the name of a clock mark: an event that ties the recorder's clock to the trace's."""
     return f"profiler_ext: clock {number}"
 
 
 def is_clock_mark(name: str) -> bool:
-    """Say whether an event is such a mark."""
+    """Tell whether an event is a clock mark."""
     return _CLOCK_MARK.fullmatch(name) is not None
 
 
 def marked_moment(name: str) -> int | None:
-    """Return the number in such a name, ``None`` for any other event."""
+    """Return the number of a clock mark, ``None`` for any other event."""
     number = _first(_CLOCK_MARK, name)
     return None if number is None else int(number)
 

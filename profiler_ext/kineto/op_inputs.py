@@ -1,4 +1,4 @@
-"""What a trace says of the inputs of an op, where shapes were recorded (``record_shapes``)."""
+"""The inputs of ops in a trace, where shapes were recorded (``record_shapes``)."""
 
 from __future__ import annotations
 
@@ -34,21 +34,14 @@ Value = bool | int | tuple[int, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class OpInput:
-    """One input of an op.
+    """One input of an op."""
 
-    Attributes:
-        dtype: a tensor's, as torch spells it; ``None`` for what is no tensor, and for no input.
-        sizes: a tensor's sizes.
-        strides: its strides; empty where the trace has none.
-        is_absent: an optional input that was not given.
-        value: what is no tensor: a whole number, a truth value, some of these; ``None`` where it
-            is another, or not told.
-    """
-
-    dtype: str | None = None
-    sizes: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    is_absent: bool = False
+    dtype: str | None = None  # of a tensor, as torch spells it, else ``None``
+    sizes: tuple[int, ...] = ()  # of a tensor
+    strides: tuple[int, ...] = ()  # of a tensor; empty where the trace has none
+    is_absent: bool = False  # an optional input that was not given
+    # A whole number, a truth value or a list of them, of anything but a tensor; ``None`` where
+    # unknown
     value: Value = None
 
     @property
@@ -59,7 +52,7 @@ class OpInput:
 
 
 class _InputArgs(msgspec.Struct, gc=False):
-    """The arguments that tell of inputs, as the trace writes them: many ops have the same."""
+    """The arguments with the inputs, as in the trace: many ops have the same."""
 
     sizes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=Arg.INPUT_DIMS.value)
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=Arg.INPUT_TYPES.value)
@@ -76,11 +69,9 @@ _ARGUMENTS = tuple(field.encode_name.encode() for field in msgspec.structs.field
 
 
 def _input_args(event: bytes) -> bytes | None:
-    """Return what an op's event tells of its inputs, ``None`` where their shapes were not recorded.
-
-    Source: ``torch/csrc/profiler/util.cpp``, ``inputTypes`` and ``inputSizes``; a list of tensors
-    has its type there and no sizes.
-    """
+    """Return the inputs of an op's event, if shapes were recorded."""
+    # Source: ``torch/csrc/profiler/util.cpp``, ``inputTypes`` and ``inputSizes``; a list of tensors
+    # has its type there and no sizes.
     if b'"Input Dims"' not in event:
         return None
     try:
@@ -103,22 +94,16 @@ def _inputs(event: bytes | None) -> tuple[OpInput, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class InputsOfOps:
-    """What a trace says of the inputs of some ops; many ops have the same.
+    """The inputs of some ops; many ops have the same."""
 
-    Attributes:
-        distinct: the inputs; ``None`` where shapes were not recorded.
-        codes: which of them each op has.
-    """
-
+    # The inputs; ``None`` where shapes were not recorded
     distinct: tuple[tuple[OpInput, ...] | None, ...]
-    codes: Ints
+    codes: Ints  # which of them each op has
 
 
 def inputs_of(raw: RawEvents, positions: Ints) -> InputsOfOps:
-    """Return the inputs of some ops.
-
-    Shapes are recorded of all ops or of none, and to look at each of a million takes seconds.
-    """
+    """Return the inputs of some ops."""
+    # Shapes are recorded of all ops or of none, and reading each of a million takes seconds.
     if not any(_inputs(_input_args(event)) for event in raw.at(positions[:_SAMPLE_SIZE])):
         return InputsOfOps((None,), np.zeros(len(positions), np.int64))
     table: dict[bytes | None, int] = {}

@@ -1,13 +1,9 @@
-"""Reads a large trace file in several processes, each a range of its events.
+"""Reads a large trace file in several processes, each a portion of its events.
 
-Each is read by a process of its own. That a portion begins at an event is proven by the one before
-it: if that decodes as a list of events, what stands behind its last comma is the next one.
-
-``python -m profiler_ext.kineto.parallel_reading FILE PIPE BEGIN END``, the first two of which are
-open in it: see :mod:`profiler_ext.kineto.parallel_reading`.
-
-Threads would wait for each other: to decode JSON holds the interpreter's lock. The processes begin
-anew, with this package alone; a copy of this one might hold what threads of others have locked.
+A portion provably begins at an event: if the one before it decodes as a list of events, its last
+comma is followed by the next one. Threads would not help, as decoding JSON holds the GIL; forked
+processes might hold locks of others' threads. So each process runs ``python -m
+profiler_ext.kineto.parallel_reading FILE PIPE BEGIN END``, with both descriptors inherited.
 """
 
 from __future__ import annotations
@@ -42,6 +38,11 @@ from profiler_ext.kineto.source import FileText, Text
 from profiler_ext.records.stored import known
 
 _LENGTH_BYTES = 8
+MIN_BYTES = 192 << 20  # A portion takes ten times as long as to start the process that reads it
+_MODULE = "profiler_ext.kineto.parallel_reading"
+_AUTOSTART = "PROFILER_EXT"
+# Else each block's memory is returned and allocated again: a third of the time
+_KEEPS_MEMORY = f"glibc.malloc.mmap_threshold={32 << 20}:glibc.malloc.trim_threshold={64 << 20}"
 
 
 class Portion(NamedTuple):
@@ -52,7 +53,7 @@ class Portion(NamedTuple):
 
 
 class _Head(msgspec.Struct):
-    """What is handed over before the columns: all but these, and their types and lengths."""
+    """The message before the columns: everything else, and their types and lengths."""
 
     texts: Texts
     types: list[str]
@@ -62,14 +63,9 @@ class _Head(msgspec.Struct):
 
 
 def portions(text: Text, begin: int, count: int) -> tuple[list[Portion], int]:
-    """Cut the events of a file into portions, all but the last few.
-
-    Args:
-        count: how many portions there shall be; fewer where no event ends at the right place.
-
-    Returns:
-        The portions, of about the same length; and where the last few events begin.
-    """
+    """Cut the events of a file into portions of about the same length, all but the last few."""
+    # count: the most portions; fewer where no event ends near the wanted place
+    # Returns the portions, and where the last few events begin
     bytes_each = (len(text) - 2 * BLOCK_BYTES - begin) // count
     cut_portions: list[Portion] = []
     remaining = begin
@@ -83,11 +79,7 @@ def portions(text: Text, begin: int, count: int) -> tuple[list[Portion], int]:
 
 
 def add_portion(reading: Reading, text: Text, portion: Portion) -> None:
-    """Read the events of a portion.
-
-    Raises:
-        ValueError: It is odd, or no list of events.
-    """
+    """Read the events of a portion; raises ValueError."""
     begin = reading.add_blocks(text, *portion)
     reading.add(last_block(begin, text[begin : portion.end]))
 
@@ -105,11 +97,7 @@ def send_portion(reading: Reading, out: BinaryIO) -> None:
 
 
 def receive_portion(reading: Reading, pipe: BinaryIO) -> None:
-    """Add what another process read of the next portion.
-
-    Raises:
-        ValueError: It is not whole, or both together go past a limit.
-    """
+    """Add another process's events of the next portion; raises ValueError."""
     length = int.from_bytes(_read(pipe, _LENGTH_BYTES), "little")
     head = msgspec.msgpack.decode(_read(pipe, length), type=known(_Head))
     check_counts(reading.braces + head.braces, reading.events + head.events)
@@ -142,7 +130,7 @@ def _read(pipe: BinaryIO, count: int) -> bytearray:
 
 
 def main() -> None:
-    """Read the portion that the command line names; whatever goes wrong, less is handed over."""
+    """Read the portion that the command line names; a failure only sends less."""
     file, pipe, begin, end = map(int, sys.argv[1:])
     threading.Thread(target=_end_with_reader, args=(pipe,), daemon=True).start()
     reading = Reading(end - begin)
@@ -152,9 +140,9 @@ def main() -> None:
 
 
 def _end_with_reader(pipe: int) -> None:
-    """End at once when nobody reads the pipe any more: who asked for the portion has gone."""
+    """End at once when the reader has closed the pipe: the requesting process has gone."""
     watch = select.poll()
-    watch.register(pipe, 0)  # an error is told, whatever is asked for
+    watch.register(pipe, 0)  # errors are reported for any event mask
     watch.poll()
     os._exit(1)
 
@@ -163,13 +151,7 @@ if __name__ == "__main__":
     main()
 
 
-MIN_BYTES = 192 << 20
-"""A portion takes ten times as long as to start the process that reads it."""
-_MODULE = "profiler_ext.kineto.parallel_reading"
 _PACKAGES = Path(__file__).parents[2]
-_AUTOSTART = "PROFILER_EXT"
-_KEEPS_MEMORY = f"glibc.malloc.mmap_threshold={32 << 20}:glibc.malloc.trim_threshold={64 << 20}"
-"""Else each block's memory is given back, and asked for again: a third of the time."""
 
 
 def reader_processes(text: FileText, jobs: int | None) -> int:
@@ -178,19 +160,13 @@ def reader_processes(text: FileText, jobs: int | None) -> int:
 
 
 def _cores() -> int:
-    """Return how many processors this process may use, which a container may bound."""
+    """Return how many processors this process may use, which a container may limit."""
     has_affinity = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def read_in_parallel(text: FileText, processes: int) -> Document:
-    """Take a trace apart, and read its events, each process a portion of them.
-
-    Raises:
-        ValueError: One of them could not read its portion, or all go past a limit together: one
-            process alone tells.
-        OSError: One could not be started.
-    """
+    """Split a trace and read its events, each process a portion; raises ValueError or OSError."""
     header, begin = beginning(text)
     cut_portions, rest = portions(text, begin, processes)
     reading = Reading(len(text), header)
@@ -207,7 +183,7 @@ def read_in_parallel(text: FileText, processes: int) -> Document:
 
 @contextmanager
 def _portion_reader(text: FileText, portion: Portion) -> Iterator[BinaryIO]:
-    """Start a process that reads a portion; give what it hands over. It ends with this."""
+    """Start a process that reads a portion, and yield its pipe; both end with the block."""
     reads, writes = os.pipe()
     with os.fdopen(reads, "rb", buffering=0) as reader_pipe:
         try:
@@ -222,7 +198,7 @@ def _portion_reader(text: FileText, portion: Portion) -> Iterator[BinaryIO]:
 
 
 def _started(descriptor: int, writes: int, begin: int, end: int) -> subprocess.Popen[bytes]:
-    """Start the process; it writes into a pipe of its own, as others print when Python starts."""
+    """Start the process with a pipe of its own, as others print when Python starts."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", _MODULE, *map(str, (descriptor, writes, begin, end))],
         stdin=subprocess.DEVNULL,
@@ -234,7 +210,7 @@ def _started(descriptor: int, writes: int, begin: int, end: int) -> subprocess.P
 
 
 def _environment(folders: Sequence[str]) -> dict[str, str]:
-    """Return that of a process which finds the same modules, and keeps its memory."""
+    """Return an environment in which the process finds the same modules, and keeps its memory."""
     own = {name: value for name, value in os.environ.items() if name != _AUTOSTART}
     paths = [str(_PACKAGES), *(folder for folder in folders if folder)]
     return own | {

@@ -1,8 +1,7 @@
 """Raw events as JSON text: repaired to strict JSON, their arguments read, added or edited.
 
-A repair keeps the length of the text, so that every event still lies where it lay.
-
-What is added stands last in the arguments, behind a key that says so, and can be cut off again.
+A repair keeps the length of the text, so events keep their positions. Additions come last in the
+arguments, after a key that marks them, and can be cut off again.
 """
 
 from __future__ import annotations
@@ -35,42 +34,35 @@ _ESCAPE = re.compile(
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
 )
+ADDED_KEY = "compile.added"
+_ADDED = f'"{ADDED_KEY}"'.encode()
+_KEYS, _ARGS = b'"keys"', b'"args"'
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def readable(text: bytes) -> bytes:
-    """Return the text as valid UTF-8 of the same length.
-
-    Names of functions that are gone are written as what lies there now:
-    https://github.com/pytorch/pytorch/pull/186359.
-
-    Returns:
-        The text itself; where it is not UTF-8, with ``?`` for each byte outside ASCII.
-    """
+    """Return the text as valid UTF-8 of the same length, with ``?`` for other bytes."""
+    # Names of functions that are gone hold any bytes:
+    # https://github.com/pytorch/pytorch/pull/186359.
     return text if text.isascii() or _is_utf8(text) else text.translate(_ASCII_ONLY)
 
 
 def is_nonstandard(text: bytes) -> bool:
-    """Say whether the text may hold what :func:`repaired` repairs."""
+    """Tell whether the text may hold what :func:`repaired` repairs."""
     return _NONSTANDARD_VALUE.search(text) is not None or _SURROGATE.search(text) is not None
 
 
 def repaired(text: bytes) -> bytes:
-    """Make strict JSON of a trace with bare ``NaN``, ``inf`` or ``N/A``, or half a surrogate pair.
-
-    Returns:
-        The text with each bare word an empty string, each half of a pair U+FFFD.
-    """
+    """Make strict JSON of a trace with bare ``NaN``, ``inf`` or ``N/A``, or half surrogates."""
+    # Returns the text with each bare word an empty string, each half of a pair U+FFFD
     if _NONSTANDARD_VALUE.search(text):
         text = _without_number_words(text)
     return _ESCAPE.sub(_replace_surrogate, text) if _SURROGATE.search(text) else text
 
 
 def strict(text: bytes) -> bytes:
-    """Return strict JSON of the same length, whatever Kineto wrote.
-
-    Args:
-        text: one event; for a whole file, first try whether it is strict as it stands.
-    """
+    """Return strict JSON of the same length."""
+    # text: one event; for a whole file, first try whether it is strict as it stands
     utf8 = readable(text)
     return repaired(utf8) if is_nonstandard(utf8) else utf8
 
@@ -87,7 +79,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _without_number_words(text: bytes) -> bytes:
-    """Put an empty string for each word; each is looked for where the one before it ended."""
+    """Replace each word by an empty string; the search continues where the last one ended."""
     changed = bytearray(text)
     match = _NEXT_WORD.match(text)
     while match is not None:
@@ -101,12 +93,6 @@ def _replace_surrogate(match: re.Match[bytes]) -> bytes:
     return match[0] if match[1] is None else b"\\ufffd"
 
 
-ADDED_KEY = "compile.added"
-
-_ADDED = f'"{ADDED_KEY}"'.encode()
-_KEYS, _ARGS = b'"keys"', b'"args"'
-
-
 class _RawArgs(msgspec.Struct, gc=False):
     args: dict[str, msgspec.Raw] = {}
 
@@ -116,22 +102,17 @@ class _RawSpan(msgspec.Struct, gc=False):
 
 
 class _RawMark(msgspec.Struct, gc=False):
-    """Of a million arguments the one; the others are passed over."""
+    """Marks added arguments; decoding skips the others."""
 
     mark: msgspec.Raw | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name=ADDED_KEY)
 
 
 _SPAN = msgspec.json.Decoder(_RawSpan)
 _MARK = msgspec.json.Decoder(_RawMark)
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def event_arguments(raw: bytes) -> dict[str, Any]:
-    """Return the arguments of one raw event.
-
-    Returns:
-        Its ``args``; empty where it has none. A number that no type holds is its text.
-    """
+    """Return the arguments of one raw event; a number that no type holds is its text."""
     args = msgspec.json.decode(strict(raw), type=known(_RawArgs)).args
     return {key: _value(value) for key, value in args.items()}
 
@@ -161,7 +142,7 @@ def original(raw: bytes) -> bytes:
 
 
 def _without_added(raw: bytes, text: bytes) -> bytes:
-    """Find in a text what was added, and cut it off an event of the same length."""
+    """Cut off what was added to an event with a text of the same length."""
     args = _SPAN.decode(text).args
     if args is msgspec.UNSET:
         return raw
@@ -177,7 +158,7 @@ def _without_added(raw: bytes, text: bytes) -> bytes:
 def edited(
     raw: bytes, members: Mapping[str, object], arguments: Mapping[str, object] | None = None
 ) -> bytes:
-    """Return a copy of one raw event with some values put in place of its own."""
+    """Return a copy of one raw event with some values replaced."""
     event: dict[str, object] = {**_members(raw), **members}
     if arguments:
         args = event.get("args")
@@ -198,10 +179,8 @@ def offset_of(part: msgspec.Raw, whole: bytes | msgspec.Raw) -> int:
 
 
 def _within(part: msgspec.Raw, whole: bytes | msgspec.Raw) -> int:
-    """Return where a value lies in the few bytes of one event, as :func:`offset_of` does.
-
-    To look for its text is quicker, and it nearly always stands there once.
-    """
+    """Return where a value lies in one event, as :func:`offset_of` does."""
+    # Searching for its text is faster, and it is nearly always there once.
     text, among = bytes(part), bytes(whole)
     at = among.find(text)
     return at if among.find(text, at + 1) < 0 else offset_of(part, whole)
@@ -220,7 +199,7 @@ def _members(raw: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _strictly(raw: bytes) -> bytes:
-    """Return what ``strict`` does; of a million events nearly all are so, and soon seen to be."""
+    """Return strict JSON, after a quick check: nearly all events are strict."""
     if _may_be_strict(raw):
         with suppress(msgspec.DecodeError):
             _SPAN.decode(raw)
@@ -240,7 +219,6 @@ def _value(raw: msgspec.Raw) -> Any:
 
 
 def _args_span(raw: bytes) -> tuple[int, int] | None:
-    """Return where the braces of ``args`` stand."""
     text = _strictly(raw)
     args = _SPAN.decode(text).args
     if args is msgspec.UNSET:
@@ -250,7 +228,7 @@ def _args_span(raw: bytes) -> tuple[int, int] | None:
 
 
 def _end_before(at: int, text: bytes) -> int:
-    """Return where the members end before that whose value begins here: a comma, or its key."""
+    """Return where the members end before the one whose value begins here: a comma, or its key."""
     # The key has no quote in it, so the last two before its value are its own.
     key = text.rindex(b'"', 0, text.rindex(b'"', 0, at))
     before = key - 1

@@ -65,10 +65,15 @@ _BY_KEY = (
     ("metadata", b"DevTools", f"Chrome's DevTools wrote it; {RECORD}"),
     ("metadata", b"highres-ticks", f"JAX or XProf wrote it; {RECORD}"),
 )  # fmt: skip
+_EVENTS_PER_CHUNK = 50_000
+BASE_KEY = "baseTimeNanoseconds"
+DEVICES_KEY = "deviceProperties"
+SCHEMA_KEY = "schemaVersion"
+_Column = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
 
 
 def other_writer(header: Mapping[str, msgspec.Raw]) -> str | None:
-    """Return who wrote a file with these top-level keys, and the remedy, if they tell."""
+    """Return who wrote a file with these top-level keys, and the remedy, if known."""
     for key, word, description in _BY_KEY:
         if key in header and word in bytes(header[key]):
             return description
@@ -76,7 +81,7 @@ def other_writer(header: Mapping[str, msgspec.Raw]) -> str | None:
 
 
 def writer_of_text(text: bytes) -> str | None:
-    """Return who wrote text that is no single JSON object, and the remedy, if it tells."""
+    """Return who wrote text that is no single JSON object, and the remedy, if known."""
     beginning = text[:_BEGINNING_BYTES]
     if text.lstrip()[:1] == b"[":
         some = beginning + text[-_BEGINNING_BYTES:]
@@ -87,17 +92,8 @@ def writer_of_text(text: bytes) -> str | None:
     return None
 
 
-_EVENTS_PER_CHUNK = 50_000
-
-
 def read_slow_path(text: bytes) -> Document:
-    """Take a trace apart.
-
-    Raises:
-        msgspec.DecodeError: It is no JSON.
-        NotKinetoError: It is JSON of something else.
-        OverLimitError: It goes past a limit.
-    """
+    """Split a trace; raises msgspec.DecodeError, NotKinetoError or OverLimitError."""
     strict = raw_events.readable(text)
     check_object_count(strict)
     try:
@@ -130,43 +126,22 @@ def _columns(raws: Sequence[msgspec.Raw]) -> tuple[Events, int]:
     return columns.finished()
 
 
-BASE_KEY = "baseTimeNanoseconds"
-DEVICES_KEY = "deviceProperties"
-SCHEMA_KEY = "schemaVersion"
-
-
-_Column = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
-
-
 class _Properties(msgspec.Struct, gc=False):
     id: _Column
     name: str
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a Kineto trace.
-
-    Returns:
-        The trace: complete events as columns, every event as it stood, the header.
-
-    Raises:
-        TraceError: The file cannot be read, or is no Kineto trace.
-    """
+    """Read a Kineto trace; raises TraceError."""
     return trace_of(path, read_document(path))
 
 
 def read_document(path: Path, jobs: int | None = 1) -> Document:
-    """Take a trace file apart without looking into its events.
-
-    Args:
-        jobs: so many processes read it at most, if it is long; ``None`` for one a core.
-
-    Raises:
-        TraceError: The file cannot be read, is no Kineto trace, or goes past a limit.
-    """
+    """Split a trace file without decoding its events' arguments; raises TraceError."""
+    # jobs: most processes that read a long file; ``None`` for one a core
     text = source.read_text(path)
     if isinstance(text, FileText) and (processes := reader_processes(text, jobs)) > 1:
-        # What several cannot read one process reads, or says why not.
+        # What several processes cannot read, one reads, or reports why not.
         with suppress(ValueError, RecursionError, OSError):
             return read_in_parallel(text, processes)
     try:
@@ -178,11 +153,7 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
 
 
 def trace_of(path: Path, document: Document) -> Trace:
-    """Turn a file taken apart into a trace.
-
-    Raises:
-        TraceError: An event or a header value is not what Kineto writes.
-    """
+    """Turn a split file into a trace; raises TraceError."""
     try:
         events, clamped = document.columns()
         check_steps(events)
@@ -242,7 +213,6 @@ def _devices(document: Document) -> tuple[Device, ...]:
 
 
 def _header_value(key: str, raw: msgspec.Raw, wanted: Any) -> Any:
-    """Decode a value of the header; an error says which."""
     try:
         return msgspec.json.decode(raw, type=known(wanted))
     except msgspec.DecodeError as error:

@@ -1,9 +1,8 @@
-"""The recording file: the Kineto trace as it was, with our data beside and inside it.
+"""The recording file: a Kineto trace with our records in its header and its events' arguments.
 
-Reading cuts off what was added to an event, so that every event comes back byte for byte.
-
-History: in schema 1 a graph had the evidence of its nodes' lines in a list, ``line_evidence``;
-such a file is read. In schema 2 each node has its own.
+Reading cuts off what was added, so that every event is byte for byte the profiler's. In schema 1 a
+graph had the evidence of its nodes' lines in a list, ``line_evidence``; it is still read. In schema
+2 each node has its own.
 """
 
 from __future__ import annotations
@@ -77,16 +76,14 @@ class _Extension(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class OriginalEvents:
-    """The events of a recording as they were before anything was added to them."""
+    """The events of a recording without what was added to them."""
 
     written: RawEvents
 
     def __len__(self) -> int:
-        """Return the number of events of every kind."""
         return len(self.written)
 
     def __getitem__(self, position: int) -> bytes:
-        """Return one event's JSON as the profiler wrote it."""
         return original(self.written[position])
 
     def at(self, positions: Ints) -> Iterator[bytes]:
@@ -95,22 +92,14 @@ class OriginalEvents:
 
 
 def as_written(raw: RawEvents) -> RawEvents:
-    """Return events with what was added to them, for those who do not ask for any of it.
-
-    To cut that off takes longer than to read an event.
-    """
+    """Return events with what was added to them, for readers that use none of it."""
+    # Cutting it off takes longer than reading an event.
     return raw.written if isinstance(raw, OriginalEvents) else raw
 
 
 def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO_ARGUMENTS) -> None:
-    """Write a recording as a Kineto trace that every viewer opens.
-
-    Args:
-        arguments: what to add to the arguments of events, by position in the file.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a recording as a Kineto trace that every viewer opens; raises OutputError."""
+    # arguments: what to add to the arguments of events, by position in the file
     ours = _extension_of(recording)
     content = {**flat(ours), WRITER_KEY: VERSION}
     header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(content)))
@@ -118,30 +107,15 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
 
 
 def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
-    """Write a Kineto trace.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a Kineto trace; raises OutputError."""
     with replacing(path) as file, _compressed(path, file) as out:
         for part in _parts(header, events):
             out.write(part)
 
 
 def read_recording(path: Path, jobs: int | None = 1) -> Recording:
-    """Read a recording, or any Kineto trace as a recording without graphs.
-
-    Args:
-        jobs: so many processes read it at most, if it is long; ``None`` for one a core.
-
-    Returns:
-        The recording; its events as the profiler wrote them, its rank as its header tells it
-        where no launcher did.
-
-    Raises:
-        TraceError: The file cannot be read, is no Kineto trace, or was written by a newer
-            version of this package.
-    """
+    """Read a recording, or any Kineto trace as a recording without graphs; raises TraceError."""
+    # jobs: most processes that read a long file; ``None`` for one a core
     document = read_document(path, jobs)
     extension = document.header.pop(EXTENSION_KEY, None)
     trace = trace_of(path, document)
@@ -150,7 +124,7 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
         return with_rank(Recording(trace))
     ours = _extension(path, extension)
     recording = Recording(
-        _restored(trace),
+        replace(trace, raw=OriginalEvents(trace.raw)),
         ours.graphs,
         ours.settings,
         ours.gaps,
@@ -163,7 +137,7 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
 
 
 def _check_is_kinetos(path: Path, trace: Trace) -> None:
-    """Raise unless torch.profiler wrote it; tools that cut a trace may leave its header out."""
+    """Raise unless torch.profiler wrote it; tools that cut a trace may drop its header."""
     header = {key: msgspec.Raw(value) for key, value in trace.header}
     if SCHEMA_KEY in header:
         return
@@ -175,13 +149,8 @@ def _check_is_kinetos(path: Path, trace: Trace) -> None:
 
 
 def with_valid_utf8(recording: Recording) -> Recording:
-    """Return a recording whose texts can be written into every format.
-
-    A path may hold bytes that are not UTF-8, which Python has as lone surrogates.
-
-    Returns:
-        The recording; each such byte is written out, a backslash and ``udcff``.
-    """
+    """Return a recording whose texts fit every format."""
+    # A path may hold bytes that are not UTF-8, lone surrogates in Python; they become ``\udcff``.
     ours = _extension_of(recording)
     try:
         msgspec.json.encode(ours)
@@ -247,10 +216,6 @@ def _parts(header: Header, events: Iterable[bytes]) -> Iterator[bytes]:
 def _events(raw: RawEvents, arguments: Arguments) -> Iterator[bytes]:
     for position, event in enumerate(raw.at(np.arange(len(raw)))):
         yield with_arguments(event, arguments[position]) if position in arguments else event
-
-
-def _restored(trace: Trace) -> Trace:
-    return replace(trace, raw=OriginalEvents(trace.raw))
 
 
 def _extension(path: Path, raw: msgspec.Raw) -> _Extension:

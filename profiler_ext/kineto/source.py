@@ -1,11 +1,8 @@
-"""Reads the bytes of a trace file.
+"""Opens trace files: regular files only, gzip, size limits, and what other files are.
 
-What may be opened, gzip, size limits, and what a file that is no trace is.
-
-A file that anyone may have written must not take the reader's memory or time. No trace that a
-profiler wrote comes near these limits; for one that does, the error names the variable.
-
-The file stays open, so it may be renamed, replaced or removed meanwhile; nobody may write into it.
+An untrusted file must not take the reader's memory or time; traces of profilers are far below the
+limits, and the error names the variable that raises one. A file may be renamed, replaced or removed
+while it is read, but not written.
 """
 
 from __future__ import annotations
@@ -31,14 +28,14 @@ _PFTRACE = (
     f"a Perfetto protobuf trace, which is for the Perfetto UI; {_OF_A_SESSION}, and torch's Cuspy "
     "writes JSON when the path that is exported to ends with .json"
 )
+# XSpace of XProf: its planes stand where Perfetto has its packets, and begin with their names
 _XPLANE = re.compile(rb"\n.{1,5}(?:\x08.{1,10})?\x12./(?:host|device):", re.DOTALL)
-"""XSpace of XProf: its planes stand where Perfetto has its packets, and begin with their names."""
 _UNPACK = "{} data; unpack it, and give what is inside"
+# With a byte order mark or without; in UTF-8 no value begins with a NUL or has one next
 _WIDE = re.compile(rb'\xff\xfe|\xfe\xff|\0\0\xfe\xff|[{\[\s]\0{1,3}["{\[\s]|\0{1,3}[{\[\s]\0')
-"""With a byte order mark or without; in UTF-8 no value begins with a NUL or has one next."""
 _TABLE = re.compile(rb'[\w"-]+(?:,[\w"-]+)+\r?\n')
+# How each line of torch's own logs begins. Source: ``torch/_logging/_internal.py``.
 _LOG = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ")
-"""How each line of torch's own logs begins. Source: ``torch/_logging/_internal.py``."""
 _TAR_MAGIC = slice(257, 262)
 _NAMED = (
     ((".nsys-rep", ".qdrep"), f"a report of Nsight Systems and not JSON; {_INSTEAD}"),
@@ -59,6 +56,20 @@ _KINDS = (
     (b"memray", f"a recording of memray and not JSON; {_INSTEAD}"),
     (b"<", f"a page or a picture, as report.html is; {_OF_A_SESSION}"),
 )
+_PACKED_TIMES = 100
+_PACKED_LEAST_BYTES = 64 << 20
+# Shorter texts are held: a thousand small files shall not need a thousand open ones
+IN_MEMORY_BYTES = 32 << 20
+_WINDOW_BYTES = 16 << 10
+_WINDOWS = 32
+CAN_READ_AGAIN = hasattr(os, "pread")
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NOT_BLANK = re.compile(rb"\S")
+_PART_BYTES = _BEGINNING_BYTES = 1 << 20
+_KEYS_BYTES = 1 << 16
+_FIRST_KEYS = (b'"schemaVersion"', b'"traceEvents"')
+_EXPECTED = "expected the JSON that torch.profiler exports"
 
 
 def is_utf16_or_utf32(text: bytes) -> bool:
@@ -67,7 +78,7 @@ def is_utf16_or_utf32(text: bytes) -> bool:
 
 
 def describe_file(path: Path, text: bytes) -> str:
-    """Return what a file is, and what to do about it, as far as it tells."""
+    """Describe a file that is no trace, with the remedy, if known."""
     if is_utf16_or_utf32(text):
         return "UTF-16 or UTF-32 text; save it as UTF-8"
     if _XPLANE.match(text):
@@ -87,24 +98,18 @@ def describe_file(path: Path, text: bytes) -> str:
     )
 
 
-_PACKED_TIMES = 100
-_PACKED_LEAST_BYTES = 64 << 20
-
-
 class Limit(Enum):
-    """A limit: its variable, and what stands without it."""
+    """A limit: its variable, and its default."""
 
-    BYTES = ("PROFILER_EXT_MAX_BYTES", 4 << 30)
-    """Of a file, unpacked."""
+    BYTES = ("PROFILER_EXT_MAX_BYTES", 4 << 30)  # of a file, unpacked
     EVENTS = ("PROFILER_EXT_MAX_EVENTS", 10_000_000)
-    DEPTH = ("PROFILER_EXT_MAX_DEPTH", 128)
-    """How deep the JSON is nested."""
+    DEPTH = ("PROFILER_EXT_MAX_DEPTH", 128)  # how deep the JSON is nested
+    # Of one number; a double as Kineto prints it has 316 at most
     DIGITS = ("PROFILER_EXT_MAX_DIGITS", 400)
-    """Of one number; a double as Kineto prints it has 316 at most."""
+    # Of all devices together: each step has its ledger on each device
     STEPS = ("PROFILER_EXT_MAX_STEPS", 1_000_000)
-    """Of all devices together: each step has its ledger on each device."""
+    # Of an event's name, category or thread, and of any text in what we added
     NAME_BYTES = ("PROFILER_EXT_MAX_NAME_BYTES", 64 << 10)
-    """Of an event's name, category or thread, and of any text in what we added."""
 
     @property
     def variable(self) -> str:
@@ -113,11 +118,7 @@ class Limit(Enum):
 
     @property
     def count(self) -> int:
-        """The limit that holds.
-
-        Raises:
-            UsageError: The environment asks for what is no number.
-        """
+        """The limit; raises UsageError."""
         configured = os.environ.get(self.variable, "")
         if not configured:
             return self.value[1]
@@ -126,38 +127,27 @@ class Limit(Enum):
         return int(configured)
 
     def told(self, excess: str, count: int | None = None) -> str:
-        """Return the sentence for a file that goes past the limit."""
+        """Return the sentence for a file that exceeds the limit."""
         limit = self.count if count is None else count
         return f"{excess}, and {limit:,} is the limit; if you trust it, set {self.variable} higher"
 
 
 def unpacked_limit(packed_bytes: int) -> int:
-    """Return how many bytes a packed file may unpack to: a trace shrinks to a tenth, not more.
-
-    Returns:
-        What :attr:`Limit.BYTES` says where it is set; else that or a hundred times the size.
-    """
+    """Return the limit of bytes that a packed file may unpack to."""
+    # A trace shrinks to a tenth, not more: without the variable, a hundred times the size.
     if os.environ.get(Limit.BYTES.variable):
         return Limit.BYTES.count
     return min(Limit.BYTES.count, max(_PACKED_LEAST_BYTES, _PACKED_TIMES * packed_bytes))
 
 
-IN_MEMORY_BYTES = 32 << 20
-"""Shorter texts are held: a thousand small files shall not need a thousand open ones."""
-
-_WINDOW_BYTES = 16 << 10
-_WINDOWS = 32
-CAN_READ_AGAIN = hasattr(os, "pread")
-
-
 class FileText:
-    """The text of an open file, a part at a time: ``text[begin:end]``."""
+    """The text of an open file, read on demand: ``text[begin:end]``."""
 
     def __init__(self, descriptor: int, name: str) -> None:
-        """Take over an open file; it is closed when this goes."""
+        """Take over an open file; it is closed with this."""
         file = _File(descriptor, name)
         self._file = file
-        # Events are mostly asked for one after the other, and two or three places in turn.
+        # Events are mostly read in order, at two or three positions alternately.
         self._window = functools.lru_cache(maxsize=_WINDOWS)(functools.partial(_window, file))
 
     @property
@@ -166,15 +156,9 @@ class FileText:
         return self._file.descriptor
 
     def __len__(self) -> int:
-        """Return how many bytes it has."""
         return self._file.bytes
 
     def __getitem__(self, part: slice) -> bytes:
-        """Return some bytes.
-
-        Raises:
-            TraceError: The file is not what it was.
-        """
         begin, end, _ = part.indices(self._file.bytes)
         window, first = divmod(begin, _WINDOW_BYTES)
         last = end - begin + first
@@ -184,7 +168,7 @@ class FileText:
 
 
 class _File:
-    """An open file that is as it was when it was opened, or every use of it raises."""
+    """An open file; every use raises once it has changed."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.descriptor, self._name = descriptor, name
@@ -207,7 +191,7 @@ class _File:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _state(self) -> tuple[int, int]:
-        """Return what a write changes; another name, or none any more, does not."""
+        """Return what a write changes; renaming or removing does not."""
         state = os.fstat(self.descriptor)
         return state.st_size, state.st_mtime_ns
 
@@ -217,24 +201,11 @@ def _window(file: _File, number: int) -> bytes:
     return file.read(begin, min(_WINDOW_BYTES, file.bytes - begin))
 
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NOT_BLANK = re.compile(rb"\S")
-_PART_BYTES = _BEGINNING_BYTES = 1 << 20
-_KEYS_BYTES = 1 << 16
-_FIRST_KEYS = (b'"schemaVersion"', b'"traceEvents"')
-_EXPECTED = "expected the JSON that torch.profiler exports"
-Text = bytes | FileText
-"""A text: held, or in an open file."""
+Text = bytes | FileText  # A text: held, or in an open file
 
 
 def read_text(path: Path) -> Text:
-    """Open a trace file, compressed or not; its first bytes tell, not its name.
-
-    Raises:
-        TraceError: There is no such file, it is no regular file, the gzip is damaged, it
-            unpacks to more than is read, or it holds something else.
-    """
+    """Open a trace file, compressed or not, by its first bytes; raises TraceError."""
     text = _opened(path, shown(path), "record it again")
     if text[: len(_BYTE_ORDER_MARK)] == _BYTE_ORDER_MARK:
         text = text[len(_BYTE_ORDER_MARK) :]
@@ -244,11 +215,7 @@ def read_text(path: Path) -> Text:
 
 
 def unpacked(path: Path, name: str = "", again: str = "record it again") -> bytes:
-    """Read a file, and unpack it where it is gzip.
-
-    Raises:
-        TraceError: It cannot be read, is cut short or damaged, or unpacks to more than is read.
-    """
+    """Read a file, and unpack gzip; raises TraceError."""
     return _opened(path, name or shown(path), again)[:]
 
 
@@ -273,7 +240,7 @@ def _is_long(size: int) -> bool:
 
 
 def _check_regular(path: Path, name: str) -> None:
-    """Refuse what would block or never end when it is read."""
+    """Raise for files that would block or never end."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         raise TraceError(f"{name} is a folder; give the .pt.trace.json.gz file in it")
@@ -282,7 +249,7 @@ def _check_regular(path: Path, name: str) -> None:
 
 
 class _Packed(NamedTuple):
-    """What to know of a gzip file: what messages call it, its limit, what to do if damaged."""
+    """A gzip file: its name in messages, its limit, the remedy if it is damaged."""
 
     name: str
     limit: int
@@ -290,7 +257,7 @@ class _Packed(NamedTuple):
 
 
 def _inflated(file: IO[bytes], packed: _Packed) -> Text:
-    """Unpack into memory what is short, and what is long into a file without a name."""
+    """Unpack short files into memory, long ones into a file without a name."""
     try:
         return _spooled(_unpacking(file, packed), packed.name)
     except OSError:  # there is no room for it
@@ -333,7 +300,7 @@ def _unpacking(file: IO[bytes], packed: _Packed) -> Iterator[bytes]:
 
 
 def is_folder(path: Path) -> bool:
-    """Say whether there is a folder; of a path that no system takes there is none."""
+    """Tell whether there is a folder; of a path that no system takes there is none."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -341,11 +308,7 @@ def is_folder(path: Path) -> bool:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return what is in a folder.
-
-    Raises:
-        TraceError: It cannot be read.
-    """
+    """Return a folder's entries; raises TraceError."""
     try:
         return sorted(folder.iterdir())
     except OSError as error:
@@ -363,7 +326,7 @@ def shown(thing: object, most: int = 400) -> str:
 
 
 def looks_like_trace(path: Path) -> bool:
-    """Say whether a file of JSON begins as a trace does; what cannot be read does not."""
+    """Tell whether a file of JSON begins as a trace does; what cannot be read does not."""
     try:
         _check_regular(path, "")
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""How a recording is assembled when its cycle is over; a part that fails is a gap of it."""
+"""The assembly of a recording when its cycle is over; a part that fails becomes a gap."""
 
 from __future__ import annotations
 
@@ -47,13 +47,9 @@ _NAMED = 3
 
 
 def with_source(recording: Recording, is_wanted: bool, guard: Guard) -> Recording:
-    """Return a recording with the code that Inductor generated for its graphs, as it lies here.
+    """Return a recording with the code that Inductor generated for its graphs.
 
-    Args:
-        is_wanted: text of source may be kept; otherwise none is, not even that of lines.
-
-    Returns:
-        The recording; code that is not kept is a gap of it.
+    Code that is not kept is a gap. Without ``is_wanted`` no source text is kept, not even of lines.
     """
     if not is_wanted:
         return without_source(recording)
@@ -65,48 +61,38 @@ def _kept(recording: Recording) -> tuple[tuple[GeneratedModule, ...], tuple[Gap,
     kept = _KeptModules()
     for path in _paths(recording):
         kept.add(path)
-    return kept.modules, kept.gaps
+    gaps = (_gap(why, paths) for why, paths in kept.skipped.items())
+    return tuple(kept.modules.values()), tuple(gaps)
 
 
 class _KeptModules:
-    """The modules that are kept, and why others are not."""
-
     def __init__(self) -> None:
-        self._modules: dict[str, GeneratedModule] = {}
-        self._not_kept: dict[str, list[str]] = {}
-
-    @property
-    def modules(self) -> tuple[GeneratedModule, ...]:
-        return tuple(self._modules.values())
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        """One for each reason, which names the first modules."""
-        return tuple(_gap(why, paths) for why, paths in self._not_kept.items())
+        self.modules: dict[str, GeneratedModule] = {}  # by digest
+        self.skipped: dict[str, list[str]] = {}  # by the reason
 
     def add(self, path: str) -> None:
-        """Read a module, and keep it where there is room."""
+        """Read a module, and keep it if there is room."""
         try:
             text = read_regular(Path(path), MAX_MODULE_BYTES).decode("utf-8", "replace")
         except OSError as error:
             self._skip(path, f"cannot be read ({error.strerror})")
             return
         made = generated_module(text, (path,))
-        known = self._modules.get(made.digest)
+        known = self.modules.get(made.digest)
         if known is not None:
-            self._modules[made.digest] = replace(known, paths=(*known.paths, path))
+            self.modules[made.digest] = replace(known, paths=(*known.paths, path))
         elif self._has_room(made):
-            self._modules[made.digest] = made
+            self.modules[made.digest] = made
         else:
             self._skip(path, f"would take over {MAX_PACKED_BYTES:,} bytes with the others")
 
     def _has_room(self, made: GeneratedModule) -> bool:
-        every = (*self._modules.values(), made)
+        every = (*self.modules.values(), made)
         packed, plain = (sum(e.packed_bytes for e in every), sum(e.size_bytes for e in every))
         return packed <= MAX_PACKED_BYTES and plain <= MAX_CODE_BYTES
 
     def _skip(self, path: str, why: str) -> None:
-        self._not_kept.setdefault(why, []).append(path)
+        self.skipped.setdefault(why, []).append(path)
 
 
 def _gap(why: str, paths: list[str]) -> Gap:
@@ -115,7 +101,7 @@ def _gap(why: str, paths: list[str]) -> Gap:
 
 
 def _paths(recording: Recording) -> Iterable[str]:
-    """Return the paths of the modules, each once: those that ran while it was recorded first."""
+    """Return the paths of the modules, those that ran in the recording first."""
     ran = _graphs_run(recording.graphs, recording.trace)
     first = [graph for graph in recording.graphs if graph.index in ran]
     modules = (graph.output_module for graph in (*first, *recording.graphs))
@@ -123,7 +109,7 @@ def _paths(recording: Recording) -> Iterable[str]:
 
 
 def _graphs_run(graphs: Iterable[GraphInstance], trace: Trace) -> set[int]:
-    """Return the graphs of whose calls the trace has a mark: ours, or torch's with the key."""
+    """Return the graphs with a call mark in the trace: ours, or torch's with the key."""
     names = trace.events.name.strings
     marked = {marked_graph(name) for name in names}
     keys = {graph_key(name) for name in names} - {None}
@@ -132,11 +118,11 @@ def _graphs_run(graphs: Iterable[GraphInstance], trace: Trace) -> set[int]:
 
 _CELLS_HOOK = "notebook cells"
 Names = Mapping[str, str]
-"""What each code that is a cell's is called, by what it names as its file."""
+"""The name of each cell, by the file name in its code."""
 
 
 def with_cells(recording: Recording, guard: Guard) -> Recording:
-    """Return a recording that calls cells ``In[3]``, and has their text."""
+    """Return a recording that names cells ``In[3]``, and has their text."""
     return guard.run(_CELLS_HOOK, _with_cells, recording) or recording
 
 
@@ -211,18 +197,16 @@ def settings_of_process(
     steps_before_ns: tuple[int, ...] = (),
     steps_before_on_device: bool = False,
 ) -> Settings:
-    """Return the settings of what is recorded in this process.
+    """Return the settings of a recording in this process.
 
-    Args:
-        called: what was called of modules and of parts of graphs that were compiled by themselves,
-            by the number in the mark.
-        steps_before_ns: how long each of the last steps took, in which no profiler was on.
+    ``called`` are modules, and parts of graphs compiled separately, by the number in the mark;
+    ``steps_before_ns`` are the last step times without profiling.
     """
     world_size = _number("WORLD_SIZE", 1)
     return Settings(
         user_roots=tuple(user_roots),
         library_roots=library_roots(),
-        command=tuple(map(str, sys.argv or ())),  # the program may have put anything there
+        command=tuple(map(str, sys.argv or ())),  # the program may have set anything
         torch_version=process.version(),
         rank=_number("RANK", 0),
         world_size=world_size,
@@ -237,16 +221,16 @@ def settings_of_process(
 
 
 def _number(variable: str, otherwise: int) -> int:
-    """Return what a launcher set; these names are the program's too, and may hold anything."""
+    """Return a number that a launcher set; programs use these names too, with any value."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() else otherwise
 
 
 Lines = tuple[PythonLines | None, tuple[Gap, ...]]
-"""Those of the program that ran, and what is missing of them."""
+"""The program's lines, and their gaps."""
 NO_LINES: Lines = (None, (NOTHING_KEPT,))
 GRAPHS = "graphs"
-"""The hook that keeps what can run."""
+"""The hook that keeps graphs while they can run."""
 _GAPS_UNKNOWN = Gap(GapReason.CAPTURE_FAILED, "gaps: what the hooks could not see cannot be told")
 
 
@@ -258,19 +242,14 @@ def assemble_recording(
     setup_guard: Guard,
     guard: Guard,
 ) -> Recording:
-    """Return what was recorded in a cycle, as far as it can be told.
-
-    Where the settings fail, nobody knows whose a line is: that takes what is known of all graphs,
-    as of a hook of no known graph, and of the lines.
-    """
+    """Return what was recorded in a cycle."""
+    # Without settings the owner of a line is unknown, so its failure loses all graphs and lines.
     made_settings = guard.run("settings", settings)  # before the graphs
     python, line_gaps = lines if made_settings is not None else NO_LINES
     if made_settings is not None:
-        made_settings, python = guard.run("models", held.named, made_settings, python) or (
-            None,
-            None,
-        )
-    graphs = guard.run(GRAPHS, switch.graphs)  # before the gaps: what is kept is read now
+        named = guard.run("models", held.named, made_settings, python)
+        made_settings, python = named or (None, None)
+    graphs = guard.run(GRAPHS, switch.graphs)  # before the gaps: records are read now
     compiles = guard.run("compiles", _compiles, trace.base_ns) or ()
     if graphs is None:
         compiles = tuple(each.without_graphs() for each in compiles)
@@ -297,12 +276,12 @@ def _with_texts(recording: Recording, keeps_source: bool, guard: Guard) -> Recor
 
 
 def source_roots(recording: Recording, guard: Guard) -> tuple[str, ...]:
-    """Return the folders of the source that this process ran, and of the code that torch made."""
+    """Return the folders of the source that this process ran, and of generated code."""
     return guard.run("source roots", _source_roots, recording) or ()
 
 
 def learn_callback(guard: Guard) -> Callable[[Analysis], None] | None:
-    """Return what is told of what the attribution of a recording has found."""
+    """Return a callback for the library kernels that attribution finds."""
     learn = guard.run("learn", _learn)
     return None if learn is None else guard.callback("learn", learn)
 

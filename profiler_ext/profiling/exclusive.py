@@ -1,12 +1,4 @@
-"""One profiler records at a time, in the process that started it; others step aside.
-
-When the program begins a profiler of its own, ours ends and keeps what it has; while that one is
-on, ours records nothing. A forked child has copies of its parent's profilers; they do nothing.
-
-What the program calls, and what torch calls for it, does what torch's profiler does, whatever of
-ours fails: these methods call torch's own, and all else through the guard. Those of several threads
-wait for each other, but not for what the program does when it is told of a session.
-"""
+"""One profiler records at a time, in the process that started it; others step aside."""
 
 from __future__ import annotations
 
@@ -35,24 +27,23 @@ from profiler_ext.torch_compat.profilers import (
 )
 
 EXCLUSIVE_HOOK = "turns"
-"""The hook that tells who records."""
+"""The hook that decides who records."""
 _LOCK = Lock()
-"""Held by the thread whose profiler begins, ends or counts a step: torch crashes where two do."""
+"""Held by a thread whose profiler begins, ends or counts a step: torch crashes if two do."""
 
 
 class ExclusiveProfiler(ThreadRecordingProfiler):
     """A profiler that steps aside for the program's own.
 
-    Attributes:
-        is_prepared: it prepares to record, or records.
-        is_recording: it records now.
-        has_trace: the cycle that ended was recorded.
-        was_ended: another profiler ends it now.
+    When the program begins a profiler, ours ends and keeps its recording; while that one is on,
+    ours records nothing. A forked child's copies do nothing. Methods called by the program or torch
+    call torch's own directly, and everything else through the guard. Threads wait for each other,
+    but not for the program's callbacks.
     """
 
     def __init__(self, guard: Guard, **torch_options: Any) -> None:
-        """Take what keeps failures from the program, and what ``torch.profiler.profile`` takes."""
         self._guard = guard
+        # Prepared to record; recording; the last cycle was recorded; another profiler is ending it.
         self.is_prepared = self.is_recording = self.has_trace = self.was_ended = False
         self._process = os.getpid()
         super().__init__(**torch_options)
@@ -67,7 +58,7 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
         """Called when it is stopped."""
 
     def start(self) -> None:
-        """Begin, as the schedule says."""
+        """Start, as the schedule says."""
         with _LOCK.native, isolated():
             _STARTED.add(self)
             self._guard.run(EXCLUSIVE_HOOK, end_left_recording)
@@ -76,9 +67,9 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
             super().start()
 
     def stop(self) -> None:
-        """End; what ``on_trace_ready`` makes of the trace is there when this returns."""
+        """Stop; ``on_trace_ready`` has run when this returns."""
         with _LOCK.native, isolated():
-            if self not in _STARTED:  # it is over, or a forked child's copy
+            if self not in _STARTED:  # stopped, or a forked child's copy
                 return
             try:
                 super().stop()
@@ -88,7 +79,7 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
             self._guard.run(EXCLUSIVE_HOOK, end_left_recording)
 
     def step(self) -> None:
-        """End a step; while one thread is heard alone, its own."""
+        """End a step; if one thread is recorded alone, only in that thread."""
         if self._process != os.getpid() or (
             self.is_recording and self._guard.run(THREADS, self.is_elsewhere)
         ):
@@ -97,12 +88,12 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
             try:
                 super().step()
             except BaseException:
-                if not self.is_prepared:  # torch has not prepared what its next step would start
+                if not self.is_prepared:  # torch would start an unprepared trace
                     self._guard.run(EXCLUSIVE_HOOK, self._reset)
                 raise
 
     def step_aside(self) -> None:
-        """End what is under way, because another profiler begins."""
+        """End the recording, because another profiler begins."""
         with _LOCK.native:
             if self.is_prepared:
                 self._step_aside()
@@ -117,7 +108,6 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
                 self._reset()
 
     def _reset(self) -> None:
-        """Be as before the first cycle, so that the next step may begin one."""
         profilers.reset_action(self)
 
     def prepare_trace(self) -> None:
@@ -129,7 +119,7 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
             self.is_prepared = USE.is_used_by_us = True
 
     def _acquire_profiler(self) -> bool:
-        """Have the others of ours step aside; tell whether nobody else is on."""
+        """Have our other profilers step aside; return whether nobody else's is on."""
         others = _STARTED - {self}
         if any(other.is_recording and other.is_elsewhere() for other in others):
             self._on_lost(_REFUSED)
@@ -140,7 +130,7 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
         return False
 
     def start_trace(self) -> None:
-        """Record from here on, if it was prepared."""
+        """Start to record, if it was prepared."""
         if self.is_prepared:
             with USE.own():
                 super().start_trace()
@@ -153,19 +143,19 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
             self.has_trace = self.is_recording and not is_lost
             self.is_prepared = self.is_recording = USE.is_used_by_us = False
             with USE.own():
-                if not self.has_trace:  # torch ends what this thread has begun
+                if not self.has_trace:  # torch only ends what this thread began
                     super().start_trace()
                 super().stop_trace()
             if is_lost:
                 self._guard.run(EXCLUSIVE_HOOK, self._on_lost, _RECORDING_LOST)
 
     def gaps(self) -> tuple[Gap, ...]:
-        """Return what the recording that ended does not have."""
+        """Return the gaps of the recording that ended."""
         return (*super().gaps(), *((_ENDED_BY_OTHER,) if self.was_ended else ()))
 
     @contextmanager
     def running_program_code(self) -> Iterator[None]:
-        """Amid what this does, let the program go on, and its other threads take their turn."""
+        """Run program code in the middle of this, and let other threads have the lock."""
         with user_code(), _LOCK.released():
             yield
 
@@ -174,7 +164,7 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
         self._guard.run("called modules", self.stop_watching)
 
     def detach_from_parent(self) -> None:
-        """Take part no more: this is a forked child's copy, and the recording is its parent's."""
+        """Drop out, as a forked child's copy of a profiler."""
         _STARTED.discard(self)
         self._leave()
         if self.is_prepared:
@@ -196,7 +186,7 @@ _REFUSED = (
     "end first, or use torch 2.14"
 )
 _STARTED: set[ExclusiveProfiler] = set()
-"""Those that were started and not stopped."""
+"""The profilers that were started and not stopped."""
 
 
 class _Forking(threading.local):
@@ -209,7 +199,7 @@ _FORKING = _Forking()
 
 
 def _before_fork() -> None:
-    """Have the child hear nothing of the recording: it could not see to that itself."""
+    """Turn operators off for the child, which cannot do that itself."""
     _FORKING.recording = next((each for each in tuple(_STARTED) if each.is_prepared), None)
     if (recording := _FORKING.recording) is not None:
         recording._guard.run(EXCLUSIVE_HOOK, enable_operators, False)
@@ -229,7 +219,5 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
 )

@@ -1,7 +1,4 @@
-"""The watch of a recording's lines: it begins and ends with it, and never fails it.
-
-These methods call torch's own, and all else through the guard, as ``ExclusiveProfiler`` does.
-"""
+"""The watch of a recording's lines, which begins and ends with it, and never fails it."""
 
 from __future__ import annotations
 
@@ -31,38 +28,33 @@ from profiler_ext.torch_compat.names import running_names
 
 HOOK = "lines"
 LINES_VARIABLE = "PROFILER_EXT_LINES"
-"""At 0 in the environment it switches the watch off in each process."""
+"""At 0 in the environment no lines are watched."""
 _OWN = absolute(str(Path(__file__).parents[1]))
-"""This package: by ``python -m`` its module has the name of the program's."""
+"""This package: with ``python -m`` its module is named ``__main__``."""
 _MARKS = 4
-"""So many moments are marked at each end: what one is disturbed by the next is not."""
+"""Marks at each end, as one may be delayed."""
 _MARKED_EVERY_NS = 100_000_000
-"""Between marks both clocks run alike; one for each short step would be a part of what it takes."""
+"""Both clocks run alike between marks; one for each short step would slow it."""
 NOTHING_KEPT = Gap(GapReason.LINES_FAILED, "nothing was kept")
 
 
 @dataclass(eq=False)
 class RecordedLines:
-    """The lines of the recording that is under way, and then of the last one.
-
-    Attributes:
-        guard: what keeps failures from the program.
-        is_wanted: lines are to be watched at all.
-    """
+    """The lines of the current recording, and then of the last one."""
 
     guard: Guard
-    is_wanted: bool
+    is_wanted: bool  # at all
     _watch: LineWatch | None = field(default=None, init=False)
     _gap: Gap | None = field(default=None, init=False)
     _headroom: RecursionHeadroom = field(default_factory=RecursionHeadroom, init=False)
 
     def forget(self) -> None:
-        """End a watch that nobody took, and keep nothing of it."""
+        """End a watch whose lines were not taken."""
         self.leave()
         self._watch, self._gap = None, None
 
     def prepare(self) -> None:
-        """Begin to watch: Python looks at all code once, best before the first recorded step."""
+        """Begin to watch, best before the first recorded step: Python visits all code once."""
         if not self.is_wanted or os.environ.get(LINES_VARIABLE, "1") == "0":
             why = "lines=False" if not self.is_wanted else f"{LINES_VARIABLE}=0"
             self._gap = Gap(GapReason.LINES_OFF, why)
@@ -85,7 +77,7 @@ class RecordedLines:
         self._headroom.make()
 
     def begin(self) -> None:
-        """Keep what is seen from here on."""
+        """Keep lines from here on."""
         if self._watch is None and self._gap is None:
             self.prepare()
         if self._watch is not None:
@@ -93,7 +85,7 @@ class RecordedLines:
             self._mark(_MARKS)
 
     def end_step(self) -> None:
-        """Mark a moment where the last one is long ago."""
+        """Mark the time, if the last mark is long ago."""
         watch = self._watch
         if watch is None or not watch.clock:
             return
@@ -101,7 +93,7 @@ class RecordedLines:
             self._mark()
 
     def _mark(self, times: int = 1) -> None:
-        """Mark moments on the clocks of the watch and of the profiler."""
+        """Mark times on the clocks of the watch and of the profiler."""
         if self._watch is not None:
             for _ in range(times):
                 self._watch.mark(process.recording(clock_mark(len(self._watch.clock))))
@@ -115,7 +107,7 @@ class RecordedLines:
                 self.leave()
 
     def leave(self) -> None:
-        """Leave Python as it was found, whatever was kept."""
+        """Restore Python's monitoring."""
         try:
             if self._watch is not None:
                 self._watch.end()
@@ -127,11 +119,7 @@ class RecordedLines:
         self._gap = Gap(GapReason.LINES_FAILED, type(error).__name__)
 
     def take_lines(self, held: HeldModules) -> tuple[PythonLines | None, tuple[Gap, ...]]:
-        """Return the lines of the recording that ended, or why there are none; once.
-
-        Raises:
-            PrivateNameError: This torch has no call of modules that could be told.
-        """
+        """Return the lines of the recording that ended, or why there are none; once."""
         self.leave()
         watch, gap, self._watch = self._watch, self._gap, None
         if gap is not None or watch is None or watch.has_failed:
@@ -147,38 +135,29 @@ def _paths(held: HeldModules) -> PathsOf:
     def paths_of(references: Sequence[Any]) -> Sequence[tuple[ModuleFrame, int] | None]:
         modules = [reference() for reference in references]
         paths = zip(held.frames_of(modules), held.models_of(modules), strict=True)
-        return [
-            None if frame is None or model is None else (frame, model) for frame, model in paths
-        ]
+        return [None if f is None or m is None else (f, m) for f, m in paths]
 
     return paths_of
 
 
 class LineWatchingProfiler(ExclusiveProfiler):
-    """A profiler that watches lines.
-
-    Attributes:
-        lines: the lines of the recording that is under way, and then of the last one.
-    """
+    """A profiler that watches lines."""
 
     def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
-        """Take its parts."""
         self.lines = lines
         self._has_stepped = False
         super().__init__(guard, **torch_options)
 
     def prepare_trace(self) -> None:
-        """Prepare to record, unless another profiler is on.
-
-        Lines are watched in a step of warm-up, and not in what comes before the first step.
-        """
+        """Prepare to record, unless another profiler is on."""
         super().prepare_trace()
+        # Lines are watched in a warm-up step, but not before the first step.
         self._guard.run(HOOK, self.lines.forget)
         if self.is_prepared and self._has_stepped:
             self._guard.run(HOOK, self.lines.prepare)
 
     def start_trace(self) -> None:
-        """Record from here on, if it was prepared."""
+        """Start to record, if it was prepared."""
         super().start_trace()
         if self.is_recording:
             self._guard.run(HOOK, self.lines.begin)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class LastSessionMixin(SessionExplanations):
-    """Has what can be asked of a session, of the last one that there is."""
+    """The methods of a session, for the last session."""
 
     sessions: list[Session]
 
@@ -71,7 +71,7 @@ class LastSessionMixin(SessionExplanations):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for a person: what is missing in the last session, and the remedy."""
+        """What is missing in the last session, and the remedy."""
         return self.session.notes
 
     @property
@@ -109,15 +109,15 @@ class LastSessionMixin(SessionExplanations):
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"
     ) -> None:
-        """Raise unless enough time was led back: :meth:`Session.assert_coverage`.
+        """Raise unless enough time is attributed: :meth:`Session.assert_coverage`.
 
         Raises:
-            CoverageError: Less was led back.
+            CoverageError: Less is attributed.
         """
         self.session.assert_coverage(fraction, level, scope)
 
     def _repr_html_(self) -> str | None:
-        """Return what a notebook shows: the last session, when there is one."""
+        """Return the notebook view of the last session, if there is one."""
         return self.session._repr_html_() if self.sessions else None
 
 
@@ -134,33 +134,33 @@ IN_FULLGRAPH = (
 )
 
 RECORDING = "recording"
-"""The hook that makes a session of what was recorded."""
+"""The hook that makes a session of a recording."""
 
 
 class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the class it stands in for)
-    """Profile a training step and lead its device time back to the model.
+    """Profile a training step and attribute its device time to the model.
 
     Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
     recorded cycle of a schedule becomes a session. Capture stays on when the block ends, so
     that a later profile knows the graphs compiled meanwhile; ``profiler_ext.disable()``
     switches it off.
 
-    Torch's profiler serves one at a time. When another one begins, this one ends: what it
-    recorded is a session with a gap that says so. While another one is on, nothing is recorded.
-    In a process that is forked meanwhile nothing is recorded either.
+    Torch has one profiler at a time. When another one begins, this one ends: its recording is a
+    session with a gap that says so. While another one is on, and in forked processes, nothing is
+    recorded.
 
     Args:
         on_trace_ready: called with this profiler when a cycle's session is there.
         user_roots: folders whose files are the user's own; by default the script's folder
             and the working folder.
-        strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
-        recompile: compile those graphs once more that a cache has from a run without capture.
-        lines: watch which lines of the program run while steps are recorded, and so lead
-            eager work to them; needs Python 3.12.
+        strict: raise failures in hooks; by default they become gaps and a warning.
+        recompile: recompile graphs that a cache has from a run without capture.
+        lines: watch which lines run while steps are recorded, to attribute eager work to them;
+            needs Python 3.12.
         source: keep the text of the lines that took time, and the code that torch generated;
-            without it the session has no text of source.
-        keep: so many sessions, the last ones, where a schedule records again and again; by default
-            all that were recorded, each of which holds its trace in memory.
+            without it the session has no source text.
+        keep: how many sessions to keep, the last ones, if a schedule records repeatedly; by default
+            all, each with its trace in memory.
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
@@ -179,9 +179,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
     ) -> None:
         if keep is not None and keep < 1:
             raise UsageError(f"keep is {keep}, expected 1 or more sessions, or None for all")
-        self._setup_guard = setup_guard = Guard(
-            strict
-        )  # until capture is on, or where it cannot be
+        self._setup_guard = setup_guard = Guard(strict)  # until capture is on, if it can be
         if setup_guard.run("enable", _is_late):
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
         capability_error = setup_guard.run(
@@ -196,7 +194,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         self._keeps_source, self._max_sessions = source, keep
         guard = setup_guard.run("enable", _guard) or setup_guard
         self._unrecorded = guard.run("steps", UnrecordedSteps)
-        self._called_modules = guard.run("called modules", self._new_called_modules, guard)
+        self._called_modules = guard.run("called modules", CalledModules, switch, guard, self)
         self._chooses_config = "experimental_config" not in torch_options
         if self._chooses_config:
             config = guard.run(THREADS, process.threads_config, are_all=True)
@@ -204,9 +202,6 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         super().__init__(
             guard, RecordedLines(guard, lines), on_trace_ready=self._on_cycle_end, **torch_options
         )
-
-    def _new_called_modules(self, guard: Guard) -> CalledModules:
-        return CalledModules(switch, guard, self)
 
     @property
     def session(self) -> Session:
@@ -216,8 +211,8 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
         Raises:
             UsageError: Nothing was recorded yet.
-            ProfilerExtError: What was recorded cannot be kept; the message gives the remedy.
-            InternalError: Something of ours failed when it should have been made.
+            ProfilerExtError: The recording cannot be kept; the message gives the remedy.
+            InternalError: The package failed to make it.
         """
         if not self.sessions and self.refusal is not None:
             raise self.refusal
@@ -234,7 +229,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
     @property
     def lost(self) -> str | None:
-        """What of ours failed, so that nothing was recorded or no session was made of it."""
+        """What failed in this package, so that there is no recording or session."""
         failures = (
             each for each in self._guard.failures if each.hook in (RECORDING, EXCLUSIVE_HOOK)
         )
@@ -252,7 +247,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             self._guard.run("steps", self._unrecorded.begin)
 
     def _finish_device_work(self) -> None:
-        """Let none of it run into the first recorded step."""
+        """Let no device work run into the first recorded step."""
         if profilers.begins_recording(self):
             process.finish_device_work()
 
@@ -262,7 +257,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             self._called_modules.watch()
 
     def start_trace(self) -> None:
-        """Record from here on, if it was prepared; what can run from here on is not let go of."""
+        """Start to record, if it was prepared; keep everything that can run."""
         if self.is_prepared:
             self._guard.run(GRAPHS, self._hold)
         super().start_trace()
@@ -278,13 +273,13 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             capture.release(self)
 
     def stop_watching(self) -> None:
-        """Leave torch as it was found."""
+        """Remove the hooks."""
         self._guard.run(GRAPHS, self._release)
         if self._called_modules is not None:
             self._called_modules.leave()
 
     def _on_cycle_end(self, _: torch.profiler.profile) -> None:
-        """Make a session; what the program's own callback raises is the program's."""
+        """Make a session; exceptions of the program's callback are its own."""
         is_kept = self.has_trace and self._guard.run(RECORDING, self._keep_session)
         self._guard.run(GRAPHS, self._release)
         if is_kept:
@@ -317,17 +312,13 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         self.refuse(self.refusal)
 
     def deliver(self) -> None:
-        """Tell whoever asked that there is a session."""
+        """Call back with a new session."""
         if self._on_session is not None:
             with self.running_program_code():
                 self._on_session(self)
 
     def refuse(self, error: ProfilerExtError) -> None:
-        """Tell whoever asked why there is no session.
-
-        Args:
-            error: says why.
-        """
+        """Warn why there is no session."""
         warnings.warn(str(error), CaptureWarning, stacklevel=2)
 
     def _settings(self, held: HeldModules) -> Settings:
@@ -342,7 +333,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         return None if self._unrecorded is None else self._unrecorded.times
 
     def _requested_options(self) -> tuple[str, ...]:
-        """What was asked for, so that nobody is advised to ask for it."""
+        """The options in use, so that no advice asks for them."""
         requested = {"recompile": switch.recompiles(), "shapes": self.record_shapes}
         return tuple(name for name in requested if requested[name])
 
@@ -351,7 +342,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
 
 
 def _is_late() -> bool:
-    """Tell whether something that was compiled can still run and capture has not seen it."""
+    """Tell whether compiled code can still run that capture has not seen."""
     capture = switch.current()
     if (capture is not None and not capture.is_late) or not process.anything_compiled():
         return False

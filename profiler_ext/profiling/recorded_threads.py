@@ -1,10 +1,4 @@
-"""Which threads a recording hears, and that it is ended where torch can end it.
-
-Before torch 2.14 a recording of all threads cannot be ended while another thread runs an operator:
-torch frees what that thread still writes (``behaviour.ENDS_ALL_THREADS``). So where another thread
-may run one, the thread that begins is heard alone, with what autograd's threads run for it; but
-such a recording can be ended by that thread only.
-"""
+"""Which threads a recording covers, and where it is ended."""
 
 from __future__ import annotations
 
@@ -32,42 +26,49 @@ from profiler_ext.torch_compat.profilers import (
 )
 
 THREADS = "threads"
-"""The hook that tells whose operators are recorded."""
+"""The hook that decides whose operators are recorded."""
 _SETTLE_S = 0.1
-"""An operator's begin and end take microseconds, and a thread may wait so long for a processor."""
+"""Operators take microseconds to begin and end, but a thread may wait for a processor."""
 
 
 class ThreadRecordingProfiler(torch.profiler.profile):
-    """A profiler that hears all threads where torch can end that."""
+    """A profiler that records all threads if torch can end that.
+
+    Before torch 2.14 such a recording cannot end while another thread runs an operator: torch frees
+    what that thread still writes (``behaviour.ENDS_ALL_THREADS``). So if another thread may run
+    one, only the beginning thread is recorded, with autograd's threads for it; but only that thread
+    can end it.
+    """
 
     _guard: Guard
     _chooses_config = False
     _recorded_thread: int | None = None
     _begin_thread: int | None = None
     has_operators_off = False
-    """The program has switched off that operators are collected."""
+    """The program has switched off the collection of operators."""
     _other_threads: tuple[str, ...] = ()
 
     def is_elsewhere(self) -> bool:
-        """Tell whether what is recorded is that of one thread, and not of this one."""
+        """Tell whether another thread is recorded alone."""
         return self._recorded_thread not in (None, get_ident())
 
     def start_trace(self) -> None:
-        """Record from here on.
+        """Start to record.
 
-        What records another thread is lost: torch ends it only there. That this thread begins to
-        be recorded, too, and ends that, ends Kineto's recording.
+        A recording of another thread is lost: torch ends it only there. If this thread begins and
+        ends one too, that ends Kineto's recording.
         """
         if self._recorded_thread is None:
             self._guard.run(THREADS, self._choose_threads)
         else:
             self._guard.run(THREADS, self._leave_recording, self._recorded_thread)
         super().start_trace()
-        self._recorded_thread = self._guard.run(THREADS, _only_recorded_thread)
+        is_alone = self._guard.run(THREADS, records_this_thread_only)
+        self._recorded_thread = get_ident() if is_alone else None
         self._begin_thread = get_ident()
 
     def stop_trace(self) -> None:
-        """End the recording, which this thread can."""
+        """End the recording, if this thread can."""
         self._guard.run(THREADS, self._settle)
         self._recorded_thread = None
         self._guard.run(THREADS, self._reenable_operators)
@@ -76,18 +77,15 @@ class ThreadRecordingProfiler(torch.profiler.profile):
     def toggle_collection_dynamic(
         self, enable: bool, activities: Iterable[ProfilerActivity]
     ) -> None:
-        """Switch off what is collected, or on again, as torch's own does.
+        """Switch collection off or on, as :meth:`torch.profiler.profile` does.
 
-        Torch cannot have a recording of all threads collect operators once more: "registration_
-        state_ptr INTERNAL ASSERT FAILED". So there it is this thread's that are not heard
-        meanwhile, which is all that torch's own does of a recording of one thread.
+        torch cannot turn operators back on in a recording of all threads: "registration_state_ptr
+        INTERNAL ASSERT FAILED". There this thread's operators are turned off, all that torch does
+        for one thread.
         """
         chosen = set(activities)
-        if (
-            self._recorded_thread is None
-            and self._begin_thread == get_ident()
-            and can_disable_operators()
-        ):
+        are_all = self._recorded_thread is None and self._begin_thread == get_ident()
+        if are_all and can_disable_operators():
             if ProfilerActivity.CPU in chosen:
                 self._guard.run(THREADS, enable_operators, enable)
                 self.has_operators_off = not enable
@@ -96,7 +94,7 @@ class ThreadRecordingProfiler(torch.profiler.profile):
             super().toggle_collection_dynamic(enable, chosen)
 
     def _reenable_operators(self) -> None:
-        """Leave the thread as it was found; where another one ends this, when it next records."""
+        """Turn the beginning thread's operators on; from another thread, when it next records."""
         begin_thread, self._begin_thread = self._begin_thread, None
         if self.has_operators_off:
             self.has_operators_off = False
@@ -106,13 +104,13 @@ class ThreadRecordingProfiler(torch.profiler.profile):
                 reenable_operators_on_begin()
 
     def gaps(self) -> tuple[Gap, ...]:
-        """Return what the recording that ended does not have."""
+        """Return the gaps of the recording that ended."""
         names = ", ".join(self._other_threads)
         return (Gap(GapReason.THREAD_NOT_RECORDED, names),) if names else ()
 
     def _leave_recording(self, thread: int) -> None:
         if thread not in _STILL_RECORDED:
-            USE.listen(end_left_recording, self._guard)  # the program may begin a profiler there
+            USE.listen(end_left_recording, self._guard)  # the program may begin one there
         _STILL_RECORDED[thread] = self
 
     def _choose_threads(self) -> None:
@@ -121,34 +119,24 @@ class ThreadRecordingProfiler(torch.profiler.profile):
             profilers.set_recorded_threads(self, are_all=not self._other_threads)
 
     def _settle(self) -> None:
-        """Have threads that began meanwhile be heard no more, before what they write is freed."""
+        """Turn off the threads that began meanwhile, before torch frees what they write."""
         are_all = self._recorded_thread is None and not ENDS_ALL_THREADS
         if are_all and ProfilerActivity.CPU in self.activities and other_threads():
             super().toggle_collection_dynamic(False, [ProfilerActivity.CPU])
             time.sleep(_SETTLE_S)
 
 
-def _only_recorded_thread() -> int | None:
-    """Return this thread where it is heard alone."""
-    return get_ident() if records_this_thread_only() else None
-
-
 _STILL_RECORDED: dict[int, ThreadRecordingProfiler] = {}
-"""The threads of which torch has it that they are recorded, since another one had to end that."""
+"""The threads that torch takes for recorded, as another one had to end that."""
 
 
 def end_left_recording() -> None:
-    """Have this thread be recorded no more, where another one had to end that.
-
-    Torch would refuse to begin a profiler here.
-    """
+    """End the recording of this thread that another one had to end; torch would refuse."""
     if get_ident() not in _STILL_RECORDED or profiler_is_on():
         return
     left = _STILL_RECORDED.pop(get_ident())
     USE.forget(end_left_recording)
-    if (
-        records_this_thread_only()
-    ):  # else this is another thread, with the number of one that is over
+    if records_this_thread_only():  # else a new thread reuses the number
         with USE.own():
-            torch.profiler.profile.prepare_trace(left)  # torch ends none without Kineto's
+            torch.profiler.profile.prepare_trace(left)  # torch needs Kineto's to end one
             end_recording()

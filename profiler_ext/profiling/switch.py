@@ -1,12 +1,4 @@
-"""Whether capture is on in this process.
-
-With the short profile of a graph's first calls while it is.
-
-A replay tells no operators, so what its library calls run is learnt from the calls that warm
-up and record, where somebody asks for recordings and no run before has learnt it. Kineto leaves
-CUPTI attached after that, as after any profile, and then each launch takes longer:
-https://github.com/pytorch/pytorch/issues/144455.
-"""
+"""Capture on and off in this process, and the short profile of a CUDA graph's first calls."""
 
 from __future__ import annotations
 
@@ -14,6 +6,7 @@ import os
 import warnings
 from typing import Any
 
+import torch
 import torch.profiler
 
 from profiler_ext.capture.graphs.registered_graph import CallTarget
@@ -26,16 +19,11 @@ from profiler_ext.torch_compat import behaviour, process
 from profiler_ext.torch_compat.profilers import USE
 
 LEARN_VARIABLE = "PROFILER_EXT_LEARN"
-"""At 0 in the environment nothing is learnt in any process, at 1 though nobody asks for it."""
-
-
-def is_enabled_by_environment() -> bool:
-    """Tell whether the environment asks for it, whoever records or not."""
-    return os.environ.get(LEARN_VARIABLE, "0") not in ("", "0")
+"""At 0 in the environment no first calls are profiled, at 1 always."""
 
 
 class _OwnProfile(torch.profiler.profile):
-    """A profile that is known to be ours, so that nobody steps aside for it."""
+    """A profile that counts as ours, so that nobody steps aside for it."""
 
     def start(self) -> None:
         with USE.own():
@@ -47,7 +35,13 @@ class _OwnProfile(torch.profiler.profile):
 
 
 class WarmupProfile:
-    """Profiles one call of a graph."""
+    """Profiles one call of a graph.
+
+    A replay shows no operators, so the calls that warm up and record are profiled for the kernels
+    of library calls, if recordings are wanted and the store has none. CUPTI stays attached after
+    it, as after any profile, which slows each launch:
+    https://github.com/pytorch/pytorch/issues/144455.
+    """
 
     @staticmethod
     def is_wanted() -> bool:
@@ -56,24 +50,12 @@ class WarmupProfile:
         return wanted and process.can_record() and not USE.is_in_use
 
     def __init__(self) -> None:
-        """Prepare; it records while ``recording`` is entered."""
-        activities = [
-            torch.profiler.ProfilerActivity.CPU,
-            torch.profiler.ProfilerActivity.CUDA,
-        ]
+        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
         self.recording: Any = _OwnProfile(activities=activities)
 
     def learn(self, graph: GraphInstance) -> LibraryKernels:
-        """Tell what each library call ran.
-
-        Returns:
-            Pairs of call site and the names of its device events, in order.
-
-        Raises:
-            OutputError: There is no folder for what was profiled.
-            TraceError: What was profiled of the call cannot be read.
-        """
-        # Few processes replay a graph: the others shall not load what reads a trace.
+        """Return the names of each library call's device events."""
+        # Few processes replay a graph: the others need no trace reader.
         from profiler_ext.attribution.alignment.observed_kernels import library_kernels
         from profiler_ext.kineto.reader import read_trace
 
@@ -97,53 +79,47 @@ def enable(
 ) -> None:
     """Switch capture on, for code that compiles before it profiles.
 
-    Capture watches compiles, not steps. What it watches is not imported for it: a torch that does
-    not fit is told when it is, by a warning and by the next profile. Calling it again changes
-    nothing, but that ``recompile`` and ``learn`` can be asked for later.
+    Capture watches compiles, not steps. It does not import torch's compiler: a torch that does not
+    fit is reported when that is imported, by a warning and by the next profile. Calling it again
+    only turns on ``recompile`` and ``learn``.
 
     Args:
         cpu_events: give Inductor's C++ kernels events, so that CPU time can be attributed;
-            by default only where there is no accelerator.
-        strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
-        recompile: compile those graphs once more that a cache has from a run without capture;
-            the cache keeps what is compiled, and the next run has it from there.
-        learn: profile the first calls of a CUDA graph whose library calls the store does not know:
-            replays do not tell. CUPTI stays, and slows each launch. With ``False``, as
-            ``PROFILER_EXT=1`` has it, nothing is profiled before a ``profile`` is made.
+            by default only without an accelerator.
+        strict: raise failures in hooks; by default they become gaps and a warning.
+        recompile: recompile graphs that a cache has from a run without capture; the cache keeps
+            the result for the next run.
+        learn: profile the first calls of a CUDA graph whose library calls are not in the store, as
+            replays do not show them. CUPTI stays attached, and slows each launch. With ``False``,
+            as with ``PROFILER_EXT=1``, nothing is profiled before a ``profile`` is made.
 
     Raises:
-        TorchCapabilityError: This torch lacks a place that capture stands on.
+        TorchCapabilityError: This torch lacks a place that capture needs.
     """
     global _capture
     with _lock.held():
         if is_new := _capture is None:
-            _capture = _installed(_on_cpu() if cpu_events is None else cpu_events, strict)
+            on_cpu = not torch.accelerator.is_available() if cpu_events is None else cpu_events
+            fresh = Capture(cpu_events=on_cpu, strict=strict, warmup=WarmupProfile)
+            fresh.install()
+            _capture = fresh
         _capture.recompile = _capture.recompile or recompile
-        _capture.learns = _capture.learns or learn or is_enabled_by_environment()
+        is_asked = learn or os.environ.get(LEARN_VARIABLE, "0") not in ("", "0")
+        _capture.learns = _capture.learns or is_asked
         if _capture.capability_error is not None:
             raise _capture.capability_error
     if is_new and (untested := behaviour.untested_version()) is not None:
         warnings.warn(untested, UntestedTorchWarning, stacklevel=2)
 
 
-def _installed(cpu_events: bool, strict: bool) -> Capture:
-    fresh = Capture(cpu_events=cpu_events, strict=strict, warmup=WarmupProfile)
-    fresh.install()
-    return fresh
-
-
 def complete() -> None:
-    """Have all hooks in place before something is recorded: importing torch's compiler takes long.
-
-    Raises:
-        TorchCapabilityError: This torch lacks a place that capture stands on.
-    """
+    """Install all hooks before a recording: importing torch's compiler takes long."""
     if _capture is not None:
         _capture.install_all()
 
 
 def disable() -> None:
-    """Switch capture off and leave torch as it was found; what was captured is forgotten."""
+    """Switch capture off, remove the hooks, and forget what was captured."""
     global _capture
     with _lock.held():
         if _capture is not None:
@@ -157,17 +133,17 @@ def current() -> Capture | None:
 
 
 def recompiles() -> bool:
-    """Tell whether graphs are compiled once more that a cache has from a run without capture."""
+    """Tell whether graphs that a cache has from a run without capture are recompiled."""
     return _capture is not None and _capture.recompile
 
 
 def graph_of(artifact: Any) -> int | None:
-    """Return the index of an artifact's graph instance, where capture knows it."""
+    """Return the index of an artifact's graph instance, if capture knows it."""
     return None if _capture is None else _capture.graph_of(artifact)
 
 
 def call_target(graph: int) -> CallTarget | None:
-    """Return what tells the modules of a graph's calls, if that is not the method that calls."""
+    """Return what identifies the modules of a graph's calls, if not the calling method."""
     return None if _capture is None else _capture.call_target(graph)
 
 
@@ -176,14 +152,8 @@ def graphs() -> tuple[GraphInstance, ...]:
     return _capture.graphs if _capture is not None else ()
 
 
-def _on_cpu() -> bool:
-    import torch
-
-    return not torch.accelerator.is_available()
-
-
 def is_cpu_only(torch_options: dict[str, Any]) -> bool | None:
-    """Tell whether options of ``torch.profiler.profile`` ask for the CPU alone."""
+    """Tell whether options of ``torch.profiler.profile`` select the CPU alone."""
     activities = torch_options.get("activities")
     if activities is None:
         return None

@@ -1,12 +1,4 @@
-"""What torch's own methods give of a recording: the events of the program, without ours.
-
-Its text is kept for :meth:`profile.export_chrome_trace`. However the process ends, a file is left
-behind only where it was killed as that one was written or read.
-
-The marks of steps and of calls stand in a session's trace, and with ``with_stack`` the calls of our
-own functions, too. In what ``torch.profiler.profile`` gives (``events``, ``key_averages``,
-``export_stacks``, ``export_chrome_trace``) the program finds what torch alone would have recorded.
-"""
+"""The results of torch's own methods on a recording: the program's events, without ours."""
 
 from __future__ import annotations
 
@@ -22,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.errors import OutputError
 from profiler_ext.file_io import temporary_folder
@@ -33,45 +25,46 @@ from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import write_trace
 from profiler_ext.kineto.source import Text, read_text
 from profiler_ext.profiling.lines import LineWatchingProfiler, RecordedLines
-from profiler_ext.records.events import Ints, Trace
+from profiler_ext.records.events import Ints, Trace, flag_rows
 from profiler_ext.torch_compat import profilers
 
 _PART_BYTES = 1 << 20
 _ROOM_BYTES = 1 << 30
-"""A trace of two million events is as large; torch says not before how large one will be."""
+"""The size of a trace of two million events; torch does not say it in advance."""
 _END = b"}"
 
 
 class RawTrace:
-    """The trace of the last cycle."""
+    """The trace of the last cycle.
+
+    A session's trace has marks of steps and calls, and with ``with_stack`` the calls of this
+    package. The methods of ``torch.profiler.profile`` (``events``, ``key_averages``,
+    ``export_stacks``, ``export_chrome_trace``) return what torch alone would have recorded. The
+    text is kept in memory for the latter, so no file is left behind unless the process is killed
+    meanwhile.
+    """
 
     _text: Text | None = None
 
     def __init__(self, *fallback_folders: Path) -> None:
-        """Take where to have torch write, if not into the temporary folder."""
         self._fallback_folders = fallback_folders
 
     @contextmanager
     def written(self, write: Callable[[str], object]) -> Iterator[Path]:
-        """Give torch's trace, which is to be read in the block; the last one is gone.
-
-        Raises:
-            OutputError: Torch can write into no folder for a while.
-            TraceError: What it wrote cannot be read.
-        """
+        """Have torch write its trace, to be read in the block; the last one is dropped."""
         self._text = None
         cost = "what was recorded is lost"
         with temporary_folder(cost, *self._fallback_folders, room_bytes=_ROOM_BYTES) as folder:
             path = folder / "trace.json"
             write(str(path))
             text = read_text(path) if path.exists() and path.stat().st_size else b""
-            if not _is_complete(text):
+            if not bytes(text[-_PART_BYTES:]).rstrip().endswith(_END):
                 raise _not_written(path)
             self._text = text
             yield path
 
     def copy_to(self, path: str) -> bool:
-        """Copy it, compressed where the name ends with ``.gz``; tell whether there is one."""
+        """Copy it, compressed for ``.gz``; return whether there is one."""
         text = self._text
         if text is None:
             return False
@@ -81,13 +74,8 @@ class RawTrace:
         return True
 
 
-def _is_complete(text: Text) -> bool:
-    """Tell whether a text ends as a trace does."""
-    return bytes(text[-_PART_BYTES:]).rstrip().endswith(_END)
-
-
 def _not_written(path: Path) -> OutputError:
-    """Torch says on standard error alone that it could not write, and not why."""
+    """Torch writes to standard error that it could not write, and not why."""
     what = "the whole of its trace" if path.exists() else "its trace"
     reason = ""
     try:
@@ -102,7 +90,7 @@ def _not_written(path: Path) -> OutputError:
 
 _CALL = re.compile(r"(?P<file>.+)\(\d+\): .+")
 _MARKING = re.compile(r"torch/autograd/profiler\.py\(\d+\): __(?:init|enter|exit)__")
-"""What a mark of a step calls: ``record_function``."""
+"""``record_function``, called for a step's mark."""
 _STEPPING = re.compile(r"torch/profiler/profiler\.py\(\d+\): (?:start|step|stop)")
 _PACKAGE = Path(__file__).parents[1]
 _GENERATED_PREFIXES = ("<built-in", "<frozen", "<string>", "<lambda>")
@@ -112,21 +100,17 @@ _NUMBER = re.compile(rb'"Python id": (\d+)')
 
 @dataclass(frozen=True)
 class OwnEvents:
-    """Tells events of ours by their names.
+    """Recognizes our events by their names."""
 
-    Attributes:
-        has_steps: the marks of steps are ours, as torch has them only under a schedule.
-    """
-
-    has_steps: bool
+    has_steps: bool  # step marks are ours: torch makes them only with a schedule
 
     def is_mark(self, name: str) -> bool:
-        """Tell whether an event marks a call, a moment on our clock, or a step."""
+        """Tell whether an event marks a call, a time on our clock, or a step."""
         is_step = self.has_steps and classify.is_step(name)
         return is_step or names.is_call_mark(name) or names.is_clock_mark(name)
 
     def remove_own(self, events: Any) -> None:
-        """Take ours out of torch's list of events, in place; what lay within them moves up."""
+        """Remove our events from torch's list, in place; their children move up."""
         own = {id(each) for each in events or () if self._is_own(each)}
         if not own:
             return
@@ -138,7 +122,7 @@ class OwnEvents:
         events[:] = [each for each in events if id(each) not in own]
 
     def _is_own(self, event: Any) -> bool:
-        """Tell of one of torch's events; who called tells of what Python itself did."""
+        """Tell whether an event is ours; a call inside Python itself is its caller's."""
         if self.is_mark(event.trace_name or event.name):  # its name says ProfilerStep*
             return True
         chain = [each.name for each in _outwards(event)]
@@ -148,7 +132,7 @@ class OwnEvents:
         return next(owners, False)
 
     def without_own_events(self, trace: Trace) -> Iterator[bytes] | None:
-        """Return the JSON of each event of a trace but ours; ``None`` where none is ours."""
+        """Return the JSON of each event that is not ours; ``None`` if none is ours."""
         events = trace.events
         python = flag_rows(events.category, is_python)
         nesting = nest(events, python)
@@ -168,13 +152,9 @@ class OwnEvents:
 
 
 def of_package(name: str) -> bool | None:
-    """Tell whether a call of Python is of this package.
+    """Tell whether a Python call is of this package; ``None`` for Python's own.
 
-    Args:
-        name: as torch has it: ``FILE(LINE): FUNCTION``, the file from a folder of ``sys.path`` on.
-
-    Returns:
-        ``None`` for a call of Python's own, which is of who called it.
+    ``name`` is torch's ``FILE(LINE): FUNCTION``, relative to a folder of ``sys.path``.
     """
     match = _CALL.fullmatch(name)
     if match is None:
@@ -200,7 +180,6 @@ def _is_of_profiler(name: str) -> bool:
 
 
 def _marks_step(name: str, caller: str) -> bool:
-    """Tell whether torch's profiler begins or ends the mark of a step."""
     return _is_of_record_function(name) and _is_of_profiler(caller)
 
 
@@ -219,7 +198,7 @@ def _is_of_python(file: str) -> bool:
 
 
 def _flattened(events: Sequence[Any], own: set[int]) -> Iterator[Any]:
-    """Yield events, and for one of ours what lies within it."""
+    """Yield events, and for one of ours its children."""
     for each in events:
         if id(each) in own:
             yield from _flattened(each.cpu_children, own)
@@ -237,7 +216,7 @@ def _kept(trace: Trace, own: Flags, parent: Rows, python: Flags) -> Iterator[byt
 
 
 def _moved(trace: Trace, own: Flags, parent: Rows, python: Flags) -> dict[int, bytes]:
-    """Return what calls of Python whose caller is gone say of their caller, by position."""
+    """Return the new parent of each Python call whose caller is removed, by position."""
     rows: Ints = np.flatnonzero(python & ~own & (parent != NO_ROW) & own[parent])
     position, moved = trace.events.position, {}
     for row in rows.tolist():
@@ -251,14 +230,13 @@ def _moved(trace: Trace, own: Flags, parent: Rows, python: Flags) -> dict[int, b
 
 
 VIEWS = "torch's views"
-"""The hook that keeps our events out of what torch's methods give."""
+"""The hook that keeps our events out of torch's methods."""
 
 
 class TorchViewsMixin(LineWatchingProfiler):
-    """A profiler whose inherited methods give what torch's profiler would have."""
+    """A profiler whose inherited methods return what torch's would."""
 
     def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
-        """Take its parts; from here on each step has a mark, which torch has under a schedule."""
         self._raw = RawTrace()
         self._trace: Trace | None = None
         super().__init__(guard, lines, **torch_options)
@@ -267,6 +245,9 @@ class TorchViewsMixin(LineWatchingProfiler):
 
     def read_written(self, write: Callable[[str], object]) -> Trace:
         """Return torch's trace of the cycle that is over; torch gives it away only once.
+
+        Args:
+            write: has torch write into a path.
 
         Raises:
             OutputError: Torch can write into no folder for a while.
@@ -305,7 +286,7 @@ class TorchViewsMixin(LineWatchingProfiler):
             super().export_chrome_trace(path, *args, **options)
 
     def _write_without_own_events(self, path: str) -> bool:
-        """Write the last cycle's trace, where it has events of ours."""
+        """Write the last cycle's trace, if it has events of ours."""
         events = None if self._trace is None else self._own_events.without_own_events(self._trace)
         if self._trace is None or events is None:
             return False

@@ -1,4 +1,4 @@
-"""What the entries of the watch's log mean: each thread's positions in time."""
+"""The meaning of the watch's log: each thread's positions in time."""
 
 from __future__ import annotations
 
@@ -34,39 +34,24 @@ from profiler_ext.source_paths import absolute
 
 NO_POSITION = -1
 _MAX_LINE_CHARS = 4096
-"""Characters of a line that is kept; what is longer was written by no one, and is not read."""
+"""The longest line that is kept: a longer one was not written by a person."""
 PathsOf = Callable[[Sequence[Any]], Sequence[tuple[ModuleFrame, int] | None]]
-"""Tells of references to modules the path of each, and of which model: ``None`` of what is gone."""
+"""Returns the path and the model of each referenced module, ``None`` if it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorchCode:
-    """What is known of the code that torch has, and writes.
+    """What is known of torch's code, and the code it writes."""
 
-    Attributes:
-        module_call: through it every module is called.
-        knows_resumed: code that resumes after a graph break has the name by which it is known.
-        source_lines: tells of code that Dynamo wrote the line of the source for each that the code
-            says, if it is another; ``None`` where it may be one of several.
-    """
-
-    module_call: CodeType
-    knows_resumed: bool
-    source_lines: Callable[[CodeType], Mapping[int, int | None]]
+    module_call: CodeType  # through which every module is called
+    knows_resumed: bool  # resume functions are known by their name
+    source_lines: Callable[[CodeType], Mapping[int, int | None]]  # of code that Dynamo wrote
 
 
 def build_python_lines(
-    log: Log,
-    clock: Sequence[ClockMark],
-    until_ns: int,
-    torch_code: TorchCode,
-    paths_of: PathsOf,
+    log: Log, clock: Sequence[ClockMark], until_ns: int, torch_code: TorchCode, paths_of: PathsOf
 ) -> PythonLines:
-    """Tell from what was written down where each thread stood.
-
-    Args:
-        paths_of: tells the paths of modules, and their models, given references to them.
-    """
+    """Return each thread's positions from the log."""
     table = _Table(torch_code)
     walks = _ThreadWalks(table, torch_code.module_call)
     for entry in entries(log):
@@ -87,10 +72,7 @@ def build_python_lines(
 def _mark_foreign(
     positions: Iterable[Position], models: Sequence[int | None]
 ) -> Iterator[Position]:
-    """Yield positions; of a module that the outermost one does not hold, past all of the modules.
-
-    Compiled, it has no place in that one's tree either, as ``capture/traces/held_paths.py`` says.
-    """
+    """Yield positions; a module outside the outermost one's model gets the last number."""
     around: list[int | None] = []
     for position in positions:
         outermost = None if position.parent is None else around[position.parent]
@@ -101,8 +83,6 @@ def _mark_foreign(
 
 
 class _Numbered:
-    """Things in the order in which they came, each once."""
-
     def __init__(self) -> None:
         self.kept: list[Any] = []
         self._index: dict[Hashable, int] = {}
@@ -115,8 +95,6 @@ class _Numbered:
 
 
 class _Table:
-    """What all threads share."""
-
     def __init__(self, torch_code: TorchCode) -> None:
         self.functions, self.modules, self.positions = _Numbered(), _Numbered(), _Numbered()
         self._torch_code = torch_code
@@ -138,7 +116,7 @@ class _Table:
         return line in self._borrowed[id(code)]
 
     def _line(self, code: CodeType, reported: int) -> int | None:
-        """Return the line of the source, ``None`` where it may be one of several."""
+        """Return the source line, ``None`` if it is ambiguous."""
         if id(code) not in self._source_lines:
             self._source_lines[id(code)] = self._torch_code.source_lines(code)
         return self._source_lines[id(code)].get(reported, reported)
@@ -164,7 +142,7 @@ class _Table:
 
 
 class _Open:
-    """What a thread is in: a frame, by its code, or the call of a module, by its reference."""
+    """An open frame, by its code, or a module's call, by its reference."""
 
     __slots__ = ("line", "subject")
 
@@ -174,7 +152,7 @@ class _Open:
 
 
 class _ThreadWalks:
-    """The walks of all threads; a thread's id is given again when it is over."""
+    """The walks of all threads; thread ids are reused."""
 
     def __init__(self, table: _Table, module_call: CodeType) -> None:
         self.begun: list[_ThreadWalk] = []
@@ -202,7 +180,7 @@ class _ThreadWalks:
 
 
 class _ThreadWalk:
-    """Goes through what one thread did, with the stack of what is open."""
+    """Follows what one thread did, with a stack of what is open."""
 
     def __init__(self, thread: int, table: _Table, module_call: CodeType) -> None:
         self.thread = thread
@@ -216,18 +194,18 @@ class _ThreadWalk:
         return thread_positions(self.thread, self._times, self._positions)
 
     def take(self, time_ns: int, subject: Any, number: int) -> None:
-        if number == ENTERED:
-            self._push(subject, 0)
-        elif number == CALLED:
-            self._push(subject, CALLED)
-        elif number == EXITED:
-            self._pop(subject)
+        if number in (ENTERED, CALLED):
+            self._push(subject, number)
         else:
-            self._move(subject, max(number, 0))
+            # An exit, or a line, perhaps after frames whose end was not seen.
+            if self._leave_to(subject):
+                self._cut(len(self._open) - 1)
+            if number != EXITED:
+                self._push(subject, max(number, 0))
         self._note(time_ns)
 
     def disable_lines(self, time_ns: int, code: CodeType) -> None:
-        """Know no lines of a code from here on; of each frame of it that is open, too."""
+        """Ignore the lines of a code from here on, also in open frames."""
         self._table.without_lines.add(id(code))
         opened, self._open, self._stack = self._open, [], []
         for each in opened:
@@ -252,14 +230,8 @@ class _ThreadWalk:
         around = parent[0] if parent else None
         return table.call(around, subject) if is_call else table.frame(around, subject, line)
 
-    def _move(self, code: CodeType, line: int) -> None:
-        """Go on to a line; frames whose end was not seen are left."""
-        if self._leave_to(code):
-            self._cut(len(self._open) - 1)
-        self._push(code, line)
-
     def _leave_to(self, code: CodeType) -> bool:
-        """Leave what is open within the innermost frame of a code, if there is one."""
+        """Leave what is open inside the innermost frame of a code, if there is one."""
         at = next((i for i in range(len(self._open), 0, -1) if self._is(i - 1, code)), 0)
         if at:
             self._cut(at)
@@ -268,10 +240,6 @@ class _ThreadWalk:
     def _is(self, at: int, code: CodeType) -> bool:
         each = self._open[at]
         return each.line == CALLED if code is self._module_call else each.subject is code
-
-    def _pop(self, code: CodeType) -> None:
-        if self._leave_to(code):
-            self._cut(len(self._open) - 1)
 
     def _cut(self, length: int) -> None:
         del self._open[length:]

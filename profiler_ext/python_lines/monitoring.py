@@ -1,8 +1,8 @@
-"""The use of ``sys.monitoring``: one tool among others, that leaves nothing behind.
+"""One tool of ``sys.monitoring``, which leaves nothing behind.
 
-Source: PEP 669. Events of a code object are "local": code that is not watched runs as ever. An id
-that is given back keeps its callbacks and events (``Python/instrumentation.c``,
-``monitoring_free_tool_id_impl``), so they are taken away first.
+Source: PEP 669. Events of a code object are "local": other code runs as before. A freed id keeps
+its callbacks and events (``Python/instrumentation.c``, ``monitoring_free_tool_id_impl``), so they
+are removed first.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from profiler_ext.errors import LinesUnavailableError
 
 NAME = "profiler_ext"
 _UNRESERVED_IDS = (3, 4)
-"""The others have an owner that takes no other: debuggers 0, coverage 1, cProfile 2, Python 5."""
+"""The others are reserved: debuggers 0, coverage 1, cProfile 2, Python 5."""
 
 Callback = Callable[..., Any]
 
 
 def python_without_monitoring() -> str | None:
-    """Return the version of this Python where it has no ``sys.monitoring``, else ``None``."""
+    """Return the version of a Python without ``sys.monitoring``, else ``None``."""
     has_it = hasattr(sys, "monitoring")
     return None if has_it else ".".join(map(str, sys.version_info[:2]))
 
 
 class _Returning(threading.local):
-    """The frame that returns now on a thread, by its identity: an event of that calls a tool.
+    """The id of the frame whose return a tool is handling on a thread.
 
-    Tools hear of one event one after the other, so that one may have heard of the return before
-    another begins something at it; the frame is among the open ones until all have.
+    Tools get an event one after the other, so one may have seen the return before another begins
+    something at it; the frame is open until all have.
     """
 
     frame: int | None = None
@@ -44,7 +44,7 @@ RETURNING = _Returning()
 
 @contextmanager
 def returning(frame: FrameType | None) -> Iterator[None]:
-    """Have a frame return, for what is called from the event of it."""
+    """Mark a frame as returning, for code called from that event."""
     RETURNING.frame = None if frame is None else id(frame)
     try:
         yield
@@ -53,22 +53,13 @@ def returning(frame: FrameType | None) -> Iterator[None]:
 
 
 class Tool:
-    """One tool of ``sys.monitoring``.
-
-    Attributes:
-        disable: what a callback returns to hear no more of a place.
-    """
+    """One tool of ``sys.monitoring``."""
 
     def __init__(self) -> None:
-        """Take the first id that is free.
-
-        Raises:
-            LinesUnavailableError: This Python has no ``sys.monitoring``, or no id is free.
-        """
         if (version := python_without_monitoring()) is not None:
             raise LinesUnavailableError(f"Python {version} has no sys.monitoring", is_old=True)
         self._monitoring: Any = vars(sys)["monitoring"]
-        self.disable = self._monitoring.DISABLE
+        self.disable = self._monitoring.DISABLE  # returned by a callback to disable an event
         self._codes: dict[int, CodeType] = {}
         self._registered_events: list[int] = []
         self._is_ended = self._is_removed = False
@@ -83,29 +74,23 @@ class Tool:
         raise LinesUnavailableError(f"sys.monitoring serves {', '.join(map(str, others))} already")
 
     def listen(self, callbacks: dict[str, Callback], everywhere: tuple[str, ...]) -> None:
-        """Begin to call back."""
+        """Register the callbacks."""
         for name, callback in callbacks.items():
             self._registered_events.append(self._event(name))
             self._monitoring.register_callback(self._id, self._registered_events[-1], callback)
         self._monitoring.set_events(self._id, self._sum(everywhere))
 
     def watch(self, code: CodeType, events: tuple[str, ...]) -> None:
-        """Call back at events within a code object, and at no others there.
-
-        Another thread may leave meanwhile, and the id be another tool's: no thread runs between
-        the last two steps, and no lock is there that a fork or a signal handler could find held.
-        """
+        """Enable events in a code object."""
+        # Another thread may leave meanwhile, and the id be another tool's: no thread switch happens
+        # between the last two steps, and no lock could be held across a fork or signal handler.
         self._codes[id(code)] = code
         set_events, events_here = self._monitoring.set_local_events, self._sum(events)
         if not self._is_ended:
             set_events(self._id, code, events_here)
 
     def leave(self) -> None:
-        """Leave Python as it was found; where that was interrupted, it is done when called again.
-
-        Raises:
-            ValueError: Python refuses, and not because another thread did it meanwhile.
-        """
+        """Remove everything; if that was interrupted, it is completed by the next call."""
         self._is_ended = True
         try:
             self._unregister()
@@ -114,9 +99,9 @@ class Tool:
                 raise
 
     def restart_events(self) -> None:
-        """Have no place silent that a callback heard no more of; its id may be another tool's next.
+        """Enable what callbacks disabled: the id's next owner would miss it.
 
-        Others hear once more of what they disabled: Python knows no less.
+        Other tools' events are enabled too: Python has no finer way.
         """
         self._monitoring.restart_events()
 

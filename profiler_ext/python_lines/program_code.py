@@ -1,16 +1,11 @@
-"""Which code is the program's, and which of its lines are: what it is watched for.
-
-The program is what is neither torch's nor the standard library's nor a tool's that torch itself
-calls, nor a configuration of Hugging Face's. To watch those would name no line of the model, and
-flood the log while torch compiles.
-"""
+"""Which code is the program's, and which of its lines."""
 
 from __future__ import annotations
 
 import dis
 import os
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 
@@ -19,37 +14,27 @@ from profiler_ext.source_paths import absolute, cell_number
 _PACKAGES = frozenset(
     {
         *("torch", "torchgen", "functorch", "triton", "profiler_ext"),
-        "rich",  # `profiler-ext run` shows with it how far a run is
+        "rich",  # `profiler-ext run` shows its progress with it
         *("IPython", "ipykernel", "traitlets", "tornado", "zmq"),  # they run a notebook's cells
-        *(
-            "numpy",
-            "sympy",
-            "mpmath",
-            "networkx",
-            "jinja2",
-            "filelock",
-            "typing_extensions",
-        ),  # Inductor calls them
+        # Inductor calls them
+        *("numpy", "sympy", "mpmath", "networkx", "jinja2", "filelock", "typing_extensions"),
     }
 )
 
 _CONFIGURED, _CONFIGURATION = "transformers", "configuration_"
-"""Attributes of its configurations are Python's: Dynamo's guards of a compiled model ask for some
-forty at each call, 280 lines of them, and a configuration runs no operators.
-
-Source: ``transformers/configuration_utils.py``, ``PreTrainedConfig.__getattribute__``.
-"""
+"""Dynamo's guards read some forty attributes of a configuration at each call, 280 lines of Python
+without operators (``transformers/configuration_utils.py``, ``__getattribute__``)."""
 
 _CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
 _RECOMPUTING = frozenset({"recompute_fn", "backward"})
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 _RETURN, _GLOBAL = "RETURN_VALUE", "LOAD_GLOBAL"
 _RESUMED, _RESUMED_CODE = "__resume_at", "torch_dynamo_resume_in_"
-"""Were they called otherwise, more lines would be borrowed, and none the wrong one."""
+"""With other names more lines would be borrowed, but none would be wrong."""
 
 
 def resumes(code: CodeType) -> bool:
-    """Tell whether Dynamo made code that goes on after a graph break, in the stead of its caller.
+    """Tell whether code is a resume function, which Dynamo calls after a graph break.
 
     Source: ``torch/_dynamo/resume_execution.py``, ``TORCH_DYNAMO_RESUME_IN_PREFIX``.
     """
@@ -57,16 +42,11 @@ def resumes(code: CodeType) -> bool:
 
 
 def borrowed_lines(code: CodeType, knows_resumed: bool) -> frozenset[int]:
-    """Return the lines at which code makes calls that no text of these lines asks for.
+    """Return the lines at which code makes calls that are not in the source text.
 
-    Dynamo's code has the lines of the function that it stands for. What it adds, as the call of
-    what was compiled, has the line of what comes before it, and unlike source text no columns.
-    The calls with which it hands over to the code that resumes after a graph break are left out,
-    if that is known by its name: then it stands for this code. Of a closure one makes the function
-    that goes on, and one calls it.
-
-    Args:
-        knows_resumed: this torch gives code that resumes the name by which it is known.
+    Dynamo's code has the lines of its original. What it adds, such as the call of compiled code,
+    has the line before it, but no columns. Calls that hand over to a resume function, known by its
+    name if ``knows_resumed``, do not count: that one stands for this code.
 
     Source: ``torch/_dynamo/bytecode_transformation.py``, ``linetable_311_writer``;
     ``resume_execution.py``.
@@ -80,7 +60,7 @@ def borrowed_lines(code: CodeType, knows_resumed: bool) -> frozenset[int]:
 
 
 def _before_resume(code: CodeType) -> Iterator[dis.Instruction]:
-    """Leave out what stands from the name of code that resumes to the return."""
+    """Leave out the instructions from a resume function's name to the return."""
     is_resuming = False
     for each in dis.get_instructions(code):
         is_resuming = is_resuming or _is_of_resumed(each)
@@ -90,26 +70,26 @@ def _before_resume(code: CodeType) -> Iterator[dis.Instruction]:
 
 
 def _is_of_resumed(each: dis.Instruction) -> bool:
-    """Tell whether an instruction loads what resumes; before torch 2.13 a closure's is its code."""
+    """Tell whether an instruction loads a resume function, or its code before torch 2.13."""
     if isinstance(each.argval, CodeType):
         return resumes(each.argval)
     return each.opname == _GLOBAL and each.argval.startswith(_RESUMED)
 
 
 def has_columns() -> bool:
-    """Tell whether this Python notes the columns of source text, as it does unless told not to."""
+    """Tell whether this Python keeps the columns of source text, as by default."""
     return all(column is not None for _, _, column, _ in compile("f()", "", "eval").co_positions())
 
 
-def _configures(parts: Sequence[str]) -> bool:
-    return parts[0] == _CONFIGURED and parts[-1].startswith(_CONFIGURATION)
-
-
 class ProgramCode:
-    """Tells the program's code from that of torch and the standard library."""
+    """Tells the program's code from other code.
+
+    Other code is torch's, the standard library's, that of tools torch calls, and Hugging Face
+    configurations. Watching it would add no line of the model, and flood the log while torch
+    compiles.
+    """
 
     def __init__(self, foreign: Iterable[str]) -> None:
-        """Take folders whose code is not the program's, wherever it lies."""
         self._foreign = tuple(folder.rstrip(os.sep) + os.sep for folder in foreign)
         self._library = sysconfig.get_path("stdlib") + os.sep
 
@@ -122,13 +102,10 @@ class ProgramCode:
         return code.co_filename.endswith(_CHECKPOINT) and code.co_name in _RECOMPUTING
 
     def holds(self, file: str, module: str) -> bool:
-        """Tell whether code is the program's.
-
-        Args:
-            module: the name of the module whose globals it has; generated code has torch's.
-        """
+        """Tell whether code is the program's; generated code has torch's module name."""
         parts = module.split(".")
-        if parts[0] in _PACKAGES or _configures(parts):
+        is_configuration = parts[0] == _CONFIGURED and parts[-1].startswith(_CONFIGURATION)
+        if is_configuration or parts[0] in _PACKAGES:
             return False
         if file.startswith("<"):
             return cell_number(file) is not None

@@ -1,9 +1,4 @@
-"""The watch of the program's Python.
-
-What is written down when a line of it runs, as cheaply as can be.
-
-What is called back at each line runs within the program, so it does next to nothing: it adds an
-entry to a list. What the entries mean is found out when the recording is over.
+"""The watch of the program's Python lines: callbacks that only append to a log.
 
 Source: ``torch/nn/modules/module.py``, ``Module._wrapped_call_impl``: every module is called
 through it, whatever its forward is.
@@ -34,13 +29,12 @@ THREAD_STARTED = -5
 SNAPSHOT = -6
 
 Log = list[Any]
-"""Four for each entry: the time in nanoseconds, Python's id of the thread, what it is about, and
-the line or one of the numbers above.
+"""Four for each entry: the time in nanoseconds, Python's id of the thread, the subject, and the
+line or one of the numbers above.
 
-It is about code; where a module is ``CALLED`` about a reference to it, and where a thread has
-``BEGUN``, or ``STANDS`` where the entries after it lead to, about the system's id of it, since
-Python's is given again when a thread is over. One flat list costs less than a tuple for each: it
-makes no work for the garbage collector.
+The subject is code; for ``CALLED`` a reference to the module, for ``THREAD_STARTED`` and
+``SNAPSHOT`` the system's id of the thread, as Python's is reused. A flat list costs less than a
+tuple for each: the garbage collector need not visit them.
 """
 WIDTH = 4
 
@@ -53,30 +47,15 @@ def entries(log: Iterable[Any]) -> Iterator[Entry]:
 
 
 class ThisThread(threading.local):
-    """Writes down that a thread has begun, when it is first asked for in it.
-
-    Attributes:
-        is_known: it is written down.
-    """
+    """Logs that a thread has begun, when it is first used in it."""
 
     def __init__(self, log: Log, clock_ns: Callable[[], int]) -> None:
-        """Write it down."""
         log.extend((clock_ns(), threading.get_ident(), threading.get_native_id(), THREAD_STARTED))
         self.is_known = True
 
 
-def persistent_entries(log: Log) -> Log:
-    """Return the entries of a log that hold on: which threads there are, which code is silenced."""
-    return [
-        part
-        for entry in entries(log)
-        if entry[3] in (THREAD_STARTED, LINES_DISABLED)
-        for part in entry
-    ]
-
-
 def frequent_code(some: Iterable[Entry], fraction: float) -> Iterator[CodeType]:
-    """Yield the code whose lines are at least such a part of some entries."""
+    """Yield the code that has at least a fraction of the lines in some entries."""
     counts: dict[int, int] = {}
     codes: dict[int, CodeType] = {}
     total = 0
@@ -91,9 +70,9 @@ def frequent_code(some: Iterable[Entry], fraction: float) -> Iterator[CodeType]:
 
 
 MAX_ENTRIES = 1 << 21
-"""After so many, some 200 MB, nothing is written down."""
+"""After so many, some 200 MB, the watch ends."""
 _CHECK_EVERY_NS = 20_000_000
-"""So often it is looked whether entries come too fast."""
+"""The interval between checks of the rate."""
 _MIN_NS_PER_ENTRY = 1_500
 """Operators take longer; an entry costs a fifth of a microsecond."""
 _FREQUENT = 1 / 8
@@ -107,29 +86,16 @@ _thread = threading.get_ident
 
 
 class LineWatch:
-    """Watches the lines of the program in all threads.
-
-    Attributes:
-        log: what is written down.
-        clock: moments on the watch's clock and the trace's.
-        is_full: there were more entries than are kept.
-        has_failed: something went wrong, and nothing was written down after that.
-        until_ns: when it ended, on its own clock.
-    """
+    """Watches the lines of the program in all threads."""
 
     def __init__(
         self, program: ProgramCode, module_call: CodeType, failed: Callable[[Exception], None]
     ) -> None:
-        """Prepare.
-
-        Args:
-            failed: is told what went wrong in a callback, where it is handled; it raises what
-                is the program's own.
-        """
+        # ``failed`` is called in the handler of a callback's error, and raises the program's own.
         self.log: Log = []
-        self.clock: list[ClockMark] = []
+        self.clock: list[ClockMark] = []  # times on the watch's clock and the trace's
         self.is_full = self.has_failed = False
-        self.until_ns = 0
+        self.until_ns = 0  # the end on its own clock
         self._program, self._module_call, self._failed = program, module_call, failed
         self._watched: dict[int, CodeType] = {identity(module_call): module_call}
         self._tool: Tool | None = None
@@ -137,25 +103,26 @@ class LineWatch:
         self._is_recording = False
 
     def begin(self) -> None:
-        """Begin to watch.
-
-        Raises:
-            LinesUnavailableError: This Python cannot, or others are in the way.
-        """
+        """Begin to watch."""
         self._tool = tool = Tool()
         self._last_check, self._next_check_ns = (clock_ns(), 0), clock_ns() + _CHECK_EVERY_NS
         tool.listen(self._callbacks(tool), _GLOBAL_EVENTS)
         tool.watch(self._module_call, _EVENTS_WITHOUT_LINES)
 
     def keep(self) -> None:
-        """Forget what was written down but for what holds on, and keep what is from here on."""
+        """Drop the log, except for what stays true, and keep entries from here on."""
         if self._tool is not None:
             self._forget(clock_ns())
             self._is_recording = True
             self._snapshot_threads(self._tool)
 
     def _forget(self, time_ns: int) -> None:
-        self.log[:] = persistent_entries(self.log)
+        self.log[:] = [
+            part
+            for entry in entries(self.log)
+            if entry[3] in (THREAD_STARTED, LINES_DISABLED)
+            for part in entry
+        ]
         self._last_check = (time_ns, len(self.log))
 
     def mark(self, event: Any) -> None:
@@ -166,7 +133,7 @@ class LineWatch:
         self.clock.append(ClockMark(len(self.clock), before, clock_ns()))
 
     def end(self) -> None:
-        """Leave Python as it was found; may be called again, and is done then if it was not yet."""
+        """Remove the tool; a second call completes an interrupted one."""
         tool = self._tool
         if tool is not None:
             self.until_ns = self.until_ns or clock_ns()
@@ -174,7 +141,7 @@ class LineWatch:
             self._tool = None
 
     def _callbacks(self, tool: Tool) -> dict[str, Callback]:
-        """Make the callbacks; what they use again and again stands in their cells."""
+        """Make the callbacks, with what they use often in their cells."""
         here = ThisThread(self.log, clock_ns)
         entered, resumed = self._entering(tool, here), self._resuming(tool, here)
         left, watched, which = self._leaving(), self._watched, identity
@@ -220,7 +187,7 @@ class LineWatch:
         return entered
 
     def _resuming(self, tool: Tool, here: ThisThread) -> Callback:
-        """Make what is called when a generator goes on: no event tells the line it stood at."""
+        """Make the callback for a resumed generator, whose line no event has."""
         now, thread, add, which = clock_ns, _thread, self.log.extend, identity
         watched = self._watched
 
@@ -275,7 +242,7 @@ class LineWatch:
         return True
 
     def _check_rate(self, tool: Tool, time_ns: int) -> None:
-        """Keep code that runs lines too fast from being slowed down by the watch."""
+        """Stop watching lines in code that runs them too fast."""
         since_ns, length = self._last_check
         self._next_check_ns = time_ns + _CHECK_EVERY_NS
         self._last_check = (time_ns, len(self.log))
@@ -290,11 +257,9 @@ class LineWatch:
             self._forget(time_ns)
 
     def _snapshot_threads(self, tool: Tool) -> None:
-        """Write down the threads that run already, with the frames that are open.
-
-        The frame of this function must not be among them: held by itself, it would keep what
-        the program's own frames hold until the garbage collector comes by, if it ever does.
-        """
+        """Log the running threads, with their open frames."""
+        # The frame of this function must not be among them: a reference to itself would keep
+        # everything in the program's frames alive until the next garbage collection.
         here = _thread()
         natives = {each.ident: each.native_id for each in threading.enumerate()}
         natives[here] = threading.get_native_id()  # a forked child's is still its parent's
@@ -306,15 +271,14 @@ class LineWatch:
                     self.log.extend((clock_ns(), thread, subject, number))
 
     def _open(self, tool: Tool, innermost: FrameType, is_here: bool) -> Iterator[tuple[Any, int]]:
-        """Yield what leads to where a thread stands.
-
-        Another thread goes on meanwhile: the line of its innermost frame is not known.
-        """
+        """Yield the entries that lead to where a thread is."""
         frames = [
             each
             for each in _outwards(innermost)
-            if id(each) != RETURNING.frame and self._is_watched(tool, each)
+            if id(each) != RETURNING.frame
+            and (identity(each.f_code) in self._watched or self._begins(tool, each.f_code, each))
         ]
+        # Another thread goes on meanwhile, so the line of its innermost frame is unknown.
         for frame in reversed(frames):
             if frame.f_code is self._module_call:
                 yield weakref.ref(frame.f_locals["self"]), CALLED
@@ -323,18 +287,15 @@ class LineWatch:
             yield frame.f_code, ENTERED
             yield frame.f_code, frame.f_lineno if is_line_known else NO_LINE
 
-    def _is_watched(self, tool: Tool, frame: FrameType) -> bool:
-        return identity(frame.f_code) in self._watched or self._begins(tool, frame.f_code, frame)
-
     def _fail(self, error: Exception) -> None:
-        """Watch no more, unless the error is the program's; called where it is handled."""
+        """End the watch, unless the error is the program's; called in its handler."""
         try:
             self._failed(error)
         except Exception as raised:
             if raised is error:
                 raise
         self.has_failed = True
-        with suppress(Exception):  # else it is tried again when the recording ends
+        with suppress(Exception):  # tried again when the recording ends
             self.end()
 
 

@@ -1,5 +1,4 @@
-"""What is known of a graph in this process, whoever asks: capture that runs, or ``attach``.
+"""What is known of a graph in this process, for running capture and for ``attach``.
 
-From its own compile, from a record on the artifact, from the store, or from the text of the
-generated code; nothing here needs torch.
+From its compile, a record on the artifact, the store, or the generated code; without torch.
 """

@@ -1,11 +1,4 @@
-"""What is kept of a Dynamo graph: where each node was called, its repeated regions, its digest.
-
-Torch traces a region once, so its nodes have the lines and modules of one call. The calls on the
-way to a run tell its own; passes may have put the graph of an outer one in the place of its call.
-
-A cached artifact knows its nodes by source-function names. They lead to this process's
-lines only if the Dynamo graph is the same: same names, same order, same edges.
-"""
+"""What is kept of a Dynamo graph: where each node was called, its repeated regions, its digest."""
 
 from __future__ import annotations
 
@@ -31,22 +24,15 @@ _Each = TypeVar("_Each")
 
 @dataclass(frozen=True, slots=True)
 class RegionCall:
-    """A call of a region that was traced for another call.
+    """A call of a region that was traced for another call."""
 
-    Attributes:
-        traced: where that other call stands.
-        here: where this one stands.
-        moved: the modules that it was traced on, to those that this call runs it on.
-        unlike: those of them in whose place this call has one of another class, so other code.
-    """
-
-    traced: Source
-    here: Source
-    moved: Mapping[str, str]
-    unlike: frozenset[str] = frozenset()
+    traced: Source  # the place of the other call
+    here: Source  # the place of this call
+    moved: Mapping[str, str]  # modules that it was traced on, to those of this call
+    unlike: frozenset[str] = frozenset()  # those that this call replaces by other code
 
     def place(self, there: Source, source_fns: tuple[str, ...] = ()) -> Source:
-        """Return where a node stands at this call; of other code than was traced, at the call."""
+        """Return a node's place at this call; for code that was not traced, the call's."""
         if any(module.path in self.unlike for module in there.modules):
             return self.here
         length = len(self.traced.stack)
@@ -55,7 +41,7 @@ class RegionCall:
         return replace(there, stack=stack, modules=self._of_modules(there.modules))
 
     def _of_modules(self, modules: tuple[ModuleFrame, ...]) -> tuple[ModuleFrame, ...]:
-        """Return the modules on the way as far as this call tells them."""
+        """Return the modules on the way, as far as this call determines them."""
         around = tuple(module for module in self.traced.modules if module.path)
         inner = modules[len(around) :] if modules[: len(around)] == around else modules
         renamed = [(self.module(module.path), module.class_name) for module in inner]
@@ -65,7 +51,7 @@ class RegionCall:
         return (*here, *moved) or self.here.modules
 
     def module(self, path: str) -> str | None:
-        """Return the module that this call runs in place of one that the region was traced on."""
+        """Return the module of this call in place of one that the region was traced on."""
         if path in self.moved:
             return self.moved[path]
         parents = (each for each in self.moved if path.startswith(each + "."))
@@ -76,20 +62,14 @@ class RegionCall:
 
 @dataclass(frozen=True, slots=True)
 class RetracedCall:
-    """A call of a region of which torch dropped the trace, since the graph was one it had.
+    """A call of a region whose trace torch dropped, as it had an equal graph."""
 
-    Attributes:
-        here: where the call stands.
-        by_name: source functions of the region's own nodes, to where this call's trace has them.
-        by_stack: where nodes stand in the trace that was kept, to where they do in this call's.
-    """
-
-    here: Source
-    by_name: Mapping[tuple[str, ...], Source]
-    by_stack: Mapping[tuple[Frame, ...], Source]
+    here: Source  # the place of the call
+    by_name: Mapping[tuple[str, ...], Source]  # by source functions of the region's own nodes
+    by_stack: Mapping[tuple[Frame, ...], Source]  # by the stack in the kept trace
 
     def place(self, there: Source, source_fns: tuple[str, ...] = ()) -> Source:
-        """Return where a node stands at this call; where that may be two places, at the call."""
+        """Return a node's place at this call; if it is ambiguous, the call's."""
         named = self.by_name.get(source_fns)
         return named or self.by_stack.get(there.stack) or self.here
 
@@ -100,27 +80,21 @@ Again = RegionCall | RetracedCall
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a region.
+    """One run of a region."""
 
-    Attributes:
-        names: source functions of the calls on the way to it, from the outermost one inwards.
-        call: where its own call stands in the trace that was kept.
-        again: of those calls, from the innermost one outwards, the ones that were not traced.
-    """
-
-    names: tuple[tuple[str, ...], ...]
-    call: Source
-    again: tuple[Again | None, ...]
+    names: tuple[tuple[str, ...], ...]  # source functions of the calls on the way, outermost first
+    call: Source  # in the kept trace
+    again: tuple[Again | None, ...]  # the calls that were not traced, innermost first
 
     def place(self, there: Source, source_fns: tuple[str, ...] = ()) -> Source:
-        """Return where a node stands in this run."""
+        """Return a node's place in this run."""
         for call in self.again:
             there = call.place(there, source_fns) if call else there
-            source_fns = ()  # an outer region may have the same name in its own graph
+            source_fns = ()  # an outer region may reuse the name
         return there
 
     def is_on(self, way: Iterable[tuple[str, ...]]) -> bool:
-        """Tell whether it is led to by calls, of which passes may have left out outer ones."""
+        """Tell whether calls lead to it, of which passes may have removed outer ones."""
         names = iter(self.names)
         return all(name in names for name in way)
 
@@ -131,24 +105,21 @@ NodeKey = tuple[tuple[str, ...], tuple[Frame, ...]]
 
 @dataclass(frozen=True, slots=True)
 class RegionRuns:
-    """The runs of those regions of a Dynamo graph that run more often than they were traced.
-
-    Attributes:
-        of_call: by the source functions of the innermost call.
-        of_node: by the source functions and the stack of a node of the region's own graph.
-    """
+    """The runs of the regions that run more often than they were traced."""
 
     of_call: Mapping[tuple[str, ...], Sequence[Run]] = field(default_factory=dict)
+    """By the source functions of the innermost call."""
     of_node: Mapping[NodeKey, Sequence[Run]] = field(default_factory=dict)
+    """By a node of the region's own graph."""
 
     def places_of(self, there: Source) -> list[Source]:
-        """Return where a node stands in all runs, which is one place where it runs but once."""
+        """Return a node's places in all runs."""
         runs = [each for (_, stack), each in self.of_node.items() if stack == there.stack]
         return [run.place(there) for each in runs for run in each] or [there]
 
 
 def common_source(places: Sequence[Source]) -> Source:
-    """Return where a node stands of which one of several places is true: as far as they agree."""
+    """Return the common part of the places of which one is right."""
     if len(set(places)) == 1:
         return places[0]
     stacks, modules = [each.stack for each in places], [each.modules for each in places]
@@ -156,63 +127,47 @@ def common_source(places: Sequence[Source]) -> Source:
 
 
 def _common(rows: Sequence[tuple[_Each, ...]]) -> tuple[_Each, ...]:
-    """Return what all rows begin with."""
+    """Return the common prefix of all rows."""
     columns = takewhile(lambda each: len(set(each)) == 1, zip(*rows, strict=False))
     return tuple(each[0] for each in columns)
 
 
 CopySources = Mapping[str, Lineage]
-"""Where the nodes of compiled autograd's graph come from: of a copy, what it copies."""
+"""The lineage of the nodes of compiled autograd's graph; for a copy, of what it copies."""
 
 
 Inlined = tuple[tuple[str, ...], tuple[Source, ...]]
-"""The operators of a graph that a call carries, and where each was called."""
+"""The operators of a carried graph, and where each was called."""
 
 
 @dataclass(frozen=True, slots=True)
 class DynamoGraph:
     """What is kept of one Dynamo graph.
 
-    Attributes:
-        digest: of its source functions in order, and of its edges.
-        roots: variables that hold the user's model (``capture/traces/module_paths.py``).
-        own: the module whose own method was compiled, if it was one.
-        sources: source-function names to where they were called; only names that are unique, and
-            called once.
-        places: where each of its nodes was called, in order; then those of the calls of regions
-            that were traced for another call.
-        arguments: for each of its inputs the name in ``sources`` that stands for it.
-        runs: the runs of regions that run more often than they were traced.
-        inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
-            for each the names of its operators, and where they were called.
-        copy_sources: what compiled autograd copied its nodes from; of its graphs only.
-        takes_gradient: it differentiates in itself, so that backward nodes are among the forward's.
-        held: modules that the program reached by another path than the model holds them under.
-        lost: what was not found in it, as its mechanism failed: ``modules``, ``runs``, ``inlined``,
-            ``arguments``.
-        tensor_paths: the path of each input that a module holds, ``layers.0.up.weight``, by the
-            name of its source.
-        held_inputs: where it is a part that a backend compiles by itself, the path of each input
-            that a module holds, ``layers.0.up.weight``, by its position; ``None`` of a whole graph.
+    A cached artifact knows its nodes by source-function names. They lead to this process's lines
+    only if the Dynamo graph is the same: same names, same order, same edges.
     """
 
-    digest: str
-    roots: tuple[str, ...]
-    own: ModuleFrame | None
-    sources: Mapping[tuple[str, ...], Source]
-    places: tuple[Source, ...] = ()
-    arguments: tuple[tuple[str, ...], ...] = ()
+    digest: str  # of its source functions in order, and of its edges
+    roots: tuple[str, ...]  # variables with the user's models
+    own: ModuleFrame | None  # the module whose method was compiled
+    sources: Mapping[tuple[str, ...], Source]  # by unique source functions called once
+    places: tuple[Source, ...] = ()  # of its nodes in order, then of calls traced for another
+    arguments: tuple[tuple[str, ...], ...] = ()  # the name in ``sources`` of each input
     runs: RegionRuns = field(default_factory=RegionRuns)
     inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
-    copy_sources: CopySources = field(default_factory=dict)
-    takes_gradient: bool = False
+    """The graphs that a call carries (a ``score_mod``), by the call's source function."""
+    copy_sources: CopySources = field(default_factory=dict)  # if it is compiled autograd's
+    takes_gradient: bool = False  # inside, so backward nodes are among the forward's
     held: Mapping[str, str | None] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
-    tensor_paths: Mapping[str, str] = field(default_factory=dict)
+    """Modules that were reached by another path than the model holds them under."""
+    lost: frozenset[str] = frozenset()  # findings whose mechanism failed, such as ``runs``
+    tensor_paths: Mapping[str, str] = field(default_factory=dict)  # held inputs, by source name
     held_inputs: Mapping[int, str] | None = None
+    """For a separately compiled part, the path of each input that a module holds, by position."""
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
-        """Return where the node of a carried graph was called, by its place in that graph."""
+        """Return where the node of a carried graph was called, by its position in that graph."""
         same = [sources for names, sources in self.inlined.get(call, ()) if names == ops]
         return same[0][at] if len(same) == 1 else None
 

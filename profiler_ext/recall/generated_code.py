@@ -1,18 +1,4 @@
-"""What a cached artifact's generated code says of a graph whose compile was not captured.
-
-Where an op has as many calls as nodes, and each of the nodes is made of the one before, they are
-one another in order. Else a call is one of the nodes that read the inputs of the graph which it is
-given, by the same rule: one call of one node is the least of it.
-
-torch keeps the generated code and the printed post-grad graph in the artifact. They tell the call
-sites in order, and which node a library call is where it can be but one (:mod:`.library_calls`).
-What a generated kernel computes, how nodes are linked and which modules share a line is left open:
-a compile with capture tells that.
-
-The line that torch printed beside a node (mechanism ``PRINTED``) is no rule of the order in
-``capture/lineage/order.py``: nobody saw the graph, so there is no stage at which rules are asked.
-It is the whole of this truth, ``LineEvidence.CODE_COMMENTS``.
-"""
+"""The provenance in a cached artifact's generated code, for a graph compiled without capture."""
 
 from __future__ import annotations
 
@@ -43,21 +29,13 @@ _NO_LINE = "# No stacktrace found"
 
 @dataclass(frozen=True, slots=True)
 class PrintedNode:
-    """A node of a printed graph.
-
-    Attributes:
-        name: its name.
-        target: the op in FX spelling; ``getitem`` for a subscript.
-        call: the expression that yields its value.
-        inputs: names of the nodes that it reads, in the order of its arguments.
-        frame: the innermost frame of its stack, which is all that is printed.
-    """
+    """A node of a printed graph."""
 
     name: str
-    target: str
-    call: str
-    inputs: tuple[str, ...]
-    frame: Frame | None = None
+    target: str  # in FX spelling; ``getitem`` for a subscript
+    call: str  # the expression of its value
+    inputs: tuple[str, ...]  # the nodes that it reads, in the order of its arguments
+    frame: Frame | None = None  # the innermost of its stack: no more is printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +47,7 @@ class PrintedGraph:
 
 
 def read_graph(text: str) -> PrintedGraph | None:
-    """Read what ``GraphModule.print_readable`` wrote.
-
-    Args:
-        text: a class with a ``forward``; graphs that it nests are left out.
-    """
+    """Parse the output of ``GraphModule.print_readable``, without nested graphs."""
     try:
         tree = ast.parse(_UNNAMED.sub("class _(", text))
     except (SyntaxError, ValueError):
@@ -105,7 +79,7 @@ def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr, int]]:
 
 
 def _names(value: ast.AST) -> Iterator[str]:
-    """The names in an expression, in the order of the text."""
+    """The names in an expression, in textual order."""
     if isinstance(value, ast.Name):
         yield value.id
     for child in ast.iter_child_nodes(value):
@@ -119,15 +93,13 @@ def _target(value: ast.expr) -> str:
 
 
 class _Frames:
-    """The frames that comments give for the statements after them."""
-
     def __init__(self, lines: list[str]) -> None:
         self._lines, self._read, self._frame = lines, 0, None
 
     _frame: Frame | None
 
     def before(self, line: int) -> Frame | None:
-        """Return the frame in force at a line; lines are asked for in order."""
+        """Return the frame in effect at a line; lines are asked for in order."""
         for text in self._lines[self._read : line]:
             if (match := _LINE.search(text)) is not None:
                 file = shorten(absolute(match["file"]))
@@ -141,43 +113,45 @@ class _Frames:
 
 _CALLED_AS = {"aten.bias_addmm": "aten.addmm"}
 _CallInputs = Mapping[int, Set[str]]
-"""The inputs of the graph that each call is given, by its place; what is mutated left out."""
+"""The graph inputs that each call gets, by its position, without mutated ones."""
 
 
 def library_nodes(
     graph: PrintedGraph, calls: Sequence[WrapperCall], *, is_backward: bool
 ) -> dict[int, str]:
-    """Return the nodes of those library calls that can be of one node only.
+    """Return the nodes of those library calls that match only one node.
 
-    Args:
-        is_backward: it is a backward graph. There only what gradients flow into is led: what
-            else it computes may be the forward's, which the text does not tell.
+    If an op has as many calls as nodes, and each node depends on the one before, they match in
+    order. Else a call matches one of the nodes that read its graph inputs, by the same rule.
     """
     node_of = dict(_pairs(graph, calls))
     times = Counter(node_of.values())
     sure = {name for name, count in times.items() if count == 1}
-    if is_backward:
+    if is_backward:  # only what depends on gradients: the rest may be recomputed forward
         tangents = {name for name in graph.inputs if name.startswith("tangents_")}
-        sure = {name for name in sure & _made_of(tangents, graph) if not _may_sum(name, graph)}
+        made = sure & _made_of(tangents, graph)
+        sure = {name for name in made if graph.nodes[name].target != "aten.add.Tensor"}
     return {at: name for at, name in node_of.items() if name in sure}
 
 
 def _pairs(graph: PrintedGraph, calls: Sequence[WrapperCall]) -> Iterator[tuple[int, str]]:
-    fixed = graph.inputs - _mutated(graph)
+    mutated: set[str] = set()
+    for node in graph.nodes.values():
+        if any(part.endswith(("_", "_mutation")) for part in node.target.split(".")):
+            mutated.update(node.inputs)
+    fixed = graph.inputs - mutated
     call_inputs = {at: fixed & set(filter(None, call.arguments)) for at, call in enumerate(calls)}
     for op, positions in _by_op(calls).items():
         names = tuple(n.name for n in graph.nodes.values() if f"{n.target}.".startswith(f"{op}."))
         is_complete = not _has_templates(calls) and _are_one(positions, names, call_inputs, graph)
-        alike = (
-            {names: positions} if is_complete else _by_inputs(positions, names, call_inputs, graph)
-        )
-        for own, their in alike.items():
+        by_inputs = _by_inputs(positions, names, call_inputs, graph)
+        for own, their in ({names: positions} if is_complete else by_inputs).items():
             if _are_one(their, own, call_inputs, graph):
                 yield from zip(their, own, strict=True)
 
 
 def _by_op(calls: Sequence[WrapperCall]) -> Mapping[str, list[int]]:
-    """The places of library calls, by the op that a node would be of."""
+    """The positions of library calls, by the op of a matching node."""
     calls_by_op = defaultdict[str, list[int]](list)
     for at, call in enumerate(calls):
         if not (call.generated or call.partial):
@@ -189,7 +163,7 @@ def _by_op(calls: Sequence[WrapperCall]) -> Mapping[str, list[int]]:
 def _by_inputs(
     positions: Iterable[int], names: Sequence[str], call_inputs: _CallInputs, graph: PrintedGraph
 ) -> Mapping[tuple[str, ...], list[int]]:
-    """The places of calls that are given an input, by the nodes that read all that they are."""
+    """The positions of calls with graph inputs, by the nodes that read all of those."""
     calls_by_inputs = defaultdict[tuple[str, ...], list[int]](list)
     for at in positions:
         if call_inputs[at]:
@@ -200,7 +174,7 @@ def _by_inputs(
 def _are_one(
     positions: Sequence[int], names: Sequence[str], call_inputs: _CallInputs, graph: PrintedGraph
 ) -> bool:
-    """Tell whether calls are nodes, in order: each node is made of the one before."""
+    """Tell whether calls match nodes in order: each node depends on the one before."""
     if len(positions) != len(names):
         return False
     fits = all(_reads(n, call_inputs[at], graph) for at, n in zip(positions, names, strict=True))
@@ -221,28 +195,14 @@ def _read(names: Iterable[str], graph: PrintedGraph) -> Set[str]:
     return values
 
 
-def _mutated(graph: PrintedGraph) -> Set[str]:
-    """The inputs that a node writes to: what is read of them depends on when."""
-    return {name for node in graph.nodes.values() if _writes(node) for name in node.inputs}
-
-
-def _writes(node: PrintedNode) -> bool:
-    return any(part.endswith(("_", "_mutation")) for part in node.target.split("."))
-
-
-def _may_sum(name: str, graph: PrintedGraph) -> bool:
-    """Tell whether a node may sum gradients, which is work of another phase."""
-    return graph.nodes[name].target == "aten.add.Tensor"
-
-
 def _has_templates(calls: Sequence[WrapperCall]) -> bool:
-    """Tell whether a template may stand for a node, so that calls and nodes cannot be counted."""
+    """Tell whether a template may replace a node, so that calls and nodes cannot be counted."""
     kinds = (generated_kind(call.callee) for call in calls if call.generated)
     return any(kind is SiteKind.TRITON_TEMPLATE for kind in kinds)
 
 
 def _made_of(values: Set[str], graph: PrintedGraph) -> Set[str]:
-    """The nodes that some values flow into."""
+    """The nodes that depend on some values."""
     made = set(values)
     for node in graph.nodes.values():
         if not made.isdisjoint(node.inputs):
@@ -252,96 +212,57 @@ def _made_of(values: Set[str], graph: PrintedGraph) -> Set[str]:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedCode:
-    """The text of an artifact.
+    """The text of an artifact."""
 
-    Attributes:
-        source: the generated module.
-        printed: the post-grad graph as torch printed it.
-        is_backward: it runs as a backward graph.
-        is_inference: no gradient was asked for.
-        torch_version: the torch of this process; a cache entry is never another's.
-    """
-
-    source: str
-    printed: str
+    source: str  # the generated module
+    printed: str  # the post-grad graph as torch printed it
     is_backward: bool
     is_inference: bool
-    torch_version: str
+    torch_version: str  # of this process: cache entries are per version
 
 
 def graph_from_code(
     code: GeneratedCode, dynamo: DynamoGraph | None
 ) -> tuple[Provenance | None, tuple[FxNode, ...]]:
-    """Return what the text of an artifact tells of its graph.
+    """Return the provenance in an artifact's text, and its nodes with their lines.
 
-    Args:
-        dynamo: this process's Dynamo graph; where there is none, nothing is led to a node.
-
-    Returns:
-        The record, marked as told, and its nodes with their lines. A call that can be of one node
-        is led there only if this process has the node's line, or nobody does. There is no record
-        where the text is not understood, or has graphs within the graph.
+    The text has the call sites in order, and the node of a library call if it is unique; it does
+    not say what a generated kernel computes, the links, or the modules of a line. The printed line
+    of a node (mechanism ``PRINTED``) is no rule in ``capture/lineage/order.py``: there was no
+    stage. No record is returned if the text is not understood, or has nested graphs.
     """
     graph, calls = read_graph(code.printed), wrapper_calls(code.source)
     if graph is None or not calls or any(calls[name] for name in calls if name != "call"):
         return None, ()
     lines = lines_from_code(map(_node, graph.nodes.values()), dynamo)
     stale = {node.name for node in lines if node.lineage.evidence is LineEvidence.STALE}
-    library_nodes_by_call = _library_nodes(code, graph, calls["call"], dynamo)
-    sites = tuple(
-        _site(
-            at,
-            call,
-            None if library_nodes_by_call.get(at) in stale else library_nodes_by_call.get(at),
-        )
-        for at, call in enumerate(calls["call"])
+    node_of: Mapping[int, str] = {}
+    # The phase or line of a node may be another's: a gradient taken inside the graph has the line
+    # of the call for it, and compiled autograd's copies have none.
+    if dynamo is not None and not dynamo.takes_gradient and not dynamo.copy_sources:
+        node_of = library_nodes(graph, calls["call"], is_backward=code.is_backward)
+    node_of = {at: name for at, name in node_of.items() if name not in stale}
+    record = Provenance(
+        digest="",
+        torch_version=code.torch_version,
+        is_backward=code.is_backward,
+        is_inference=code.is_inference,
+        joint=None,
+        dynamo_digest=None,
+        nodes=tuple(map(_node, graph.nodes.values())),
+        call_sites=tuple(_site(n, c, node_of.get(n)) for n, c in enumerate(calls["call"])),
+        is_told=True,
     )
-    return _provenance(code, graph, sites), lines
-
-
-def _provenance(
-    code: GeneratedCode, graph: PrintedGraph, sites: tuple[CallSite, ...]
-) -> Provenance:
-    return with_digest(
-        Provenance(
-            digest="",
-            torch_version=code.torch_version,
-            is_backward=code.is_backward,
-            is_inference=code.is_inference,
-            joint=None,
-            dynamo_digest=None,
-            nodes=tuple(map(_node, graph.nodes.values())),
-            call_sites=sites,
-            is_told=True,
-        )
-    )
+    return with_digest(record), lines
 
 
 def lines_from_code(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tuple[FxNode, ...]:
-    """Return told nodes with the lines of this process, where its source has the told text.
-
-    A cached graph may have come from another function with an equal graph, so a line counts
-    only where this process's Dynamo graph has a frame of the same function and text.
-    """
+    """Return inferred nodes with this process's lines, if its source has the same text."""
+    # Another function may have the same graph, so a line counts only if this process's Dynamo graph
+    # has a frame of the same function and text.
     if dynamo is None:
         return from_record(nodes, LineEvidence.CODE_COMMENTS)
     return tuple(_with_code_line(node, dynamo) for node in nodes)
-
-
-def _library_nodes(
-    code: GeneratedCode,
-    graph: PrintedGraph,
-    calls: tuple[WrapperCall, ...],
-    dynamo: DynamoGraph | None,
-) -> dict[int, str]:
-    """The nodes of library calls; none where the phase or the line of a node may be another's.
-
-    A gradient that is taken inside the graph has the line that asks for it, and what compiled
-    autograd copies has none of its own.
-    """
-    if dynamo is None or dynamo.takes_gradient or dynamo.copy_sources:
-        return {}
-    return library_nodes(graph, calls, is_backward=code.is_backward)
 
 
 def _node(node: PrintedNode) -> FxNode:
@@ -381,15 +302,12 @@ def _with_code_line(node: FxNode, dynamo: DynamoGraph) -> FxNode:
 
 
 def _places_of(recorded_frame: Frame, dynamo: DynamoGraph) -> list[Source]:
-    """The places with that very frame, else those with its function and text elsewhere."""
+    """The places with that very frame, else with its function and text elsewhere."""
     ending = [place for place in dynamo.places if place.stack]
     exact = [place for place in ending if place.stack[-1] == recorded_frame]
     text = (recorded_frame.function, recorded_frame.code)
-    moved = [
-        p
-        for p in ending
-        if recorded_frame.code and (p.stack[-1].function, p.stack[-1].code) == text
-    ]
+    ends = ((place, place.stack[-1]) for place in ending if recorded_frame.code)
+    moved = [place for place, frame in ends if (frame.function, frame.code) == text]
     return [each for place in exact or moved for each in dynamo.runs.places_of(place)]
 
 

@@ -1,17 +1,4 @@
-"""The source lines that a graph's recorded nodes have in this process.
-
-Two functions may share a cached artifact: the same file edited since, or another function
-with an equal graph. Equal graphs correspond node by node, so a recorded stack stands for the
-stacks of this process's nodes at the same positions, if those all agree.
-
-Which truth a line comes from, best first: the compile itself; on an FX graph cache hit the
-fresh graph, joined by node name; on an AOTAutograd hit this process's Dynamo graph, joined by
-source function or by position, only where both graphs have the same digest; where nothing of
-this process's source is known, the recorded line, if its text still stands in the file.
-
-A line that still stands may be another function's, which shares the cache entry. Where this
-process's stacks are known, a recorded stack counts only if it is one of them.
-"""
+"""The source lines that a graph's recorded nodes have in this process."""
 
 from __future__ import annotations
 
@@ -25,12 +12,17 @@ from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
 from profiler_ext.records.provenance import FxNode, Provenance
 from profiler_ext.source_paths import expand, line_is_unchanged
 
+# The sources of a line, best first: the compile itself; on an FX graph cache hit the fresh graph,
+# joined by node name; on an AOTAutograd hit this process's Dynamo graph, joined by source function
+# or position, if both graphs have the same digest; else the recorded line, if its text is still in
+# the file. Two functions may share a cached artifact (an edited file, an equal graph), so where
+# this process's stacks are known, a recorded stack counts only if it is one of them.
 Value = TypeVar("Value")
 Key = TypeVar("Key")
 
 
 def bound(provenance: Provenance, dynamo: DynamoGraph | None) -> Provenance:
-    """Return a record that knows which of its nodes stand where the Dynamo graph's nodes do."""
+    """Return a record with the positions of its nodes in the Dynamo graph."""
     if dynamo is None:
         return dataclasses.replace(
             provenance,
@@ -54,7 +46,7 @@ def bound(provenance: Provenance, dynamo: DynamoGraph | None) -> Provenance:
 
 
 def _positions(values: Sequence[Value], among: Sequence[Value]) -> tuple[int | None, ...]:
-    """Return for each value the index of the first that equals it, ``None`` where none does."""
+    """Return for each value the index of the first that equals it, if any."""
     first: dict[Value, int] = {}
     for index, value in enumerate(among):
         first.setdefault(value, index)
@@ -64,13 +56,9 @@ def _positions(values: Sequence[Value], among: Sequence[Value]) -> tuple[int | N
 def corresponding(
     recorded: Sequence[Value], at: Sequence[int | None], here: Sequence[Value]
 ) -> list[tuple[Value, Value]]:
-    """Return the recorded values beside those that stand in their places in this process.
+    """Pair the recorded values with those at the same positions in this process.
 
-    Args:
-        at: for each node of the recorded graph the index of a recorded value.
-
-    Returns:
-        A pair for each place; empty where the graphs are not equally long.
+    ``at`` has the index of a recorded value for each node. Empty if the graphs differ in length.
     """
     if len(at) != len(here):
         return []
@@ -79,11 +67,9 @@ def corresponding(
 
 
 def relabelled(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...]:
-    """Return the recorded nodes with the labels of this process's equal Dynamo graph.
-
-    Labels are no part of a cache key. A node's labels are led by the Dynamo nodes that had the
-    same ones on the same line, else by all that had them.
-    """
+    """Return the recorded nodes with the labels of this process's equal Dynamo graph."""
+    # Labels are not in cache keys. They are matched by the Dynamo nodes with the same labels on the
+    # same line, else by all nodes with them.
     before, here = provenance.dynamo_annotations, [p.annotation for p in dynamo.places]
     if len(before) != len(here) or list(before) == here:
         return provenance.nodes
@@ -102,7 +88,7 @@ def relabelled(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...
 
 
 def unambiguous(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, Value]:
-    """Return the pairs as a mapping, without the keys that lead to several values."""
+    """Return the pairs as a mapping, without the keys with several values."""
     values_by_key: dict[Key, set[Value]] = {}
     for key, value in pairs:
         values_by_key.setdefault(key, set()).add(value)
@@ -115,12 +101,7 @@ _Value = TypeVar("_Value")
 
 
 class _ThisProcess:
-    """Leads recorded stacks and modules to those of this process, by nodes that correspond.
-
-    Attributes:
-        stacks: recorded stacks to those of this process.
-        known: the stacks that this process has.
-    """
+    """Maps recorded stacks and modules to those of this process, by corresponding nodes."""
 
     def __init__(
         self,
@@ -128,18 +109,15 @@ class _ThisProcess:
         modules: Iterable[tuple[_Modules, _Modules]],
         known: Set[_Stack],
     ) -> None:
-        """Take what corresponding nodes have, recorded and here."""
         pairs = tuple(modules)
         self.stacks, self.known = unambiguous(stacks), known
         self._modules = unambiguous(pairs)
         self._are_other_modules = any(recorded != here for recorded, here in pairs)
 
     def modules_of(self, recorded: Lineage) -> _Modules:
-        """Return a recorded node's modules in this process.
-
-        Modules that nothing leads are those of this process where all others are, too. An equal
-        graph of other layers, as each of DDP's buckets is, has others.
-        """
+        """Return a recorded node's modules in this process."""
+        # Unmatched modules are kept if all others are the same. An equal graph of other layers, as
+        # in DDP's buckets, has others.
         unknown = () if self._are_other_modules else recorded.modules
         return self._modules.get(recorded.modules, unknown)
 
@@ -150,40 +128,33 @@ def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
 
 
 def from_fresh_graph(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
-    """Return the recorded nodes with the metadata of the graph that entered Inductor just now.
-
-    The cache key covers the graph's code, so equal names are equal nodes. A node that a
-    pass made takes the metadata of the last node it replaced; but its op is the pass's own
-    (``prims.prepare_softmax_online``), as when it was compiled.
-    """
+    """Return the recorded nodes with the metadata of the graph that entered Inductor now."""
+    # The cache key covers the graph's code, so equal names are equal nodes. A pass's node takes the
+    # metadata of the last node it replaced, except the op, as at its compile.
     by_name = {node.name: node for node in fresh}
     return _joined([(node, _fresh_node(node, by_name)) for node in recorded], fresh)
 
 
 def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
-    """Return the recorded nodes of a region with the metadata of the graph around it.
+    """Return the recorded nodes of a region with the metadata of the outer graph.
 
-    The cache key covers the region's code, with the names that its nodes have in that graph.
-
-    Args:
-        fresh: the nodes of the graph around the region, as this process traced it.
+    The cache key covers the region's code, with its nodes' names in that graph.
     """
     by_name = {node.name: node for node in fresh}
-    pairs = [(node, by_name.get(node.lineage.copied_from or "")) for node in recorded]
-    return _joined([(node, _in_region(node, other)) for node, other in pairs], fresh)
-
-
-def _in_region(node: FxNode, fresh: FxNode | None) -> FxNode | None:
-    """A pass's node stands for one of the joint graph, but is none of its nodes."""
-    if fresh is None or node.lineage.joint_name is not None:
-        return fresh
-    return with_lineage(fresh, joint_name=None)
+    pairs: list[tuple[FxNode, FxNode | None]] = []
+    for node in recorded:
+        other = by_name.get(node.lineage.copied_from or "")
+        # A pass's node represents one of the joint graph, but is none of its nodes.
+        if other is not None and node.lineage.joint_name is None:
+            other = with_lineage(other, joint_name=None)
+        pairs.append((node, other))
+    return _joined(pairs, fresh)
 
 
 def _joined(
     pairs: Sequence[tuple[FxNode, FxNode | None]], fresh: tuple[FxNode, ...]
 ) -> tuple[FxNode, ...]:
-    """Return recorded nodes, each with its fresh node, or led by what those that have one say."""
+    """Return recorded nodes, each with its fresh node's metadata, or matched through the others."""
     joined = [(node, other) for node, other in pairs if other is not None]
     same = ((node, other) for node, other in joined if not node.replaced)
     here = _ThisProcess(
@@ -191,10 +162,9 @@ def _joined(
         _pairs(same, lambda lineage: lineage.modules),
         {node.lineage.stack for node in fresh},
     )
+    evidence = LineEvidence.FRESH_GRAPH
     return tuple(
-        _to_this_process(node, here, LineEvidence.FRESH_GRAPH)
-        if other is None
-        else refreshed(node, other)
+        _to_this_process(node, here, evidence) if other is None else refreshed(node, other)
         for node, other in pairs
     )
 
@@ -202,17 +172,12 @@ def _joined(
 def _pairs(
     joined: Iterable[tuple[FxNode, FxNode]], of: Callable[[Lineage], _Value]
 ) -> Iterator[tuple[_Value, _Value]]:
-    """Return what recorded nodes say beside what their fresh nodes do."""
     pairs = ((of(node.lineage), of(other.lineage)) for node, other in joined)
     return (pair for pair in pairs if pair[0])
 
 
 def refreshed(node: FxNode, fresh: FxNode) -> FxNode:
-    """Return a recorded node with the metadata of its node in the fresh graph.
-
-    Args:
-        fresh: its node in the fresh graph, or the one that it stands for.
-    """
+    """Return a recorded node with the metadata of its fresh node, or the one it represents."""
     lineage = node.lineage.refreshed(fresh.lineage, is_made=node.entry_name is None)
     return dataclasses.replace(node, lineage=lineage.known_by(LineEvidence.FRESH_GRAPH))
 
@@ -237,24 +202,23 @@ def from_record(
     evidence: LineEvidence = LineEvidence.RECORDED,
     source_root: str | None = None,
 ) -> tuple[FxNode, ...]:
-    """Return the recorded nodes; a line counts only where its text still stands.
+    """Return the recorded nodes; a line counts only if its text is unchanged in the file.
 
-    Args:
-        source_root: the folder of the script that was compiled, and the working folder then;
-            by default this process's own.
+    ``source_root`` is the script's folder and the working folder at the compile; by default this
+    process's.
     """
     return tuple(_recorded(node, evidence, source_root) for node in nodes)
 
 
 def stale(nodes: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
-    """Return the recorded nodes of a graph that other source was compiled to."""
+    """Return the recorded nodes of a graph that was compiled from other source."""
     return tuple(with_lineage(node, evidence=LineEvidence.STALE) for node in nodes)
 
 
 def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     names = (*((node.entry_name,) if node.entry_name else ()), *reversed(node.replaced))
     candidates = [fresh[name] for name in names if name in fresh]
-    # A product merged with an addition stands for the product, as when it was compiled.
+    # A product merged with an addition counts as the product, as when it was compiled.
     own_op = node.lineage.original_aten
     return min(
         candidates,
@@ -268,7 +232,7 @@ def _from_source(node: FxNode, dynamo: DynamoGraph, here: _ThisProcess) -> FxNod
     source = dynamo.sources.get(own.source_fns) if own.source_fns else None
     if source is None:
         return _to_this_process(node, here, LineEvidence.FRESH_DYNAMO)
-    # A nested region is traced on one module; the record knows which one each call was on.
+    # A nested region is traced on one module; the record has each call's.
     modules = own.modules if "/" in node.name else source.modules
     return with_lineage(
         node, stack=source.stack, modules=modules, evidence=LineEvidence.FRESH_DYNAMO
@@ -276,7 +240,7 @@ def _from_source(node: FxNode, dynamo: DynamoGraph, here: _ThisProcess) -> FxNod
 
 
 def _to_this_process(node: FxNode, here: _ThisProcess, evidence: LineEvidence) -> FxNode:
-    """Lead a recorded stack to this process's; one that is not among its stacks is stale."""
+    """Map a recorded stack to this process's; one that it does not have is stale."""
     moved = with_lineage(node, modules=here.modules_of(node.lineage))
     if stack := here.stacks.get(node.lineage.stack):
         return with_lineage(moved, stack=stack, evidence=evidence)
@@ -285,9 +249,7 @@ def _to_this_process(node: FxNode, here: _ThisProcess, evidence: LineEvidence) -
 
 
 def _recorded(
-    node: FxNode,
-    evidence: LineEvidence = LineEvidence.RECORDED,
-    source_root: str | None = None,
+    node: FxNode, evidence: LineEvidence = LineEvidence.RECORDED, source_root: str | None = None
 ) -> FxNode:
     stack = node.lineage.stack
     are_there = all(line_is_unchanged(f.file, f.line, f.code, source_root) for f in stack)
@@ -295,27 +257,22 @@ def _recorded(
 
 
 def expanded(node: FxNode, source_root: str | None = None) -> FxNode:
-    """Return a node with the folders of a source root, or this process's, in its stack.
-
-    Args:
-        source_root: the folder of the script that was compiled; by default this process's own
-            folders.
-    """
+    """Return a node with the folders of a source root, or this process's, in its stack."""
     frames = node.lineage.stack
     stack = tuple(dataclasses.replace(f, file=expand(f.file, source_root)) for f in frames)
     return with_lineage(node, stack=stack)
 
 
 def with_lineage(node: FxNode, **changes: Any) -> FxNode:
-    """Return a node of which something is known otherwise."""
+    """Return a node with changes to its lineage."""
     return dataclasses.replace(node, lineage=dataclasses.replace(node.lineage, **changes))
 
 
 def known_by(evidence: LineEvidence, node: FxNode) -> FxNode:
-    """Return a node, said to have its line from a truth, if it has a line."""
+    """Return a node with the evidence of its line, if it has a line."""
     return dataclasses.replace(node, lineage=node.lineage.known_by(evidence))
 
 
 def as_recorded(nodes: Iterable[FxNode]) -> tuple[FxNode, ...]:
-    """Return nodes as a record has them: a record is of any process, and no truth is of one."""
+    """Return nodes without evidence, as a record has them."""
     return tuple(with_lineage(node, evidence=None) for node in nodes)

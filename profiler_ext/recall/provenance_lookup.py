@@ -1,16 +1,4 @@
-"""Looks up the provenance of a graph that is ready to run.
-
-On the artifact, in the store, or in its code.
-
-The store has one for each Dynamo graph that shares the cache entry. What cannot be read, and what
-cannot be kept, is a gap: it harms nobody.
-
-Best first: the compile that this process just saw; the record that rides the artifact; the copy in
-the store, of which there is one for each Dynamo graph that shares the cache entry; the text of the
-artifact. A trace that was recorded without us has the store's alone (``attaching.py``).
-torch's own provenance is empty where the entry was made without it:
-https://github.com/pytorch/pytorch/issues/167699.
-"""
+"""Looks up the provenance of a graph that is ready to run."""
 
 from __future__ import annotations
 
@@ -44,20 +32,14 @@ Gaps = tuple[Gap, ...]
 
 
 class StoredRecords:
-    """The records of a graph, the best first; each is read when it is asked for.
-
-    Attributes:
-        gaps: those that could not be read, of what was asked for.
-    """
+    """The records of a graph, the best first, read on demand; unreadable ones become gaps."""
 
     def __init__(self, store: Store, key: str | None, on_artifact: bytes | None = None) -> None:
-        """Read nothing yet."""
         self.gaps: Gaps = ()
         self._read: list[Provenance] = []
         self._unread = _copies(store, key, on_artifact)
 
     def __iter__(self) -> Iterator[Provenance]:
-        """Return the records, those that were read before first."""
         yield from self._read
         for read in self._unread:
             try:
@@ -70,13 +52,13 @@ class StoredRecords:
 
 
 def find_records(store: Store, key: str) -> tuple[tuple[Provenance, ...], Gaps]:
-    """Return the records that the store has of a graph, and those that cannot be read."""
+    """Return the store's records of a graph, and gaps for unreadable ones."""
     stored = StoredRecords(store, key)
     return tuple(stored), stored.gaps
 
 
 def has_record(store: Store, key: str | None, on_artifact: bytes | None) -> bool:
-    """Tell whether a cached artifact has a record: it carries one, or the store has it."""
+    """Tell whether a cached artifact has a record: on itself, or in the store."""
     if on_artifact is not None and is_current(on_artifact):
         return True
     paths = [] if key is None else store.find(key)
@@ -86,11 +68,7 @@ def has_record(store: Store, key: str | None, on_artifact: bytes | None) -> bool
 def keep_record(
     store: Store, key: str | None, dynamo_digest: str | None, data: Callable[[], bytes]
 ) -> Gaps:
-    """Put a record into the store, unless it is there.
-
-    Args:
-        key: the graph's cache key, ``None`` when bypassed: then it is not kept.
-    """
+    """Put a record into the store, unless it is there or the cache was bypassed."""
     if key is None:
         return ()
     try:
@@ -108,7 +86,7 @@ def find_kernels(
     devices: Iterable[str],
     chosen_by: str | None = None,
 ) -> tuple[LibraryKernels, Gaps]:
-    """Return what an earlier run learnt of a graph's library calls, or why it cannot be read."""
+    """Return the stored kernels of a graph's library calls, and gaps for unreadable ones."""
     if not provenance.calls_libraries:
         return (), ()
     digest, gaps = work_digest(key, provenance), list[Gap]()
@@ -158,82 +136,56 @@ _OTHER_SOURCE = Gap(
     "the cached artifact was compiled from other source that gives the same graph",
 )
 INPUT = "placeholder"
-"""Target of the nodes that are a graph's inputs."""
+"""The target of a graph's inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The record of a graph that was just compiled, as bytes.
+    """The record of a graph that was just compiled, as bytes."""
 
-    Attributes:
-        data: the bytes, which the artifact carries, too.
-        dynamo_digest: the Dynamo graph that it is of, if that is known.
-    """
-
-    data: bytes
+    data: bytes  # on the artifact as well
     dynamo_digest: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class TracedGraph:
-    """The graph that this process traced and a cache had the code of.
+    """The graph that this process traced, and whose code a cache had."""
 
-    Attributes:
-        nodes: its nodes; of a region those of the graph around it.
-        joint: id of the joint graph that it was cut from.
-        is_region: it was cut from another graph, to be compiled by itself.
-        is_backward: of a region, that it is of a backward graph.
-        is_inference: of a region, that no gradient was asked for.
-        held_inputs: of a part of a Dynamo graph, as its record has them.
-    """
-
-    nodes: tuple[FxNode, ...]
-    joint: str | None
-    is_region: bool = False
-    is_backward: bool = False
-    is_inference: bool = False
-    held_inputs: tuple[tuple[int, int, str], ...] | None = None
+    nodes: tuple[FxNode, ...]  # of a region, those of the outer graph
+    joint: str | None  # the joint graph that it was cut from
+    is_region: bool = False  # compiled separately
+    is_backward: bool = False  # if it is a region
+    is_inference: bool = False  # if it is a region
+    held_inputs: tuple[tuple[int, int, str], ...] | None = None  # of a part, as in its record
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyArtifact:
-    """What this process has seen of an artifact that has become ready.
+    """What this process knows of an artifact that has become ready."""
 
-    Attributes:
-        key: its FX graph cache key, ``None`` when bypassed.
-        code: its text.
-        riding: the record that it carries, if it does.
-        sealed: the record of its compile, where that was seen.
-        is_compiled: it was compiled here, so that only ``sealed`` can tell of it.
-        is_compiled_in_child: torch compiles in a child process.
-        is_kept: what is known of it may be kept in the store.
-        dynamo: the Dynamo graph that it is of, if that was seen.
-        traced: the graph that was traced for it, with its inputs; ``None`` where none was.
-    """
-
-    key: str | None
+    key: str | None  # of the FX graph cache; ``None`` if bypassed
     code: Callable[[], GeneratedCode]
-    on_artifact: bytes | None = None
-    sealed: Sealed | None = None
-    is_compiled: bool = False
+    on_artifact: bytes | None = None  # the record on it
+    sealed: Sealed | None = None  # the record of its compile here
+    is_compiled: bool = False  # here, so that only ``sealed`` counts
     is_compiled_in_child: bool = False
-    is_kept: bool = True
+    is_kept: bool = True  # its record may be stored
     dynamo: DynamoGraph | None = None
-    traced: TracedGraph | None = None
+    traced: TracedGraph | None = None  # for it, with its inputs
 
     @property
     def is_part(self) -> bool:
-        """Whether it is of a part of a Dynamo graph that is compiled by itself."""
+        """Whether it is a separately compiled part of a Dynamo graph."""
         return self.dynamo is not None and self.dynamo.held_inputs is not None
 
     @property
     def has_no_source(self) -> bool:
-        """Whether nothing of this process's source is known: files tell which lines stand."""
+        """Whether nothing of this process's source is known, so that files decide on lines."""
         return self.sealed is None and self.traced is None and self.dynamo is None
 
     @property
     def may_name_optimizer(self) -> bool:
-        """Whether ``torch.optim`` may be in its stacks: where it is not named, it is not."""
+        """Whether ``torch.optim`` may be in its stacks."""
         sealed = self.sealed.data if self.sealed else self.on_artifact
         stacks = [each.stack for each in self.dynamo.places] if self.dynamo else []
         stacks += [node.lineage.stack for node in self.traced.nodes] if self.traced else []
@@ -244,7 +196,7 @@ class ReadyArtifact:
 
 @dataclass(frozen=True, slots=True)
 class GraphLookup:
-    """What is known of a graph: its record, its nodes with their lines, what is missing."""
+    """What is known of a graph: its record, its nodes with their lines, its gaps."""
 
     provenance: Provenance | None
     nodes: tuple[FxNode, ...] = ()
@@ -264,7 +216,7 @@ class GraphLookup:
 
 
 def store_sealed(artifact: ReadyArtifact, store: Store) -> Gaps:
-    """Put the record of a graph into the store that was compiled here; return why it cannot be."""
+    """Store the record of a graph that was compiled here; return gaps if that fails."""
     sealed = artifact.sealed
     if sealed is None or not artifact.is_kept:
         return ()
@@ -272,11 +224,8 @@ def store_sealed(artifact: ReadyArtifact, store: Store) -> Gaps:
 
 
 def can_defer_lookup(artifact: ReadyArtifact, store: Store) -> bool:
-    """Tell whether an artifact's graph can be recalled later as well as now.
-
-    Not where its lines are told by files, which may change, nor where the store is to have a record
-    of it that it has not.
-    """
+    """Tell whether an artifact's graph can be looked up later as well as now."""
+    # Not if its lines depend on files, which may change, or its record is still to be stored.
     if artifact.traced is None or artifact.traced.is_region or not artifact.is_kept:
         return not artifact.has_no_source
     digest = artifact.dynamo.digest if artifact.dynamo else None
@@ -284,7 +233,12 @@ def can_defer_lookup(artifact: ReadyArtifact, store: Store) -> bool:
 
 
 def recall(artifact: ReadyArtifact, store: Store) -> GraphLookup:
-    """Return what is known of an artifact's graph, by the best truth that there is."""
+    """Return what is known of an artifact's graph, from the best source.
+
+    Best first: this process's compile, the record on the artifact, the store's (one for each Dynamo
+    graph that shares the cache entry), the artifact's text. torch's own provenance is missing if
+    the entry was made without it: https://github.com/pytorch/pytorch/issues/167699.
+    """
     if artifact.sealed is not None:
         record = from_own_bytes(artifact.sealed.data)
         return GraphLookup(record, lines.compiled_here(record.nodes))
@@ -293,33 +247,26 @@ def recall(artifact: ReadyArtifact, store: Store) -> GraphLookup:
     stored_records = StoredRecords(store, artifact.key, artifact.on_artifact)
     first = next(iter(stored_records), None)
     if first is None:
+        # An entry made without capture: its generated code is left.
         missing = _COMPILED_IN_CHILD if artifact.is_compiled_in_child else _NOT_CAPTURED
-        return _from_code(artifact, (*stored_records.gaps, missing))
+        known = graph_from_code(artifact.code(), artifact.dynamo)
+        return GraphLookup(*known, (*stored_records.gaps, missing))
     if artifact.traced is not None:
         return _traced(artifact, artifact.traced, first, store)
     return _from_source(artifact.dynamo, first, stored_records)
 
 
-def _from_code(artifact: ReadyArtifact, gaps: tuple[Gap, ...]) -> GraphLookup:
-    """An entry that was made without capture: what its generated code tells."""
-    record, nodes = graph_from_code(artifact.code(), artifact.dynamo)
-    return GraphLookup(record, nodes, gaps)
-
-
 def _traced(
     artifact: ReadyArtifact, traced: TracedGraph, recorded: Provenance, store: Store
 ) -> GraphLookup:
-    """This process traced the graph anew, so its metadata is the truth."""
+    """This process traced the graph again, so its metadata counts."""
     fresh = traced.nodes
     if not traced.is_region and not any(node.target == INPUT for node in recorded.nodes):
         fresh = tuple(node for node in fresh if node.target != INPUT)
     join = lines.from_region if traced.is_region else lines.from_fresh_graph
     nodes = join(recorded.nodes, fresh)
     here = dataclasses.replace(
-        recorded,
-        nodes=lines.as_recorded(nodes),
-        joint=traced.joint,
-        held_inputs=traced.held_inputs,
+        recorded, nodes=lines.as_recorded(nodes), joint=traced.joint, held_inputs=traced.held_inputs
     )
     if traced.is_region:
         here = dataclasses.replace(
@@ -335,10 +282,10 @@ def _traced(
 def _from_source(
     dynamo: DynamoGraph | None, first: Provenance, stored_records: StoredRecords
 ) -> GraphLookup:
-    """Only the Dynamo graph was traced anew, if even that."""
+    """Only the Dynamo graph was traced again, if even that."""
     if dynamo is None:
         return GraphLookup(first, lines.from_record(first.nodes), stored_records.gaps)
-    known = tuple(stored_records)  # all of them: one that cannot be read is told
+    known = tuple(stored_records)  # all, for the gaps
     same = next((record for record in known if record.dynamo_digest == dynamo.digest), None)
     if same is not None:
         here = dataclasses.replace(same, held_inputs=_held_inputs(same, dynamo))
@@ -349,7 +296,7 @@ def _from_source(
 def _held_inputs(
     recorded: Provenance, dynamo: DynamoGraph
 ) -> tuple[tuple[int, int, str], ...] | None:
-    """Return which modules of this process hold what was recorded of an equal part."""
+    """Return this process's paths of the inputs recorded for an equal part."""
     if recorded.held_inputs is None or dynamo.held_inputs is None:
         return recorded.held_inputs
     held = dynamo.held_inputs

@@ -1,8 +1,4 @@
-"""The second rule for call sites: the launches that the generated wrapper's text makes.
-
-The text is parsed, never run. Partitions are followed where the runner calls them. Of the C++
-wrapper the body of its entry is read line by line.
-"""
+"""The launches in the generated wrapper's text, to check the call sites against."""
 
 from __future__ import annotations
 
@@ -27,36 +23,25 @@ _EXTERN = ("extern_kernels", "aten", "torch.ops")
 
 @dataclass(frozen=True, slots=True)
 class WrapperCall:
-    """One launch in the wrapper's text.
-
-    Attributes:
-        callee: ``triton_poi_fused_add_0``, ``cpp_fused_add_0``, ``extern_kernels.mm``, or the
-            reduction's name (``sum``) for a workspace's last stage.
-        buffer: name of the buffer assigned, if one is.
-        generated: Inductor generated the kernel.
-        partial: it finishes the partial values in a workspace.
-        line: where it stands in the text.
-        ops: the ATen ops in the comment above it; ``None`` where there is none.
-        arguments: for each positional argument the variable that it is of.
-        out: the variable that a library writes into.
-    """
+    """One launch in the wrapper's text."""
 
     callee: str
-    buffer: str | None
-    generated: bool
-    partial: bool = False
+    """``triton_poi_fused_add_0``, ``cpp_fused_add_0``, ``extern_kernels.mm``, or the reduction
+    (``sum``) of a workspace's last stage."""
+    buffer: str | None  # that is assigned
+    generated: bool  # by Inductor
+    partial: bool = False  # it finishes partial values in a workspace
     line: int = field(default=0, compare=False)
-    ops: frozenset[str] | None = None
-    arguments: tuple[str | None, ...] = field(default=(), compare=False)
-    out: str | None = field(default=None, compare=False)
+    ops: frozenset[str] | None = None  # ATen, in the comment above it
+    arguments: tuple[str | None, ...] = field(default=(), compare=False)  # variables
+    out: str | None = field(default=None, compare=False)  # the variable that a library writes
 
 
 def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
-    """Return the launches of a generated module, in program order.
+    """Return the launches of each function in a generated module, in program order.
 
-    Returns:
-        The launches of ``call`` (its partitions followed) and of each nested graph's
-        function; those of the C++ wrapper's entry; empty where the text has neither.
+    The text is parsed, never run. Partitions are inlined into ``call``. For the C++ wrapper, the
+    body of its entry is read line by line. Empty if there is neither.
     """
     try:
         tree = ast.parse(source)
@@ -69,12 +54,9 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     graphs = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
     graphs = {name: f for name, f in graphs.items() if name not in partitions}
     graphs["call"] = functions["call"]
-    calls_by_graph = {
-        name: list(_calls(function.body, partitions)) for name, function in graphs.items()
-    }
-    comments = _commented(
-        source, {call.line for calls in calls_by_graph.values() for call in calls}
-    )
+    calls_by_graph = {name: list(_calls(f.body, partitions)) for name, f in graphs.items()}
+    launches = {call.line for calls in calls_by_graph.values() for call in calls}
+    comments = _commented(source, launches)
     return {
         name: tuple(replace(call, ops=comments.get(call.line)) for call in calls)
         for name, calls in calls_by_graph.items()
@@ -85,7 +67,7 @@ _BODIES = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Walk as ``ast.walk`` does, but into no expression: no function is defined in one."""
+    """Walk as ``ast.walk`` does, but into no expression, which define no functions."""
     todo: deque[ast.AST] = deque(tree.body)
     while todo:
         statement = todo.popleft()
@@ -96,13 +78,10 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _commented(source: str, launches: set[int]) -> dict[int, frozenset[str]]:
-    """The ops in the comment above each launch, by the launch's line.
-
-    What begins a line is no launch: above a kernel's definition stands a comment of its own.
-    """
+    """The ops in the comment above each launch, by the launch's line."""
     ops_by_line, ops = dict[int, frozenset[str]](), None
     for number, line in enumerate(source.split("\n"), start=1):
-        if line[:1].strip():
+        if line[:1].strip():  # a definition, whose comment belongs to no launch
             ops = None
         elif (comment := _COMMENT.match(line)) is not None:
             ops = frozenset(name for name in comment[1].split(", ") if name)
@@ -117,13 +96,13 @@ def _cpp_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     if body is None:
         return {}
     matches = _CPP_CALL.finditer(body[0])
-    generated = ((call["kernel"], call["library"]) for call in matches)
-    return {
-        "call": tuple(
-            WrapperCall(kernel or library, None, generated=kernel is not None)
-            for kernel, library in generated
+    calls = (
+        WrapperCall(
+            match["kernel"] or match["library"], None, generated=match["kernel"] is not None
         )
-    }
+        for match in matches
+    )
+    return {"call": tuple(calls)}
 
 
 def _calls(body: list[ast.stmt], partitions: dict[str, ast.FunctionDef]) -> Iterator[WrapperCall]:
@@ -154,7 +133,7 @@ def _launch(call: ast.Call, buffer: str | None) -> WrapperCall | None:
 
 
 def variable(value: ast.expr) -> str | None:
-    """Return the variable that an expression is of: ``reinterpret_tensor(buf1, ...)`` is buf1's."""
+    """Return the variable of an expression: buf1 for ``reinterpret_tensor(buf1, ...)``."""
     if isinstance(value, ast.Name):
         return value.id
     if isinstance(value, ast.Call):
@@ -185,9 +164,9 @@ def _partial(call: ast.Call, buffer: str | None) -> WrapperCall | None:
 def _partition(call: ast.Call) -> str:
     """``self.partitions[0](args)`` calls ``partition_0``."""
     function = call.func
-    if not isinstance(function, ast.Subscript) or not _dotted(function.value).endswith(
-        "partitions"
-    ):
+    if not isinstance(function, ast.Subscript):
+        return ""
+    if not _dotted(function.value).endswith("partitions"):
         return ""
     index = function.slice
     return f"partition_{index.value!r}" if isinstance(index, ast.Constant) else ""
@@ -205,14 +184,14 @@ def _dotted(node: ast.expr) -> str:
 
 
 def generated_kind(kernel: str) -> SiteKind:
-    """Return what a kernel that Inductor generated is, by its name."""
+    """Return the kind of a generated kernel, by its name."""
     if kernel.startswith("cpp"):
         return SiteKind.CPP
     return SiteKind.TRITON_TEMPLATE if kernel.startswith("triton_tem") else SiteKind.TRITON
 
 
 def spelled_op(name: str) -> str | None:
-    """Return ``extern_kernels.mm`` or ``aten.sort.default`` as the profiler spells it."""
+    """Return ``extern_kernels.mm`` or ``aten.sort.default`` in the profiler's spelling."""
     parts = name.removeprefix("torch.ops.").split(".")
     if parts[0] == "extern_kernels":
         return f"aten::{parts[-1]}"

@@ -1,7 +1,6 @@
-"""The records of what compiling took: each time torch compiled, its phases, and why again.
+"""The records of compile times: each compile of torch's, its phases, and recompile reasons.
 
-Times are on the clock of the trace, as those of its events are; what came before its time zero is
-below 0.
+Times are on the trace's clock; what came before its time zero is negative.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class CompilePhase(Term, page="words.md", title="compile phase", columns=()):
 
 
 class CompileCache(Term, page="words.md", title="compile cache", columns=()):
-    """A cache that torch asks for a graph."""
+    """A cache of torch's for compiled graphs."""
 
     AUTOGRAD = (
         "autograd",
@@ -78,7 +77,7 @@ class CompileCache(Term, page="words.md", title="compile cache", columns=()):
 
 
 class CacheAnswer(Term, page="words.md", title="answer of a cache", columns=()):
-    """What a cache of torch's said."""
+    """The answer of a cache of torch's."""
 
     HIT = ("hit", "hit", "is that it has it")
     MISS = ("miss", "miss", "is that it has it not, or only for other sizes")
@@ -93,61 +92,38 @@ class CacheAnswer(Term, page="words.md", title="answer of a cache", columns=()):
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """What a cache said when it was asked for a graph.
-
-    Attributes:
-        cache: which one.
-        answer: what it said.
-        reason: torch's reason for a bypass, or the guard of an entry that missed by it alone;
-            ``None`` of a miss where no entry has the key.
-        saved_ns: compile time that a hit spared, as torch measured it when it compiled.
-    """
+    """A cache's answer for one graph."""
 
     cache: CompileCache
     answer: CacheAnswer
+    # Torch's reason for a bypass, or the only guard of an entry that failed; ``None`` for a miss
+    # without an entry of the key
     reason: str | None = None
-    saved_ns: int | None = None
+    saved_ns: int | None = None  # compile time that a hit saved, as torch measured it
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A place where Dynamo could not go on, so that a function became several graphs or none.
+    """A place where Dynamo could not go on, so that a function became several graphs or none."""
 
-    Attributes:
-        reason: torch's whole text: what it met, an explanation, hints.
-        stack: the program's frames, outermost first; the last is the place.
-        kind: torch's name for such a break, ``None`` where it has none.
-    """
-
-    reason: str
-    stack: tuple[Frame, ...] = ()
-    kind: str | None = None
+    reason: str  # torch's whole text: what it met, an explanation, hints
+    stack: tuple[Frame, ...] = ()  # the program's frames, outermost first; the last is the place
+    kind: str | None = None  # torch's name of the break, if any
 
 
 @dataclass(frozen=True, slots=True)
 class Recompilation:
-    """Why code that was compiled did not serve a call: the guard of it that failed.
+    """Why compiled code did not serve a call: the guard that failed."""
 
-    Attributes:
-        of: compile id of that code, ``0/0``.
-        guard: the guard, as torch writes it, or what it found and expected.
-        stack: where the program made the guard necessary, outermost first; empty where torch
-            does not tell.
-    """
-
-    of: str
-    guard: str
+    of: str  # compile id of that code, ``0/0``
+    guard: str  # the guard as torch writes it, or its expected and actual value
+    # Where the program made the guard necessary, outermost first, if torch records it
     stack: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CompileFailure:
-    """Why a compile gave nothing, so that its function ran eagerly or the program had an error.
-
-    Attributes:
-        type: the error's.
-        reason: its text.
-    """
+    """The error of a failed compile; the function ran eagerly, or the program had the error."""
 
     type: str
     reason: str
@@ -155,85 +131,49 @@ class CompileFailure:
 
 @dataclass(frozen=True, slots=True)
 class CompileTime:
-    """Time that a compile was in one phase, and in no phase within that.
-
-    Attributes:
-        phase: the phase.
-        duration_ns: how long, of the compile's wall time.
-        graph: index of the graph instance that it was for; ``None`` where it was for all of them.
-    """
+    """Time of a compile in one phase, without nested phases."""
 
     phase: CompilePhase
-    duration_ns: int
-    graph: int | None = None
+    duration_ns: int  # part of the compile's wall time
+    graph: int | None = None  # index of the graph instance; ``None`` where it was for all of them
 
 
 @dataclass(frozen=True, slots=True)
 class CompileSpan:
-    """One of the spans that torch times in a compile; those too short to be seen are left out.
+    """A span that torch times in a compile; very short ones are left out."""
 
-    Attributes:
-        name: torch's name for it.
-        phase: the phase that it is in.
-        started_ns: when it began.
-        duration_ns: how long it took, with what lies in it.
-        depth: how many spans it lies in.
-    """
-
-    name: str
+    name: str  # torch's name
     phase: CompilePhase
     started_ns: int
     duration_ns: int
-    depth: int
+    depth: int  # number of enclosing spans
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One time that torch compiled, or did at run time what belongs to compiling.
+    """One compile of torch's, or compile work at run time."""
 
-    Attributes:
-        index: its number in this process, in the order in which they ended.
-        kind: what torch was at.
-        compile_id: ``0/0``; that of the forward for a backward, ``None`` where torch has none.
-        dynamo_number: the number of the Dynamo graph, as of :class:`GraphInstance`; ``None``
-            where none was made.
-        thread: system's id of the thread.
-        started_ns: when it began.
-        duration_ns: how long it took, of that thread's wall time.
-        times: the same by phase and graph; they add up to it.
-        spans: what torch timed in it, in the order of their begin.
-        function: name of the function, ``None`` where torch does not say.
-        file: its file.
-        line: its first line; of a function that goes on after a break, where it goes on.
-        is_resumed: it goes on after a graph break.
-        recompiles: why it was compiled again: one entry for each code of it that did not serve,
-            the newest first; empty for a first compile.
-        breaks: where Dynamo could not go on.
-        restarts: why Dynamo began its trace anew.
-        lookups: what the caches said, in order.
-        graphs: indices of the graph instances that became ready in it.
-        failure: why it gave nothing, if it did not.
-    """
-
-    index: int
+    index: int  # its number in this process, in the order in which they ended
     kind: CompileKind
-    compile_id: str | None
+    compile_id: str | None  # ``0/0``; the forward's for a backward, ``None`` where torch has none
+    # Number of the Dynamo graph, as of :class:`GraphInstance`, if one was made
     dynamo_number: int | None
-    thread: int
+    thread: int  # system's id of the thread
     started_ns: int
-    duration_ns: int
-    times: tuple[CompileTime, ...]
-    spans: tuple[CompileSpan, ...] = ()
-    function: str | None = None
+    duration_ns: int  # wall time of that thread
+    times: tuple[CompileTime, ...]  # the duration by phase and graph; they add up to it
+    spans: tuple[CompileSpan, ...] = ()  # torch's timed spans, in order of begin
+    function: str | None = None  # name of the function, if known
     file: str | None = None
-    line: int | None = None
-    is_resumed: bool = False
+    line: int | None = None  # its first line; after a graph break, where it resumes
+    is_resumed: bool = False  # it resumes after a graph break
+    # One entry for each code of it that did not serve, newest first
     recompiles: tuple[Recompilation, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
-    restarts: tuple[str, ...] = ()
-    lookups: tuple[CacheLookup, ...] = ()
-    graphs: tuple[int, ...] = ()
-    failure: CompileFailure | None = None
+    restarts: tuple[str, ...] = ()  # why Dynamo restarted its trace
+    lookups: tuple[CacheLookup, ...] = ()  # the caches' answers, in order
+    graphs: tuple[int, ...] = ()  # indices of the graph instances that it completed
+    failure: CompileFailure | None = None  # the error, if it failed
 
     def since(self, base_ns: int) -> Compilation:
         """Return it with its times on a clock that began at another one's ``base_ns``."""
@@ -241,7 +181,7 @@ class Compilation:
         return replace(self, started_ns=self.started_ns - base_ns, spans=tuple(spans))
 
     def without_graphs(self) -> Compilation:
-        """Return it where nothing is known of the graphs that it gave."""
+        """Return it without its graphs, for a recording without them."""
         times = (replace(each, graph=None) for each in self.times)
         return replace(self, graphs=(), times=tuple(times))
 

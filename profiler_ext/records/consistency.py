@@ -1,7 +1,6 @@
 """Checks what must hold between the fields of records that were read from a file.
 
-The types of single fields are checked where they are decoded; here is what one field says of
-another, and what no compile can give. A record that another process wrote is not trusted.
+Decoding checks the types of single fields. A record from another process is not trusted.
 """
 
 from __future__ import annotations
@@ -24,8 +23,11 @@ if TYPE_CHECKING:
     from profiler_ext.records.recording import Settings
 
 
-_MAX_VALUE = 2**62
-"""What is added to a time, or to a difference of two, stays within 64 bits."""
+_MAX_VALUE = 2**62  # what is added to a time, or to a difference of two, stays within 64 bits
+_MAX_CALL_DEPTH = 16
+_MAX_MODULE_DEPTH = 128
+_MAX_RANK = 2**31
+_MAX_NS = 2**62
 
 
 def inconsistency_of_lines(lines: PythonLines) -> str | None:
@@ -93,12 +95,6 @@ def _of_clock(clock: Iterable[ClockMark], until_ns: int) -> Iterator[str]:
 
 def _is_time(time_ns: int) -> bool:
     return -_MAX_VALUE < time_ns < _MAX_VALUE
-
-
-_MAX_CALL_DEPTH = 16
-_MAX_MODULE_DEPTH = 128
-_MAX_RANK = 2**31
-_MAX_NS = 2**62
 
 
 def inconsistency_of_session(

@@ -1,30 +1,27 @@
 """The trace as columns: one row for each complete event, strings interned.
 
-Most columns hold few values that lie close. Those are counted: to sort a column of millions takes
-ten times as long, and longer for each row the more there are.
-
-A million events is an ordinary trace, so events are numpy arrays and not objects.
-All times are integer nanoseconds on the trace's own clock; add ``Trace.base_ns`` for
-the wall clock. An absent integer is a masked value.
+A million events is an ordinary trace, so events are numpy arrays, not objects. Times are integer
+nanoseconds on the trace's own clock; add ``Trace.base_ns`` for the wall clock. A missing integer is
+masked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
-_Ints = npt.NDArray[np.int64]
-Column = npt.NDArray[Any]
-"""Whole numbers or flags, one a row."""
-_MAX_SPREAD = 4
-"""Values that span so many times their number, or more, are sorted."""
+Ints = npt.NDArray[np.int64]
+Column = npt.NDArray[Any]  # whole numbers or flags, one a row
+_MAX_SPREAD = 4  # values that span this multiple of their number are sorted
+Codes = npt.NDArray[np.int32]
+MaskedInts = np.ma.MaskedArray[Any, np.dtype[np.int64]]
 
 
-def ranks(column: Column) -> tuple[_Ints, _Ints]:
+def ranks(column: Column) -> tuple[Ints, Ints]:
     """Return the distinct values in order, and for each row which of them it has."""
     if not len(column):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -38,49 +35,36 @@ def ranks(column: Column) -> tuple[_Ints, _Ints]:
     return np.flatnonzero(is_there) + minimum, (np.cumsum(is_there) - 1)[places]
 
 
-def numbered(columns: Sequence[Column]) -> _Ints:
-    """Return a number for each row, the same for rows that are alike in all columns.
-
-    Returns:
-        Numbers from 0 on, in the order of the first column, then of the next.
-    """
-    numbers: _Ints = np.zeros(len(columns[0]), np.int64)
+def numbered(columns: Sequence[Column]) -> Ints:
+    """Number rows, equal where all columns are; numbers follow the order of the columns."""
+    # Most columns hold few, close values. They are counted: sorting a column of millions takes ten
+    # times as long.
+    numbers: Ints = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         known, own = ranks(column)
         numbers = ranks(numbers * len(known) + own)[1]
     return numbers
 
 
-def first_rows(numbers: _Ints) -> _Ints:
-    """Return the first row of each number.
-
-    Args:
-        numbers: one a row; each of those from 0 to the largest is there.
-    """
+def first_rows(numbers: Ints) -> Ints:
+    """Return the first row of each number from 0 to the largest."""
     firsts = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
     firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of several the last one stays
     return firsts
 
 
-def sorted_distinct(values: _Ints) -> _Ints:
-    """Return the distinct values, in order.
-
-    What is asked for them is in order already but for a few runs, which a stable sort merges; of
-    so many that differ ``numpy.unique`` makes a hash table, which takes ten times as long.
-    """
+def sorted_distinct(values: Ints) -> Ints:
+    """Return the distinct values, in order."""
+    # The input is sorted but for a few runs, which a stable sort merges; numpy.unique would build a
+    # hash table, which takes ten times as long.
     values = np.sort(values, kind="stable")
-    result: _Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+    result: Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
     return result
-
-
-Ints = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
-MaskedInts = np.ma.MaskedArray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
 class Interned:
-    """A column of strings: ``strings[codes[row]]``; a code of a masked row is not used."""
+    """A column of strings: ``strings[codes[row]]``; the code of a masked row is not used."""
 
     codes: Codes
     strings: tuple[str, ...]
@@ -100,12 +84,17 @@ class Interned:
         return Interned(codes.astype(np.int32), strings)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.codes)
 
     def where(self, *wanted: str) -> npt.NDArray[np.bool_]:
         """Return a boolean column: rows whose string is one of ``wanted``."""
         return np.isin(self.codes, [c for c, s in enumerate(self.strings) if s in wanted])
+
+
+def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+    """Flag the rows whose string passes; each distinct string is tested once."""
+    passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
+    return passes[column.codes] if passes.any() else np.zeros(len(column), dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,45 +107,28 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The complete (``ph == "X"``) events, in the order of the file.
+    """The complete (``ph == "X"``) events, in the order of the file."""
 
-    Attributes:
-        position: index of each row in the file's ``traceEvents``.
-        name: event name.
-        category: Kineto's category, or ``""``.
-        thread: index into ``threads``.
-        threads: the tracks.
-        start_ns: start.
-        duration_ns: duration.
-        correlation: ties a launch call to its device events.
-        external_id: the profiler's id of the operator.
-        sequence_number: autograd's run-time number; not ``seq_nr``.
-        fwd_thread_id: thread of the forward op, on backward ops.
-        device: device index of a device event.
-        stream: stream of a device event.
-        bytes_moved: bytes of a copy or a memset.
-        launch_shape: how a kernel was launched, as the trace writes it: a JSON list of its grid,
-            block, registers, shared memory and occupancy; ``""`` where nothing of it is told.
-    """
-
-    position: Ints
+    position: Ints  # index in the file's ``traceEvents``
     name: Interned
-    category: Interned
-    thread: Codes
+    category: Interned  # Kineto's category, or ``""``
+    thread: Codes  # index into ``threads``
     threads: tuple[Thread, ...]
     start_ns: Ints
     duration_ns: Ints
-    correlation: MaskedInts
-    external_id: MaskedInts
-    sequence_number: MaskedInts
-    fwd_thread_id: MaskedInts
+    correlation: MaskedInts  # ties a launch call to its device events
+    external_id: MaskedInts  # the profiler's id of the operator
+    sequence_number: MaskedInts  # autograd's run-time number; not ``seq_nr``
+    fwd_thread_id: MaskedInts  # thread of the forward op, on backward ops
+    # Of a device event
     device: MaskedInts
     stream: MaskedInts
-    bytes_moved: MaskedInts
+    bytes_moved: MaskedInts  # bytes of a copy or a memset
+    # JSON list of a kernel's grid, block, registers, shared memory and occupancy, as in the trace;
+    # ``""`` where unknown
     launch_shape: Interned
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return len(self.start_ns)
 
     @property
@@ -176,7 +148,7 @@ class Events:
 
 
 class RawEvents(Protocol):
-    """The events of the file as bytes of JSON, each by its position; nothing is lost."""
+    """The file's events as bytes of JSON, by position, nothing lost."""
 
     def __len__(self) -> int:
         """Return the number of events of every kind."""
@@ -199,20 +171,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A Kineto trace.
+    """A Kineto trace."""
 
-    Attributes:
-        events: the complete events as columns.
-        raw: every event of the file, as it stood there.
-        header: the file's other top-level keys, key to its JSON bytes, in order.
-        base_ns: wall-clock nanoseconds of the trace's time zero.
-        devices: from ``deviceProperties``.
-        clamped: how many events have a duration below zero, which counts as zero.
-    """
-
-    events: Events
-    raw: RawEvents
+    events: Events  # the complete events as columns
+    raw: RawEvents  # every event of the file, unchanged
+    # The file's other top-level keys, key to its JSON bytes, in order
     header: tuple[tuple[str, bytes], ...]
-    base_ns: int
-    devices: Sequence[Device] = ()
-    clamped: int = 0
+    base_ns: int  # wall-clock nanoseconds of the trace's time zero
+    devices: Sequence[Device] = ()  # from ``deviceProperties``
+    clamped: int = 0  # number of events with a negative duration, which counts as zero

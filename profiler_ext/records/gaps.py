@@ -1,6 +1,6 @@
 """The named reasons why something is not attributed.
 
-The meaning of each goes on from "12 launches ...", and the remedy follows it.
+Each meaning continues "12 launches ..."; the remedy follows it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The record of where a node comes from, and the ways in which one node takes it from another.
-
-What travels from one node to another is decided here alone, field by field.
-"""
+"""Where a node comes from, and how one node takes that from another, field by field."""
 
 from __future__ import annotations
 
@@ -10,23 +7,20 @@ from dataclasses import dataclass, replace
 
 from profiler_ext.records.evidence import LineEvidence, Mechanism
 
+# What is in the path of each file of ``torch.optim``, wherever torch is installed
+OPTIMIZER = "/torch/optim/"
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame of a Python stack.
+    """One frame of a Python stack."""
 
-    Attributes:
-        file: path; inside a stored provenance relative to a root token such as
-            ``<site-packages>`` (see :mod:`profiler_ext.source_paths`).
-        line: 1-based line number.
-        function: name of the function.
-        code: text of the line, stripped; ``None`` where it was not recorded.
-    """
-
+    # Path; in a stored provenance relative to a root token such as ``<site-packages>`` (see
+    # :mod:`profiler_ext.source_paths`)
     file: str
-    line: int
+    line: int  # 1-based line number
     function: str
-    code: str | None = None
+    code: str | None = None  # text of the line, stripped; ``None`` where it was not recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +38,15 @@ class ModuleFrame:
 
 @dataclass(frozen=True, slots=True)
 class PartModules:
-    """The modules that a call of a graph is on, by the paths that its record names.
+    """The modules of a graph's call, by the paths that its record names."""
 
-    Attributes:
-        modules: each path of the record with the module of the call, ``None`` where that is not
-            known.
-        own: the module whose own method calls, if it is one.
-    """
-
+    # Each path of the record with the call's module, if known
     modules: tuple[tuple[str, ModuleFrame | None], ...] = ()
-    own: ModuleFrame | None = None
+    own: ModuleFrame | None = None  # the module whose own method calls, if it is one
 
     def of(self, recorded: ModuleFrame) -> ModuleFrame | None:
         """Return the module of the call that stands where a recorded one did."""
         return dict(self.modules).get(recorded.path)
-
-
-OPTIMIZER = "/torch/optim/"
-"""What is in the path of each file of ``torch.optim``, wherever torch is installed."""
 
 
 def is_of_optimizer(stack: Iterable[Frame]) -> bool:
@@ -71,48 +56,35 @@ def is_of_optimizer(stack: Iterable[Frame]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a node comes from; what is ``None``, empty or false, nobody said.
+    """Where a node comes from; what is unknown is ``None``, empty or false."""
 
-    Attributes:
-        original_aten: the op before decomposition, if torch recorded it.
-        seq_nr: torch's trace-time number; never the profiler's sequence number.
-        stack: outermost frame first; for a backward node the forward's stack.
-        modules: module path from the root inwards; for a backward node the forward's.
-        source_fns: the names in ``source_fn_stack`` (or the forward's), outermost first.
-        partitioner_tag: ``is_forward``, ``is_backward``, ``must_be_in_*`` or ``None``.
-        autograd_backward: torch's tag; ``None`` where this torch has no such tag.
-        is_gradient_acc: the node sums gradients of a tensor with several uses.
-        recompute: the checkpoint policy's tag, if any.
-        annotation: the user's own labels (``torch.fx.traceback.annotate``).
-        joint_name: its name in the joint graph, ``None`` where a later pass made it.
-        forward_node: name in the joint graph of the forward node it differentiates.
-        forward_evidence: the rule that found ``forward_node``.
-        copied_from: in a graph of compiled autograd its name before, ``aot0_mul``; in a region
-            that was compiled by itself, the node of the graph around it that it was traced from.
-        joint: id of its joint graph, where compiled autograd took it from another graph.
-        copied_call: of which call of that graph it is, ``aot0_1``, in this process.
-        mechanism: what gave it its stack; ``None`` where it has none, or an older record is silent.
-        evidence: the truth that its stack came from, in one process; ``None`` in a record, which is
-            of any process.
-    """
-
-    original_aten: str | None = None
-    seq_nr: int | None = None
-    stack: tuple[Frame, ...] = ()
+    original_aten: str | None = None  # the op before decomposition, if torch recorded it
+    seq_nr: int | None = None  # torch's trace-time number; never the profiler's sequence number
+    stack: tuple[Frame, ...] = ()  # outermost frame first; for a backward node the forward's stack
+    # Module path from the root inwards; for a backward node the forward's
     modules: tuple[ModuleFrame, ...] = ()
+    # The names in ``source_fn_stack`` (or the forward's), outermost first
     source_fns: tuple[str, ...] = ()
+    # ``is_forward``, ``is_backward``, ``must_be_in_*`` or ``None``
     partitioner_tag: str | None = None
-    autograd_backward: bool | None = None
-    is_gradient_acc: bool = False
-    recompute: str | None = None
+    autograd_backward: bool | None = None  # torch's tag; ``None`` where this torch has none
+    is_gradient_acc: bool = False  # the node sums gradients of a tensor with several uses
+    recompute: str | None = None  # the checkpoint policy's tag, if any
+    # The user's own labels (``torch.fx.traceback.annotate``)
     annotation: tuple[tuple[str, str], ...] = ()
+    # Its name in the joint graph, ``None`` where a later pass made it
     joint_name: str | None = None
-    forward_node: str | None = None
-    forward_evidence: str | None = None
+    forward_node: str | None = None  # name in the joint graph of the forward node it differentiates
+    forward_evidence: str | None = None  # the rule that found ``forward_node``
+    # In a graph of compiled autograd its earlier name, ``aot0_mul``; in a region compiled by
+    # itself, the node of the enclosing graph that it was traced from
     copied_from: str | None = None
+    # Id of its joint graph, where compiled autograd took it from another graph
     joint: str | None = None
-    copied_call: str | None = None
+    copied_call: str | None = None  # the call of that graph, ``aot0_1``, in this process
+    # The source of its stack; ``None`` without one, or in older records
     mechanism: Mechanism | None = None
+    # The source of its stack in one process; ``None`` in a stored record
     evidence: LineEvidence | None = None
 
     @property
@@ -122,23 +94,21 @@ class Lineage:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything says where the node was called: a stack, or a number."""
+        """Tell whether the call's origin is known: a stack, or a number."""
         return bool(self.stack) or self.seq_nr is not None
 
     def by(self, mechanism: Mechanism) -> Lineage:
-        """Return the same, said to have its stack by a mechanism, if it has one."""
+        """Return the same with a mechanism, if it has a stack."""
         own_mechanism = mechanism if self.stack else None
         return self if self.mechanism is own_mechanism else replace(self, mechanism=own_mechanism)
 
     def known_by(self, evidence: LineEvidence) -> Lineage:
-        """Return the same, said to have its stack from a truth; ``ABSENT`` if it has none."""
+        """Return the same with the evidence of its stack; ``ABSENT`` if it has none."""
         return replace(self, evidence=evidence if self.stack else LineEvidence.ABSENT)
 
     def filled_by(self, other: Lineage) -> Lineage:
-        """Return this lineage, what it does not say taken from another's.
-
-        One that has its number and its stack lost nothing, and is left as it is.
-        """
+        """Return this lineage with its unknown fields taken from another's."""
+        # With its number and its stack, nothing was lost.
         if self.seq_nr is not None and self.stack:
             return self
         return Lineage(
@@ -157,10 +127,8 @@ class Lineage:
         )
 
     def with_place_of(self, other: Lineage) -> Lineage:
-        """Return this lineage at another's place: its line, modules, source functions and labels.
-
-        Number, tags and op stay its own; so do line and labels where the other has none.
-        """
+        """Return this lineage with another's line, modules, source functions and labels."""
+        # Number, tags and op stay its own.
         return replace(
             self,
             stack=other.stack or self.stack,
@@ -170,10 +138,8 @@ class Lineage:
         )
 
     def traced_from(self, other: Lineage) -> Lineage:
-        """Return the lineage of a node that was traced from another: all that its trace lost.
-
-        Its labels and the checkpoint's tag a trace keeps.
-        """
+        """Return the lineage of a node traced from another, with all that its trace lost."""
+        # The trace keeps labels and the checkpoint's tag.
         return replace(
             self,
             original_aten=other.original_aten,
@@ -195,11 +161,8 @@ class Lineage:
         )
 
     def refreshed(self, fresh: Lineage, *, is_made: bool) -> Lineage:
-        """Return a recorded lineage as this process's equal graph has it.
-
-        Args:
-            is_made: a pass made this node: its op, and the way to its line, are its own.
-        """
+        """Return a recorded lineage as this process's equal graph has it."""
+        # is_made: a pass made this node: its op and mechanism are its own
         return replace(
             fresh,
             original_aten=self.original_aten if is_made else fresh.original_aten,

@@ -1,4 +1,4 @@
-"""What is recorded of a compiled graph: FX nodes, call sites, provenance, graph instances.
+"""The records of a compiled graph: FX nodes, call sites, provenance, graph instances.
 
 Records are frozen and hold builtins only, so that they serialise as they are
 (:mod:`profiler_ext.store`), compare by value and never keep a torch object alive.
@@ -35,16 +35,19 @@ _VIEWS = frozenset(
         "diagonal",
     )
 )
+_NO_LINEAGE = Lineage()
+# Pairs of call site and the names of the device events that its library call launches
+LibraryKernels = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 def is_view_op(name: str) -> bool:
-    """Tell whether an op computes nothing of its own."""
+    """Tell whether an op is a view, which computes nothing."""
     return ".".join(name.split(".")[:2]) in _VIEWS
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """The tensor that a node yields; sizes are integers, or expressions where dynamic."""
+    """The tensor of a node; sizes are integers, or expressions where dynamic."""
 
     dtype: str
     size: tuple[int | str, ...]
@@ -54,129 +57,82 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The named reason why something is not attributed, with what was seen."""
+    """The named reason why something is not attributed, with details."""
 
     reason: str
     detail: str
 
 
-_NO_LINEAGE = Lineage()
-
-
 @dataclass(frozen=True, slots=True)
 class FxNode:
-    """A post-grad FX node: what it is in its graph, and where it comes from.
+    """A post-grad FX node: what it is in its graph, and where it comes from."""
 
-    Attributes:
-        name: its name in the post-grad graph, unique there.
-        target: the ATen op in FX spelling, ``aten.addmm.default``.
-        lineage: where it comes from.
-        inputs: names of the nodes it reads.
-        entry_name: its name in the graph that entered Inductor, ``None`` where a pass made it.
-        replaced: names of the nodes which a pattern turned into this one.
-        outputs: one spec for each tensor it yields.
-        is_random: it draws from a random number generator.
-    """
-
-    name: str
-    target: str
+    name: str  # its name in the post-grad graph, unique there
+    target: str  # the ATen op in FX spelling, ``aten.addmm.default``
     lineage: Lineage = _NO_LINEAGE
-    inputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()  # names of the nodes it reads
+    # Its name in the graph that entered Inductor, ``None`` where a pass made it
     entry_name: str | None = None
-    replaced: tuple[str, ...] = ()
-    outputs: tuple[TensorSpec, ...] = ()
-    is_random: bool = False
+    replaced: tuple[str, ...] = ()  # names of the nodes which a pattern replaced by this one
+    outputs: tuple[TensorSpec, ...] = ()  # one spec for each tensor
+    is_random: bool = False  # it draws from a random number generator
 
 
 @dataclass(frozen=True, slots=True)
 class NestedIn:
-    """One step down to a call site: which call runs its graph, and as what.
+    """One nesting level of a call site: which call runs its graph, and as what."""
 
-    Attributes:
-        call: path of the call.
-        part: ``condition`` or ``body`` of a loop, ``branch 0`` of a choice, or ``graph``.
-    """
-
-    call: str
-    part: str
+    call: str  # path of the call
+    part: str  # ``condition`` or ``body`` of a loop, ``branch 0`` of a choice, or ``graph``
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """One place in a graph's generated wrapper which launches a kernel.
+    """One place in a graph's generated wrapper which launches a kernel."""
 
-    Attributes:
-        ordinal: position in program order, from 0; the identity of the site in its graph.
-        path: the ordinal as text; ``3/1`` is the second site of the graph nested at site 3.
-        kind: what is launched.
-        kernel: Inductor's kernel name, or the extern's (``extern_kernels.mm``).
-        op: the extern's name as the profiler spells it (``aten::mm``).
-        nodes: names of the FX nodes that this site computes, exactly; program order.
-        weights: one integer for each node, its part of the site's cost (the shares model).
-        reads: names of the buffers read.
-        writes: names of the buffers written.
-        bytes_moved: estimated bytes as an expression, ``None`` where unknown.
-        flops: estimated floating-point operations as an expression, ``None`` where unknown.
-        within: the calls of nested graphs that it stands in, outermost first.
-    """
-
-    ordinal: int
-    path: str
+    ordinal: int  # position in program order, from 0; the identity of the site in its graph
+    path: str  # the ordinal as text; ``3/1`` is the second site of the graph nested at site 3
     kind: SiteKind
-    kernel: str
-    op: str | None
-    nodes: tuple[str, ...]
-    weights: tuple[int, ...]
+    kernel: str  # Inductor's kernel name, or the extern's (``extern_kernels.mm``)
+    op: str | None  # the extern's name as the profiler spells it (``aten::mm``)
+    nodes: tuple[str, ...]  # names of the FX nodes that this site computes, in program order
+    weights: tuple[int, ...]  # each node's part of the site's cost, as integers
+    # Names of the buffers
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    bytes_moved: str | None = None
+    bytes_moved: str | None = None  # estimated bytes as an expression, ``None`` where unknown
+    # Estimated floating-point operations as an expression, ``None`` where unknown
     flops: str | None = None
-    within: tuple[NestedIn, ...] = ()
+    within: tuple[NestedIn, ...] = ()  # the calls of nested graphs around it, outermost first
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What was recorded of one graph when it was compiled; independent of process and place.
+    """The record of one compiled graph, independent of process and place."""
 
-    Attributes:
-        digest: names the content; equal bytes have an equal digest.
-        torch_version: the torch that compiled it.
-        is_backward: torch compiled it as a backward graph, or as a region of one.
-        is_inference: no gradient was asked for, so nodes carry no phase tag.
-        joint: id of the joint graph it was cut from; both halves keep it.
-        dynamo_digest: digest of the Dynamo graph's source functions and edges.
-        nodes: the post-grad nodes, in graph order; then, for a graph that wants CUDA graphs,
-            its inputs that change with each call (target ``placeholder``).
-        call_sites: in program order.
-        gaps: what capture could not record.
-        dynamo_stacks: for each node of the Dynamo graph, in order, the index of a post-grad node
-            with the same stack; ``None`` where none has it.
-        dynamo_modules: the same for the modules.
-        dynamo_annotations: the user's labels of each node of the Dynamo graph, in order.
-        entered: of a backward graph as it entered Inductor the names and targets of the calls that
-            depend on an input, in order: compiled autograd copies them from AOTAutograd's cache
-            under other names.
-        is_told: nobody saw the compile; it is what the generated code tells of itself.
-        held_inputs: of a part of a Dynamo graph that a backend compiled by itself the inputs that
-            a module holds: for each its position, its position among the part's inputs, and its
-            path, ``layers.0.up.weight``; ``None`` of any other graph. Equal parts may share one
-            artifact, so which modules a call is on is known by what it is passed.
-    """
-
-    digest: str
-    torch_version: str
-    is_backward: bool
-    is_inference: bool
-    joint: str | None
-    dynamo_digest: str | None
+    digest: str  # SHA of the content; equal bytes have an equal digest
+    torch_version: str  # the torch that compiled it
+    is_backward: bool  # torch compiled it as a backward graph, or as a region of one
+    is_inference: bool  # no gradient was required, so nodes carry no phase tag
+    joint: str | None  # id of the joint graph it was cut from; both halves keep it
+    dynamo_digest: str | None  # digest of the Dynamo graph's source functions and edges
+    # The post-grad nodes, in graph order; with CUDA graphs, then the inputs that change with each
+    # call (target ``placeholder``)
     nodes: tuple[FxNode, ...]
-    call_sites: tuple[CallSite, ...]
-    gaps: tuple[Gap, ...] = ()
+    call_sites: tuple[CallSite, ...]  # in program order
+    gaps: tuple[Gap, ...] = ()  # what capture could not record
+    # For each node of the Dynamo graph the index of a post-grad node with the same stack, if any
     dynamo_stacks: tuple[int | None, ...] = ()
-    dynamo_modules: tuple[int | None, ...] = ()
+    dynamo_modules: tuple[int | None, ...] = ()  # the same for the modules
+    # The user's labels of each node of the Dynamo graph
     dynamo_annotations: tuple[tuple[tuple[str, str], ...], ...] = ()
+    # Names and targets of the calls in a backward graph, as it entered Inductor, that depend on an
+    # input: compiled autograd copies them from AOTAutograd's cache under other names
     entered: tuple[tuple[str, str], ...] = ()
-    is_told: bool = False
+    is_told: bool = False  # inferred from the generated code, as the compile was not observed
+    # Of a part of a Dynamo graph that a backend compiled by itself, the inputs that a module holds:
+    # position, position among the part's inputs, and path, ``layers.0.up.weight``; else ``None``.
+    # Equal parts may share one artifact, so their arguments tell which modules a call is on.
     held_inputs: tuple[tuple[int, int, str], ...] | None = None
 
     @property
@@ -186,66 +142,48 @@ class Provenance:
 
     @property
     def calls_libraries(self) -> bool:
-        """Whether a call site calls a library, which launches kernels of its own choice."""
+        """Whether a call site calls a library, which chooses its own kernels."""
         return any(site.kind is SiteKind.EXTERN for site in self.call_sites)
 
 
 _NO_RECORD = Provenance("", "", False, False, None, None, (), ())
 
-LibraryKernels = tuple[tuple[int, tuple[str, ...]], ...]
-"""Pairs of call site and the names of the device events that its library call launches."""
-
 
 @dataclass(frozen=True, slots=True)
 class GraphInstance:
-    """A provenance as it lives in one process.
+    """A provenance as it lives in one process."""
 
-    Attributes:
-        index: its number in this process, in order of registration.
-        key: the FX graph cache key that the trace's marker carries; ``None`` when bypassed.
-        compile_id: ``0/0``; the forward's id for a backward graph.
-        is_backward: whether it runs as a backward graph here.
-        cache_state: how the artifact came to be.
-        cache_detail: what each of torch's caches did, with its reason for a bypass; or from
-            where the record came.
-        autograd_bypass: torch's reason why it bypassed AOTAutograd's cache, if it did.
-        compile_ns: wall time spent in compiling (or loading) it.
-        output_module: path of Inductor's generated module.
-        provenance: the record; ``None`` when none was found (then ``gaps`` says why).
-        nodes: the provenance's nodes with the stacks of *this* process, in the same order, and the
-            evidence for each.
-        runs_optimizer: a node's stack passes through ``torch.optim``.
-        library_kernels: pairs of call site and the names of its device events in order, for
-            library calls, learnt from the calls that warm up and record a graph for replay.
-        stored_kernels: the same as an earlier run learnt it, where this one did not.
-        copied_inputs: for each CUDA graph that was recorded of it, in order, the inputs that
-            are copied before a replay; empty where that is not known.
-        copied_otherwise: the same for each later call that recorded it anew, and copies others.
-        cut_from: of a region that was compiled by itself the number, in this process, of the
-            graph that calls it; such a graph calls its regions in the order of their indices.
-        dynamo_number: the number, in this process, of the Dynamo graph that it is of. Two numbers
-            of one compile id stand before and after a reset of Dynamo.
-        gaps: what is not known of this instance.
-    """
-
-    index: int
+    index: int  # its number in this process, in order of registration
+    # The FX graph cache key that the trace's marker carries; ``None`` when bypassed
     key: str | None
-    compile_id: str | None
-    is_backward: bool
-    cache_state: CacheState
-    cache_detail: str | None
-    compile_ns: int
-    output_module: str | None
+    compile_id: str | None  # ``0/0``; the forward's id for a backward graph
+    is_backward: bool  # whether it runs as a backward graph here
+    cache_state: CacheState  # how the artifact came to be
+    cache_detail: str | None  # the answers of torch's caches, or where the record came from
+    compile_ns: int  # wall time of compiling (or loading) it
+    output_module: str | None  # path of Inductor's generated module
+    # The record; ``None`` when none was found (then ``gaps`` says why)
     provenance: Provenance | None = None
+    # The provenance's nodes with the stacks of *this* process, and the evidence of each
     nodes: tuple[FxNode, ...] = ()
-    runs_optimizer: bool = False
+    runs_optimizer: bool = False  # a node's stack passes through ``torch.optim``
+    # Pairs of call site and its device events' names in order, for library calls, recorded in the
+    # calls that warm up and record a graph for replay
     library_kernels: LibraryKernels = ()
-    stored_kernels: LibraryKernels = ()
+    stored_kernels: LibraryKernels = ()  # the same from an earlier run, where this one has none
+    # For each CUDA graph that was recorded of it, in order, the inputs that are copied before a
+    # replay, if known
     copied_inputs: tuple[tuple[str, ...], ...] = ()
+    # The same for each later call that recorded again with other copies
     copied_otherwise: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    # Torch's reason for bypassing AOTAutograd's cache, if it did
     autograd_bypass: str | None = None
-    gaps: tuple[Gap, ...] = field(default=())
+    gaps: tuple[Gap, ...] = field(default=())  # what is not known of this instance
+    # Of a region compiled by itself, the number of the graph that calls it; such a graph calls its
+    # regions in the order of their indices
     cut_from: int | None = None
+    # The number of its Dynamo graph in this process. Two numbers of one compile id mean a reset of
+    # Dynamo in between.
     dynamo_number: int | None = None
 
     @property
@@ -280,7 +218,7 @@ class GraphInstance:
 
     @property
     def is_inference(self) -> bool:
-        """Whether no gradient was asked for."""
+        """Whether no gradient was required."""
         return self.record.is_inference
 
     @property
@@ -297,7 +235,7 @@ class GraphInstance:
 
     @property
     def is_failed(self) -> bool:
-        """Whether it has no record because a hook failed that saw it."""
+        """Whether it has no record because a hook failed."""
         failed = any(gap.reason == GapReason.CAPTURE_FAILED for gap in self.gaps)
         return failed and not self.is_known
 

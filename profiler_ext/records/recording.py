@@ -1,10 +1,7 @@
-"""What is recorded.
+"""What is recorded: trace, graphs, Python lines, generated code, notebook cells, settings.
 
-The trace, compiled graphs, Python lines, generated code, notebook cells and settings.
-
-A position is a line of a frame or the call of a module, within another position; so a frame's
-whole stack is a chain, and stacks that begin alike share their beginning. Times are those of
-the watch's own clock, which clock marks tie to the trace's.
+A position is a line of a frame or the call of a module, within another position; a frame's whole
+stack is a chain of them. Times are of the recorder's clock, which clock marks tie to the trace's.
 """
 
 from __future__ import annotations
@@ -22,24 +19,29 @@ from profiler_ext.records.events import Ints, Trace
 from profiler_ext.records.lineage import ModuleFrame, PartModules
 from profiler_ext.records.provenance import Gap, GraphInstance
 
+# Characters of a line that is kept; what is longer was written by no one
 MAX_CELL_LINE_LENGTH = 4096
-"""Characters of a line that is kept; what is longer was written by no one."""
-MAX_CELL_LINES = 20_000
-"""The text of a cell with more is not kept."""
+MAX_CELL_LINES = 20_000  # the text of a cell with more is not kept
 _CELL = re.compile(r"In\[\d+\]|cell-[0-9a-f]{12}")
+lzma: ModuleType | None
+MAX_MODULE_BYTES = 8_000_000  # larger modules are not kept
+MAX_CODE_BYTES = 64_000_000  # limit of all modules of a session
+MAX_PACKED_BYTES = 4_000_000  # limit of their part of the session's file
+_PRESET, _MAX_MEMORY_BYTES = 3, 64 << 20
+_PART_BYTES = 32 << 10  # no text in a file of ours may be long
+_ON_DISK = np.dtype("<i8")
+_NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread has many positions
+Packed = tuple[bytes, ...]  # numbers, ``int64``, in parts that a file may hold
+# So deep are positions at most; what lies deeper is one whose line is not known
+MAX_POSITION_DEPTH = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a notebook.
+    """A cell of a notebook."""
 
-    Attributes:
-        name: what it is called wherever a file is named: ``In[3]``.
-        lines: its text as it ran; empty where it is not kept.
-    """
-
-    name: str
-    lines: tuple[str, ...] = ()
+    name: str  # its name wherever a file is named: ``In[3]``
+    lines: tuple[str, ...] = ()  # its text as it ran, if kept
 
 
 def cell_named(number: int) -> str:
@@ -48,44 +50,25 @@ def cell_named(number: int) -> str:
 
 
 def is_cell(file: str) -> bool:
-    """Return whether a recorded path is no file's but a cell's of a notebook.
-
-    One that begins with ``cell-`` is of another process, which had a cell with that text.
-    """
+    """Tell whether a recorded path is a notebook's cell."""
+    # A cell of another process is named cell-DIGEST, by its text.
     return _CELL.fullmatch(file) is not None
 
 
-lzma: ModuleType | None
 try:
     import lzma
 except ImportError:  # Python can be built without it
     lzma = None
 
-MAX_MODULE_BYTES = 8_000_000
-"""A module whose text is larger is not kept."""
-MAX_CODE_BYTES = 64_000_000
-"""Nor is what goes beyond this in one session."""
-MAX_PACKED_BYTES = 4_000_000
-"""Nor what makes the session's file larger than this by it."""
-_PRESET, _MAX_MEMORY_BYTES = 3, 64 << 20
-_PART_BYTES = 32 << 10  # no text in a file of ours may be long
-
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """The text of a module that Inductor generated, once however many graphs it is of.
+    """The text of a module that Inductor generated, once for all its graphs."""
 
-    Attributes:
-        digest: SHA-256 of the text in UTF-8; names the content.
-        paths: where it lay, as the graphs name it in ``output_module``.
-        size_bytes: of the text in UTF-8.
-        packed: the text as xz packs it, in parts that a file may hold.
-    """
-
-    digest: str
-    paths: tuple[str, ...]
-    size_bytes: int
-    packed: tuple[bytes, ...]
+    digest: str  # SHA-256 of the text in UTF-8
+    paths: tuple[str, ...]  # its paths, as in the graphs' ``output_module``
+    size_bytes: int  # of the text in UTF-8
+    packed: tuple[bytes, ...]  # the text, compressed by xz, in parts that fit a file
 
     @property
     def packed_bytes(self) -> int:
@@ -94,12 +77,7 @@ class GeneratedModule:
 
     @property
     def text(self) -> str:
-        """The text.
-
-        Raises:
-            ValueError: What is packed is not the text that the digest names.
-            ImportError: This Python has no xz.
-        """
+        """The text; raises ValueError or ImportError."""
         if lzma is None:
             raise ImportError("this Python was built without lzma")
         unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MAX_MEMORY_BYTES)
@@ -113,11 +91,7 @@ class GeneratedModule:
 
 
 def generated_module(text: str, paths: Iterable[str]) -> GeneratedModule:
-    """Pack the text of a generated module.
-
-    Raises:
-        ImportError: This Python has no xz.
-    """
+    """Compress the text of a generated module; raises ImportError."""
     if lzma is None:
         raise ImportError("this Python was built without lzma")
     plain = text.encode("utf-8", "backslashreplace")
@@ -148,69 +122,38 @@ def _of_modules(modules: Iterable[GeneratedModule]) -> Iterator[str]:
             yield f"generated module {at}: {error}"
 
 
-_ON_DISK = np.dtype("<i8")
-_NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread has many positions
-
-Packed = tuple[bytes, ...]
-"""Numbers, ``int64``, in parts that a file may hold."""
-
-MAX_POSITION_DEPTH = 4_096
-"""So deep are positions at most; what lies deeper is one whose line is not known."""
-
-
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a thread stands: a line of a frame of the program, or the call of a module.
+    """Where a thread is: at a line of a frame of the program, or in the call of a module."""
 
-    Attributes:
-        parent: index of the position that it lies within, ``None`` at the bottom of a thread.
-        function: index of the frame's function, ``None`` for the call of a module.
-        line: line of the frame; 0 where it is not known.
-        module: index of the module that is called, ``None`` for a frame.
-        code: text of the line, stripped; ``None`` where it is not known, or is very long.
-    """
-
-    parent: int | None
-    function: int | None = None
-    line: int = 0
-    module: int | None = None
-    code: str | None = None
+    parent: int | None  # index of the enclosing position, ``None`` at the bottom of a thread
+    function: int | None = None  # index of the frame's function, ``None`` for the call of a module
+    line: int = 0  # line of the frame; 0 where it is not known
+    module: int | None = None  # index of the module, ``None`` for a frame
+    code: str | None = None  # text of the line, stripped; ``None`` where it is unknown or very long
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the program, or of torch's that runs a forward again.
-
-    Attributes:
-        file: its file.
-        name: its name.
-        recomputes: it is torch's, and what it runs is a forward that a checkpoint runs again.
-        is_compiled: at this line Dynamo's code for it calls what was compiled: that is of other
-            lines, so what the function itself was called by is the last line that is known; or it
-            may be one of several lines.
-        resumes: it is Dynamo's code that goes on after a graph break, for the frame that called it.
-    """
+    """A function of the program, or of torch's that runs a forward again."""
 
     file: str
     name: str
-    recomputes: bool = False
+    recomputes: bool = False  # a function of torch's that runs a checkpoint's forward again
+    # Dynamo's code calls compiled code at this line: the line is the last one known, or one of
+    # several
     is_compiled: bool = False
+    # Dynamo's code that resumes after a graph break, for the frame that called it
     resumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadPositions:
-    """The positions of one thread in order of time; each holds until the next.
+    """The positions of one thread in order of time; each holds until the next."""
 
-    Attributes:
-        thread: the system's id of the thread, as the trace has it.
-        times: when each began, ``int64`` nanoseconds, each from the one before it.
-        positions: index of each position, ``int64``; -1 where no code of the program runs.
-    """
-
-    thread: int
-    times: Packed
-    positions: Packed
+    thread: int  # the system's id of the thread, as the trace has it
+    times: Packed  # when each began, ``int64`` nanoseconds, each from the one before it
+    positions: Packed  # index of each position, ``int64``; -1 where no code of the program runs
 
     @property
     def times_ns(self) -> Ints:
@@ -240,109 +183,73 @@ def _unpacked(parts: Packed) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class ClockMark:
-    """A moment on both clocks: the watch's just before and after an event of the trace.
+    """A moment on both clocks: the recorder's just before and after an event of the trace."""
 
-    Attributes:
-        number: the number in the event's name.
-        before_ns: the watch's clock before the event began.
-        after_ns: the same when the event was over.
-    """
-
-    number: int
+    number: int  # the number in the event's name
     before_ns: int
     after_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class PythonLines:
-    """The lines of the program that ran while steps were recorded.
-
-    Attributes:
-        functions: the functions of the program that ran.
-        modules: the modules that were called, each by its path from the user's model; ``None``
-            for one that was gone when the recording ended, or that the model which called it
-            does not hold.
-        positions: the positions; each after the one that it lies within.
-        threads: when each thread was where.
-        clock: moments on both clocks, in order.
-        until_ns: when the watch ended; where anybody stood later is not known.
-    """
+    """The lines of the program that ran while steps were recorded."""
 
     functions: tuple[Function, ...]
+    # The modules that were called, by path from the user's model; ``None`` for one that was gone at
+    # the end, or that its caller does not hold
     modules: tuple[ModuleFrame | None, ...]
-    positions: tuple[Position, ...]
-    threads: tuple[ThreadPositions, ...]
-    clock: tuple[ClockMark, ...]
-    until_ns: int
+    positions: tuple[Position, ...]  # each after the one that encloses it
+    threads: tuple[ThreadPositions, ...]  # the positions of each thread over time
+    clock: tuple[ClockMark, ...]  # moments on both clocks, in order
+    until_ns: int  # end of the recording of lines
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is needed to read a recording anywhere.
+    """What is needed to read a recording anywhere."""
 
-    Attributes:
-        user_roots: folders whose files are the user's own (the script's, the working folder).
-        library_roots: folders that never are (site-packages, the standard library).
-        command: the profiled command line, or ``()``.
-        torch_version: torch that ran.
-        rank: rank of the process, 0 without ranks.
-        world_size: number of ranks, 1 without ranks.
-        step_source: what ended a step: ``prof.step``, ``Optimizer.step``, ``forward``,
-            ``function`` or ``none``.
-        called_parts: of equal parts of a graph that a backend compiled by itself, which share an
-            artifact, the modules that a call was on, by the number in its mark.
-        models: the names of the models, at which paths of modules begin; none where there is one.
-        asked: what was asked of the profiler already: ``run``, ``recompile``, ``shapes``; advice to
-            do it is not given again.
-        called_modules: modules that were compiled by themselves, by the number in their mark in
-            the trace: each with its path from the user's model.
-        host: the name of the machine, of one rank among several; ``""`` without ranks, and in
-            recordings of before it was kept.
-        steps_before_ns: how long each of the last steps before the recording took, in which no
-            profiler was on; at most 50, none where there were none.
-        steps_before_on_device: these are times between events on the device's stream; else, as
-            without a device and in recordings of before they were kept, the program's own.
-        first_step_ns: when its first step began on the devices, of a step that was cut out of a
-            recording: what it waited for is not in the trace.
-    """
-
+    # Folders of the user's files (the script's, the working folder)
     user_roots: tuple[str, ...] = ()
+    # Folders of libraries (site-packages, the standard library)
     library_roots: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()  # the profiled command line, or ``()``
     torch_version: str = ""
-    rank: int = 0
-    world_size: int = 1
+    rank: int = 0  # rank of the process, 0 without ranks
+    world_size: int = 1  # number of ranks, 1 without ranks
+    # What ended a step: ``prof.step``, ``Optimizer.step``, ``forward``, ``function`` or ``none``
     step_source: str = "none"
+    # Modules that were compiled by themselves, by the number in their mark in the trace: each with
+    # its path from the user's model
     called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
+    # Options of the profiler that were used: ``run``, ``recompile``, ``shapes``; they are not
+    # recommended again
     asked: tuple[str, ...] = ()
+    # Of equal parts of a graph that a backend compiled by itself, which share an artifact, the
+    # modules of each call, by the number in its mark
     called_parts: tuple[tuple[int, PartModules], ...] = ()
+    # The names of the models that begin module paths; none where there is one
     models: tuple[str, ...] = ()
-    host: str = ""
+    host: str = ""  # the machine's name, of one rank among several; else ``""``
+    # Durations of the last steps before the recording, without a profiler; at most 50
     steps_before_ns: tuple[int, ...] = ()
+    # They are times between events on the device's stream; else the program's own
     steps_before_on_device: bool = False
+    # Begin of the first step on the devices, of a step cut out of a recording: what it waited for
+    # is not in the trace
     first_step_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded.
-
-    Attributes:
-        trace: the trace.
-        graphs: the compiled graphs.
-        settings: what is needed to read it anywhere.
-        gaps: what went wrong.
-        python: the lines of the program that ran meanwhile; ``None`` where none were watched.
-        compiles: what compiling took in the process, before the recording and in it.
-        generated: the code that Inductor generated for the graphs, as far as it is kept.
-        cells: the cells of a notebook that the lines are of.
-    """
+    """What is recorded."""
 
     trace: Trace
     graphs: tuple[GraphInstance, ...] = ()
     settings: Settings = Settings()
     gaps: tuple[Gap, ...] = ()
+    # The lines of the program that ran; ``None`` where they were not recorded
     python: PythonLines | None = None
-    compiles: tuple[Compilation, ...] = ()
+    compiles: tuple[Compilation, ...] = ()  # the process's compiles, before the recording and in it
+    # The code that Inductor generated for the graphs, if kept
     generated: tuple[GeneratedModule, ...] = ()
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[Cell, ...] = ()  # the notebook cells of the lines

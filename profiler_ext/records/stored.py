@@ -1,13 +1,7 @@
-"""Records as files hold them.
+"""Converts records to plain objects for files and back.
 
-To plain objects and back, without source text, and the version that wrote them.
-
-msgspec does so when it first meets a type, and keeps what it finds on the type before that is
-whole: a second thread that meets it then ends the process.
-
-So files of before lineage had a record of its own are read as they are; what they do not say is
-absent. Older files have the evidence of lines in a list of the graph, ``line_evidence``, one for
-each node.
+Older files have no record of lineage, and the evidence of lines in a list of the graph,
+``line_evidence``; both are still read.
 """
 
 from __future__ import annotations
@@ -30,10 +24,19 @@ from profiler_ext.version import VERSION, is_newer
 Kind = TypeVar("Kind")
 _LOCK = threading.RLock()
 _KNOWN: set[object] = set()
+# Where a stored record has the version that wrote it; those of before have no such key
+WRITER_KEY = "written_by"
+# The begin of msgspec's error for an unknown word of a vocabulary
+_UNKNOWN_WORD = "Invalid enum value"
+_LINEAGE = frozenset(field.name for field in fields(Lineage))
+_TEXT_OF_A_LINE = "code"
+_OFF = Gap(GapReason.SOURCE_OFF, "source=False")
 
 
 def known(kind: Kind) -> Kind:
-    """Return a type that any thread may decode or convert to, as msgspec knows all of it."""
+    """Return a type that is safe to decode in any thread."""
+    # msgspec inspects a type on first use, and stores an unfinished result on it: a second thread
+    # that decodes it then ends the process.
     if kind not in _KNOWN:
         with _LOCK:
             msgspec.json.Decoder(kind)
@@ -41,16 +44,10 @@ def known(kind: Kind) -> Kind:
     return kind
 
 
-# A forked child has a copy: of a lock that nobody holds, of types that are whole.
+# A forked child has a copy of an unlocked lock, and of completed types.
 os.register_at_fork(
     before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
 )
-
-
-WRITER_KEY = "written_by"
-"""Where a stored record has the version that wrote it; those of before have no such key."""
-_UNKNOWN_WORD = "Invalid enum value"
-"""How msgspec begins to tell of a word that a vocabulary does not have."""
 
 
 def version_mismatch(problem: str, content: object) -> str | None:
@@ -69,7 +66,6 @@ def version_mismatch(problem: str, content: object) -> str | None:
     return None
 
 
-_LINEAGE = frozenset(field.name for field in fields(Lineage))
 Record = TypeVar("Record")
 
 
@@ -79,16 +75,12 @@ def flat(record: object) -> Any:
 
 
 def nested(plain: Any, kind: type[Record]) -> Record:
-    """Return the record of which plain objects tell.
-
-    Raises:
-        msgspec.ValidationError: They tell of something else.
-    """
+    """Convert plain objects to a record; raises msgspec.ValidationError."""
     return msgspec.convert(_with_nodes(plain, _nested), known(kind))
 
 
 def _with_nodes(plain: Any, change: Callable[[Any], Any]) -> Any:
-    """Return the same with each node of it changed; what has another shape is left as it is."""
+    """Return the same with each node changed; an unexpected shape is left as it is."""
     if not isinstance(plain, dict):
         return plain
     plain = _with_evidence(plain) if "line_evidence" in plain else plain
@@ -104,7 +96,7 @@ def _with_nodes(plain: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _with_evidence(graph: dict[str, Any]) -> dict[str, Any]:
-    """Return the same with the evidence of an older file on its nodes."""
+    """Return the same with an older file's evidence on its nodes."""
     evidence, nodes = graph["line_evidence"], graph.get("nodes", ())
     if not isinstance(evidence, list | tuple) or not isinstance(nodes, list | tuple):
         raise msgspec.ValidationError("found no list of evidences and nodes, expected one of each")
@@ -112,13 +104,12 @@ def _with_evidence(graph: dict[str, Any]) -> dict[str, Any]:
         raise msgspec.ValidationError(
             f"{len(evidence)} evidences of {len(nodes)} nodes, expected one each"
         )
-    known = [_known_by(each, node) for each, node in zip(evidence, nodes, strict=False)]
+    known = [
+        (node | {"evidence": each} if isinstance(node, dict) else node)
+        for each, node in zip(evidence, nodes, strict=False)
+    ]
     own = {name: entry for name, entry in graph.items() if name != "line_evidence"}
     return own | {"nodes": [*known, *nodes[len(known) :]]}
-
-
-def _known_by(evidence: Any, node: Any) -> Any:
-    return node | {"evidence": evidence} if isinstance(node, dict) else node
 
 
 def _flat(node: dict[str, Any]) -> dict[str, Any]:
@@ -134,18 +125,13 @@ def _nested(node: Any) -> Any:
     return own | {"lineage": lineage}
 
 
-_TEXT_OF_A_LINE = "code"
-_OFF = Gap(GapReason.SOURCE_OFF, "source=False")
 Records = TypeVar("Records")
 
 
 def without_source(recording: Recording) -> Recording:
-    """Return the same recording without any text of a line or cell, and without generated code.
-
-    Returns:
-        The recording. Files, line numbers and functions stay, and so do torch's own reasons of
-        graph breaks and recompilations, which may quote a line.
-    """
+    """Return the recording without any source text, cell text or generated code."""
+    # Files, line numbers and functions stay, and so do torch's reasons of graph breaks and
+    # recompilations, which may quote a line.
     return replace(
         recording,
         graphs=_cleared(recording.graphs, tuple[GraphInstance, ...]),

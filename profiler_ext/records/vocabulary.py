@@ -1,9 +1,7 @@
-"""Closed vocabularies of what ran or idled.
+"""Closed vocabularies: phases, kinds, levels, scopes and idle causes, with meaning and remedy.
 
-Phases, kinds, levels, scopes and causes, each with its meaning and remedy.
-
-Idle time is told by what ended it: the launch that ran next on the device, and what the thread
-that enqueued it did from the beginning of the idle span until then.
+The cause of idle time is what ended it: the next launch on the device, and what the thread that
+enqueued it did since the idle span began.
 """
 
 from __future__ import annotations
@@ -12,29 +10,34 @@ from enum import StrEnum
 from typing import Self
 
 NOTHING = "nothing needs to be done"
+# What a call site launches is a launch of the same kind.
+_TRITON = ("triton", "Triton kernel", "is a kernel that Inductor generated")
+_TEMPLATE = (
+    "triton_template",
+    "Triton template",
+    "is a kernel that Inductor made of a template: a product, a convolution, FlexAttention",
+)
+_USERS = ("user_triton", "Triton kernel of the program", "is a kernel that the program wrote")
+_CPP = ("cpp", "C++ kernel", "is a kernel that Inductor generated for the CPU")
+_EXTERN = ("extern", "library call", "is of a call that a compiled graph makes into a library")
 
 
 class Term(StrEnum):
     """A word of a closed vocabulary, one row each; it is its own text.
 
-    A vocabulary names the page of the documentation that explains it, how its words are called
-    there, and the columns of tables that hold them.
-
-    Attributes:
-        words: the same for a person, short enough for a row of a report.
-        meaning: what it says, as the end of a sentence about what it describes.
-        remedy: what to do about it.
+    A vocabulary names its page of the documentation, its title there, and the columns of tables
+    that hold its words.
     """
 
-    words: str
-    meaning: str
-    remedy: str
+    words: str  # a short label
+    meaning: str  # the end of a sentence about what it describes
+    remedy: str  # what to do about it
     _page: str
     _title: str
     _columns: tuple[str, ...]
 
     def __new__(cls, text: str, words: str = "", meaning: str = "", remedy: str = NOTHING) -> Self:
-        """Take a row; a type checker sees here that a text alone finds a term."""
+        """Create a row; the signature lets a type checker look a term up by its text alone."""
         if not (text and words and meaning and remedy):
             raise TypeError(f"{cls.__name__} {text!r} needs words, a meaning and a remedy")
         term = str.__new__(cls, text)
@@ -43,7 +46,7 @@ class Term(StrEnum):
         return term
 
     def __init_subclass__(cls, *, page: str, title: str, columns: tuple[str, ...]) -> None:
-        """Take what all words of a vocabulary share."""
+        """Set what all words of a vocabulary share."""
         super().__init_subclass__()
         cls._page, cls._title, cls._columns = page, title, columns
 
@@ -61,18 +64,6 @@ class Term(StrEnum):
     def columns(self) -> tuple[str, ...]:
         """The columns that hold it, each after its table: ``launches.gap``."""
         return self._columns
-
-
-# What a call site launches is a launch of the same kind.
-_TRITON = ("triton", "Triton kernel", "is a kernel that Inductor generated")
-_TEMPLATE = (
-    "triton_template",
-    "Triton template",
-    "is a kernel that Inductor made of a template: a product, a convolution, FlexAttention",
-)
-_USERS = ("user_triton", "Triton kernel of the program", "is a kernel that the program wrote")
-_CPP = ("cpp", "C++ kernel", "is a kernel that Inductor generated for the CPU")
-_EXTERN = ("extern", "library call", "is of a call that a compiled graph makes into a library")
 
 
 class Phase(
@@ -132,7 +123,7 @@ class LaunchKind(Term, page="words.md", title="kind", columns=("launches.kind", 
 
 
 class Level(Term, page="words.md", title="level", columns=("launches.level", "coverage.level")):
-    """How far a launch, or a part of it, was led back."""
+    """How precisely a launch, or a part of it, is attributed."""
 
     LINE = ("line", "a source line", "is led to a line of the model")
     OP = ("op", "an ATen op", "is led to an ATen op, and to no line")
@@ -161,7 +152,7 @@ class Scope(Term, page="words.md", title="scope", columns=("launches.scope", "co
 
 
 class BreakdownCategory(Term, page="words.md", title="category", columns=("coverage.category",)):
-    """What a row of the ledger was led to, where it is no gap."""
+    """The category of a breakdown row that is no gap."""
 
     LINE = ("line", "led to source lines", "is that of launches that are led to lines")
     PHASE_CORRECTED = (

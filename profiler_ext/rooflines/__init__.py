@@ -1,1 +1,1 @@
-"""Rooflines: what kernels moved and computed, and how near that is to the device's best."""
+"""Rooflines: what kernels moved and computed, compared with the device's peak."""

@@ -1,7 +1,7 @@
-"""The arithmetic units of devices, and the unit that a kernel's name tells.
+"""The arithmetic units of devices, and which one a kernel's name shows.
 
-A name is of the library that wrote it: cuBLAS, cuDNN, CUTLASS, FlashAttention. A rule answers for
-the names that it knows for certain, and for no other: a unit that nobody tells is none.
+A rule covers names of libraries (cuBLAS, cuDNN, CUTLASS, FlashAttention) that are known for
+certain; any other name has no unit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,41 @@ _SLOW = (
     "where the precision is enough, products in TF32 or bf16 run on the tensor cores, which are "
     "several times as fast"
 )
+# nvjet_sm90_tst_..., nvjet_sm90_qqtst_...: of five letters the first two are the factors.
+_NVJET = re.compile(r"nvjet_(?:sm\d+_)?(?P<letters>[a-z]{5}|[a-z]{3})_\d")
+# sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_..., sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_...
+_XMMA = re.compile(
+    r"_xmma_\w*?gemm\w*?_(?P<types>(?:(?:tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|i32)+_)+)"
+)
+_XMMA_TYPE = re.compile(r"tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|i32")
+_XMMA_TENSOR = re.compile(r"_tensor\d+x\d+x\d+|_warpgroupsize")
+_SIMT = re.compile(
+    r"simt_(?P<simt>[sd])(?:gemm|fprop|dgrad|wgrad)"
+    r"|(?:^|[^a-z])(?:maxwell|volta|turing|ampere)_(?P<older>[sd])gemm_\d"
+    r"|(?:^|[\s_])(?P<bare>[sd])gemm_(?:largek|kernel)"
+    r"|_convolve_(?P<convolve>[sd])gemm<"
+)
+# cutlass_80_tensorop_s1688gemm_..., ampere_bf16_s16816gemm_bf16_..., volta_h884gemm_...
+_MMA = re.compile(
+    r"(?P<before>(?:[a-z0-9]+_)*)(?P<letter>[shdi])(?P<shape>884|1684|1688|8816|16816|16832|161616)"
+    r"(?P<fast>tf32|bf16|f16)?(?:gemm|fprop|dgrad|wgrad)(?P<after>\w*)"
+)
+_MMA_FORMAT = re.compile(r"(?:^|_)(tf32|bf16|fp16|f16|s8|u8|e4m3|e5m2)(?=_|$)")
+_CUTLASS_3 = re.compile(
+    r"cutlass3x_sm\d+_(?P<cores>tensorop|simt)_[a-z]\d*(?:x\d+x\d+)?(?P<fast>tf32|bf16|f16)?gemm_"
+    r"(?P<factor>[a-z0-9]+)_"
+)
+_SPELLED = re.compile(r"\d*(?P<type>tfloat32|bfloat16|half|float_e4m3|float_e5m2)_t", re.ASCII)
+_TENSOR_TEMPLATE = re.compile(r"ImplicitGemm|OpClassTensorOp|MmaTensorOp|MMA_\d+x\d+x\d+_F32")
+_FLASH = re.compile(r"\bflash(?:_fwd|_bwd|::\w*[Ff]lash)|_?flash_attn|FlashAttn")
+# fmha_cutlassF_f16_aligned_...: of float32 it splits each factor in three, which has no peak.
+_FMHA = re.compile(r"fmha_cutlass[FB]_(?P<type>f16|bf16)_")
+_VECTOR = re.compile(
+    r"\b(?:gemv\w*|gemvx::kernel|gemmSN_\w+|gemmk1_kernel|dot_kernel|splitKreduce_kernel)<"
+    r"|\b(?:convolve_common_engine_float\w*|wgrad_alg0_engine\w*|dgrad_engine|"
+    r"wgrad2d_grouped_direct_kernel|conv_depthwise\w+)<"
+)
+_HELPER = re.compile(r"splitKreduce|ReduceSplitK|convert_dq|dot_do_o|nchwToNhwc|nhwcToNchw")
 
 
 class Unit(Term, page="words.md", title="unit", columns=("launches.unit", "by_kernel.unit")):
@@ -42,7 +77,7 @@ class Unit(Term, page="words.md", title="unit", columns=("launches.unit", "by_ke
 class UnitEvidence(
     Term, page="words.md", title="unit known by", columns=("launches.unit_evidence",)
 ):
-    """How the unit of a launch is known; where nothing tells it there is none, and no peak."""
+    """How the unit of a launch is known."""
 
     KERNEL_NAME = ("kernel_name", "the kernel's name", "names its instructions or its operands")
     CALLED_KERNEL = (
@@ -65,7 +100,7 @@ class UnitEvidence(
 
 
 class Bound(Term, page="words.md", title="bound", columns=("launches.bound", "by_kernel.bound")):
-    """What keeps a launch from being shorter, by the roofline model."""
+    """What limits a launch, by the roofline model."""
 
     MEMORY = (
         "memory",
@@ -111,56 +146,18 @@ _FORMATS = {
     "u8": Unit.INT8_TENSOR,
     "f64": Unit.FP64_TENSOR,
 }
-# nvjet_sm90_tst_..., nvjet_sm90_qqtst_...: of five letters the first two are the factors.
-_NVJET = re.compile(r"nvjet_(?:sm\d+_)?(?P<letters>[a-z]{5}|[a-z]{3})_\d")
 _NVJET_LETTERS = {
     "t": Unit.BF16_TENSOR,
     "h": Unit.FP16_TENSOR,
     "q": Unit.FP8_TENSOR,  # e4m3
     "r": Unit.FP8_TENSOR,  # e5m2
 }
-# sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_..., sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_...
-_XMMA = re.compile(
-    r"_xmma_\w*?gemm\w*?_(?P<types>(?:(?:tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|i32)+_)+)"
-)
-_XMMA_TYPE = re.compile(r"tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|i32")
-_XMMA_TENSOR = re.compile(r"_tensor\d+x\d+x\d+|_warpgroupsize")
-_SIMT = re.compile(
-    r"simt_(?P<simt>[sd])(?:gemm|fprop|dgrad|wgrad)"
-    r"|(?:^|[^a-z])(?:maxwell|volta|turing|ampere)_(?P<older>[sd])gemm_\d"
-    r"|(?:^|[\s_])(?P<bare>[sd])gemm_(?:largek|kernel)"
-    r"|_convolve_(?P<convolve>[sd])gemm<"
-)
-# cutlass_80_tensorop_s1688gemm_..., ampere_bf16_s16816gemm_bf16_..., volta_h884gemm_...
-_MMA = re.compile(
-    r"(?P<before>(?:[a-z0-9]+_)*)(?P<letter>[shdi])(?P<shape>884|1684|1688|8816|16816|16832|161616)"
-    r"(?P<fast>tf32|bf16|f16)?(?:gemm|fprop|dgrad|wgrad)(?P<after>\w*)"
-)
-_MMA_FORMAT = re.compile(r"(?:^|_)(tf32|bf16|fp16|f16|s8|u8|e4m3|e5m2)(?=_|$)")
-_CUTLASS_3 = re.compile(
-    r"cutlass3x_sm\d+_(?P<cores>tensorop|simt)_[a-z]\d*(?:x\d+x\d+)?(?P<fast>tf32|bf16|f16)?gemm_"
-    r"(?P<factor>[a-z0-9]+)_"
-)
-_SPELLED = re.compile(r"\d*(?P<type>tfloat32|bfloat16|half|float_e4m3|float_e5m2)_t", re.ASCII)
-_TENSOR_TEMPLATE = re.compile(r"ImplicitGemm|OpClassTensorOp|MmaTensorOp|MMA_\d+x\d+x\d+_F32")
-_FLASH = re.compile(r"\bflash(?:_fwd|_bwd|::\w*[Ff]lash)|_?flash_attn|FlashAttn")
-# fmha_cutlassF_f16_aligned_...: of float32 it splits each factor in three, which has no peak.
-_FMHA = re.compile(r"fmha_cutlass[FB]_(?P<type>f16|bf16)_")
-_VECTOR = re.compile(
-    r"\b(?:gemv\w*|gemvx::kernel|gemmSN_\w+|gemmk1_kernel|dot_kernel|splitKreduce_kernel)<"
-    r"|\b(?:convolve_common_engine_float\w*|wgrad_alg0_engine\w*|dgrad_engine|"
-    r"wgrad2d_grouped_direct_kernel|conv_depthwise\w+)<"
-)
-_HELPER = re.compile(r"splitKreduce|ReduceSplitK|convert_dq|dot_do_o|nchwToNhwc|nhwcToNchw")
 
 
 @lru_cache(maxsize=1 << 16)
 def unit_of_kernel(kernel: str) -> Unit | None:
-    """Return the unit that a kernel's name tells, ``None`` where it tells none.
-
-    Returns:
-        The unit of its products. What only prepares or finishes those of another kernel has none.
-    """
+    """Return the unit of a kernel's products by its name, if known."""
+    # What only prepares or finishes the products of another kernel has none.
     if _HELPER.search(kernel):
         return None
     for rule in (_nvjet, _xmma, _simt, _cutlass_3, _mma, _attention, _template, _vector):
@@ -239,7 +236,6 @@ def _spelled(kernel: str) -> Unit | None:
 
 
 def _vector(kernel: str) -> Unit | None:
-    """Products with a vector, and direct convolutions: the CUDA cores do these."""
     if _VECTOR.search(kernel) is None or "float" not in kernel:
         return None
     return None if re.search(r"\bdouble\b|complex|cuComplex", kernel) else Unit.FP32

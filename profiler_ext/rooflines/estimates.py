@@ -1,12 +1,8 @@
 """Estimates per launch: bytes moved, operations computed, and the unit that computed them.
 
-A call of a library may run several kernels; what is known of the call belongs to all of them. They
-share it in proportion to their time, so that the parts of a call's launches add up to the call's,
-and each launch has the rate of the call.
-
-They count what a kernel asks for, each buffer once, so what a cache serves makes the bandwidth
-higher than the memory's. A collective has none: it waits for other ranks, and moves between
-devices what it moves.
+A library call may run several kernels; they share its work in proportion to their time. Each buffer
+counts once, so a cache makes the bandwidth higher than the memory's. A collective has no estimate:
+it waits for other ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import numpy.typing as npt
 from profiler_ext.kineto import classify
 from profiler_ext.kineto.op_inputs import inputs_of
 from profiler_ext.records.analysis import Analysis, Launches
-from profiler_ext.records.events import Interned, Ints, MaskedInts, ranks
+from profiler_ext.records.events import Interned, Ints, MaskedInts, flag_rows, ranks
 from profiler_ext.records.share_sums import sum_by
 from profiler_ext.records.vocabulary import LaunchKind, SiteKind
 from profiler_ext.rooflines.compute_units import Unit, UnitEvidence, unit_of_kernel
@@ -34,30 +30,26 @@ from profiler_ext.rooflines.work import (
 )
 
 Rows = npt.NDArray[np.bool_]
+_UNITS = tuple(Unit)
+_EVIDENCE = ("", *UnitEvidence)
+_NONE = -1
+_NAMED = (LaunchKind.EXTERN, LaunchKind.EAGER)
+_MAX_AMOUNT = 2**60  # more bytes or operations than this are not credible
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Which launches belong to one call.
-
-    Attributes:
-        number: the call of each launch.
-        last: one launch of each call, to which rounding goes.
-    """
+    """Which launches belong to one call."""
 
     number: Ints
-    last: Ints
+    last: Ints  # one launch of each call, which takes the rounding
 
     def total(self, values: Ints) -> Ints:
         """Return the sum over its call for each launch."""
         return sum_by(self.number, values, len(self.last))[self.number]
 
     def share(self, amount: MaskedInts, duration_ns: Ints) -> MaskedInts:
-        """Share a call's amount among its launches by time.
-
-        Returns:
-            The part of each launch; those of a call add up to its amount.
-        """
+        """Share a call's amount among its launches by time; the parts add up to it."""
         call_amount = amount.filled(0)
         took_ns = np.maximum(self.total(duration_ns), 1)
         parts = np.floor(call_amount * (duration_ns / took_ns)).astype(np.int64)
@@ -66,10 +58,8 @@ class Calls:
 
 
 def calls_of(analysis: Analysis, is_library: Rows, is_eager: Rows) -> Calls:
-    """Tell calls apart: launches of a library's site, or of an eager op, that follow each other.
-
-    A generated kernel is a call by itself.
-    """
+    """Group launches into calls: consecutive launches of a library's site, or of an eager op."""
+    # A generated kernel is a call by itself.
     launches = analysis.launches
     stream, op = launches.stream.filled(-1), launches.op_event.filled(-1)
     grouped = is_library | (is_eager & (op >= 0))
@@ -86,7 +76,7 @@ def calls_of(analysis: Analysis, is_library: Rows, is_eager: Rows) -> Calls:
 
 
 def _is_repeated(analysis: Analysis, order: Ints, begins: Rows) -> Rows:
-    """Whether a launch repeats the first of its run: the site is called again."""
+    """Flag launches that repeat the first of their run: the site is called again."""
     launches, events = analysis.launches, analysis.recording.trace.events
     first = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
     op = launches.op_event.filled(-1)
@@ -97,30 +87,17 @@ def _is_repeated(analysis: Analysis, order: Ints, begins: Rows) -> Rows:
     return repeated
 
 
-_UNITS = tuple(Unit)
-_EVIDENCE = ("", *UnitEvidence)
-_NONE = -1
-_NAMED = (LaunchKind.EXTERN, LaunchKind.EAGER)
-
-
 @dataclass(frozen=True, slots=True)
 class Units:
-    """One row for each launch.
+    """One row for each launch."""
 
-    Attributes:
-        unit: a ``Unit``, or ``""``.
-        evidence: a ``UnitEvidence``, or ``""``.
-    """
-
-    unit: Interned
-    evidence: Interned
+    unit: Interned  # a ``Unit``, or ``""``
+    evidence: Interned  # a ``UnitEvidence``, or ``""``
 
 
 def units_of(launches: Launches, calls: Calls, works: Sequence[Work], of_launch: Ints) -> Units:
-    """Return the unit that each launch used.
-
-    A name outweighs operands. Of a call whose kernels' names tell several units none is told.
-    """
+    """Return the unit that each launch used."""
+    # A name outweighs operands. A call whose kernels' names show several units has none.
     own = _named(launches)
     called, is_split = _of_call(own, calls)
     by_operands = np.array(
@@ -137,7 +114,7 @@ def units_of(launches: Launches, calls: Calls, works: Sequence[Work], of_launch:
     on_cpu = np.ma.getmaskarray(launches.stream)
     unit = np.where(is_split | on_cpu, _NONE, unit)
     evidence = np.where(unit == _NONE, 0, evidence)
-    # The first string stands for a unit that is not known.
+    # The first string is the unknown unit.
     return Units(_interned(unit + 1, ("", *_UNITS)), _interned(evidence, _EVIDENCE))
 
 
@@ -154,7 +131,7 @@ def _named(launches: Launches) -> Ints:
 
 
 def _of_call(own: Ints, calls: Calls) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Return the one unit that the names of a call's kernels tell, and where they tell several."""
+    """Return the one unit of a call's kernel names, and which calls have several."""
     highest = np.full(len(calls.last), _NONE, np.int64)
     np.maximum.at(highest, calls.number, own)
     lowest = np.full(len(calls.last), len(_UNITS), np.int64)
@@ -163,38 +140,20 @@ def _of_call(own: Ints, calls: Calls) -> tuple[Ints, np.ndarray[tuple[int], np.d
     return highest[calls.number], is_split[calls.number]
 
 
-_MAX_AMOUNT = 2**60
-"""What a file says of more bytes or operations than this is not true."""
-
-
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """One row for each launch; of a call of several launches each row has the whole call's.
+    """One row for each launch; of a call of several launches each row has the whole call's."""
 
-    Attributes:
-        calls: which launches are one call.
-        bytes: what the call loads and stores; masked where that is not known.
-        flops: its floating-point operations; masked where that is not known.
-        is_product: its operations are those of products, convolutions or attention.
-        is_complete: nothing else is known to take it time.
-        units: the unit that each launch used.
-    """
-
-    calls: Calls
-    bytes: MaskedInts
-    flops: MaskedInts
-    is_product: Rows
-    is_complete: Rows
-    units: Units
+    calls: Calls  # which launches are one call
+    bytes: MaskedInts  # loads and stores of the call; masked where unknown
+    flops: MaskedInts  # its floating-point operations; masked where unknown
+    is_product: Rows  # its operations are those of products, convolutions or attention
+    is_complete: Rows  # nothing else is known to take time
+    units: Units  # the unit that each launch used
 
 
 def estimate(analysis: Analysis) -> Estimates:
-    """Return what the calls of all launches move and compute.
-
-    Returns:
-        One row for each launch. A launch that nobody knows the work of has none, nor has one
-        whose sizes are dynamic.
-    """
+    """Estimate each launch's call; it is unknown where the work is, or where sizes are dynamic."""
     launches = analysis.launches
     works, of_launch, is_library = _works(analysis)
     is_eager = launches.kind.where(LaunchKind.EAGER)
@@ -209,7 +168,7 @@ def estimate(analysis: Analysis) -> Estimates:
         calls=calls,
         bytes=moved,
         flops=_numbers([work.flops for work in works])[of_launch],
-        # What a kernel's name tells of is a product, though its call site may not be known.
+        # A unit by the kernel's name means a product, even without a known call site.
         is_product=is_product | units.evidence.where(UnitEvidence.KERNEL_NAME),
         is_complete=_flags([work.is_complete for work in works])[of_launch] | copied,
         units=units,
@@ -242,7 +201,6 @@ def _works(analysis: Analysis) -> tuple[list[Work], Ints, Rows]:
 
 
 def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_launch: Ints) -> None:
-    """Add the works of eager ops, and say which launches have them."""
     trace, op_event = analysis.recording.trace, analysis.launches.op_event
     rows = np.flatnonzero(is_eager & ~np.ma.getmaskarray(op_event))
     ops, inverse = ranks(op_event.data[rows])
@@ -261,15 +219,11 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
 
 
 def _copied(analysis: Analysis) -> Rows:
-    """Which launches only copy or fill memory of the device."""
-    column = analysis.launches.name
-    inside = np.array([classify.is_copy_on_device(text) for text in column.strings], np.bool_)
     kinds = analysis.launches.kind.where(LaunchKind.MEMCPY, LaunchKind.MEMSET)
-    return kinds & (inside[column.codes] if len(inside) else kinds)
+    return kinds & flag_rows(analysis.launches.name, classify.is_copy_on_device)
 
 
 def _copied_bytes(analysis: Analysis, copied: Rows) -> MaskedInts:
-    """Return what copies and fills move: a copy loads and stores each byte."""
     launches = analysis.launches
     moved = analysis.recording.trace.events.bytes_moved[launches.event[copied]]
     times = np.where(launches.kind.where(LaunchKind.MEMCPY)[copied], 2, 1)

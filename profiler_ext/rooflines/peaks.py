@@ -1,9 +1,8 @@
 """Peak memory bandwidth and arithmetic of devices by unit, each with its source.
 
-The figures are the makers' own, dense (without sparsity), with float32 accumulation where the
-maker tells it apart, at boost clock. Where a data sheet states tensor arithmetic "with sparsity"
-alone, half of it stands here. A unit that a device lacks, or of which its maker says nothing, is
-not there. A device that is not in the table has no peak, whatever its name resembles.
+The makers' figures, dense (without sparsity), with float32 accumulation where stated, at boost
+clock. Where a data sheet has tensor figures "with sparsity" only, half is used. A unit that a
+device lacks, or whose peak is not published, is missing; so is any device not in the table.
 """
 
 from __future__ import annotations
@@ -102,23 +101,19 @@ _UNITS = (
     Unit.FP4_TENSOR,
     Unit.INT8_TENSOR,
 )
+_: float | None = None
+# A part of a device, or another one that is named like it, has peaks of its own.
+_OTHERS = frozenset({"mig", "laptop", "mobile", "max", "d", "ti", "super"})
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePeaks:
-    """A device of the table.
+    """A device of the table."""
 
-    Attributes:
-        name: words that all stand in its name.
-        gb_per_s: memory bandwidth in 10^9 bytes a second.
-        units: pairs of unit and 10^12 operations a second.
-        source: where the figures are from.
-    """
-
-    name: str
-    gb_per_s: float
-    units: tuple[tuple[Unit, float], ...]
-    source: str
+    name: str  # words that its name must contain
+    gb_per_s: float  # memory bandwidth in 10^9 bytes a second
+    units: tuple[tuple[Unit, float], ...]  # pairs of unit and 10^12 operations a second
+    source: str  # where the figures are from
 
 
 def _row(
@@ -128,8 +123,8 @@ def _row(
     return DevicePeaks(name, gb_per_s, tuple((u, v) for u, v in pairs if v is not None), source)
 
 
-_: float | None = None
 # Name, source, GB/s; then fp64, fp64 on tensor cores, fp32, TF32, bf16, fp16, fp8, fp4, int8.
+# The first row that matches a name applies
 DEVICES = (
     _row("GB200", _BLACKWELL, 8000, (45, 45, 90, 1250, 2500, 2500, 5000, 10000, 5000)),
     _row("B200", _BLACKWELL, 8000, (40, 40, 80, 1100, 2250, 2250, 4500, 9000, 4500)),
@@ -163,48 +158,33 @@ DEVICES = (
     _row("MI300X", _MI300X, 5300, (81.7, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, _, 2614.9)),
     _row("MI250X", _MI250, 1638, (23.95, 47.85, 23.95, _, 191.5, 191.5, _, _, 191.5)),
 )  # fmt: skip
-"""Of two rows whose words stand in a name, the first is meant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The best that a device can do, as its maker states it: dense, at boost clock.
+    """A device's peak, by its maker: dense, at boost clock."""
 
-    Attributes:
-        gb_per_s: memory bandwidth in 10^9 bytes a second.
-        tflop_per_s: arithmetic in 10^12 operations a second, by :class:`Unit`; a unit that is not
-            there has none, or it is not known.
-        source: where the figures are from.
-    """
-
-    gb_per_s: float
+    gb_per_s: float  # memory bandwidth in 10^9 bytes a second
+    # 10^12 operations a second, by :class:`Unit`; unknown ones are missing
     tflop_per_s: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
+    source: str = ""  # where the figures are from
 
     def of(self, unit: str | None) -> float | None:
         """Return the peak of a unit, ``None`` where there is none."""
         return None if unit is None else self.tflop_per_s.get(unit)
 
 
+# Device to peak; the first that matches a name applies
 PEAKS: Mapping[str, Peak] = {
     device.name: Peak(device.gb_per_s, {Unit(u): v for u, v in device.units}, device.source)
     for device in DEVICES
 }
-"""Device to peak; of two that fit a name, the first stands for it."""
-# A part of a device, or another one that is named like it, has peaks of its own.
-_OTHERS = frozenset({"mig", "laptop", "mobile", "max", "d", "ti", "super"})
 
 
 def peak_of(device: str, peaks: Mapping[str, Peak] = PEAKS) -> Peak | None:
-    """Return what a device can do at best.
-
-    Args:
-        peaks: words of a name to its peak; give your own to correct or add a device.
-
-    Returns:
-        The first entry all of whose words stand in the name, ``None`` if there is none. A slice
-        of a device (MIG) is none, unless an entry names it.
-    """
+    """Return a device's peak: the first entry all of whose words its name contains."""
+    # peaks: words of a name to its peak; pass your own to correct or add a device
+    # Returns ``None`` without an entry. A slice of a device (MIG) needs an entry of its own.
     words = _name_words(device)
     return next((peak for name, peak in peaks.items() if _names(_name_words(name), words)), None)
 

@@ -1,17 +1,15 @@
 """The roofline of each launch: how fast it was, how fast it could be, and what bounds it.
 
-A call that moves ``B`` bytes and does ``F`` operations takes at least
-``max(B / bandwidth, F / peak of its unit)``: its roofline. The peaks are the maker's, which no
-kernel reaches: a good one comes to ``REACHABLE`` of them, and none is over in less than
-``LATENCY_NS``. So a call could be done in ``max(LATENCY_NS, roofline / REACHABLE)``, and what it
-took beyond that is ``could_save_ns``. It is nothing where a launch is short, up to ``SHORT`` such
-latencies, with little to do: another kernel would hardly be faster. It is nothing too where the
-device had nothing to run afterwards, since the step would be no shorter.
+A call that moves ``B`` bytes and does ``F`` operations takes at least ``max(B / bandwidth, F / peak
+of its unit)``: its roofline. A good kernel reaches ``REACHABLE`` of the maker's peaks, and none
+ends in less than ``LATENCY_NS``. So a call could take ``max(LATENCY_NS, roofline / REACHABLE)``;
+the rest is ``could_save_ns``. It is zero for short launches (up to ``SHORT`` latencies, with little
+to do), and where the device had nothing to run afterwards, since the step would be no shorter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +17,23 @@ import numpy as np
 
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Events, Interned, Ints, MaskedInts
+from profiler_ext.records.events import Events, Interned, Ints, MaskedInts, flag_rows
 from profiler_ext.rooflines.compute_units import Bound
 from profiler_ext.rooflines.estimates import Estimates, Rows, estimate
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 
+MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
+# A cache serves up to about twice the memory's bandwidth; beyond this the estimate is wrong.
+MAX_PEAK_FRACTION = 2
+REACHABLE_FRACTION = 0.8
+LATENCY_NS = 5_000
+SHORT_FACTOR = 4
+_BOUNDS = ("", *Bound)
+
 
 def drained(analysis: Analysis) -> Rows:
-    """Return the launches whose end the CPU did not wait for, and after which the device was idle.
-
-    The CPU began to enqueue what came next when the launch was over. A launch that the CPU waits
-    for is none of these, though the device is idle after it.
-
-    Returns:
-        Whether each launch is one; none where the trace does not tell what enqueued a launch.
-    """
+    """Flag launches whose end the CPU did not wait for, and after which the device was idle."""
+    # The CPU began to enqueue the next launch after this one had ended.
     launches = analysis.launches
     end_ns = launches.start_ns + launches.duration_ns
     enqueued_ns = _enqueued(analysis)
@@ -49,10 +49,11 @@ def drained(analysis: Analysis) -> Rows:
 
 
 def _enqueued(analysis: Analysis) -> Ints:
-    """Return when the CPU began to enqueue each launch; 0 where the trace does not tell."""
+    """Return when the CPU began to enqueue each launch; 0 where unknown."""
     events = analysis.recording.trace.events
     rows = np.flatnonzero(
-        _flags(events.category, classify.is_runtime_call) & ~np.ma.getmaskarray(events.correlation)
+        flag_rows(events.category, classify.is_runtime_call)
+        & ~np.ma.getmaskarray(events.correlation)
     )
     number, first, count = np.unique(
         events.correlation.data[rows], return_index=True, return_counts=True
@@ -66,70 +67,38 @@ def _enqueued(analysis: Analysis) -> Ints:
 
 
 def _awaited(events: Events, end_ns: Ints) -> Rows:
-    """Whether a call that waits for the device spans the end of each launch."""
-    is_call = _flags(events.category, classify.is_runtime_call)
-    rows = np.flatnonzero(is_call & _flags(events.name, classify.is_device_wait))
+    """Flag launches whose end lies in a call that waits for the device."""
+    is_call = flag_rows(events.category, classify.is_runtime_call)
+    rows = np.flatnonzero(is_call & flag_rows(events.name, classify.is_device_wait))
     if not len(rows):
         return np.zeros(len(end_ns), np.bool_)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     until = np.maximum.accumulate(events.end_of(rows))
     begun = np.searchsorted(events.start_ns[rows], end_ns, side="right") - 1
-    spans: Rows = (begun >= 0) & (until[np.maximum(begun, 0)] >= end_ns)
-    return spans
-
-
-def _flags(column: Interned, predicate: Callable[[str], bool]) -> Rows:
-    passes = np.array([predicate(text) for text in column.strings], np.bool_)
-    return passes[column.codes] if len(passes) else np.zeros(len(column), np.bool_)
-
-
-MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
-# A cache serves up to about twice the memory's bandwidth; beyond this the estimate is wrong.
-MAX_PEAK_FRACTION = 2
-REACHABLE_FRACTION = 0.8
-LATENCY_NS = 5_000
-SHORT_FACTOR = 4
-_BOUNDS = ("", *Bound)
+    return (begun >= 0) & (until[np.maximum(begun, 0)] >= end_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Rooflines:
-    """One row for each launch; a value that is not known is masked, or ``""``.
+    """One row for each launch; an unknown value is masked, or ``""``.
 
     Bytes, operations and times of a call of several launches are shared among them by time.
-
-    Attributes:
-        bytes: bytes moved.
-        flops: floating-point operations.
-        is_product: the operations are those of products, convolutions or attention.
-        unit: the ``Unit`` that computed.
-        unit_evidence: the ``UnitEvidence`` by which that is known.
-        gb_per_s: 10^9 bytes a second.
-        tflop_per_s: 10^12 operations a second.
-        attainable_tflop_per_s: the same at its roofline: the unit's peak, or what the bandwidth
-            allows at this many operations a byte.
-        bandwidth_fraction: part of the device's peak bandwidth.
-        arithmetic_fraction: part of the peak of the unit.
-        roofline_ns: what it takes at its roofline, masked where that is not known.
-        bound: a ``Bound``.
-        could_save_ns: how much sooner it could be over; masked where the roofline is not known.
-        refused: the estimate is not credible: it was more than ``MAX_PEAK_FRACTION`` times a peak.
     """
 
-    bytes: MaskedInts
-    flops: MaskedInts
-    is_product: Rows
-    unit: Interned
+    bytes: MaskedInts  # bytes moved
+    flops: MaskedInts  # floating-point operations
+    is_product: Rows  # the operations are those of products, convolutions or attention
+    unit: Interned  # the ``Unit`` that computed
     unit_evidence: Interned
-    gb_per_s: MaskedFloats
-    tflop_per_s: MaskedFloats
-    attainable_tflop_per_s: MaskedFloats
-    bandwidth_fraction: MaskedFloats
-    arithmetic_fraction: MaskedFloats
-    roofline_ns: MaskedInts
+    gb_per_s: MaskedFloats  # 10^9 bytes a second
+    tflop_per_s: MaskedFloats  # 10^12 operations a second
+    attainable_tflop_per_s: MaskedFloats  # the same at its roofline
+    bandwidth_fraction: MaskedFloats  # part of the device's peak bandwidth
+    arithmetic_fraction: MaskedFloats  # part of the peak of the unit
+    roofline_ns: MaskedInts  # time at its roofline
     bound: Interned
-    could_save_ns: MaskedInts
-    refused: Rows
+    could_save_ns: MaskedInts  # time above the reachable one
+    refused: Rows  # the estimate is not credible: more than ``MAX_PEAK_FRACTION`` times a peak
 
     @property
     def peak_fraction(self) -> MaskedFloats:
@@ -141,15 +110,10 @@ class Rooflines:
 
 
 def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Rooflines:
-    """Return the rooflines of all launches, which are worked out once.
-
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        One row for each launch. A launch has no roofline where its device has no peak, its work
-        or its unit is not known, or its estimate is not credible.
-    """
+    """Return the rooflines of all launches, computed once."""
+    # peaks: devices' peaks, by the words of their names
+    # Returns one row for each launch. A launch has no roofline where its device has no peak, its
+    # work or unit is unknown, or its estimate is not credible.
     best = tuple((name, peak.gb_per_s, *peak.tflop_per_s.items()) for name, peak in peaks.items())
     return analysis.derived.once(("rooflines", best), lambda: _rooflines(analysis, peaks))
 
@@ -163,7 +127,12 @@ def _rooflines(analysis: Analysis, peaks: Mapping[str, Peak]) -> Rooflines:
     refused = np.logical_or(*(np.ma.filled(f > MAX_PEAK_FRACTION, False) for f in fractions))
     call_roofline_ns = _roofline(estimated, fractions, took_ns, refused)
     is_short, is_drained = _is_short(estimated, call_roofline_ns, took_ns), drained(analysis)
-    could_save = estimated.calls.share(_saved(estimated, call_roofline_ns, took_ns), duration_ns)
+    reachable = np.ceil(call_roofline_ns.data / REACHABLE_FRACTION).astype(np.int64)
+    could_take_ns = np.maximum(_latency_ns(estimated), reachable)
+    saved = np.maximum(took_ns - could_take_ns, 0)
+    could_save = estimated.calls.share(
+        np.ma.MaskedArray(saved, np.ma.getmaskarray(call_roofline_ns)), duration_ns
+    )
     could_save[(is_short | is_drained) & ~np.ma.getmaskarray(call_roofline_ns)] = 0
     return Rooflines(
         bytes=_without(estimated.calls.share(estimated.bytes, duration_ns), refused),
@@ -186,7 +155,7 @@ def _rooflines(analysis: Analysis, peaks: Mapping[str, Peak]) -> Rooflines:
 def _roofline(
     estimated: Estimates, fractions: list[MaskedFloats], took_ns: Ints, refused: Rows
 ) -> MaskedInts:
-    """Return what each launch's call takes at its roofline."""
+    """Return each launch's time at its roofline."""
     memory, arithmetic = fractions
     unknown = np.ma.getmaskarray(memory) | ~estimated.is_complete | refused
     unknown |= estimated.is_product & np.ma.getmaskarray(arithmetic)
@@ -195,20 +164,12 @@ def _roofline(
     return np.ma.MaskedArray(call_roofline_ns, unknown | (call_roofline_ns == 0))
 
 
-def _saved(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> MaskedInts:
-    reachable = np.ceil(roofline_ns.data / REACHABLE_FRACTION).astype(np.int64)
-    could_take_ns = np.maximum(_latency_ns(estimated), reachable)
-    saved = np.maximum(took_ns - could_take_ns, 0)
-    return np.ma.MaskedArray(saved, np.ma.getmaskarray(roofline_ns))
-
-
 def _is_short(estimated: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Rows:
-    """Whether the fixed cost of its launches is most of what each call could take, and took."""
+    """Flag launches whose fixed cost is most of what their call could take, and took."""
     latency_ns = _latency_ns(estimated)
-    is_short: Rows = (roofline_ns.data < REACHABLE_FRACTION * latency_ns) & (
+    return (roofline_ns.data < REACHABLE_FRACTION * latency_ns) & (
         took_ns < SHORT_FACTOR * latency_ns
     )
-    return is_short
 
 
 def _latency_ns(estimated: Estimates) -> Ints:
@@ -233,7 +194,6 @@ def _code(bound: Bound) -> int:
 def _peak_columns(
     analysis: Analysis, estimated: Estimates, peaks: Mapping[str, Peak]
 ) -> tuple[MaskedFloats, MaskedFloats]:
-    """Return the peak bandwidth of each launch's device, and the peak of the unit that it used."""
     named = {device.id: device.name for device in analysis.recording.trace.devices}
     known = {number: peak for number, name in named.items() if (peak := peak_of(name, peaks))}
     # The trace of a CPU's launches may name GPUs too; those are not what ran them.

@@ -1,7 +1,7 @@
-"""The sums of rooflines over parts of launches: by line, by module, by kernel.
+"""Sums rooflines over parts of launches: by line, by module, by kernel.
 
 A launch's bytes, operations and times are split over its parts as its time is, in whole numbers
-that add up to the launch; so what is said of the rows of a table adds up to what is said of all.
+that add up, so a table's rows add up to its total.
 """
 
 from __future__ import annotations
@@ -19,47 +19,31 @@ from profiler_ext.rooflines.estimates import Rows
 from profiler_ext.rooflines.rooflines import MaskedFloats, Rooflines
 
 Floats = npt.NDArray[np.float64]
+# Least part of a row's time, as its inverse, that needs a roofline for a bound
 _MIN_BOUND_SHARE = 2
-"""One of so many parts of a row's time at least has a roofline, or the row has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class RooflineSums:
-    """One row for each key; a value that is not known of any part is masked, or ``""``.
+    """One row for each key; an unknown value is masked, or ``""``."""
 
-    Attributes:
-        bytes: bytes moved.
-        flops: floating-point operations.
-        gb_per_s: bytes over the time of the parts of which they are known.
-        tflop_per_s: operations over the time of the parts of which they are known.
-        attainable_tflop_per_s: the operations of the parts with a roofline over the time that
-            they take at it.
-        peak_fraction: which part of the time of those with a roofline they take at it; not known
-            where these are less than half of the row's time.
-        roofline_ns: what these take at their roofline.
-        could_save_ns: how much sooner these could be over.
-        bound: the ``Bound`` of most of their time; ``""`` where it is less than half of the row's.
-        unit: the ``Unit`` of most operations, where operations are known; else of most time.
-    """
-
-    bytes: MaskedInts
-    flops: MaskedInts
-    gb_per_s: MaskedFloats
-    tflop_per_s: MaskedFloats
+    bytes: MaskedInts  # bytes moved
+    flops: MaskedInts  # floating-point operations
+    gb_per_s: MaskedFloats  # bytes over the time of the parts with known bytes
+    tflop_per_s: MaskedFloats  # operations over the time of the parts with known operations
+    # The operations of the parts with a roofline over their time at it
     attainable_tflop_per_s: MaskedFloats
+    # Time at the roofline over time taken; masked where parts with a roofline are less than half of
+    # the row's time
     peak_fraction: MaskedFloats
-    roofline_ns: MaskedInts
-    could_save_ns: MaskedInts
-    bound: Interned
-    unit: Interned
+    roofline_ns: MaskedInts  # time at the roofline
+    could_save_ns: MaskedInts  # time above the reachable one
+    bound: Interned  # the ``Bound`` of most of their time; ``""`` if less than half of the row's
+    unit: Interned  # the ``Unit`` of most operations, where known; else of most time
 
 
 def of_shares(analysis: Analysis, amount: MaskedInts) -> MaskedInts:
-    """Split what each launch has over its parts, as its time is split.
-
-    Returns:
-        One number for each row of ``analysis.shares``; those of a launch add up to its own.
-    """
+    """Split an amount of each launch over its shares, as its time is split, exactly."""
     shares, duration_ns = analysis.shares, analysis.launches.duration_ns
     launch = shares.launch
     part = shares.duration_ns / np.maximum(duration_ns[launch], 1)
@@ -72,7 +56,7 @@ def of_shares(analysis: Analysis, amount: MaskedInts) -> MaskedInts:
 
 
 class _Parts(NamedTuple):
-    """What rooflines say of launches, split over the parts of these."""
+    """Rooflines of launches, split over the launches' parts."""
 
     bytes: MaskedInts
     flops: MaskedInts
@@ -95,40 +79,32 @@ def _parts_of(analysis: Analysis, launch_rooflines: Rooflines) -> _Parts:
 
 
 class PartSums(NamedTuple):
-    """What parts of launches add up to, one row for each key; rows can be added up further.
+    """Sums over parts of launches, one row for each key; rows can be summed further.
 
     Attributes:
         found: the rooflines of the launches.
-        took_ns: the time of the parts.
-        amounts: bytes, operations, time at the roofline, operations and time at it of those of
-            which both are known, and what could be saved: a column each, of the parts that tell it.
-        known_ns: the time of these parts.
-        known: their number.
-        bounds: what speaks for each bound.
-        units: what speaks for each unit.
     """
 
     launch_rooflines: Rooflines
-    took_ns: Ints
+    took_ns: Ints  # the time of the parts
+    # A column each of bytes, operations, time at the roofline, operations and time at it of those
+    # with both, and possible savings, over the parts where known
     amounts: Ints
-    known_ns: Ints
-    known: Ints
-    bounds: Floats
-    units: Floats
+    known_ns: Ints  # the time of these parts
+    known: Ints  # their number
+    bounds: Floats  # weight of each bound
+    units: Floats  # weight of each unit
 
     def by(self, key: Ints, rows: int) -> PartSums:
-        """Return the sums of rows that count for the same.
-
-        Args:
-            key: the row that each of these counts for; below zero for none.
-        """
+        """Sum rows with the same key."""
+        # key: the target row of each row; below zero for none
         some = np.flatnonzero(key >= 0)
         columns: tuple[npt.NDArray[Any], ...] = self[1:]
         sums = (sum_by(key[some], each[some], rows) for each in columns)
         return PartSums(self.launch_rooflines, *sums)
 
     def told(self) -> RooflineSums:
-        """Return what the sums say of rooflines."""
+        """Return the rooflines of the sums."""
         nothing = self.known.T == 0
         moved, computed, roofline, bounded_flops, at_roofline, saved = (
             np.ma.MaskedArray(*each) for each in zip(self.amounts.T, nothing, strict=True)
@@ -136,7 +112,7 @@ class PartSums(NamedTuple):
         moving_ns, computing_ns, bounded_ns, *_ = (
             np.ma.MaskedArray(*each) for each in zip(self.known_ns.T, nothing, strict=True)
         )
-        # What is known of a sliver says nothing of the row.
+        # A sliver of a row's time does not represent it.
         has_bound = _MIN_BOUND_SHARE * bounded_ns.filled(0) >= self.took_ns
         return RooflineSums(
             bytes=moved,
@@ -192,7 +168,7 @@ def _weighed(shares: KeyedShares, column: Interned, weight: Ints) -> Floats:
 
 
 def _most(weights: Floats, strings: tuple[str, ...]) -> Interned:
-    """Return the word that weighs most in each row, ``""`` where none does."""
+    """Return the word of most weight in each row, ``""`` without any."""
     return Interned(weights.argmax(axis=1).astype(np.int32), strings)
 
 
@@ -202,7 +178,7 @@ def _masked_words(words: Interned, has_bound: Rows) -> Interned:
 
 
 def _weight(launch_rooflines: Rooflines, duration_ns: Ints) -> Ints:
-    """Weigh units by operations; those whose operations are not known, by time, come after."""
+    """Weigh units by operations; those of unknown operations, by time, come after."""
     return np.where(
         launch_rooflines.flops.mask, np.minimum(duration_ns, 1), launch_rooflines.flops.data + 2
     )

@@ -1,11 +1,9 @@
 """The model FLOPs utilisation (MFU) of the profiled steps.
 
-The operations of the model are those of its matrix products, convolutions and attention, forward
-and backward: what a checkpoint computes once more is left out, as are the optimizer's and
-whatever is computed element by element. Utilisation is the time that these take at the peak of the
-unit that did them, over the wall time of the steps. With one unit, that is the operations a second
-over its peak. Where the CPU runs ahead, so that a device runs a step's work for longer than the CPU
-was at it, the device's time counts.
+The model's operations are those of its matrix products, convolutions and attention, forward and
+backward, without recomputation, optimizer and pointwise work. Utilisation is their time at the peak
+of their unit, over the wall time of the steps. Where the CPU runs ahead, so that a device works
+longer on a step than the CPU, the device's time counts.
 """
 
 from __future__ import annotations
@@ -30,26 +28,17 @@ _MODEL = (Phase.FORWARD, Phase.BACKWARD)
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """How much of what its devices can do a training step does.
+    """The utilisation of devices in training steps."""
 
-    Attributes:
-        wall_ns: wall time of the profiled steps, once for each device.
-        steps: how many there are, once for each device.
-        flops: operations of the model in them.
-        by_unit: pairs of unit and the operations that it did, most first.
-        known_fraction: the part of the operations whose unit, and its peak, is known.
-        counted_fraction: the part of the products' device time whose operations are known; of
-            eager work they are known where shapes were recorded.
-        peak_ns: the time that the operations of known units take at their peaks.
-    """
-
-    wall_ns: int
-    steps: int
-    flops: int
-    by_unit: tuple[tuple[str, int], ...]
-    known_fraction: float
+    wall_ns: int  # wall time of the profiled steps, summed over devices
+    steps: int  # number of steps, summed over devices
+    flops: int  # operations of the model in them
+    by_unit: tuple[tuple[str, int], ...]  # pairs of unit and its operations, most first
+    known_fraction: float  # fraction of the operations with a known unit and peak
+    # Fraction of the products' device time with known operations; for eager work this needs
+    # recorded shapes
     counted_fraction: float
-    peak_ns: float
+    peak_ns: float  # time of the operations of known units at their peaks
 
     @property
     def mfu(self) -> float:
@@ -57,22 +46,16 @@ class Utilisation:
         return self.peak_ns / self.wall_ns
 
     def mfu_of(self, step_ns: int) -> float:
-        """Return the same of steps that last otherwise."""
+        """Return the same for another step time."""
         return self.peak_ns / (self.steps * step_ns)
 
 
 def utilisation(
     analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS, step: int | None = None
 ) -> Utilisation | None:
-    """Return the model FLOPs utilisation of the profiled steps.
-
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        ``None`` where there is no step, no product whose operations and unit are known, or no
-        peak of a device for it.
-    """
+    """Return the model FLOPs utilisation of the profiled steps."""
+    # peaks: devices' peaks, by the words of their names
+    # Returns ``None`` without a step, a product of known operations and unit, or a peak for it
     walls = walls_ns(analysis)
     numbers = [number for number in walls if step in (None, number)]
     products = _products(analysis, peaks)
@@ -83,11 +66,7 @@ def utilisation(
 def utilisation_by_step(
     analysis: Analysis, steps: Sequence[int], peaks: Mapping[str, Peak] = PEAKS
 ) -> list[Utilisation | None]:
-    """Return the model FLOPs utilisation of some steps, each alone.
-
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-    """
+    """Return the model FLOPs utilisation of some steps, each alone."""
     walls, products = walls_ns(analysis), _products(analysis, peaks)
     products = products[np.argsort(products.step, kind="stable")]
     first = np.searchsorted(products.step, steps, side="left")
@@ -108,7 +87,7 @@ def walls_ns(analysis: Analysis) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Products:
-    """One row for each share that is a product's, forward or backward, in a step."""
+    """One row for each share of a product, forward or backward, in a step."""
 
     step: Ints
     device: Ints
@@ -172,7 +151,7 @@ def _utilisation(products: _Products, walls_ns: Sequence[int]) -> Utilisation | 
 
 
 def _peaks(analysis: Analysis, launch_rooflines: Rooflines, peaks: Mapping[str, Peak]) -> Floats:
-    """Return the peak of each launch's unit in TFLOP/s, 0 where there is none."""
+    """Return the peak of each launch's unit in TFLOP/s, or 0."""
     column = np.zeros(len(analysis.launches))
     for device in analysis.recording.trace.devices:
         peak = peak_of(device.name, peaks)

@@ -1,15 +1,11 @@
-"""The bytes and operations of one call.
+"""The bytes and operations of one call: of a call site by its nodes, of an eager op by shapes.
 
-Of a call site by its nodes, of an eager op by the shapes of its inputs.
-
-Of a call site it was estimated when the graph was compiled; of a copy on the device the trace
-tells the bytes. What a library does in a call that torch has no formula for is not known: a sort
-passes its memory several times, so no roofline can be drawn for it.
+A call site's were estimated when the graph was compiled; a copy's are in the trace. A library call
+without a formula in torch is unknown: a sort, say, passes over its memory several times.
 
 The formulas are those of ``torch/utils/flop_counter.py``, without torch: two operations for each
-factor. They differ where torch's count too much: of the gradient of a grouped convolution's
-weight, of causal attention, where a row sees no later one, and of the layout of
-``_flash_attention_forward``.
+factor. They differ where torch counts too much: the gradient of a grouped convolution's weight,
+causal attention, and the layout of ``_flash_attention_forward``.
 """
 
 from __future__ import annotations
@@ -51,34 +47,47 @@ _PRODUCTS = frozenset(
     }
 )
 _GENERATED = (SiteKind.TRITON, SiteKind.CPP)
-# What adds to places that its indices name waits for whoever adds to the same one.
+# Indexed additions wait for others at the same index.
 _SCATTERS = frozenset(
     {
         *("index_put", "index_put_", "_unsafe_index_put", "index_add", "index_reduce"),
         *("scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"),
     }
 )
+Sizes = tuple[int, ...]
+Inputs = tuple[OpInput, ...]
+_BYTES = {
+    **dict.fromkeys(("float64", "int64"), 8),
+    **dict.fromkeys(("float32", "int32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "bool"), 1),
+}
+# Each element of the result is made of one element of each input.
+_POINTWISE = frozenset(
+    {
+        *("add", "sub", "mul", "div", "neg", "abs", "pow", "sqrt", "rsqrt", "reciprocal", "exp"),
+        *("log", "sin", "cos", "tanh", "erf", "sigmoid", "relu", "gelu", "silu", "leaky_relu"),
+        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "where", "masked_fill"),
+        *("addcmul", "addcdiv", "lerp", "gelu_backward", "silu_backward", "sigmoid_backward"),
+        *("tanh_backward", "threshold_backward", "leaky_relu_backward", "hardtanh"),
+        *("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+    }
+)
+_BOOLEAN_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and"})
+_WRITES_ONLY = frozenset({"fill_", "zero_"})
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call does.
+    """The work of a call."""
 
-    Attributes:
-        bytes: what it loads and stores, each once; ``None`` where that is not known.
-        flops: floating-point operations; ``None`` where that is not known.
-        is_product: the operations are those of matrix products, convolutions or attention.
-        is_complete: nothing else is known to take it time, so that it has a roofline.
-        unit: what its operands or its code tell of the unit.
-        evidence: how they tell that.
-    """
-
-    bytes: int | None = None
-    flops: int | None = None
+    bytes: int | None = None  # loads and stores, each buffer once; ``None`` where unknown
+    flops: int | None = None  # floating-point operations; ``None`` where unknown
+    # The operations are those of matrix products, convolutions or attention
     is_product: bool = False
-    is_complete: bool = False
-    unit: Unit | None = None
-    evidence: UnitEvidence | None = None
+    is_complete: bool = False  # nothing else is known to take time, so that it has a roofline
+    unit: Unit | None = None  # the unit by its operands or its code
+    evidence: UnitEvidence | None = None  # the source of the unit
 
 
 NOTHING_KNOWN = Work()
@@ -90,7 +99,7 @@ def is_product(op: str) -> bool:
 
 
 def unit_of_operands(dtype: str | None) -> Unit | None:
-    """Return the tensor cores' unit for products of a dtype; of float32 it tells none."""
+    """Return the tensor cores' unit for products of a dtype; float32 has several."""
     return _TENSOR_DTYPES.get(dtype or "")
 
 
@@ -100,20 +109,15 @@ def nodes_of(graph: GraphInstance) -> Mapping[str, FxNode]:
 
 
 def has_fixed_sizes(known: Mapping[str, FxNode]) -> bool:
-    """Tell whether each call of a graph does the same work.
-
-    What capture estimated of a graph with dynamic sizes holds for those that it was compiled with.
-    """
+    """Tell whether each call of a graph does the same work."""
+    # Estimates of a graph with dynamic sizes hold for the sizes that it was compiled with.
     specs = (spec for node in known.values() for spec in node.outputs)
     return all(_number(str(size)) is not None for spec in specs for size in spec.size)
 
 
 def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) -> Work:
-    """Return what a call site does.
-
-    Args:
-        is_fixed: whether that graph has fixed sizes; else nobody knows how much it does.
-    """
+    """Return the work of a call site."""
+    # is_fixed: whether its graph has fixed sizes; else the amount is unknown
     nodes = [known[name] for name in site.nodes if name in known]
     products = [node for node in nodes if is_product(_op(node))]
     moved, flops = (_number(text) if is_fixed else None for text in (site.bytes_moved, site.flops))
@@ -129,7 +133,7 @@ def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) ->
         unit = _operand_unit(products, known)
         evidence = None if unit is None else UnitEvidence.OPERANDS
         return Work(moved, flops, True, True, unit, evidence)
-    # What the program's own Triton kernel computes nobody told, nor what an unknown library does.
+    # What the program's own Triton kernel or an unknown library computes is unknown.
     return Work(moved)
 
 
@@ -149,7 +153,7 @@ def _operand_unit(products: list[FxNode], known: Mapping[str, FxNode]) -> Unit |
 
 
 def _operand_dtype(node: FxNode, known: Mapping[str, FxNode]) -> str | None:
-    """Return the dtype of a product's factors: that of its result, but where it is scaled."""
+    """Return the dtype of a product's factors: that of its result, unless it is scaled."""
     if _op(node).startswith("_scaled_mm") or node.target.endswith(".dtype"):
         read = (known[name].outputs for name in node.inputs if name in known)
         dtypes = {specs[0].dtype for specs in read if specs} & _TENSOR_DTYPES.keys()
@@ -163,31 +167,17 @@ def _generated_unit(nodes: list[FxNode]) -> Unit:
     return Unit.FP64 if "float64" in dtypes else Unit.FP32
 
 
-Sizes = tuple[int, ...]
-Inputs = tuple[OpInput, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a product computes.
+    """A product."""
 
-    Attributes:
-        flops: floating-point operations.
-        outputs: the sizes of its results.
-        is_narrowed: its results have another dtype than its factors, which nobody tells.
-    """
-
-    flops: int
-    outputs: tuple[Sizes, ...]
-    is_narrowed: bool = False
+    flops: int  # floating-point operations
+    outputs: tuple[Sizes, ...]  # the sizes of its results
+    is_narrowed: bool = False  # its results have another dtype than its factors, which is unknown
 
 
 def product_of(op: str, inputs: Inputs) -> Product | None:
-    """Return what a product computes.
-
-    Returns:
-        ``None`` for another op, and for inputs that do not fit it.
-    """
+    """Return the product that an op computes; ``None`` for other ops and unfit inputs."""
     formula = PRODUCTS.get(op)
     try:
         return None if formula is None else formula(inputs)
@@ -286,19 +276,12 @@ def _convolution_backward(inputs: Inputs) -> Product:
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """Where an op has the query, and what says that a row sees no later one.
+    """Where an op has its query, and what makes it causal."""
 
-    Attributes:
-        query: the argument; key and value follow.
-        causal: the argument that says so.
-        rows_first: rows stand before heads in the sizes.
-        lengths: the argument that gives sequences of different lengths, where there is one.
-    """
-
-    query: int
-    causal: int
-    rows_first: bool = False
-    lengths: int | None = None
+    query: int  # the argument; key and value follow
+    causal: int  # the argument of the causal flag
+    rows_first: bool = False  # rows come before heads in the sizes
+    lengths: int | None = None  # the argument with sequences of different lengths, if any
 
     def forward(self, inputs: Inputs) -> Product:
         query, key, value = self._sizes(inputs)
@@ -319,16 +302,13 @@ class _Attention:
         return [_heads_first(sizes) if self.rows_first else sizes for sizes in operand]
 
     def _pairs(self, inputs: Inputs, query: Sizes, key: Sizes, value: Sizes) -> int:
-        """Return how many products of a row and a column it makes."""
+        """Return the number of products of a row and a column."""
         batch, heads, rows, width = query
         if (batch, width) != (key[0], key[3]) or key[:3] != value[:3] or heads % key[1]:
             raise ValueError
-        if self._is_causal(inputs) and rows == key[2]:
+        if (len(inputs) > self.causal and bool(inputs[self.causal].value)) and rows == key[2]:
             return batch * heads * rows * (rows + 1) // 2
         return batch * heads * rows * key[2]
-
-    def _is_causal(self, inputs: Inputs) -> bool:
-        return len(inputs) > self.causal and bool(inputs[self.causal].value)
 
 
 def _heads_first(sizes: Sizes) -> Sizes:
@@ -336,6 +316,7 @@ def _heads_first(sizes: Sizes) -> Sizes:
     return (batch, heads, rows, width)
 
 
+# Ops of the profiler's spelling, without ``aten::``, to what they compute
 PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
     "mm": _product,
     "bmm": _product,
@@ -363,37 +344,11 @@ PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
     "_flash_attention_backward": _Attention(1, 11, rows_first=True, lengths=6).backward,
     "_efficient_attention_backward": _Attention(1, 14, rows_first=True, lengths=6).backward,
 }
-"""Ops of the profiler's spelling, without ``aten::``, to what they compute."""
-
-
-_BYTES = {
-    **dict.fromkeys(("float64", "int64"), 8),
-    **dict.fromkeys(("float32", "int32"), 4),
-    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
-    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "bool"), 1),
-}
-# Each element of the result is made of one element of each input.
-_POINTWISE = frozenset(
-    {
-        *("add", "sub", "mul", "div", "neg", "abs", "pow", "sqrt", "rsqrt", "reciprocal", "exp"),
-        *("log", "sin", "cos", "tanh", "erf", "sigmoid", "relu", "gelu", "silu", "leaky_relu"),
-        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "where", "masked_fill"),
-        *("addcmul", "addcdiv", "lerp", "gelu_backward", "silu_backward", "sigmoid_backward"),
-        *("tanh_backward", "threshold_backward", "leaky_relu_backward", "hardtanh"),
-        *("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
-    }
-)
-_BOOLEAN_OPS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and"})
-_WRITES_ONLY = frozenset({"fill_", "zero_"})
 
 
 @lru_cache(maxsize=4096)
 def work_of_op(name: str, inputs: Inputs | None) -> Work:
-    """Return what an op does.
-
-    Returns:
-        What is known; of a product without shapes, that it is one.
-    """
+    """Return the work of an op, as far as known; of a product without shapes, that it is one."""
     namespace, _, op = name.partition("::")
     if namespace != "aten":
         return NOTHING_KNOWN

@@ -1,8 +1,4 @@
-"""How a run went: its exit code, and the sessions that are kept of it.
-
-Only what this run wrote is removed, and what an earlier one wrote under these names where
-``--force`` was given.
-"""
+"""The outcome of a run: its exit code, and the sessions that are kept."""
 
 from __future__ import annotations
 
@@ -31,23 +27,17 @@ _NAME = re.compile(r"step_\d{6,}")
 class Series:
     """The sessions that a run has kept so far.
 
-    Attributes:
-        folders: where they are, the last one last; ranks have folders of their own in them.
-        count: how many were written, those that are gone too.
+    Only what this run wrote is removed, and with ``--force`` what an earlier one wrote under these
+    names.
     """
 
     def __init__(self, folder: Path, rank: str, keep: int) -> None:
-        """Keep none yet.
-
-        Args:
-            rank: the folder of this rank in each; empty where there is one rank.
-        """
-        self.folders: list[Path] = []
-        self.count = 0
+        self.folders: list[Path] = []  # ranks have folders of their own in them
+        self.count = 0  # of all written, removed ones too
         self._folder, self._rank, self._keep = folder, rank, keep
 
     def begin(self, *, force: bool) -> None:
-        """Look whether others are there.
+        """Check that there are no other sessions, or remove them.
 
         Raises:
             UsageError: There are, and they may not be removed.
@@ -67,18 +57,18 @@ class Series:
         return [each for each in named if (each / self._rank / FILE_NAME).is_file()]
 
     def folder_of_step(self, step: int) -> Path:
-        """Return where a session is written that begins with a step."""
+        """Return the folder of a session that begins with a step."""
         return self._folder / f"step_{step:06}" / self._rank
 
     def keep(self, step: int) -> None:
-        """Count a session that is written, and remove the oldest where they are too many."""
+        """Count a written session, and remove the oldest beyond the limit."""
         self.count += 1
         self.folders.append(self._folder / f"step_{step:06}")
         while len(self.folders) > self._keep:
             self._remove(self.folders.pop(0))
 
     def _remove(self, folder: Path) -> None:
-        """Remove a session; the folder goes where nothing else is in it."""
+        """Remove a session, and its folder if that is empty."""
         (folder / self._rank / FILE_NAME).unlink(missing_ok=True)
         for each in (folder / self._rank, folder):
             with suppress(OSError):
@@ -91,24 +81,18 @@ NOT_KEPT = 2
 
 @dataclass(slots=True)
 class SavedSessions:
-    """Where the sessions of this rank are kept.
-
-    Attributes:
-        folder: of its session.
-        series: of its sessions, where steps are recorded again and again.
-        is_saved: a session was saved, though perhaps not all that is made of it.
-    """
+    """The sessions of this rank."""
 
     folder: Path
-    series: Series | None = None
-    is_saved: bool = False
+    series: Series | None = None  # with repeated recordings
+    is_saved: bool = False  # one was, perhaps without all its exports
 
     def folder_of_step(self, step: int) -> Path:
         """Return the folder of a session that begins with a step."""
         return self.folder if self.series is None else self.series.folder_of_step(step)
 
     def words(self, recorder: Recorder) -> str:
-        """Say what there is of an early end."""
+        """Return what there is after an early end, in words."""
         if recorder.session is not None:
             return remarks.KEPT
         if recorder.discarded:
@@ -122,17 +106,10 @@ class SavedSessions:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run went.
-
-    Attributes:
-        ending: how the script ended, or how the run shall.
-        session: what was recorded and written, the last one of several.
-        kept: where.
-        remarks: what to tell the user.
-    """
+    """The outcome of a run."""
 
     ending: ExitStatus
-    session: Session | None
+    session: Session | None  # the last one that was recorded and written
     kept: SavedSessions
     remarks: tuple[str, ...]
 
@@ -144,7 +121,7 @@ def outcome_of(
     kept: SavedSessions,
     start_error: Exception | None,
 ) -> Outcome:
-    """Tell how a run went."""
+    """Return the outcome of a run."""
     if recorder is None:
         return _unrecorded(ending, kept, start_error)
     failed, steps = failure_lines(recorder), recorder.ends.count
@@ -162,7 +139,7 @@ def outcome_of(
 
 
 def _unrecorded(ending: ExitStatus, kept: SavedSessions, start_error: Exception | None) -> Outcome:
-    """Tell how a run went in which nothing could be recorded; why was said at once."""
+    """Return the outcome of a run in which nothing could be recorded; the reason was shown."""
     if ending.code:
         message = remarks.failed_script(ending.code, remarks.NOTHING, 0)
         return Outcome(ending, None, kept, (message,))
@@ -173,27 +150,20 @@ def _unrecorded(ending: ExitStatus, kept: SavedSessions, start_error: Exception 
 
 
 def _ending(code: int) -> ExitStatus:
-    """Return how the run of a script that did well ends.
-
-    One rank of several ends well too: torchrun ends all others at once when one does not, and
-    they may be at their last checkpoint.
-    """
+    """Return the exit status of a successful script."""
+    # With several ranks 0: torchrun ends all others when one fails, perhaps at a checkpoint.
     return ExitStatus(0 if rank_folder() else code)
 
 
 def failure_lines(recorder: Recorder) -> tuple[str, ...]:
-    """Say what went wrong in recording or keeping, if anything did."""
+    """Return what went wrong in recording or keeping, if anything did."""
     if recorder.failure is not None:
         return error_lines(recorder.failure, recorder.trace)
     return () if recorder.lost is None else (remarks.internal_error(recorder.lost, recorder.trace),)
 
 
 def error_lines(error: Exception, trace: Path | None = None) -> tuple[str, ...]:
-    """Say what was raised.
-
-    Args:
-        trace: torch's own trace of what was recorded, where that is kept instead.
-    """
+    """Return an error in words; ``trace`` is torch's own, if it is kept instead."""
     is_told = isinstance(error, ProfilerExtError)
     return (str(error) if is_told else remarks.internal_error(failure_detail(error), trace),)
 

@@ -1,10 +1,4 @@
-"""``profiler-ext run``: an unmodified script, its steps profiled and the files written.
-
-The script runs as Python would run it, and its exit code is kept. Nothing is prepared before the
-script imports torch: one that fails before ends at once. The session is written as soon as the
-asked steps are over; what was recorded is written too when the script ends early, by an exception,
-by Ctrl-C, or by a signal that ends it.
-"""
+"""``profiler-ext run``: an unmodified script, its steps profiled and the files written."""
 
 from __future__ import annotations
 
@@ -46,9 +40,8 @@ class Progress:
     """One line on standard error that is replaced at each stage, and cleared at the end."""
 
     def __init__(self) -> None:
-        """Show nothing yet; nothing is ever shown where standard error is no terminal."""
         self._made: Console | None = None
-        self._is_terminal = False
+        self._is_terminal = False  # else nothing is shown
         with suppress(ValueError):  # it is closed
             self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._shown = False
@@ -76,16 +69,12 @@ class Progress:
 
 
 def run(request: Request, tell: Callable[[Outcome], None]) -> ExitStatus:
-    """Run a script and profile its steps.
+    """Run a script and profile its steps, and report the outcome when the files are written.
 
-    Args:
-        tell: is told how it went, when the files are written. Where threads of the script go on
-            after its main module is over, that is when Python ends.
-
-    Raises:
-        UsageError: The script is not there, or a session is in the way.
-        OutputError: The folder cannot be written.
-        TorchCapabilityError: Torch is imported already, and does not fit capture.
+    The script runs as with Python, and its exit code is kept. Nothing is prepared before it imports
+    torch. The session is written when the steps are over, or when the script ends early, by an
+    exception, Ctrl-C, or a signal. If threads outlive its main module, the outcome is reported when
+    Python ends.
     """
     request.check()
     folder, rank = output_folder(request), rank_folder()
@@ -108,7 +97,7 @@ class _Run:
         self._report_outcome = tell
         self._progress = Progress()
         self._process = os.getpid()
-        self._threads_before = frozenset(threading.enumerate())  # none of the script's
+        self._threads_before = frozenset(threading.enumerate())
         self._is_over = False
         self._start_error: Exception | None = None
         self._signals = TerminationSignals(self._ended_by)
@@ -119,7 +108,7 @@ class _Run:
         return os.getpid() != self._process
 
     def profiled(self) -> ExitStatus:
-        """Run the script; it is recorded from when it has imported torch."""
+        """Run the script; it is recorded once it has imported torch."""
         os.register_at_fork(after_in_child=self._signals.leave)
         if "torch" in sys.modules:
             self._start()
@@ -142,7 +131,7 @@ class _Run:
             return ending
 
     def _torch_imported(self) -> None:
-        """Begin, amid the import of torch; where that fails, the script goes on without us."""
+        """Start, inside the import of torch; if that fails, the script goes on unrecorded."""
         if self._is_in_child or self._is_over:
             return
         try:
@@ -170,17 +159,14 @@ class _Run:
         self._progress.say("compile and warm-up")
 
     def _program_ended(self, ending: ExitStatus) -> ExitStatus:
-        if self._is_in_child or self._threads_go_on():
+        threads = set(threading.enumerate()) - self._threads_before
+        if self._is_in_child or not all(each.daemon for each in threads):
             return ending
         atexit.unregister(self._finish)
         return self._finish(ending)
 
-    def _threads_go_on(self) -> bool:
-        """Whether Python will wait for a thread of the script's before it ends."""
-        return any(not each.daemon for each in set(threading.enumerate()) - self._threads_before)
-
     def _finish(self, ending: ExitStatus) -> ExitStatus:
-        """End the recording and tell how it went."""
+        """End the recording and report the outcome."""
         if self._is_in_child:
             return ending
         self._is_over = True
@@ -194,7 +180,7 @@ class _Run:
                 with _ShieldedFromSignals():
                     recorder.stop()
                     self._keep_trace(recorder)
-        except KeyboardInterrupt:  # the script was over; only the writing may have ended by it
+        except KeyboardInterrupt:  # only the writing may be interrupted: the script is over
             if recorder is not None and recorder.session is None:
                 ending = ExitStatus(INTERRUPTED, was_interrupted=True)
         finally:
@@ -225,7 +211,6 @@ class _Run:
         (self._signals.install if has_unsaved else self._signals.leave)()
 
     def _ended_by(self, signal: str) -> None:
-        """Keep what was recorded, though the process is about to end."""
         recorder = self._recorder
         if recorder is None:
             return
@@ -253,13 +238,10 @@ class _Run:
 
 
 class _ShieldedFromSignals:
-    """Work that what the script answers to a signal does not end: it is over itself.
-
-    As within :func:`undisturbed`, no generator makes it.
-    """
+    """Keeps exceptions of the script's signal handlers from ending work after the script."""
 
     def __init__(self) -> None:
-        self._isolation = isolated()
+        self._isolation = isolated()  # which says why this is no generator
 
     def __enter__(self) -> None:
         self._isolation.__enter__()
@@ -278,11 +260,7 @@ def _is_answer(error: BaseException | None) -> bool:
 
 
 def output_folder(request: Request) -> Path:
-    """Return the folder of all ranks, from the root: the script may move elsewhere.
-
-    Raises:
-        OutputError: It is meant in a working folder that was removed.
-    """
+    """Return the absolute folder of all ranks: the script may change directory."""
     try:
         return request.folder.absolute()
     except OSError:
@@ -293,7 +271,7 @@ def output_folder(request: Request) -> Path:
 
 @contextmanager
 def _program_folder_last(program: Program) -> Iterator[None]:
-    """Find what we import elsewhere than in the program's folder, which is its own."""
+    """Import our modules from elsewhere than the program's folder."""
     kept, own = list(sys.path), program.folder
     if own in kept:
         sys.path[:] = [*(each for each in kept if each != own), own]
@@ -305,12 +283,10 @@ def _program_folder_last(program: Program) -> Iterator[None]:
 
 def _user_roots(program: Program) -> tuple[str, ...]:
     """The script's folder and the working folder, unless that was removed."""
-    folders = [] if program.is_module else [_folder_of(program)]
+    folders: list[str] = []
+    if not program.is_module:
+        place = program.target
+        folders.append(os.path.realpath(place) if program.holds_main else folder_of(place))
     with suppress(OSError):
         folders.append(str(Path.cwd()))
     return tuple(dict.fromkeys(folders))
-
-
-def _folder_of(program: Program) -> str:
-    place = program.target
-    return os.path.realpath(place) if program.holds_main else folder_of(place)

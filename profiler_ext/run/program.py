@@ -1,8 +1,4 @@
-"""Running the user's program as Python itself would: what it sees, and how it ends.
-
-``sys.modules["__main__"]`` is the program's own, and stays so: what it pickles, and what runs
-when the interpreter ends, find it there.
-"""
+"""Runs the user's program as Python itself would: what it sees, and how it ends."""
 
 from __future__ import annotations
 
@@ -28,21 +24,15 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run.
+    """What to run."""
 
-    Attributes:
-        target: path of a script, of a folder or archive with a ``__main__``, or a module's name.
-        arguments: what follows it in ``sys.argv``.
-        is_module: ``target`` is a module's name (``-m``).
-    """
-
-    target: str
+    target: str  # a script, a folder or archive with a ``__main__``, or a module's name
     arguments: tuple[str, ...] = ()
-    is_module: bool = False
+    is_module: bool = False  # ``-m``
 
     @property
     def folder(self) -> str | None:
-        """The first entry of ``sys.path``, or ``None`` where Python is asked for none."""
+        """The first entry of ``sys.path``, or ``None`` with ``-P``."""
         if not self.is_module and self.holds_main:
             return str(Path(self.target).absolute())
         if sys.flags.safe_path:
@@ -53,7 +43,7 @@ class Program:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the target is a file, or a pipe, as a shell makes one of ``<(command)``."""
+        """Whether the target is a file, or a pipe, as the shell makes for ``<(command)``."""
         target = Path(self.target)
         return target.is_file() or target.is_fifo()
 
@@ -66,19 +56,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a program ended.
-
-    Attributes:
-        code: its exit code; ``INTERRUPTED`` as a shell has it after Ctrl-C.
-        was_interrupted: it was ended by Ctrl-C, and its process shall be seen to be.
-    """
+    """How a program ended."""
 
     code: int
-    was_interrupted: bool = False
+    was_interrupted: bool = False  # by Ctrl-C, which its process shall show
 
 
 def run_program(start: Callable[[], object]) -> ExitStatus:
-    """Run a program to the end of its main module; what it raised is printed as Python does."""
+    """Run a program to the end of its main module; exceptions are printed as Python does."""
     try:
         start()
     except SystemExit as stop:
@@ -87,22 +72,26 @@ def run_program(start: Callable[[], object]) -> ExitStatus:
         error_raised = error
     else:
         return ExitStatus(0)
-    _print_as_python_does(error_raised)  # to the program's hook no exception is being handled
+    _print_as_python_does(error_raised)  # outside the handler, as the program's hook expects
     interrupted = isinstance(error_raised, KeyboardInterrupt)
     return ExitStatus(INTERRUPTED if interrupted else 1, interrupted)
 
 
 def prepare_program(program: Program) -> Callable[[], object]:
-    """Set the process up as Python does for a program, and return what begins it.
+    """Set the process up as Python does for a program, and return what starts it.
 
-    What fails here is ours, not the program's, but for a file that cannot be read or compiled:
-    that is raised when it is begun.
+    ``sys.modules["__main__"]`` is the program's own until the interpreter ends, for pickle and exit
+    handlers. A file that cannot be read or compiled raises when it is started; other failures here
+    are ours.
     """
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
-    if "__mp_main__" in sys.modules:  # multiprocessing's name for it, kept when that is imported
+    if "__mp_main__" in sys.modules:  # multiprocessing's name for it
         sys.modules["__mp_main__"] = main
-    _remove_own_folder()
+    # Remove what Python put first for our command: its folder, or the working folder.
+    own = (str(Path(sys.argv[0]).resolve().parent), working_folder())
+    if not sys.flags.safe_path and sys.path[:1] and sys.path[0] in own:
+        del sys.path[0]
     sys.argv = [program.target, *program.arguments]
     if program.folder is not None:
         sys.path.insert(0, program.folder)
@@ -115,15 +104,8 @@ def prepare_program(program: Program) -> Callable[[], object]:
     return _script_runner(program.target, main)
 
 
-def _remove_own_folder() -> None:
-    """Take away what Python put first for our own command: its folder, or the working folder."""
-    own = (str(Path(sys.argv[0]).resolve().parent), working_folder())
-    if not sys.flags.safe_path and sys.path[:1] and sys.path[0] in own:
-        del sys.path[0]
-
-
 def _module_runner(name: str, *, is_named: bool) -> Callable[[], object]:
-    """Return what runs a module as ``__main__``.
+    """Return a callable that runs a module as ``__main__``.
 
     Source: ``Modules/main.c``, ``pymain_run_module``, calls this function by its name.
     """
@@ -131,7 +113,7 @@ def _module_runner(name: str, *, is_named: bool) -> Callable[[], object]:
 
 
 def _script_runner(path: str, main: types.ModuleType) -> Callable[[], object]:
-    """Return what runs a file as ``__main__``, or says why it cannot be.
+    """Return a callable that runs a file as ``__main__``, or raises why it cannot.
 
     Source: ``Python/pythonrun.c``, ``_PyRun_SimpleFile``; the file's path is absolute.
     """
@@ -145,7 +127,7 @@ def _script_runner(path: str, main: types.ModuleType) -> Callable[[], object]:
 
 
 def _compiled(file: str) -> tuple[types.CodeType, type[FileLoader]]:
-    """Return the code of a file, and what loads such; it is read once, as it may be a pipe."""
+    """Return the code of a file, and its loader; it is read once, as it may be a pipe."""
     with io.open_code(file) as opened:
         text = opened.read()
     code: types.CodeType | None = pkgutil.read_code(io.BytesIO(text))
@@ -159,7 +141,7 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _exit_code(code: Any) -> int:
-    """Return the exit code of what ``sys.exit`` was given; a text is printed.
+    """Return the exit code for the argument of ``sys.exit``; a text is printed.
 
     Source: ``Python/pythonrun.c``, ``_Py_HandleSystemExit``.
     """
@@ -171,7 +153,7 @@ def _exit_code(code: Any) -> int:
 
 
 def _print_as_python_does(error: BaseException) -> None:
-    """Hand an exception to the program's ``sys.excepthook``, with its own frames only."""
+    """Pass an exception to ``sys.excepthook``, with the program's own frames only."""
     error.__traceback__ = _own_frames(error.__traceback__)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     if (failed := _failure_of_hook(error)) is not None:

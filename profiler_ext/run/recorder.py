@@ -1,4 +1,4 @@
-"""The profiler of ``profiler-ext run``: it records steps, and what is recorded is kept."""
+"""The profiler of ``profiler-ext run``: it records steps and keeps the sessions."""
 
 from __future__ import annotations
 
@@ -29,23 +29,11 @@ from profiler_ext.torch_compat.default_store import all_ranks_end
 from profiler_ext.torch_compat.profilers import OpenRanges
 
 TRACE_NAME = "torch.pt.trace.json.gz"
-"""What holds torch's own trace where there is no session."""
+"""The file of torch's own trace if there is no session."""
 
 
 class Recorder:
-    """Records steps of the program and hands over what there is to keep.
-
-    Attributes:
-        session: what was kept last.
-        failure: what went wrong in recording or keeping.
-        trace: torch's own trace of what no session was made of, where it is kept.
-        folder: where the session will be.
-        ends: what ends the program's steps.
-        window: the steps to record.
-        passed: recordings that were not kept, as no step of them was slow.
-        first: the first step of the last recording.
-        ignored_stop: the program did so after it was to end.
-    """
+    """Records steps of the program and passes on the sessions to keep."""
 
     def __init__(
         self,
@@ -56,10 +44,9 @@ class Recorder:
         user_roots: tuple[str, ...],
         folder: Path,
     ) -> None:
-        """Prepare."""
-        self.session: Session | None = None
-        self.failure: Exception | None = None
-        self.trace: Path | None = None
+        self.session: Session | None = None  # that was kept last
+        self.failure: Exception | None = None  # in recording or keeping
+        self.trace: Path | None = None  # torch's own, if there is no session
         self._regions = OpenRanges(lambda: self._profiler.is_recording)
         self.window = Window(
             request.skip,
@@ -69,8 +56,9 @@ class Recorder:
             is_learning=lambda: capture.has_calls_to_profile,
             on_device=uses_device,
         )
-        self.discarded = self.first = 0
-        self.ignored_stop = self._stop_requested = False
+        self.discarded = 0  # recordings without a slow step
+        self.first = 0  # step of the last recording
+        self.ignored_stop = self._stop_requested = False  # by the program
         self._slow = request.repeats.slow if request.repeats is not None else None
         self._pace = None if self._slow is None else SlowStepDetector(self._slow)
         self._step_start = Mark.here()
@@ -78,7 +66,12 @@ class Recorder:
         self._incomplete_session: Session | None = None
         self._process = os.getpid()
         self._profiler = _RunProfiler(
-            self, schedule=self.window, user_roots=user_roots, **_profile_options(request)
+            self,
+            schedule=self.window,
+            user_roots=user_roots,
+            lines=request.lines,
+            record_shapes=request.shapes,
+            source=request.source,
         )
         regions = self._regions.hooks() if request.repeats is not None else ()
         self.ends = StepEnds(capture, self._step, self._profiler, request.step_on, regions)
@@ -91,7 +84,7 @@ class Recorder:
 
     @property
     def lost(self) -> str | None:
-        """What of ours failed, so that there is no session of what was recorded."""
+        """What failed in this package, so that there is no session."""
         return None if self.session is not None else self._profiler.lost
 
     @property
@@ -102,16 +95,16 @@ class Recorder:
 
     @property
     def has_unsaved(self) -> bool:
-        """Whether something is recorded, or was, that is not kept yet."""
+        """Whether there is a recording, running or over, that is not kept yet."""
         return self._profiler.is_recording or self._incomplete_session is not None
 
     def start(self) -> None:
-        """Begin, before the program does."""
+        """Start, before the program does."""
         self._profiler.start()
         self.ends.watch()
 
     def stop(self) -> None:
-        """End, and keep what was recorded."""
+        """Stop, and keep what was recorded."""
         if self.is_in_child:
             return
         self._try(self.ends.leave)
@@ -121,24 +114,24 @@ class Recorder:
                 self.take(part)
 
     def keep_trace(self) -> None:
-        """Keep torch's own trace where something of ours failed, and there is no session of it."""
+        """Keep torch's own trace if this package failed to make a session of it."""
         is_told = isinstance(self.failure, ProfilerExtError)
         has_failed = self.failure is not None or self.lost is not None
         if has_failed and not is_told and self.has_recorded:
             self.trace = self._profiler.kept_trace()
 
     def release_cupti(self) -> None:
-        """Leave nothing in the process that it would wait for at its end."""
+        """Leave nothing that the process would wait for at its end."""
         if not self.is_in_child:
             with suppress(Exception):
                 finish_cupti_teardown()
 
     def refuse(self, error: Exception) -> None:
-        """Have it that what was recorded cannot be kept."""
+        """Note why a recording cannot be kept."""
         self.failure = self.failure or error
 
     def take(self, session: Session) -> None:
-        """Keep a session; one that another profiler ended waits for a whole one."""
+        """Keep a session; if another profiler ended it, wait for a complete one."""
         if self._profiler.was_ended:
             self._incomplete_session = session
             return
@@ -148,7 +141,7 @@ class Recorder:
             self.session = session
 
     def is_wanted(self) -> bool:
-        """Tell whether what was recorded is to be kept; the next recording is looked at anew."""
+        """Tell whether the recording is to be kept, and begin to watch the next."""
         if not self.window.has_begun(self._profiler.step_num):
             return False
         if self._pace is None or self._slow is None:
@@ -160,7 +153,7 @@ class Recorder:
         return is_wanted
 
     def _step(self) -> bool:
-        """End a step; tells whether the program is to end."""
+        """End a step; return whether the program is to end."""
         if self._pace is not None:
             self._detect_slow_step(self._pace)
         self._profiler.step_source = self.ends.source
@@ -171,7 +164,7 @@ class Recorder:
         return self._requests_exit()
 
     def _count(self) -> None:
-        """End a step of the profiler; once one was missed, it would record others than asked."""
+        """End a step of the profiler, unless one was missed: the numbers would be wrong."""
         counted = self._profiler.step_num
         if (missed := self.ends.missed) is None:
             self._try(self._profiler.step)
@@ -202,7 +195,7 @@ class Recorder:
         return all_ranks_end()
 
     def _try(self, work: Callable[[], object]) -> None:
-        """Do what the program must not feel a failure of."""
+        """Run work whose failure must not reach the program."""
         try:
             work()
         except Exception as error:
@@ -211,17 +204,8 @@ class Recorder:
             self.refuse(error)
 
 
-def _profile_options(request: Request) -> dict[str, Any]:
-    """Return the options of a profile that say what it records of each step."""
-    return {
-        "lines": request.lines,
-        "record_shapes": request.shapes,
-        "source": request.source,
-    }
-
-
 class _StepMarkSwitch:
-    """Is true or not when torch asks whether to close a step's mark, then whether to open one."""
+    """Its truth says first whether to close a step's mark, then whether to open one."""
 
     def __init__(self, closes: bool, opens: bool) -> None:
         self._answers = [opens, closes]
@@ -231,8 +215,6 @@ class _StepMarkSwitch:
 
 
 class _RunProfiler(profile):
-    """The profiler of a recorder."""
-
     def __init__(self, recorder: Recorder, **options: Any) -> None:
         self._recorder = recorder
         super().__init__(**options)
@@ -247,7 +229,7 @@ class _RunProfiler(profile):
         self._guard.run("steps", profilers.mark_steps, self, self._is_marked)
 
     def _mark_steps(self, step: int) -> None:
-        """Mark recorded steps only: a profiler of the program's would see the others' marks."""
+        """Mark recorded steps only: a profiler of the program would see the other marks."""
         was_marked, is_chosen = self._is_marked, self.schedule(step) is not ProfilerAction.NONE
         self._is_marked = is_chosen and self._recorder.window.is_marked(step)
         profilers.mark_steps(self, _StepMarkSwitch(was_marked, self._is_marked))
@@ -256,7 +238,7 @@ class _RunProfiler(profile):
         return ("run", *super()._requested_options())
 
     def prepare_trace(self) -> None:
-        self.profiler = None  # what was recorded before is kept, or not wanted
+        self.profiler = None  # the last recording is kept, or not wanted
         super().prepare_trace()
 
     def start_trace(self) -> None:
@@ -280,7 +262,7 @@ class _RunProfiler(profile):
         self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())
 
     def kept_trace(self) -> Path | None:
-        """Write torch's own trace of the last cycle; return where, if there is one."""
+        """Write torch's own trace of the last cycle; return its path, if there is one."""
         return self._guard.run(RECORDING, self._keep_trace)
 
     def _keep_trace(self) -> Path:

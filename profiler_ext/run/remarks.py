@@ -1,4 +1,4 @@
-"""What ``profiler-ext run`` says of a run beside its report: what is missing, what helps."""
+"""The remarks of ``profiler-ext run`` next to its report: what is missing, what helps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ended_by_signal(signal: str, kept: str, steps: int) -> str:
 
 
 def only_saved(folder: Path) -> str:
-    """Say where the session is of which nothing else was written."""
+    """Say where the session is that has no exports."""
     return f"{ONLY_SAVED}: it is in {folder}; {REMEDY}"
 
 
@@ -61,7 +61,7 @@ def missed_slow_steps(missed: MissedSteps) -> tuple[str, ...]:
 
 
 def internal_error(detail: str, trace: Path | None = None) -> str:
-    """Say that something of ours failed."""
+    """Say that this package failed."""
     kept = "" if trace is None else f"; torch's own trace of what was recorded is {trace}"
     return (
         f"the session could not be made ({detail}){kept}; the script was not affected; please "
@@ -70,7 +70,7 @@ def internal_error(detail: str, trace: Path | None = None) -> str:
 
 
 def success_remarks(request: Request, recorder: Recorder) -> tuple[str, ...]:
-    """Say what a run that went well did not record."""
+    """Say what a successful run did not record."""
     return (*_unrecorded(request, recorder), *missed_slow_steps(recorder.missed))
 
 
@@ -91,15 +91,14 @@ def _unrecorded(request: Request, recorder: Recorder) -> tuple[str, ...]:
 
 
 def _cut_off(request: Request, steps: int, recorded: int) -> str:
-    """Say that the script ended amid what was to be recorded."""
+    """Say that the script ended during the steps to record."""
     ended = f"the script ended after {_steps(steps)}"
     if request.steps.steps is None:
         return (
             f"{ended}, before the {request.steps} asked were over: {recorded} were recorded whole"
         )
-    return (
-        f"{ended}: {recorded} of the {request.steps} asked were recorded whole{_smaller(request)}"
-    )
+    smaller = "" if request.skip.is_nothing else "; use a smaller --skip"
+    return f"{ended}: {recorded} of the {request.steps} asked were recorded whole{smaller}"
 
 
 def never_stepped(request: Request, seen: Counter[str]) -> str:
@@ -125,13 +124,11 @@ def _not_seen_text(step_on: StepOn) -> str:
 
 
 def _seen_text(seen: Counter[str]) -> str:
-    """Say what came by instead, the most frequent first."""
     listed = [f"{what} ({count:,} times)" for what, count in seen.most_common(_MAX_SEEN_SHOWN)]
     return f"; seen were {', '.join(listed)}" if listed else "; no other was seen either"
 
 
 def _no_session(request: Request, recorder: Recorder) -> str:
-    """Say why there is no session of a script that stepped."""
     steps, requested = recorder.ends.count, request.steps.steps
     if recorder.discarded:
         return not_slow(recorder.discarded)
@@ -141,11 +138,6 @@ def _no_session(request: Request, recorder: Recorder) -> str:
         f"the script ended after {_steps(steps)}, before the {request.skip} skipped were over; "
         f"use --skip {max(steps - requested, 0)}"
     )
-
-
-def _smaller(request: Request) -> str:
-    """Advise a smaller ``--skip``, where there is one."""
-    return "" if request.skip.is_nothing else "; use a smaller --skip"
 
 
 def _steps(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What ``profiler-ext run`` can be asked for, as a command line says it."""
+"""The options of ``profiler-ext run``, as on the command line."""
 
 from __future__ import annotations
 
@@ -19,19 +19,14 @@ _FORWARD = "forward"
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much of a run is meant: a number of steps, or a time.
+    """A part of a run: a number of steps, or a time."""
 
-    Attributes:
-        steps: the number, ``None`` where a time is meant.
-        seconds: the time.
-    """
-
-    steps: int | None
+    steps: int | None  # ``None`` for a time
     seconds: float = 0.0
 
     @classmethod
     def parsed(cls, text: str) -> Amount:
-        """Read ``3`` as steps, and ``500ms``, ``5s``, ``2min`` or ``1h`` as a time."""
+        """Parse ``3`` as steps, and ``500ms``, ``5s``, ``2min`` or ``1h`` as a time."""
         match = _AMOUNT.fullmatch(text)
         if match is None or (match["unit"] is None and "." in text):
             raise ValueError(text)
@@ -41,16 +36,16 @@ class Amount:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no step and no time is meant."""
+        """Whether it is no step and no time."""
         return not self.steps and not self.seconds
 
     def __str__(self) -> str:
-        """Return it as a command line has it."""
+        """Return the command line's text."""
         return f"{self.seconds:g}s" if self.steps is None else str(self.steps)
 
 
 SKIP, STEPS = Amount(DEFAULT_SKIPPED_STEPS), Amount(DEFAULT_RECORDED_STEPS)
-"""What is passed, and recorded, where nobody says."""
+"""The defaults."""
 
 
 class EndedBy(Enum):
@@ -64,25 +59,15 @@ class EndedBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StepOn:
-    """What was asked to end a step.
+    """The option for what ends a step."""
 
-    Attributes:
-        by: what it is; by default what the script does first, its own profiler or an optimizer.
-        name: the class of the optimizer or module, or the function; ``None`` for any.
-        module: the module that the function is of.
-    """
-
-    by: EndedBy = EndedBy.FIRST
-    name: str | None = None
-    module: str | None = None
+    by: EndedBy = EndedBy.FIRST  # the script's own profiler or an optimizer, the first to step
+    name: str | None = None  # of the optimizer's or module's class, or the function
+    module: str | None = None  # of the function
 
     @classmethod
     def parsed(cls, text: str) -> StepOn:
-        """Read ``AdamW``, ``forward``, ``forward:GPT``, ``package.module:function``, ``:function``.
-
-        Raises:
-            ValueError: It is none of them.
-        """
+        """Parse ``AdamW``, ``forward[:GPT]``, ``package.module:function`` or ``:function``."""
         module, colon, name = text.partition(":")
         words = (*module.split("."), *name.split(".")) if module and colon else (name or text,)
         if not all(map(str.isidentifier, words)):
@@ -95,11 +80,11 @@ class StepOn:
 
     @property
     def needs_monitoring(self) -> bool:
-        """Whether only Python 3.12 and newer can tell."""
+        """Whether it needs Python 3.12."""
         return self.by is EndedBy.FUNCTION or (self.by is EndedBy.FORWARD and self.name is not None)
 
     def __str__(self) -> str:
-        """Return it as a command line has it."""
+        """Return the command line's text."""
         if self.by is EndedBy.FUNCTION:
             return f"{'' if self.module == '__main__' else self.module}:{self.name}"
         if self.by is EndedBy.FORWARD:
@@ -109,54 +94,32 @@ class StepOn:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Which steps are recorded again, and of which recordings the sessions are kept.
+    """Which steps are recorded repeatedly, and which sessions are kept."""
 
-    Attributes:
-        every: steps from the first of one recording to that of the next; ``None`` for one
-            right after the other.
-        slow: keep those alone that have a step so many times slower than the median.
-        keep: so many sessions, the last ones.
-    """
-
-    every: int | None = None
-    slow: float | None = None
-    keep: int = 5
+    every: int | None = None  # steps between the first ones of recordings; ``None`` for no pause
+    slow: float | None = None  # keep recordings with a step so many times slower than the median
+    keep: int = 5  # the last sessions
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What ``run`` was asked for.
-
-    Attributes:
-        program: what to run.
-        folder: where the files go; ranks have folders of their own in it.
-        skip: what is passed before the first recorded step.
-        steps: what is recorded.
-        step_on: what ends a step.
-        force: replace a session that is there.
-        recompile: compile those graphs once more that a cache has without a record.
-        lines: watch which lines run.
-        shapes: record the shapes of eager ops' inputs.
-        source: keep the text of source.
-        stops: end the script when what it recorded is written.
-        repeats: what is recorded again; ``None`` for nothing.
-    """
+    """The options of a run."""
 
     program: Program
-    folder: Path
+    folder: Path  # of the files; ranks have folders of their own in it
     skip: Amount = SKIP
     steps: Amount = STEPS
     step_on: StepOn = StepOn()
-    force: bool = False
-    recompile: bool = False
-    lines: bool = True
-    shapes: bool = False
-    source: bool = True
-    stops: bool = False
+    force: bool = False  # replace an existing session
+    recompile: bool = False  # graphs that a cache has without a record
+    lines: bool = True  # watch which lines run
+    shapes: bool = False  # record the shapes of eager ops' inputs
+    source: bool = True  # keep the source text
+    stops: bool = False  # end the script when its recording is written
     repeats: Repeats | None = None
 
     def check(self) -> None:
-        """Look whether it can be done."""
+        """Check that it can be done."""
         program = self.program
         if not (program.is_module or program.is_readable or program.holds_main):
             what = "a path to a Python file, or /dev/stdin for what standard input has"

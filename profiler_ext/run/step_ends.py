@@ -1,18 +1,4 @@
-"""When a step ends in an unmodified script.
-
-At an optimizer, a profiler's step, or the outermost call.
-
-Nothing of the program or of torch is replaced, and Dynamo has nothing to trace: ``sys.monitoring``
-tells it, of the one code object through which torch calls modules, or of the function's own. A call
-that ends by an exception ends no step. In Python 3.11 no call is told.
-
-A step ends at the script's own ``prof.step()`` if it calls that, until that profiler is over; else
-when the first optimizer has stepped: an eager one by torch's public hook, a compiled one when its
-graph has run. It is asked for by name that another optimizer, a model's call or a function ends it.
-
-Where the program is to end with a step, that is by an exit as ``sys.exit()`` makes it, out of what
-ended the step, when that has done all its own work. It is raised once: a program may catch it.
-"""
+"""The end of a step in an unmodified script: an optimizer, a profiler's step, or a call."""
 
 from __future__ import annotations
 
@@ -39,35 +25,23 @@ from profiler_ext.torch_compat import points, process, profilers
 from profiler_ext.torch_compat.patches import Hook, installed
 
 CALL_ENDS = "step ends"
-"""The hook that sees the calls end."""
+"""The hook on the ends of calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that was over.
+    """A call that has ended."""
 
-    Attributes:
-        ender: tells what was called from all else.
-        words: what it is called, for a person.
-        source: what a recording says of what ended its steps.
-    """
-
-    ender: object
-    words: str
-    source: str
+    ender: object  # identifies what was called
+    words: str  # for a person
+    source: str  # of steps, in a recording
 
 
 class Outermost(threading.local):
-    """The outermost call that runs on a thread.
-
-    Attributes:
-        frame: its frame, by its identity; ``None`` outside any.
-        call: what is called.
-    """
+    """The outermost call that runs on a thread."""
 
     def __init__(self) -> None:
-        """Nothing runs yet."""
-        self.frame: int | None = None
+        self.frame: int | None = None  # its id
         self.call: Call | None = None
 
     @property
@@ -77,12 +51,16 @@ class Outermost(threading.local):
 
 
 class CallEnds:
-    """Watches the calls that end steps."""
+    """Watches the calls that end steps, with ``sys.monitoring``.
+
+    Nothing of the program or of torch is replaced, and Dynamo has nothing to trace: the events are
+    those of the one code object through which torch calls modules, or of the function's own. A call
+    that raises ends no step.
+    """
 
     def __init__(
         self, step_on: StepOn, outermost: Outermost, on_end: Callable[[Call], None], guard: Guard
     ) -> None:
-        """Prepare."""
         self._step_on, self._outermost = step_on, outermost
         self._on_end, self._guard = on_end, guard
         self._modules = step_on.by is EndedBy.FORWARD
@@ -90,11 +68,7 @@ class CallEnds:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch; without ``sys.monitoring`` no call is told.
-
-        Raises:
-            LinesUnavailableError: Other tools have all its places.
-        """
+        """Watch; in Python 3.11, without ``sys.monitoring``, no call is seen."""
         try:
             self._tool = tool = Tool()
         except LinesUnavailableError as error:
@@ -129,7 +103,7 @@ class CallEnds:
         tool.watch(code, ("PY_START", "PY_RETURN"))
 
     def _any_code_begins(self, code: CodeType, _: int) -> object:
-        """Hear the function begin, and no more of all other code."""
+        """Handle the start of the function, and disable the event for all other code."""
         if code.co_qualname != self._step_on.name:
             return self._tool.disable
         self._guard.run(CALL_ENDS, self._function_begins, code, sys._getframe(1))
@@ -170,7 +144,7 @@ class CallEnds:
             self._pop_outermost(_frame_of(code))
 
     def _pop_outermost(self, frame: FrameType | None) -> Call | None:
-        """Return the outermost call where that is what ends now."""
+        """Return the outermost call if it is the one that ends."""
         outermost = self._outermost
         if frame is None or id(frame) != outermost.frame:
             return None
@@ -179,7 +153,7 @@ class CallEnds:
 
 
 def _frame_of(code: CodeType) -> FrameType | None:
-    """Return the frame that an event is of: the nearest one below us with its code."""
+    """Return the frame of an event: the nearest one below us with its code."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
@@ -191,7 +165,7 @@ _OPTIMIZER = "Optimizer.step"
 
 
 class _PerThread(threading.local):
-    """The compiled functions that are running, by their frames; and that the program is to end."""
+    """The running compiled functions, by frame, and whether the program is to end."""
 
     def __init__(self) -> None:
         self.entered: list[int] = []
@@ -199,7 +173,7 @@ class _PerThread(threading.local):
 
 
 class _StepEndState(threading.local):
-    """Whether a step of any run ends here: what steps meanwhile is the profiler of a run."""
+    """Whether a step ends in this thread: what steps meanwhile is a run's profiler."""
 
     is_active = False
 
@@ -210,10 +184,10 @@ _STEP_END = _StepEndState()
 class StepEnds:
     """Watches a script and calls back at the end of each of its steps.
 
-    Attributes:
-        source: what ends a step: ``prof.step``, ``Optimizer.step``, ... or ``none`` so far.
-        count: how many steps have ended.
-        seen: what could have ended steps, and how often it came by.
+    A step ends at the script's own ``prof.step()`` while it has a profiler, else when the first
+    optimizer has stepped: an eager one by torch's hook, a compiled one after its graph. Another
+    optimizer, a model's call or a function ends it only by name. If the program is to end with a
+    step, what ended the step raises ``SystemExit``, once and last, as ``sys.exit()`` does.
     """
 
     def __init__(
@@ -224,20 +198,12 @@ class StepEnds:
         step_on: StepOn = StepOn(),  # noqa: B008  (it is frozen)
         more: Iterable[Hook] = (),
     ) -> None:
-        """Prepare.
-
-        Args:
-            on_end: called at the end of each step; the program is to end where it says so.
-
-        Raises:
-            PrivateNameError: This torch does not tell when an optimizer has stepped.
-        """
         process.check_optimizer_steps()
-        self.source = "none"
-        self.count = 0
-        self.seen: Counter[str] = Counter()
+        self.source = "none"  # of the steps: ``prof.step``, ``Optimizer.step``, ...
+        self.count = 0  # of ended steps
+        self.seen: Counter[str] = Counter()  # what could have ended steps
         self._capture = capture
-        # A hook of a compiled optimizer runs where Dynamo compiles what is called.
+        # Dynamo would compile what a compiled optimizer's hook calls.
         disabled: Any = torch.compiler.disable
         self._on_end: Callable[[], object] = disabled(on_end)
         self._own = own
@@ -252,11 +218,7 @@ class StepEnds:
         self._hooks = ExitStack()
 
     def watch(self) -> None:
-        """Begin to watch.
-
-        Raises:
-            TorchCapabilityError: A function of torch's is not there or has another shape.
-        """
+        """Begin to watch."""
         guard = self._capture.guard
         own_profiler = [
             (points.PROFILER_STEP, self._profiler_step),
@@ -277,12 +239,12 @@ class StepEnds:
 
     @property
     def missed(self) -> str | None:
-        """What failed where the end of a step is seen, so that steps may have gone uncounted."""
+        """What failed in the hook on step ends, so that steps may have gone uncounted."""
         failures = self._capture.guard.failures
         return next((each.detail for each in failures if each.hook == self._hook), None)
 
     def leave(self) -> None:
-        """Leave torch as it was found."""
+        """Remove the hooks."""
         self._capture.on_optimizer_graph = None
         self._hooks.close()
 
@@ -303,20 +265,17 @@ class StepEnds:
         self._exit_if_requested()
 
     def _profiler_stop(self, call: Observed) -> Observation:
-        """The script's own profiler is over: what ends a step next ends those that follow."""
-        if (
-            self._ender == "prof.step"
-            and self._ender_ref is not None
-            and self._ender_ref() is call["self"]
-        ):
+        """The script's own profiler is over: what ends the next step ends all later ones."""
+        ref = self._ender_ref
+        if self._ender == "prof.step" and ref is not None and ref() is call["self"]:
             self._ender = self._ender_ref = None
         yield
 
     def _frame_edge(self, _: Observed) -> Observation:
-        """See the outermost compiled function return to its caller.
+        """Handle the return of the outermost compiled function.
 
-        It ends before the evaluator is set: after it, Dynamo would compile what is called here.
-        The program ends after it: that is the last thing that torch does for the call.
+        The step ends before the evaluator is set, or Dynamo would compile what is called here; the
+        program ends after, the last thing that torch does for the call.
         """
         edge, entered = process.frame_edge(), self._thread.entered
         if edge is None:
@@ -332,7 +291,7 @@ class StepEnds:
         self._exit_if_requested()
 
     def _eager_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        # Dynamo traces this hook where it compiles a step; it must see nothing to trace.
+        # Dynamo traces this hook when it compiles a step; there must be nothing to trace.
         if torch.compiler.is_compiling():
             return
         name = type(optimizer).__name__
@@ -348,7 +307,7 @@ class StepEnds:
             self._optimizer_graph = graph
 
     def _call_over(self, call: Call) -> None:
-        """A call of a model or a function is over, and no other one is around it."""
+        """A call of a model or a function is over, with no other around it."""
         if self._step_on.name is None and self._thread.entered:
             return  # it is within a compiled function
         self.seen[call.words] += 1
@@ -356,7 +315,7 @@ class StepEnds:
         self._exit_if_requested()
 
     def _frame_exit(self) -> None:
-        """A step ends when the compiled function is over, not amid the profiler's events of it."""
+        """End the step after the compiled function, not during the profiler's events of it."""
         if (graph := self._optimizer_graph) is not None:
             self._optimizer_graph = None
             frame = (graph.compile_id or "").partition("/")[0]
@@ -366,11 +325,8 @@ class StepEnds:
             self._end(COMPILED, "forward", points.FRAME_EDGE.path)
 
     def _end(self, ender: object, source: str, hook: str, of: Any = None) -> None:
-        """Count a step if what ended the first one ends it; ``prof.step`` goes before all.
-
-        Where that was an optimizer that is gone, as of a training that is over, or a profiler that
-        is, the next one does.
-        """
+        """Count a step if what ended the first one ends it; ``prof.step`` takes precedence."""
+        # If that was an optimizer or profiler that is gone, the next one counts.
         is_gone = self._ender_ref is not None and self._ender_ref() is None
         if self._ender is None or is_gone or ender == "prof.step":
             self._ender, self.source, self._hook = ender, source, hook
@@ -384,21 +340,16 @@ class StepEnds:
                 _STEP_END.is_active = False
 
     def _exit_if_requested(self) -> None:
-        """End the program where that was asked for; what raises is the last of what ended a step.
-
-        Raises:
-            SystemExit: It is to end.
-        """
+        """End the program if requested."""
         stop_requested, self._thread.stop_requested = self._thread.stop_requested, False
         if stop_requested:
             raise SystemExit(0)
 
 
 class _MarkFilter:
-    """Whether a script's own profiler marks its steps: not where ours would see the marks.
+    """Whether a script's own profiler marks its steps: not while ours records.
 
-    ``profile.step`` asks when it has begun or ended to record what the step asks for; where it
-    records, ours does not.
+    ``profile.step`` asks after it has started or stopped to record.
     """
 
     def __init__(self, was_marking: bool, own: Any) -> None:

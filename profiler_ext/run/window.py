@@ -1,4 +1,4 @@
-"""Which steps are recorded: by number or time, once or again, or because they are slow."""
+"""Which steps are recorded: by number or time, once or repeatedly, or because they are slow."""
 
 from __future__ import annotations
 
@@ -16,23 +16,17 @@ from profiler_ext.run.request import Amount, Repeats
 from profiler_ext.torch_compat.profilers import USE
 
 _MIN_STEPS = 5
-"""So many steps must have been seen before one can be slow."""
+"""The steps needed before one can be slow."""
 _MEDIAN_WINDOW = 50
 
 
 @dataclass(slots=True)
 class MissedSteps:
-    """Slow steps in which nothing was recorded, though recordings had begun.
-
-    Attributes:
-        count: how many.
-        last: the number of the last one.
-        had_open_region: then, a region of the program's kept the next recording from its begin.
-    """
+    """Slow steps in which nothing was recorded, after recordings had begun."""
 
     count: int = 0
-    last: int = 0
-    had_open_region: bool = False
+    last: int = 0  # its number
+    had_open_region: bool = False  # at the last one, which kept the next recording from starting
 
     def add(self, step: int, had_open_region: bool) -> None:
         """Count a step."""
@@ -40,42 +34,28 @@ class MissedSteps:
 
 
 class FinishedStep(NamedTuple):
-    """A step that is over for the program, and maybe not for the device.
-
-    Attributes:
-        number: its number.
-        begun, ended: its marks.
-        is_recorded: it is one of a recording.
-        is_awaited: recordings have begun, so it could have been one.
-        has_open_region: a region of the program's keeps the next recording from its begin.
-    """
+    """A step that is over for the program, but perhaps not for the device."""
 
     number: int
     begun: Mark
     ended: Mark
     is_recorded: bool
-    is_awaited: bool
-    has_open_region: bool
+    is_awaited: bool  # recordings have begun, so it could have been in one
+    has_open_region: bool  # which keeps the next recording from starting
 
 
 class SlowStepDetector:
-    """How long the last steps took, each as soon as the device is through with it.
-
-    Attributes:
-        worst: of the steps recorded since :meth:`begin`, the largest multiple of the median before.
-        missed: slow steps in which nothing was recorded.
-    """
+    """Compares the times of the last steps, each once the device has finished it."""
 
     def __init__(self, slow: float) -> None:
-        """Remember no step yet."""
         self._slow = slow
         self._took_ns: deque[int] = deque(maxlen=_MEDIAN_WINDOW)
         self._pending: deque[FinishedStep] = deque()
-        self.worst = 0.0
+        self.worst = 0.0  # the largest multiple of the median, of the steps recorded since `begin`
         self.missed = MissedSteps()
 
     def begin(self) -> None:
-        """Look at the recorded steps from here on."""
+        """Compare the recorded steps from here on."""
         self.worst = 0.0
 
     def step(self, step_record: FinishedStep) -> None:
@@ -84,7 +64,7 @@ class SlowStepDetector:
         self.settle()
 
     def settle(self) -> None:
-        """Compare the steps that the device is through with by now."""
+        """Compare the steps that the device has finished."""
         while self._pending:
             first = self._pending[0]
             took_ns = first.begun.until_ns(first.ended)
@@ -104,19 +84,13 @@ class SlowStepDetector:
 
 
 class Window:
-    """The steps that are recorded; a schedule for torch's profiler.
+    """The steps to record: a schedule for torch's profiler.
 
-    While another profiler is on, nothing is recorded, and the asked steps after it are recorded
-    instead. What is asked for as a time is decided at the end of a step, once for each: the last
-    recorded step is the one in which, as long as the one before it, the time is over.
-
-    On a device the step before the first one is recorded too, without a mark. The profiler's own
-    start drains the device's queue and slows the CPU for a step, so the first step that it records
-    is longer than those after it; this one leads in, and is not counted.
-
-    Attributes:
-        was_postponed: they are later ones than were asked for.
-        first: the first recorded step; ``None`` while that is not known.
+    While another profiler is on, nothing is recorded, and later steps are recorded instead. Times
+    are decided once at the end of each step: the last recorded step is the one in which the time
+    will be over if it takes as long as the one before. On a device the step before the first one is
+    recorded too, without a mark: the profiler's start drains the device's queue and slows the CPU,
+    so the first step is longer.
     """
 
     def __init__(
@@ -129,20 +103,12 @@ class Window:
         now: Callable[[], float] = time.monotonic,
         on_device: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Record ``steps`` after ``skip``.
-
-        Args:
-            learns: tells whether CUDA graphs are to be made of which it is not known yet what
-                their library calls launch: the calls that make them are profiled by themselves,
-                which they cannot be while torch's profiler warms up.
-        """
-        self.was_postponed = False
+        # ``is_learning``: CUDA graphs' first calls are still to be profiled on their own, which
+        # they cannot be while torch's profiler warms up.
+        self.was_postponed = False  # to later steps than requested
         self._steps, self._repeats, self._now = steps, repeats, now
-        self._has_open_region, self._is_learning, self._on_device = (
-            has_open_region,
-            is_learning,
-            on_device,
-        )
+        self._has_open_region, self._is_learning = has_open_region, is_learning
+        self._on_device = on_device
         self._skip_s = skip.seconds
         self._began_s = self._updated_s = now()
         self._updated_step = -1
@@ -154,7 +120,7 @@ class Window:
             self._begin_at(skip.steps or 0)
 
     def __call__(self, step: int) -> ProfilerAction:
-        """Say what is done in a step; where another profiler is on, later ones are recorded."""
+        """Return the action for a step; with another profiler on, later steps are recorded."""
         if step > self._updated_step:
             self._update(step)
         if self.first is None or step < self.first - self._warmup or self.is_over(step):
@@ -163,19 +129,16 @@ class Window:
             self.postpone_after(step)
             return ProfilerAction.NONE
         if step < self.first:
-            return ProfilerAction.RECORD if self._is_lead_in(step) else ProfilerAction.WARMUP
+            is_lead_in = step > 0 and self._on_device()
+            return ProfilerAction.RECORD if is_lead_in else ProfilerAction.WARMUP
         return ProfilerAction.RECORD_AND_SAVE if step == self._last else ProfilerAction.RECORD
 
-    def _is_lead_in(self, step: int) -> bool:
-        """Tell whether the step before the first is recorded; the very first one compiles."""
-        return step > 0 and self._on_device()
-
     def is_marked(self, step: int) -> bool:
-        """Whether a step is one of those that were asked for."""
+        """Whether a step is one of the requested ones."""
         return self.first is not None and step >= self.first and not self.is_over(step)
 
     def postpone_after(self, step: int) -> None:
-        """Record the asked number of steps after this one and one that warms up."""
+        """Record the requested number of steps after this one and a warm-up."""
         self.was_postponed = True
         self._warmup = 1
         self._begin_at(step + 2)
@@ -193,7 +156,7 @@ class Window:
         self._last = None if self._steps.steps is None else step + self._steps.steps - 1
 
     def _update(self, step: int) -> None:
-        """Decide what only the time can tell, and what comes after a recording."""
+        """Decide what depends on the time, and what follows a recording."""
         now = self._now()
         before_s, self._updated_s = now - self._updated_s, now
         self._updated_step = step
@@ -213,7 +176,7 @@ class Window:
             self._last = step
 
     def _begin_again(self, step: int) -> None:
-        """Record again, with a step between in which all ends that the last recording saw begin."""
+        """Record again, after a step in which all ranges of the last recording can end."""
         every = self._repeats.every if self._repeats is not None else None
         first = step if every is None or self.first is None else self.first + every
         self._warmup = 1

@@ -1,7 +1,7 @@
-"""What the server may read: sessions below the folders that it was started with.
+"""Restricts the server to sessions below the folders that it was started with.
 
-A path is resolved with all its links before it is opened, and so is each file that a session is
-made of; what leads out of the folders is refused as if it were not there.
+Paths, and all files of a session, are resolved with their links before they are opened; what is
+outside of the folders is refused as if it did not exist.
 """
 
 from __future__ import annotations
@@ -26,31 +26,18 @@ AnySession = Session | MergedSession
 
 @dataclass(slots=True)
 class Folders:
-    """The folders that may be read, and the sessions that were read last.
-
-    Attributes:
-        roots: the folders, with every link resolved.
-    """
+    """The folders that may be read, links resolved, and the sessions read last."""
 
     roots: tuple[Path, ...]
     _cache: OrderedDict[_Stamp, AnySession] = field(default_factory=OrderedDict)
 
     @classmethod
     def of(cls, paths: Iterable[Path]) -> Folders:
-        """Return the folders that a user named.
-
-        Raises:
-            UsageError: One is no folder.
-        """
+        """Return the folders that a user named; each must exist."""
         return cls(tuple(_folder(path) for path in paths))
 
     def session(self, name: str) -> AnySession:
-        """Return a session; one that was read before and has not changed is not read again.
-
-        Raises:
-            UsageError: There is none of that name below the folders.
-            TraceError: It cannot be read.
-        """
+        """Return a session; an unchanged one is read once; raises UsageError or TraceError."""
         place = self._place(name)
         files = self._files(place)
         if files is None:
@@ -64,15 +51,14 @@ class Folders:
         return self._cache[stamp]
 
     def sessions(self) -> tuple[list[str], bool]:
-        """Return the paths of sessions below the folders, and whether there may be more.
-
-        A folder of ranks is one session; links are not followed.
-        """
+        """Return the sessions' paths, and whether there may be more; ranks' folders are one."""
         sessions_found: list[str] = []
         for looked_at, place in enumerate(self._below()):
             if looked_at >= _MAX_VISITED or len(sessions_found) >= _MAX_LISTED:
                 return sorted(sessions_found), True
-            if self._files(place) and not _is_rank_of_a_session(place):
+            if self._files(place) and not (
+                place in rank_folders(place.parent) and not (place.parent / FILE_NAME).is_file()
+            ):
                 sessions_found.append(self._display_path(place))
         return sorted(sessions_found), False
 
@@ -83,7 +69,7 @@ class Folders:
                 yield Path(folder)
 
     def _display_path(self, place: Path) -> str:
-        """Return how a session is asked for: from its root where there is one, else whole."""
+        """Return the name of a session: relative to its root, else the full path."""
         if len(self.roots) > 1:
             return str(place)
         return str(place.relative_to(self.roots[0]))
@@ -96,7 +82,6 @@ class Folders:
         raise self._no_session_error(name)
 
     def _files(self, place: Path) -> list[Path] | None:
-        """Return the files that a session is read from; ``None`` where one leads out."""
         folders = [place] if (place / FILE_NAME).is_file() else rank_folders(place) or [place]
         parts = [place] if place.is_file() else [each / FILE_NAME for each in folders]
         resolved = [file for part in parts if (file := _resolved(part)) and self._contains(file)]
@@ -120,7 +105,6 @@ def _folder(path: Path) -> Path:
 
 
 def _resolved(path: Path) -> Path | None:
-    """Return a path with every link resolved; ``None`` where it leads nowhere."""
     try:
         return path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
@@ -130,7 +114,3 @@ def _resolved(path: Path) -> Path | None:
 def _stamp(file: Path) -> tuple[str, int, int]:
     status = file.stat()
     return str(file), status.st_mtime_ns, status.st_size
-
-
-def _is_rank_of_a_session(place: Path) -> bool:
-    return place in rank_folders(place.parent) and not (place.parent / FILE_NAME).is_file()

@@ -1,7 +1,6 @@
-"""How a tool call is answered: one JSON object, bounded, without control characters.
+"""Answers tool calls: one JSON object, bounded, without control characters.
 
-What a recording holds is somebody else's text: it is handed on as values of fields, and nothing
-in it is ever taken for anything else.
+A recording's text comes from somebody else: it is passed on as values of fields, never interpreted.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Reply:
 
 
 def answer_call(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Reply:
-    """Answer a question; what fails is an answer too, with a sentence that says what to do."""
+    """Answer a call; an error is an answer with a sentence that says what to do."""
     budget = DEFAULT_BUDGET
     try:
         call = _parsed(name, arguments)

@@ -1,7 +1,7 @@
-"""The server's side of the Model Context Protocol: its tools, over standard input and output.
+"""The server for the Model Context Protocol: its tools, over standard input and output.
 
-It is built on the official package ``mcp``. Questions are answered one at a time, in a thread, so
-that the server hears its client while a large session is read.
+Calls are answered one at a time, in a thread, so that the server stays responsive while a large
+session is read.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _INSTRUCTIONS = (
 
 
 def serve(paths: Sequence[Path]) -> None:
-    """Answer questions over standard input and output until the client closes them.
+    """Answer calls over standard input and output until the client closes them.
 
     Raises:
-        UsageError: One is no folder.
+        UsageError: One of the paths is not a folder.
     """
     folders = Folders.of(paths)
     anyio.run(_run, make_server(folders))
@@ -80,7 +80,7 @@ async def _run(server: Server[Any]) -> None:
 
 
 def _answer(folders: Folders, name: str, arguments: dict[str, Any]) -> Reply:
-    """Answer; what that needs is loaded with the first question, for the server begins at once."""
+    # Imported with the first call, so that the server starts at once.
     from profiler_ext.serving.handlers import answer_call
 
     return answer_call(folders, name, arguments)

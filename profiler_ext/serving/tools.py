@@ -16,6 +16,7 @@ from profiler_ext.records.vocabulary import Phase, Scope
 _PHASES = tuple(phase.value for phase in Phase)
 _SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
 DEFAULT_BUDGET, MAX_BUDGET = 20_000, 200_000
+_SIZE = "about so many bytes at most; cuts says what was left out"
 
 
 def _doc(words: str, **more: Any) -> msgspec.Meta:
@@ -28,12 +29,11 @@ def _one_of(words: str, values: Any) -> msgspec.Meta:
 
 _Session = Annotated[str, _doc("path of a session, as list_sessions tells it")]
 _Top = Annotated[int, _doc("so many rows at most", ge=1)]
-_SIZE = "about so many bytes at most; cuts says what was left out"
 _Budget = Annotated[int, _doc(_SIZE, ge=MIN_BUDGET, le=MAX_BUDGET)]
 
 
 class ToolArguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every question may say."""
+    """Arguments of every tool."""
 
     budget: _Budget = DEFAULT_BUDGET
 
@@ -70,10 +70,7 @@ class ReportTable(ToolArguments, kw_only=True):
     step: Annotated[int | None, _doc("only this profiled step")] = None
     rank: Annotated[int | None, _doc("only this rank")] = None
     phase: Annotated[str | None, _one_of("only this phase", [*_PHASES, None])] = None
-    scope: Annotated[
-        str | None,
-        _one_of("only compiled or eager work", [*_SCOPES, None]),
-    ] = None
+    scope: Annotated[str | None, _one_of("only compiled or eager work", [*_SCOPES, None])] = None
 
 
 class Explain(ToolArguments, kw_only=True):
@@ -109,12 +106,12 @@ TOOLS: Mapping[str, type[ToolArguments]] = {
 
 
 def description_of(tool: type[ToolArguments]) -> str:
-    """Return what a question is for."""
+    """Return a tool's description."""
     return inspect.cleandoc(tool.__doc__ or "")
 
 
 def schema_of(tool: type[ToolArguments]) -> dict[str, Any]:
-    """Return the JSON schema of a question's arguments."""
+    """Return the JSON schema of a tool's arguments."""
     _, named = msgspec.json.schema_components((tool,))
     schema = dict(named[tool.__name__])
     return {name: value for name, value in schema.items() if name not in ("title", "description")}

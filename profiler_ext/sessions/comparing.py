@@ -1,4 +1,4 @@
-"""The comparison of sessions: two sides of one or more, their tables and reports."""
+"""Compares sessions: two sides of one or more, their tables and reports."""
 
 from __future__ import annotations
 
@@ -27,41 +27,40 @@ class ComparedSessions:
     """Two sides of sessions compared.
 
     Attributes:
-        comparison: the records; :mod:`profiler_ext.comparison.records` says what they mean.
+        comparison: the records; see :mod:`profiler_ext.comparison.records`.
         runs: the runs of the base, and of the head.
-        sizes: of the recordings' files; ``None`` where a session was given that is none.
+        sizes: of the recordings' files; ``None`` where a side was given as a session.
     """
 
     def __init__(
         self, comparison: Comparison, runs: Runs = ((), ()), sizes: Sizes | None = None
     ) -> None:
-        """Take a comparison."""
         self.comparison = comparison
         self.runs = runs
         self.sizes = sizes
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for a person: what to know before believing a difference."""
+        """Sentences that qualify the comparison: what to know before trusting a difference."""
         return notes(self.comparison)
 
     def gate(self, *conditions: str) -> Gate:
-        """Hold the comparison against conditions; ``docs/gate.md`` says what one is.
+        """Evaluate conditions on the comparison; see ``docs/gate.md``.
 
         Raises:
-            UsageError: One is not understood, or nothing of either side is what it means.
+            UsageError: One is not understood, or matches nothing of either side.
         """
         return judge(self.comparison, conditions, self.sizes)
 
     def export(self, path: str | Path, *conditions: str) -> Path:
-        """Write the comparison as a file, by how its name ends.
+        """Write the comparison as a file; the suffix names the format.
 
         Args:
             path: ``.html`` for a page; ``.pftrace`` for both sides on one time axis in Perfetto.
 
         Raises:
             OutputError: It cannot be written.
-            UsageError: Its name ends otherwise, or a condition is not understood.
+            UsageError: The suffix names no format, or a condition is not understood.
         """
         from profiler_ext.exporters.html.comparison import export_comparison
         from profiler_ext.exporters.perfetto import export_sides
@@ -77,7 +76,7 @@ class ComparedSessions:
         )
 
     def table(self, by: str = "line") -> pd.DataFrame:
-        """Return a table, the largest difference first; its times add up to the ledgers.
+        """Return a table, the largest difference first.
 
         Raises:
             UsageError: There is no such table.
@@ -111,7 +110,6 @@ class ComparedSessions:
         raise UsageError(f"there is no format {format!r}; ask for {', '.join(FORMATS)}")
 
     def __repr__(self) -> str:
-        """Return what changed overall."""
         total = self.comparison.step.change
         return (
             f"<comparison of {len(self.comparison.base.runs)} and "
@@ -123,14 +121,11 @@ class ComparedSessions:
 def diff(
     base: Compared | Sequence[Compared], head: Compared | Sequence[Compared]
 ) -> ComparedSessions:
-    """Compare two runs, or several of each side, by source line and all else.
+    """Compare two runs, or several of each side.
 
     Args:
-        base: what came before: the path of a session or trace, a session, or several of these.
+        base: the path of a session or trace, a session, or several of these.
         head: the other side, in the same way.
-
-    Returns:
-        The comparison.
 
     Raises:
         TraceError: A path holds no readable trace.
@@ -145,7 +140,7 @@ def diff(
 
 
 def _sizes(sides: Sequence[Sequence[Compared]]) -> Sizes | None:
-    """Return how large the files of each recording are, where all are files."""
+    """Return the sizes of each recording's files, where all are files."""
     if not all(isinstance(each, str | Path) for side in sides for each in side):
         return None
     base, head = (tuple(_recorded_bytes(Path(str(each))) for each in side) for side in sides)
@@ -153,7 +148,7 @@ def _sizes(sides: Sequence[Sequence[Compared]]) -> Sizes | None:
 
 
 def _recorded_bytes(path: Path) -> int:
-    """Return how large the files are that :func:`load` reads, together."""
+    """Return the total size of the files that :func:`load` reads."""
     if not is_folder(path):
         return path.stat().st_size
     parts = rank_files(path) or [path]

@@ -1,4 +1,4 @@
-"""That a session may be written into a folder; it is looked at before a program begins."""
+"""Checks that a session can be written into a folder, before the program begins."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ def rank_folder() -> str:
 def check_folder(
     folder: Path, *, force: bool, replace: str = "add --force", other: str = "with -o"
 ) -> None:
-    """Make a folder, so that a session can be written into it.
-
-    Raises:
-        UsageError: A session is in the way.
-        OutputError: It cannot be made or written.
-    """
+    """Make the folder of a session; raises UsageError or OutputError."""
     if (folder / FILE_NAME).exists() and not force:
         raise UsageError(f"{folder} holds a session; choose another folder, or {replace}")
     try:

@@ -1,7 +1,4 @@
-"""A session of several ranks.
-
-Their tables as one, on aligned clocks, or narrowed to one rank or step.
-"""
+"""A session of several ranks: their tables as one, on aligned clocks."""
 
 from __future__ import annotations
 
@@ -37,11 +34,11 @@ class MergedSession(SessionExplanations):
     """
 
     def __init__(self, sessions: Sequence[Session], clocks: Sequence[Clock] = ()) -> None:
-        """Take one session of each rank.
+        """Join one session of each rank.
 
         Args:
             sessions: the sessions.
-            clocks: how their clocks are set, where that is known of more ranks; in order of rank.
+            clocks: how their clocks are aligned, if known of more ranks; in order of rank.
 
         Raises:
             UsageError: There is none, or two are of one rank.
@@ -93,7 +90,7 @@ class MergedSession(SessionExplanations):
 
         Args:
             name: the table's name.
-            *arguments: what that table takes besides filters.
+            *arguments: arguments of that table besides filters.
             **filters: the step, rank, phase or scope.
         """
         from profiler_ext.exporters import tables
@@ -124,8 +121,8 @@ class MergedSession(SessionExplanations):
         """Return source with the time of all ranks, or of one, in the margin.
 
         Args:
-            *files: names or ends of paths; without any, every file that took time.
-            rank: the rank whose time it is; by default the sum of all.
+            *files: names or ends of paths; by default every file that took time.
+            rank: the rank; by default the sum of all.
             format: ``text`` or ``json``.
             width: of lines of text, in characters.
         """
@@ -137,11 +134,11 @@ class MergedSession(SessionExplanations):
         return annotate.annotate(analyses, texts, files, format, width)
 
     def by(self, name: str, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return the summing table of a name: ``line``, ``module``, ``op``, ...
+        """Return a summing table: ``line``, ``module``, ``op``, ...
 
         Args:
             name: the ``by`` of a table.
-            **filters: what it is narrowed to.
+            **filters: the step, rank, phase or scope.
 
         Raises:
             UsageError: There is no such table, step, rank or phase.
@@ -149,10 +146,10 @@ class MergedSession(SessionExplanations):
         return self.table(table_by(name).name, **filters)
 
     def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
-        """Return which part of the busy time of all ranks was led back to a level.
+        """Return the fraction of all ranks' busy time that is attributed at a level.
 
         Args:
-            level: ``line``, ``op`` or ``none``: how far it must have been led.
+            level: the required level: ``line``, ``op`` or ``none``.
             scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
         """
         from profiler_ext.exporters import tables
@@ -163,15 +160,15 @@ class MergedSession(SessionExplanations):
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"
     ) -> None:
-        """Raise unless enough of the busy time of all ranks was led back.
+        """Raise unless enough of the busy time of all ranks is attributed.
 
         Args:
             fraction: the least part of the busy time, from 0 to 1.
-            level: ``line``, ``op`` or ``none``: how far it must have been led.
+            level: the required level: ``line``, ``op`` or ``none``.
             scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
 
         Raises:
-            CoverageError: Less was led back.
+            CoverageError: Less is attributed.
         """
         reached = self.fraction_at(level, scope)
         if reached < fraction:
@@ -181,19 +178,15 @@ class MergedSession(SessionExplanations):
             )
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
         from profiler_ext.exporters import notebook
 
         return notebook.session_html(self.analyses)
 
     def export(self, path: str | Path) -> Path:
-        """Write all ranks in the format that the path's suffix names.
+        """Write all ranks in the format that the path's suffix names; return what was written.
 
         Args:
-            path: as :meth:`Session.export` has it.
-
-        Returns:
-            What was written.
+            path: as in :meth:`Session.export`.
 
         Raises:
             UsageError: No format has the suffix, or the format holds one rank only.
@@ -203,7 +196,7 @@ class MergedSession(SessionExplanations):
         return self.export_as(format_of(target), target)
 
     def export_as(self, format: Format, path: Path) -> Path:
-        """Write all ranks in a format; returns what was written.
+        """Write all ranks in a format; return what was written.
 
         Args:
             format: the format.
@@ -224,10 +217,7 @@ class MergedSession(SessionExplanations):
         """Write each rank's recording, on aligned clocks, into a folder of its own.
 
         Args:
-            folder: the folder around those of the ranks, ``rank_0`` and so on.
-
-        Returns:
-            The folder.
+            folder: the parent of ``rank_0`` and so on.
 
         Raises:
             OutputError: It cannot be written.
@@ -239,13 +229,10 @@ class MergedSession(SessionExplanations):
 
 
 def merge(sessions: Sequence[Session]) -> MergedSession:
-    """Put sessions of several ranks into one.
+    """Join sessions of several ranks into one.
 
     Args:
         sessions: one of each rank.
-
-    Returns:
-        The session of all.
 
     Raises:
         UsageError: There is none, or two are of one rank.
@@ -259,15 +246,15 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session |
     Args:
         path: a folder that ``profiler-ext run`` wrote, a trace file, or a folder of traces.
         roots: folders from which source may be shown, besides the working folder and the
-            interpreter's library; those that the recording names are only names.
-        jobs: so many processes read a long file at most; ``None`` for one a core.
+            interpreter's library; the recording itself cannot add any.
+        jobs: most processes that read a long file; ``None`` for one a core.
 
     Returns:
         The session; for a folder of ranks the merged one.
 
     Raises:
         TraceError: There is no readable trace.
-        UsageError: Of one of several it is not known of which rank it is, or two are of one rank.
+        UsageError: The rank of one of several is not known, or two are of one rank.
     """
     own, places = tuple(roots), rank_files(Path(path))
     if not places or (len(places) == 1 and places[0].is_file()):
@@ -294,10 +281,7 @@ def _clock_notes(clocks: Sequence[Clock]) -> tuple[str, ...]:
 def narrowed(
     session: Session | MergedSession, rank: int | None = None, step: int | None = None
 ) -> tuple[Analysis, ...]:
-    """Return the analyses of one rank or all of them, of one step or all of them.
-
-    Returns:
-        One analysis for each rank; of a step, for each rank that has it.
+    """Return the analyses of one rank or all, of one step or all.
 
     Raises:
         UsageError: There is no such rank or step.
@@ -308,11 +292,8 @@ def narrowed(
         return chosen
     having = [each for each in chosen if step in (one.number for one in each.steps)]
     if not having:
-        _require(step, chosen[0])
+        analysis = chosen[0]
+        from profiler_ext.exporters.tables.selection import Selection
+
+        Selection(step=step).require_step(analysis)
     return tuple(of_step(each, step) for each in having)
-
-
-def _require(step: int, analysis: Analysis) -> None:
-    from profiler_ext.exporters.tables.selection import Selection
-
-    Selection(step=step).require_step(analysis)

@@ -1,4 +1,4 @@
-"""The files that belong into the folder of a session."""
+"""Writes the files of a session's folder."""
 
 from __future__ import annotations
 
@@ -17,30 +17,19 @@ REMEDY = "`profiler-ext export` writes the rest from it"
 
 
 def write_outputs(session: Session, folder: Path, *, keep: bool = True) -> None:
-    """Write a session in each format that ``run`` gives, whatever fails of it.
-
-    Args:
-        keep: where the session cannot be written there, keep it in the temporary
-            folder, or else in the working folder.
+    """Write a session in each format of ``run``, even if one fails.
 
     Raises:
         OutputError: Something cannot be written; the message says where the session is.
-        InternalError: Something of ours failed; the session is in the folder.
+        InternalError: Something in this package failed; the session is in the folder.
     """
+    # keep: where the folder cannot be written, save in the temporary or working folder
     save(session, folder, keep=keep)  # first: from it all else can be made again
     write_exports(session, folder)
 
 
 def save(session: Session, folder: Path, *, keep: bool = True) -> None:
-    """Write the session itself.
-
-    Args:
-        keep: where it cannot be written there, keep it in the temporary
-            folder, or else in the working folder.
-
-    Raises:
-        OutputError: It cannot be written; the message says where it is kept.
-    """
+    """Write the session itself; ``keep`` as in :func:`write_outputs`; raises OutputError."""
     try:
         session.save(folder)
     except OutputError as error:
@@ -48,12 +37,7 @@ def save(session: Session, folder: Path, *, keep: bool = True) -> None:
 
 
 def write_exports(session: Session, folder: Path) -> None:
-    """Write what can be made of a session that is saved.
-
-    Raises:
-        OutputError: Something cannot be written; the message says where the session is.
-        InternalError: Something of ours failed; the session is in the folder.
-    """
+    """Write the exports of a saved session; raises OutputError or InternalError."""
     tried = [_failure(session, each, folder) for each in run_outputs() if each is not SESSION]
     if failed := [error for error in tried if error is not None]:
         is_fault = any(isinstance(error, InternalError) for error in failed)
@@ -62,7 +46,6 @@ def write_exports(session: Session, folder: Path) -> None:
 
 
 def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError | None:
-    """Write a session in a format; return why it could not be."""
     path = format.place_in(folder)
     try:
         session.export_as(format, path)
@@ -76,7 +59,7 @@ def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError
 
 
 def _save_elsewhere(session: Session) -> str:
-    """Write a session that nobody can record again into the temporary or the working folder."""
+    """Save a session, which cannot be recorded again, in the temporary or the working folder."""
     for place in candidate_folders():
         with suppress(OSError, OutputError):
             return f"what was recorded is in {_saved_in(place, session)} instead"

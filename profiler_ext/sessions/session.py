@@ -1,11 +1,7 @@
-"""A session.
+"""A recording and its attribution: loaded, saved, exported; nothing here needs torch.
 
-A recording and its attribution; loaded from a file or from a folder of ranks, saved, exported.
-
-Nothing here needs torch. Tables and exports are made when they are asked for.
-
-``profiler-ext run`` writes a folder for each rank; torch's own profiler writes a trace for each,
-whose header has the rank (``distributedInfo``), side by side.
+``profiler-ext run`` writes a folder for each rank; torch's profiler writes a trace for each, side
+by side, with the rank in the header (``distributedInfo``).
 """
 
 from __future__ import annotations
@@ -42,14 +38,13 @@ if TYPE_CHECKING:
 
 _TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
 _JSON = re.compile(r".+\.json(\.gz)?")
+_RANK_FOLDER = re.compile(r"rank_(\d{1,9})", re.ASCII)
+_MAX_LISTED = 3
 
 
 def plain_traces(folder: Path) -> list[Path]:
-    """Return the traces in a folder that torch's profiler wrote, by name.
-
-    Those that are called as ``tensorboard_trace_handler`` calls them; where there is none, each
-    file of JSON that begins as a trace does.
-    """
+    """Return the traces in a folder that torch's profiler wrote, by name."""
+    # Names as of tensorboard_trace_handler; without any, each JSON file that begins as a trace.
     files = [each for each in listed(folder) if each.is_file()] if is_folder(folder) else []
     named = [each for each in files if _TRACE.fullmatch(each.name)]
     return named or [
@@ -76,9 +71,8 @@ class Session(SessionExplanations):
 
         Args:
             recording: what was recorded.
-            on_analysis: called once with what attribution found.
-            roots: folders from which source may be shown; those that the recording names
-                are only names.
+            on_analysis: called once with the analysis.
+            roots: folders from which source may be shown; the recording itself cannot add any.
         """
         self.recording = recording
         self.roots = tuple(roots)
@@ -104,7 +98,7 @@ class Session(SessionExplanations):
 
     @property
     def has_work(self) -> bool:
-        """Whether the trace has an op, or work of a device."""
+        """Tell whether the trace has an op, or device work."""
         categories = self.recording.trace.events.category
         return bool(categories.where(*WORK_CATEGORIES).any())
 
@@ -118,7 +112,7 @@ class Session(SessionExplanations):
 
         Args:
             name: the table's name.
-            *arguments: what that table takes besides filters.
+            *arguments: arguments of that table besides filters.
             **filters: the step, rank, phase or scope.
         """
         return table_named(name).make(self.analysis, *arguments, **filters)
@@ -126,15 +120,15 @@ class Session(SessionExplanations):
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"
     ) -> None:
-        """Raise unless enough of the busy time was led back.
+        """Raise unless enough of the busy time is attributed.
 
         Args:
             fraction: the least part, 0 to 1.
-            level: ``line`` or ``op``: how far it must have been led.
+            level: the required level: ``line`` or ``op``.
             scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
 
         Raises:
-            CoverageError: Less was led back; the message gives the gaps.
+            CoverageError: Less is attributed; the message gives the gaps.
         """
         from profiler_ext.exporters import tables
 
@@ -161,11 +155,11 @@ class Session(SessionExplanations):
         Args:
             by: a summing table: ``line``, ``module``, ``op``, ``kernel``, ``phase``, ``link``,
                 ``mechanism``.
-            top: so many rows at most; ``None`` for all.
+            top: number of rows; ``None`` for all.
             format: ``text``, ``csv``, ``json`` or ``md``.
             width: of lines of text, in characters.
-            budget: of ``json`` about so many bytes at most; ``None`` for no bound.
-            depth: how deep modules are shown in text; ``None`` for as deep as there is room.
+            budget: most bytes of ``json``, about; ``None`` for no bound.
+            depth: of modules in text; ``None`` for what fits.
             **filters: the step, rank, phase or scope.
         """
         from profiler_ext.exporters.terminal import report
@@ -186,7 +180,7 @@ class Session(SessionExplanations):
         """Return source with its time in the margin; see ``profiler-ext annotate``.
 
         Args:
-            *files: names or ends of paths; without any, every file that took time.
+            *files: names or ends of paths; by default every file that took time.
             format: ``text`` or ``json``.
             width: of lines of text, in characters.
         """
@@ -197,21 +191,17 @@ class Session(SessionExplanations):
         return annotate.annotate([self.analysis], texts, files, format, width)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
         from profiler_ext.exporters import notebook
 
         return notebook.session_html([self.analysis])
 
     def export(self, path: str | Path) -> Path:
-        """Write the session in the format that the path's suffix names.
+        """Write the session in the format that the path's suffix names; return what was written.
 
         Args:
             path: ``.pftrace`` (Perfetto), ``.json`` or ``.json.gz`` (Chrome, loads back),
                 ``.html``, ``.parquet`` or ``.csv`` (a folder of tables); without a suffix a
                 TensorBoard log folder.
-
-        Returns:
-            What was written.
 
         Raises:
             UsageError: The suffix names no format.
@@ -221,7 +211,7 @@ class Session(SessionExplanations):
         return self.export_as(format_of(target), target)
 
     def export_as(self, format: Format, path: Path) -> Path:
-        """Write the session in a format; returns what was written.
+        """Write the session in a format; return what was written.
 
         Args:
             format: the format.
@@ -234,16 +224,13 @@ class Session(SessionExplanations):
         return Session(without_source(self.recording), roots=self.roots)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the recording into a folder; :func:`load` gives it back.
+        """Write the recording into a folder, for :func:`load`; return the file.
 
-        Where attribution fails, the recording is written as it is, with a gap that says so:
-        whoever reads it attributes it anew.
+        Where attribution fails, the recording is written with a gap that says so, and attributed
+        again on load.
 
         Args:
-            folder: the folder; it is made where it is not there.
-
-        Returns:
-            The file.
+            folder: the folder; it is made if missing.
 
         Raises:
             OutputError: It cannot be written.
@@ -263,7 +250,7 @@ class Session(SessionExplanations):
 
 
 def _remedy(place: Path) -> str:
-    """Say which folder to give: of a run that recorded again and again, one of its sessions."""
+    """Say which folder to load; of repeated recordings, one of the sessions."""
     found = sorted(each.name for each in place.glob("step_*") if is_folder(each))
     if not found:
         return "give a folder that `profiler-ext run` wrote"
@@ -271,7 +258,7 @@ def _remedy(place: Path) -> str:
 
 
 def file_in(folder: Path) -> Path:
-    """Return the file that is the session of a folder: what we wrote, or the one trace in it.
+    """Return a folder's session file, or its only trace.
 
     Raises:
         TraceError: It holds no session and no trace, or several traces.
@@ -295,10 +282,7 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
         path: a folder that ``profiler-ext run`` wrote, or a trace file.
         roots: folders from which source may be shown, besides the working folder and the
             interpreter's library.
-        jobs: so many processes read a long file at most; ``None`` for one a core.
-
-    Returns:
-        The session.
+        jobs: most processes that read a long file; ``None`` for one a core.
 
     Raises:
         TraceError: There is no readable trace.
@@ -307,10 +291,6 @@ def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     if is_folder(place):
         place = file_in(place)
     return Session(read_recording(place, jobs), roots=roots)
-
-
-_RANK_FOLDER = re.compile(r"rank_(\d{1,9})", re.ASCII)
-_MAX_LISTED = 3
 
 
 def rank_folders(folder: Path) -> list[Path]:
@@ -322,11 +302,7 @@ def rank_folders(folder: Path) -> list[Path]:
 
 
 def rank_files(place: Path) -> list[Path]:
-    """Return what is of the ranks of a job in a folder: a folder of each rank, or a trace.
-
-    Returns:
-        The folders or traces; none where it holds a session itself, or nothing of ranks.
-    """
+    """Return each rank's folder or trace; none where the folder is a session itself."""
     if not is_folder(place) or (place / FILE_NAME).is_file():
         return []
     return rank_folders(place) or plain_traces(place)
@@ -336,12 +312,11 @@ def load_ranks(places: Sequence[Path], roots: Roots = (), jobs: int | None = 1) 
     """Read the sessions of several ranks.
 
     Args:
-        places: a folder or trace of each; what a folder ``rank_N`` holds is of rank N where its
-            trace tells none.
+        places: a folder or trace of each; ``rank_N`` is of rank N where its trace has no rank.
 
     Raises:
         TraceError: There is no readable trace.
-        UsageError: Of one it is not known of which rank it is, or two are of one rank.
+        UsageError: The rank of one is not known, or two are of one rank.
     """
     sessions = [_of_folder(place, load(place, roots, jobs)) for place in places]
     if len(sessions) > 1:

@@ -1,4 +1,4 @@
-"""The tables and explanations that any session offers, of one rank or of several."""
+"""The tables and explanations of any session, of one rank or of several."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 
 class SessionTables(ABC):
-    """Has the tables of a session; they are made when they are asked for.
-
-    Each takes the filters ``step``, ``rank``, ``phase`` and ``scope``.
-    """
+    """The tables of a session, each made on demand, with filters ``step``, ``rank``, ``phase``."""
 
     @abstractmethod
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return the table that is called as one of the methods below.
+        """Return the table that the methods below name.
+
+        Args:
+            name: ``launches``, ``by_line``, ...
+            *arguments: what that method takes besides filters.
+            **filters: the step, rank, phase or scope.
 
         Raises:
             UsageError: There is no such table, step or phase.
@@ -33,71 +35,137 @@ class SessionTables(ABC):
         """What to do first, as records; :meth:`findings` is the same as a table."""
 
     def findings(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return what to do first, what has most at stake first."""
+        """Return what to do first, what has most at stake first.
+
+        Args:
+            **filters: the rank; findings are of all steps, phases and scopes.
+        """
         return self.table("findings", **filters)
 
     def launches(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return one row for each launch."""
+        """Return one row for each launch.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("launches", **filters)
 
     def attribution(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return one row for each launch and FX node, or gap."""
+        """Return one row for each launch and FX node, or gap.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("attribution", **filters)
 
     def by_line(self, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by source line; ``view="user"`` takes the innermost line of your own."""
+        """Return time by source line; ``view="user"`` takes the innermost line of your own.
+
+        Args:
+            view: ``model`` or ``user``.
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("by_line", view, **filters)
 
     def by_module(self, depth: int | None = None, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by module; ``depth`` cuts paths to that many names."""
+        """Return time by module; ``depth`` cuts paths to that many names.
+
+        Args:
+            depth: so many names of a path at most; ``None`` for all.
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("by_module", depth, **filters)
 
     def by_op(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by ATen op."""
+        """Return time by ATen op.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("by_op", **filters)
 
     def by_phase(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by phase."""
+        """Return time by phase.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("by_phase", **filters)
 
     def by_link(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by the rule that tied backward work to its forward."""
+        """Return time by the rule that tied backward work to its forward.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("by_link", **filters)
 
     def by_mechanism(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return device time by the way by which its source lines were found, largest first."""
+        """Return device time by the way by which its source lines were found, largest first.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("by_mechanism", **filters)
 
     def by_kernel(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by kernel."""
+        """Return time by kernel.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("by_kernel", **filters)
 
     def by_site(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by kernel and the call site, or line, that launches it."""
+        """Return time by kernel and the call site, or line, that launches it.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("by_site", **filters)
 
     def idle_by_line(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return the time in which devices ran nothing, by the line at which the CPU was."""
+        """Return the time in which devices ran nothing, by the line at which the CPU was.
+
+        Args:
+            **filters: the step or rank; idle time has no filter by phase.
+        """
         return self.table("idle_by_line", **filters)
 
     def communication(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return device time of collectives: exposed, overlapped, waiting for the last rank."""
+        """Return device time of collectives: exposed, overlapped, waiting for the last rank.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("communication", **filters)
 
     def skew(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return which rank came last to collectives, and what it spent more time in."""
+        """Return which rank came last to collectives, and what it spent more time in.
+
+        Args:
+            **filters: the step, rank, phase or scope of the collectives.
+        """
         return self.table("skew", **filters)
 
     def idle_by_cause(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return the time in which devices ran nothing, by its cause and the line of that."""
+        """Return the time in which devices ran nothing, by its cause and the line of that.
+
+        Args:
+            **filters: the step or rank; idle time has no filter by phase.
+        """
         return self.table("idle_by_cause", **filters)
 
     def graphs(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return one row for each graph instance."""
+        """Return one row for each graph instance.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
         return self.table("graphs", **filters)
 
     def compiles(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return what compiling took, by phase, why it was done, and what its graphs then cost.
+        """Return compile times by phase, the reasons, and what the graphs then cost.
 
         Args:
             **filters: the step or rank; compiling has no filter by phase or scope.
@@ -108,17 +176,21 @@ class SessionTables(ABC):
         """Return the model FLOPs utilisation (MFU) of each step, where it is known.
 
         Args:
-            **filters: the step or rank; it has no filter by phase or scope.
+            **filters: the step or rank; there is no filter by phase or scope.
         """
         return self.table("utilisation", **filters)
 
     def coverage(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return how much time is attributed, idle, or a gap; it has no filter by phase."""
+        """Return how much time is attributed, idle, or a gap; it has no filter by phase.
+
+        Args:
+            **filters: the step or rank.
+        """
         return self.table("coverage", **filters)
 
 
 class SessionExplanations(SessionTables):
-    """Has the page about one line, module or kernel."""
+    """The page about one line, module or kernel."""
 
     @property
     @abstractmethod
@@ -142,10 +214,18 @@ class SessionExplanations(SessionTables):
         """Return all about one line, module or kernel; see ``profiler-ext explain``.
 
         Args:
+            name: ``FILE:LINE``, a module's path (``layers.*.mlp`` for those alike), or a kernel.
+            format: ``text``, ``json`` or ``md``.
+            width: of lines of text, in characters.
+            top: so many rows of each table at most; ``None`` for all.
             budget: of ``json`` about so many bytes at most; ``None`` for no bound.
+            against: a session from before: tells what changed since.
+
+        Returns:
+            The page.
 
         Raises:
-            UnclearNameError: The name means several things, or none.
+            UnclearNameError: The name matches several things, or none.
             UsageError: There is no such format, or one of two sessions has no profiled step.
         """
         from profiler_ext.exporters.explain.against import Earlier

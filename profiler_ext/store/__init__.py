@@ -1,4 +1,4 @@
-"""Provenance as bytes, and the files that keep it beside Inductor's cache."""
+"""Provenance as bytes, and the files that keep it next to Inductor's cache."""
 
 from profiler_ext.store.encoding import (
     EntryState,

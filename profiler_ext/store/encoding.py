@@ -1,23 +1,17 @@
 """Stored records as bytes: provenance, and the kernels that library calls launch.
 
-``PXPR``, the format number (2 bytes, big endian), then zlib-compressed JSON of the record. A
-reader refuses another format, other content, and text that inflates past
-``INFLATED_LIMIT_BYTES``.
+``PXPR``, the format number (2 bytes, big endian), then zlib-compressed JSON of the record. A reader
+refuses other formats and content, and text that inflates past ``INFLATED_LIMIT_BYTES``.
 
-History: format 1 could hold paths relative to the working folder of the process that compiled,
-which name another file elsewhere; such a record is told to be older and is not read. From format
-2 on each path starts at a root token or at ``/``. In format 2 the lines of code with which Dynamo
-goes on after a graph break could be off, and nothing in the record tells which: one that has such
-code is older, too, any other is read. Until format 3 so could the lines and modules of a nested
-region (``nested_compile_region``) at other calls than its first: so is one that has a region.
+History: format 1 could hold paths relative to the compiling process's working folder, and is not
+read. From format 2 on each path starts at a root token or at ``/``. In format 2 the lines of resume
+functions after a graph break could be off, until format 3 the lines and modules of nested regions
+(``nested_compile_region``) at later calls: records with these count as older.
 
-A file for each graph's work, device, and what libraries choose by there: JSON with the names, and
-pairs of call site and names. The work is the graph's cache key, its call sites and the shapes that
-they compute, whatever source lines they came from.
-
-History: format 1, ``.counts.json``, held how many kernels a call launches. A number cannot tell
-that one is missing, so such a file is no longer read; pruning still knows it, and those of format 2
-that do not name what libraries chose by.
+Kernels: a file for each graph's work, device, and library settings: JSON with the names, and pairs
+of call site and names. The work is the graph's cache key, its call sites and their shapes, whatever
+the source lines. Format 1, ``.counts.json``, held numbers, which do not show a missing kernel: it
+is not read, but pruned, as is format 2 without library settings.
 """
 
 from __future__ import annotations
@@ -42,11 +36,11 @@ FORMAT = 4
 _RESUMED_CODE = "torch_dynamo_resume_in_"
 _REGION = "invoke_subgraph"
 _FORMATS_WITH_WRONG_LINES = {2: (_RESUMED_CODE, _REGION), 3: (_REGION,)}
-"""Formats that are read, but for records with one of these texts."""
+"""Formats that are read, except for records with one of these texts."""
 INFLATED_LIMIT_BYTES = 256 << 20
 _MAX_INFLATION_RATIO = 200
 _MIN_INFLATED_LIMIT_BYTES = 1 << 20
-"""A record shrinks to a fifteenth; what unpacks to so much more is none."""
+"""A record shrinks to a fifteenth: what inflates far more is none."""
 
 
 class EntryState(Term, page="words.md", title="record", columns=()):
@@ -87,12 +81,7 @@ def to_bytes(provenance: Provenance) -> bytes:
 
 
 def from_bytes(data: bytes) -> Provenance:
-    """Read a provenance.
-
-    Raises:
-        NewerRecordError: A newer version wrote them.
-        StoreError: The bytes are something else, damaged, too large, or of another format.
-    """
+    """Read a provenance."""
     if data[:4] != MAGIC:
         raise StoreError(f"found {data[:4]!r}, expected a provenance ({MAGIC!r})")
     version = int.from_bytes(data[4:6], "big")
@@ -113,12 +102,12 @@ def from_bytes(data: bytes) -> Provenance:
 
 
 def from_own_bytes(data: bytes) -> Provenance:
-    """Return a provenance that this process made, which needs no proof and has no limit."""
+    """Return a provenance that this process made, without checks or limit."""
     return nested(msgspec.json.decode(zlib.decompress(data[6:])), Provenance)
 
 
 def has_text(data: bytes, text: str) -> bool:
-    """Tell whether a text may stand in a record; of what cannot be read nobody can say."""
+    """Tell whether a text may be in a record, as in one that cannot be read."""
     try:
         return text.encode() in _inflate(data[6:])
     except (zlib.error, StoreError):
@@ -161,7 +150,7 @@ def is_current(data: bytes) -> bool:
 
 
 def _is_older(data: bytes) -> bool:
-    """Tell whether a record is of a format that is not read, or whose lines may be off."""
+    """Tell whether a record has a format that is not read, or lines that may be off."""
     for version, texts in _FORMATS_WITH_WRONG_LINES.items():
         if data[:6] == _header(version):
             return any(has_text(data, text) for text in texts)
@@ -187,7 +176,7 @@ def _inflate(data: bytes) -> bytes:
 
 KERNELS_FORMAT = 2
 KERNELS_HEADER = b'{"format":'
-"""How the file of any format begins."""
+"""The begin of a file of any format."""
 
 
 class _KernelFile(msgspec.Struct):
@@ -197,31 +186,21 @@ class _KernelFile(msgspec.Struct):
     kernels: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-class _CountFile(msgspec.Struct):
-    """What format 1 was."""
-
+class _CountFile(msgspec.Struct):  # format 1
     format: int
     device: str
     counts: tuple[tuple[int, int], ...]
 
 
 def work_digest(key: str | None, provenance: Provenance) -> str:
-    """Return what names the work of a graph: equal work calls libraries for the same.
-
-    Args:
-        key: the graph's cache key, which is of all arguments; ``None`` when bypassed.
-    """
+    """Return a digest of a graph's work: equal work calls libraries for the same."""
     computed = [(node.name, node.target, node.outputs) for node in provenance.nodes]
     content = msgspec.json.encode((key, provenance.torch_version, provenance.call_sites, computed))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def kernels_to_bytes(kernels: LibraryKernels, device: str) -> bytes:
-    """Return the kernels of library calls as bytes that any process can read.
-
-    Args:
-        kernels: pairs of call site and the names of its device events, in order.
-    """
+    """Return the kernels of library calls as bytes that any process can read."""
     names = {
         name: at for at, name in enumerate(dict.fromkeys(n for _, own in kernels for n in own))
     }
@@ -230,15 +209,7 @@ def kernels_to_bytes(kernels: LibraryKernels, device: str) -> bytes:
 
 
 def kernels_from_bytes(data: bytes) -> LibraryKernels:
-    """Read the kernels of library calls.
-
-    Returns:
-        Pairs of call site and the names of its device events, in order.
-
-    Raises:
-        NewerRecordError: A newer version wrote them.
-        StoreError: The bytes are something else, damaged, or of another format.
-    """
+    """Read the kernels of library calls: call sites with their device events' names."""
     try:
         version = msgspec.json.decode(data, type=known(_Format)).format
         if version > KERNELS_FORMAT:
@@ -258,7 +229,7 @@ def kernels_from_bytes(data: bytes) -> LibraryKernels:
 
 
 def agreed_kernels(decoded: Iterable[LibraryKernels]) -> LibraryKernels:
-    """Return what all tell that tell something of a call site; the others are left out."""
+    """Return the kernels of the call sites on which all agree."""
     by_site: dict[int, set[tuple[str, ...]]] = {}
     for site, names in chain.from_iterable(decoded):
         by_site.setdefault(site, set()).add(names)
@@ -266,7 +237,7 @@ def agreed_kernels(decoded: Iterable[LibraryKernels]) -> LibraryKernels:
 
 
 def is_kernel_file(data: bytes) -> bool:
-    """Tell whether bytes are what this version or an earlier one learnt of library calls."""
+    """Tell whether bytes are library kernels of this version or an earlier one."""
     try:
         if msgspec.json.decode(data, type=known(_Format)).format == 1:
             msgspec.json.decode(data, type=known(_CountFile))

@@ -1,12 +1,9 @@
 """The files of the store: found by key, shared by processes, bounded in size.
 
-A file is listed when it lies where the store puts it, under a name that the store gives, and
-is reached through no link. It is removed when it carries the store's header as well: a folder
-may hold what others put there, and its path may lead to what is not a store at all.
-
-Any number of processes may use one folder: a file is written whole under another name and
-renamed, so a reader sees all of it or nothing, and a killed writer leaves a leftover that a
-later pruning removes. What was used longest ago is pruned first.
+A file is listed if it is where the store puts it, under a name of the store, and not behind a link.
+It is removed only if it has the store's header too: the folder may contain other files. A file is
+written under another name and renamed, so readers see all of it or nothing, and a killed writer
+leaves a file that a later pruning removes. The least recently used is pruned first.
 """
 
 from __future__ import annotations
@@ -39,9 +36,9 @@ from profiler_ext.store.encoding import (
 SUFFIX = ".pxpr"
 KERNELS_SUFFIX = ".kernels.json"
 _KERNEL_SUFFIXES = (KERNELS_SUFFIX, ".counts.json")
-"""The second is that of an earlier format."""
+"""The second is of an earlier format."""
 SHARD = 2
-"""How many characters of a key name the folder of its files."""
+"""The length of a key's prefix that names its folder."""
 MAX_KERNEL_FILE_BYTES = 16 << 20
 """More than the kernels of any graph's library calls take."""
 _NAME = re.compile(
@@ -55,26 +52,20 @@ _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLO
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of the store.
-
-    Attributes:
-        path: where it lies.
-        size_bytes: its size.
-        used_ns: when it was last written or read, in wall-clock nanoseconds.
-    """
+    """A file of the store."""
 
     path: Path
     size_bytes: int
-    used_ns: int
+    used_ns: int  # last written or read, in wall-clock nanoseconds
 
     @property
     def key(self) -> str:
-        """The FX graph cache key of the record that it holds."""
+        """The FX graph cache key of its record."""
         return self.path.name.partition(".")[0]
 
     @property
     def is_leftover(self) -> bool:
-        """Whether a writer was killed before it could name the file."""
+        """Whether its writer was killed before it could rename the file."""
         return self.path.name.startswith(".")
 
     @property
@@ -84,7 +75,7 @@ class StoredFile:
 
 
 def own_files(folder: Path) -> Iterator[StoredFile]:
-    """Return the files of a store; one that another process removes meanwhile is left out."""
+    """Return the files of a store, without those removed meanwhile."""
     for shard in _entries(folder):
         if shard.is_dir(follow_symlinks=False):
             for entry in _entries(Path(shard.path)):
@@ -93,7 +84,7 @@ def own_files(folder: Path) -> Iterator[StoredFile]:
 
 
 def has_header(file: StoredFile) -> bool:
-    """Tell whether a file begins like one that the store wrote."""
+    """Tell whether a file has the store's header."""
     try:
         handle = os.open(file.path, _FILE_FLAGS)
     except OSError:
@@ -105,13 +96,8 @@ def has_header(file: StoredFile) -> bool:
 
 
 def remove(file: StoredFile) -> bool:
-    """Remove a file, unless it was used or written anew, or is not the store's own.
-
-    The folder is held open meanwhile, so that no link can lead elsewhere.
-
-    Raises:
-        OutputError: It cannot be removed.
-    """
+    """Remove a file, unless it was used or replaced, or is not the store's own."""
+    # The folder is held open meanwhile, so that no link can lead elsewhere.
     try:
         with _opened(file.path.parent.parent) as root, _opened(file.path.parent, root) as shard:
             return _remove_in(shard, file)
@@ -142,7 +128,7 @@ def _remove_in(folder: int, file: StoredFile) -> bool:
 
 
 def _has_own_header(handle: int, file: StoredFile) -> bool:
-    """Tell whether an open file is the one that was looked at, and carries the header."""
+    """Tell whether an open file is the listed one, with the store's header."""
     status = os.fstat(handle)
     now = (status.st_size, status.st_mtime_ns)
     if not stat.S_ISREG(status.st_mode) or now != (file.size_bytes, file.used_ns):
@@ -174,23 +160,22 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 LIMIT_VARIABLE = "PROFILER_EXT_STORE_BYTES"
 LIMIT_BYTES = 512 << 20
 _LEFTOVER_AGE_S = 3600
-"""No writer takes this long; a file under a temporary name that is older has lost its writer."""
+"""No writer takes this long: an older temporary file has lost its writer."""
 _CHECKS_PER_LIMIT = 16
-"""How often the folder is measured while one process writes as much as the limit."""
+"""How often the folder is measured while a process writes as much as the limit."""
 
 
 class Store:
     """Files of provenance under one folder, found by FX graph cache key and Dynamo digest."""
 
     def __init__(self, folder: Path) -> None:
-        """Use ``folder``; it is made when something is put into it."""
         self.folder = folder
         self._unmeasured_bytes: int | None = None
 
     def holds(self, key: str, dynamo_digest: str | None) -> bool:
-        """Tell whether a graph's key and Dynamo graph have a record that need not be replaced.
+        """Tell whether there is a record of a graph's key and Dynamo graph that stays.
 
-        A damaged or older one is to be replaced; a newer one is somebody else's.
+        A damaged or older one is replaced; a newer one is not.
         """
         try:
             data = read_regular(self._path(key, dynamo_digest), INFLATED_LIMIT_BYTES)
@@ -203,7 +188,7 @@ class Store:
         return self._path(key, dynamo_digest).is_file()
 
     def put(self, key: str, dynamo_digest: str | None, data: bytes) -> None:
-        """Keep a provenance's bytes for a graph's key and a Dynamo graph.
+        """Store a provenance's bytes for a graph's key and Dynamo graph.
 
         Raises:
             OutputError: The folder cannot be written.
@@ -212,7 +197,7 @@ class Store:
         self._write(self._path(key, dynamo_digest), data)
 
     def find(self, key: str) -> list[Path]:
-        """Return the files that are kept for a graph's key, by name."""
+        """Return the files of a graph's key, by name."""
         return sorted((self.folder / _safe(key)[:SHARD]).glob(f"{_safe(key)}.*{SUFFIX}"))
 
     def read(self, path: Path) -> Provenance:
@@ -229,17 +214,14 @@ class Store:
         return record
 
     def note_use(self, key: str) -> None:
-        """Note that what is kept for a graph's key is of use, though nobody has read it."""
+        """Note that a graph's files were used, without reading them."""
         for path in self.find(key):
             _note_use(path)
 
     def put_kernels(
         self, digest: str, device: str, chosen_by: str, kernels: LibraryKernels
     ) -> None:
-        """Keep which kernels each library call of a graph launches on a device.
-
-        Args:
-            kernels: pairs of call site and the names of its device events, in order.
+        """Store the kernels that each library call of a graph launches on a device.
 
         Raises:
             OutputError: The folder cannot be written.
@@ -249,14 +231,10 @@ class Store:
         self._write(path, kernels_to_bytes(kernels, device))
 
     def kernels(self, digest: str, device: str, chosen_by: str | None) -> LibraryKernels:
-        """Return what :meth:`put_kernels` kept; nothing where nothing is known.
+        """Return the stored kernels, if any.
 
-        Args:
-            chosen_by: names what libraries choose by; ``None`` where nobody knows, and then only
-                that counts which is the same by whatever they chose.
-
-        Raises:
-            StoreError: It cannot be read; the message names the file.
+        Without ``chosen_by``, which names the library settings, only those that are the same for
+        all.
         """
         path = self._kernels_path(digest, device, chosen_by or "*")
         paths = [path] if chosen_by else sorted(path.parent.glob(path.name))
@@ -273,19 +251,16 @@ class Store:
         return read_kernels
 
     def files(self) -> tuple[StoredFile, ...]:
-        """Return the files under the store's names, the one that was used longest ago first."""
+        """Return the files under the store's names, the least recently used first."""
         return tuple(sorted(own_files(self.folder), key=lambda file: (file.used_ns, file.path)))
 
     def prune(
         self, *, max_bytes: int | None = None, older_than_s: float | None = None
     ) -> tuple[StoredFile, ...]:
-        """Remove leftovers, and records as far as is asked for; never what is not the store's.
-
-        Only what carries the store's header under a name that it gives is counted and removed;
-        a store that is a link, or what lies behind one, is left as it is.
+        """Remove leftovers, and records as requested; never a file that is not the store's.
 
         Args:
-            max_bytes: the size that the rest shall have at most; the oldest used go first.
+            max_bytes: the largest size of the rest; the least recently used go first.
 
         Raises:
             OutputError: A file cannot be removed.
@@ -302,12 +277,12 @@ class Store:
         limit_bytes = limit()
         if limit_bytes < len(data):
             return
-        with replacing(path, durable=False) as file:  # it comes back when it is compiled again
+        with replacing(path, durable=False) as file:  # a lost one comes back with the next compile
             file.write(data)
         self._enforce_limit(limit_bytes, len(data))
 
     def _enforce_limit(self, limit_bytes: int, written_bytes: int) -> None:
-        """Prune now and then: at this process's first record, and after every few megabytes."""
+        """Prune at this process's first record, and after every few megabytes."""
         if self._unmeasured_bytes is not None:
             self._unmeasured_bytes += written_bytes
             if self._unmeasured_bytes < limit_bytes // _CHECKS_PER_LIMIT:
@@ -325,16 +300,12 @@ class Store:
 
 
 def _note_use(path: Path) -> None:
-    with suppress(OSError):  # a folder that may only be read serves as well
+    with suppress(OSError):  # a read-only folder works too
         os.utime(path)
 
 
 def limit() -> int:
-    """Return how many bytes the store may hold.
-
-    Raises:
-        StoreError: The environment asks for what is no number.
-    """
+    """Return the limit of the store's size, in bytes."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     if text and not text.isdecimal():
         raise StoreError(f"{LIMIT_VARIABLE} is {text!r}, expected a number of bytes")
@@ -353,7 +324,7 @@ def _unused(
 
 
 def _excess(files: list[StoredFile], max_bytes: int | None) -> Iterator[StoredFile]:
-    """The records that must go so that the rest fits; ``files`` are oldest first."""
+    """The records to remove so that the rest fits; ``files`` are oldest first."""
     excess_bytes = -1 if max_bytes is None else sum(f.size_bytes for f in files) - max_bytes
     for file in files:
         if excess_bytes <= 0:

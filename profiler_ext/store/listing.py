@@ -1,4 +1,4 @@
-"""What a stored record says of itself, for a person who looks through the store."""
+"""The description of a stored record in a list of the store."""
 
 from __future__ import annotations
 
@@ -6,53 +6,42 @@ from dataclasses import dataclass
 
 from profiler_ext.errors import StoreError
 from profiler_ext.file_io import read_regular
-from profiler_ext.records.provenance import CallSite, Provenance
+from profiler_ext.records.provenance import Provenance
 from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
 from profiler_ext.store.folder import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A record of the store, as a list shows it.
-
-    Attributes:
-        key: the FX graph cache key.
-        state: whether this version reads it.
-        graph: ``forward``, ``backward`` or ``inference``; ``None`` where it cannot be read.
-        source: the first source line of the graph, ``model.py:12``.
-        nodes: how many FX nodes.
-        kernels: what its call sites launch, each name once.
-        call_sites: how many call sites.
-        torch_version: the torch that compiled it.
-        used_s: when it was last used, in seconds since 1970.
-        size_bytes: its size.
-        path: where it lies.
-    """
+    """A record of the store, as listed."""
 
     key: str
     state: EntryState
-    graph: str | None
-    source: str | None
+    graph: str | None  # ``forward``, ``backward`` or ``inference``; ``None`` if unreadable
+    source: str | None  # the first source line, ``model.py:12``
     nodes: int | None
-    kernels: tuple[str, ...]
+    kernels: tuple[str, ...]  # that its call sites launch
     call_sites: int | None
     torch_version: str | None
-    used_s: float
+    used_s: float  # since 1970
     size_bytes: int
     path: str
 
 
 def describe(file: StoredFile) -> Listed:
-    """Return what is to be told of a stored record; a damaged one is told to be so."""
+    """Return the description of a stored record, perhaps a damaged one."""
     state, record = _read(file)
     sites = record.call_sites if record else ()
+    graph = "backward" if record and record.is_backward else "forward"
+    if record and record.is_inference:
+        graph = "inference"
     return Listed(
         key=file.key,
         state=state,
-        graph=_graph_kind(record) if record else None,
+        graph=graph if record else None,
         source=_source(record) if record else None,
         nodes=len(record.nodes) if record else None,
-        kernels=_kernels(sites),
+        kernels=tuple(dict.fromkeys(site.kernel for site in sites)),
         call_sites=len(sites) if record else None,
         torch_version=record.torch_version if record else None,
         used_s=file.used_ns / 1e9,
@@ -72,17 +61,7 @@ def _read(file: StoredFile) -> tuple[EntryState, Provenance | None]:
         return state_of(data), None
 
 
-def _graph_kind(record: Provenance) -> str:
-    if record.is_inference:
-        return "inference"
-    return "backward" if record.is_backward else "forward"
-
-
 def _source(record: Provenance) -> str | None:
     stacks = (node.lineage.stack for node in record.nodes)
     frames = (stack[-1] for stack in stacks if stack)
     return next((f"{frame.file}:{frame.line}" for frame in frames), None)
-
-
-def _kernels(sites: tuple[CallSite, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(site.kernel for site in sites))

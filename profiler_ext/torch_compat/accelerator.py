@@ -1,16 +1,4 @@
-"""The accelerator in use: events on its stream, and by what its libraries choose kernels.
-
-A mark is an event that is recorded on the stream. The program does not wait for it, and where no
-accelerator is in use, or a stream is being captured into a graph, there is none.
-
-With ``TEARDOWN_CUPTI=1`` in the environment Kineto detaches CUPTI after a recording: a thread of
-its own waits until a call of CUDA comes to its end, and the process does not end before that
-thread (``teardownContext`` in ``libkineto/src/CuptiActivityApi.cpp``, which torch has under
-``third_party/kineto``; https://github.com/pytorch/kineto/pull/1554).
-
-Where all of that is the same, the same call of a library launches the same kernels, unless it
-tries out here and now which ones are fastest.
-"""
+"""The accelerator in use: events on its stream, and what its libraries choose kernels by."""
 
 from __future__ import annotations
 
@@ -30,7 +18,7 @@ def uses_device() -> bool:
 
 
 def device_event() -> Any | None:
-    """Return an event recorded on the current stream of the accelerator; ``None`` without one."""
+    """Return an event recorded on the current stream; ``None`` without an accelerator."""
     module = _module_in_use()
     if module is None or _is_capturing(module):
         return None
@@ -40,22 +28,19 @@ def device_event() -> Any | None:
 
 
 def elapsed_ns(begin: Any, end: Any) -> int | None:
-    """Return the device's time between two marks; ``None`` while it is not there."""
+    """Return the device time between two events; ``None`` while it is not known."""
     return round(begin.elapsed_time(end) * 1e6) if end.query() else None
 
 
 def _is_capturing(module: Any) -> bool:
-    """Tell whether work of the current stream is being captured into a graph."""
     is_capturing = getattr(module, "is_current_stream_capturing", None)
     return is_capturing is not None and bool(is_capturing())
 
 
 def _module_in_use() -> Any | None:
-    """Return torch's module of the accelerator, where the program has initialised it.
-
-    To ask whether one is available would initialise its driver, which a program that forks must
-    not find done: https://github.com/pytorch/pytorch/issues/40403.
-    """
+    """Return torch's module of the accelerator, if the program has initialized it."""
+    # Checking availability would initialize the driver, which breaks programs that fork:
+    # https://github.com/pytorch/pytorch/issues/40403.
     accelerator = torch.accelerator.current_accelerator(check_available=False)
     if accelerator is None or accelerator.type == "cpu":
         return None
@@ -64,10 +49,11 @@ def _module_in_use() -> Any | None:
 
 
 def finish_cupti_teardown() -> None:
-    """Call CUDA once, without waiting for the device, where Kineto may wait for a call.
+    """Call CUDA once, without waiting for the device, if Kineto may wait for a call.
 
-    Raises:
-        RuntimeError: The device has failed before.
+    With ``TEARDOWN_CUPTI=1`` a thread of Kineto's waits after a recording until a CUDA call
+    returns, and the process does not end before it (``teardownContext`` in
+    ``libkineto/src/CuptiActivityApi.cpp``; https://github.com/pytorch/kineto/pull/1554).
     """
     cuda: Any = torch.cuda  # not typed
     if os.environ.get("TEARDOWN_CUPTI") == "1" and cuda.is_initialized():
@@ -78,22 +64,29 @@ _VARIABLES = (
     *("CUBLAS", "CUDNN", "NVIDIA_TF32", "HIPBLAS", "ROCBLAS", "MIOPEN", "PYTORCH_TUNABLEOP"),
     *("TORCH_ALLOW_TF32", "TORCH_BLAS", "TORCH_CUBLAS", "TORCH_CUDNN", "TORCH_LINALG"),
 )
-"""How the names of those begin that libraries, or torch when it calls them, heed."""
+"""Prefixes of the variables that change what libraries, or torch calling them, do."""
 
 
 def choice_digest() -> str:
-    """Return what names all that libraries choose their kernels by, but for their calls."""
-    content = json.dumps([_device(), _versions(), _settings(), _environment()])
+    """Return a digest of all that libraries choose their kernels by, except for their calls."""
+    content = json.dumps(
+        [
+            _device(),
+            _versions(),
+            _settings(),
+            sorted(pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES)),
+        ]
+    )
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def autotunes_convolutions() -> bool:
-    """Tell whether the fastest convolution is looked for in each process."""
+    """Tell whether each process benchmarks convolutions."""
     return bool(torch.backends.cudnn.benchmark)
 
 
 def autotunes_matmul() -> bool:
-    """Tell whether the fastest product of matrices is looked for, or read in a file."""
+    """Tell whether matrix products are benchmarked, or read from a tuning file."""
     cuda: Any = torch.backends.cuda  # a build without it cannot be asked
     return bool(cuda.is_built() and torch.cuda.tunable.is_enabled())
 
@@ -113,10 +106,7 @@ def _versions() -> tuple[str, ...]:
 
 
 def cublas_version() -> int | None:
-    """Return the version of cuBLAS that this process has loaded; ``None`` where it has none.
-
-    Torch tells which one it was built with, and the loader may have found another.
-    """
+    """Return the version of the loaded cuBLAS, which may differ from the build's, if any."""
     release = (torch.version.cuda or "").partition(".")[0]
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(f"libcublasLt.so.{release}", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -145,8 +135,3 @@ def _settings() -> tuple[str, ...]:
         torch.are_deterministic_algorithms_enabled(),
     )
     return tuple(map(str, values))
-
-
-def _environment() -> list[tuple[str, str]]:
-    heeded = (pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES))
-    return sorted(heeded)

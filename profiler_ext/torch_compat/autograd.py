@@ -1,15 +1,8 @@
-"""What runs while a graph is traced.
-
-Autograd's nodes, with their numbers and edges, and hooks' bodies.
-
-Nothing tells it: but the code has one line for each node, and the line that runs is on the stack.
-So torch runs the graph of compiled autograd, and the bodies of hooks on gradients, which Dynamo
-keeps as graphs of their own from torch 2.13 on.
+"""What runs while a graph is traced: autograd's nodes, with numbers and edges, and hooks' bodies.
 
 Source: ``torch/fx/graph.py``, ``CodeGen._gen_python_code``;
-``torch/_higher_order_ops/register_hook.py``, ``RegisterHookOp``.
-
-Source: ``torch/csrc/autograd/function.h`` (``Node``), ``torch/csrc/autograd/init.cpp``.
+``torch/_higher_order_ops/register_hook.py``, ``RegisterHookOp``; ``torch/csrc/autograd/function.h``
+(``Node``), ``torch/csrc/autograd/init.cpp``.
 """
 
 from __future__ import annotations
@@ -32,11 +25,7 @@ _FILE_OF_HOOKS = "/torch/_higher_order_ops/register_hook.py"
 
 
 def names_of_lines(gm: torch.fx.GraphModule) -> dict[int, str]:
-    """Return the node that each line of a graph's code makes.
-
-    Args:
-        gm: the graph; where its code is made lazily, it is made now.
-    """
+    """Return the node that each line of a graph's code makes, which is one per line."""
     names, names_by_line = {node.name for node in gm.graph.nodes}, {}
     for number, line in enumerate(gm.code.splitlines(), 1):
         made = next((name for name in _ASSIGNED.findall(line) if name in names), None)
@@ -47,10 +36,8 @@ def names_of_lines(gm: torch.fx.GraphModule) -> dict[int, str]:
 
 
 def node_of_hook() -> torch.fx.Node | None:
-    """Return the node of a hook's body that is traced now; ``None`` where no hook on a gradient is.
-
-    Dynamo loads the module of the hooks when a program registers its first one.
-    """
+    """Return the node of a hook's body that is being traced, if any."""
+    # Dynamo imports the module when a program registers its first hook.
     frame = _frame_of_body() if _HOOKS in sys.modules else None
     if frame is None or (body := _graph_of(frame)) is None:
         return None
@@ -59,7 +46,7 @@ def node_of_hook() -> torch.fx.Node | None:
 
 
 def _frame_of_body() -> FrameType | None:
-    """Return the frame that a hook called: of a body's graph, not of one that the body calls."""
+    """Return the frame of the hook's body, not of a graph that the body calls."""
     body: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.endswith(_FILE_OF_HOOKS):
@@ -70,47 +57,43 @@ def _frame_of_body() -> FrameType | None:
 
 
 def _graph_of(frame: FrameType) -> torch.fx.GraphModule | None:
-    """Return the graph whose method runs in a frame, if it is one's."""
     method_of = frame.f_locals.get("".join(frame.f_code.co_varnames[:1]))
     return method_of if isinstance(method_of, torch.fx.GraphModule) else None
 
 
 class AutogradNode(NamedTuple):
-    """A node of autograd: ``MulBackward0``, and the number that it was given when it was made."""
+    """A node of autograd: ``MulBackward0``, and its sequence number."""
 
     name: str
     number: int
 
 
 COPY_SLICES = "torch::autograd::CopySlices"
-"""What differentiates an op that mutates a view; it is made with the op, and reaches the base."""
+"""The node of an op that mutates a view; it leads to the base."""
 
 _LEAF_SEQUENCE_NR = 2**64 - 1
-"""The number of all nodes that accumulate gradients of parameters and inputs."""
+"""The number of all nodes that accumulate gradients."""
 
 _INPUT_NODE = "torch::autograd::Error"
-"""What torch puts in front of each input of a graph that it traces; it would raise if it ran."""
+"""Torch puts it in front of each input of a traced graph; it would raise if it ran."""
 
 _GRAPH_ROOT = AutogradNode("torch::autograd::GraphRoot", _LEAF_SEQUENCE_NR - 1)
-"""What hands a backward its first gradients; torch makes it after all other nodes."""
+"""It sends a backward its first gradients, and is made after all other nodes."""
 
 ANY_INPUT = -1
-"""Stands for an input of a node that is handed a first gradient: which one is not known."""
+"""An unknown input, of a node that gets a first gradient."""
 
 
 class Edge(NamedTuple):
-    """Where an autograd node hands a gradient: another node, and which of its inputs.
-
-    Of those of parameters and inputs also the node itself: they may share a name and a number.
-    """
+    """Where an autograd node sends a gradient: another node, and which of its inputs."""
 
     to: AutogradNode
     input: int
-    leaf: object = None
+    leaf: object = None  # the node of a parameter or input, whose name and number are not unique
 
 
 Edges = Mapping[AutogradNode, tuple[Edge, ...]]
-"""Where each autograd node hands its gradients, in the order in which it does."""
+"""The edges of each autograd node, in order."""
 
 
 def current_autograd_node() -> AutogradNode | None:
@@ -120,14 +103,14 @@ def current_autograd_node() -> AutogradNode | None:
 
 
 def feeds_twice() -> bool:
-    """Tell whether the node that runs hands two gradients to one input of another node."""
+    """Tell whether the running node sends two gradients to one input of another node."""
     node = _current()
     edges = Counter(node.next_functions) if node is not None else Counter()
     return any(count > 1 for (to, _), count in edges.items() if to is not None)
 
 
 def note_edges(known: dict[AutogradNode, tuple[Edge, ...]]) -> None:
-    """Add the edges of the node that runs, and of all that it leads to, to those known."""
+    """Add the edges of the running node, and of all that follow it."""
     first = _current()
     _add_edges(known, () if first is None else (first,))
 
@@ -135,7 +118,7 @@ def note_edges(known: dict[AutogradNode, tuple[Edge, ...]]) -> None:
 def edges_of_backward(
     roots: Iterable[torch.autograd.graph.Node],
 ) -> dict[AutogradNode, tuple[Edge, ...]]:
-    """Return the edges of a whole backward, and along which its first gradients are handed in."""
+    """Return the edges of a whole backward, with those of its first gradients."""
     first = tuple(roots)
     known = {_GRAPH_ROOT: tuple(Edge(_named(node), ANY_INPUT) for node in first)}
     _add_edges(known, first)
@@ -151,21 +134,19 @@ def _add_edges(
         if key in known or _is_leaf(key):
             continue
         edges = [(_named(to), to, at) for to, at in node.next_functions if to is not None]
-        known[key] = tuple([_edge(named, to, at) for named, to, at in edges])
+        known[key] = tuple(
+            [Edge(named, at, to if _is_leaf(named) else None) for named, to, at in edges]
+        )
         todo += [(named, to) for named, to, _ in edges]
 
 
 def _is_leaf(node: AutogradNode) -> bool:
-    """Tell whether a node is handed the gradient of a value that no op made."""
+    """Tell whether a node receives the gradient of a value that no op made."""
     return node.number == _LEAF_SEQUENCE_NR or node.name == _INPUT_NODE
 
 
 def _named(node: torch.autograd.graph.Node) -> AutogradNode:
     return AutogradNode(node.name(), int(running_names.NODE_SEQUENCE_NR.of(node)()))
-
-
-def _edge(named: AutogradNode, to: torch.autograd.graph.Node, at: int) -> Edge:
-    return Edge(named, at, to if _is_leaf(named) else None)
 
 
 def last_sequence_nr() -> int:

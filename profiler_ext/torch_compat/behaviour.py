@@ -1,15 +1,12 @@
 """What torch does in some of the supported versions only: a flag for each, named for it.
 
-Code that has to know asks the flag (``if behaviour.TAGS_BACKWARD_NODES:``), never the version. A
-flag is worked out once. A release does what its number says. A build on its way to a release
-(``2.13.0a0+nv26.05``, ``2.13.0.dev20260501``, ``2.13.0rc2``) was cut at some time after the release
-before it, so what came or went with its own number is left open. Each behaviour came with a private
-name of torch's, its sign: that decides what the number leaves open, and checks what it does not.
-Where they differ (a backport, a fork), the flag follows the sign, since only that is the torch that
-runs, and a gap says so (``torch_behaviour``). What came with no name is in ``VERSION_FLAGS``.
-
-What the data itself tells is no flag and is listed in ``PROBED_FLAGS``, so that all that differs
-between versions stands in this file. ``docs/torch.md`` is made of it.
+Code asks the flag (``if behaviour.TAGS_BACKWARD_NODES:``), never the version. A release does what
+its number says. A pre-release (``2.13.0a0+nv26.05``, ``2.13.0.dev20260501``, ``2.13.0rc2``) was cut
+some time after the release before it, so what changed with its own number is open. Each behaviour
+came with a private name of torch's, its sign: it decides what the number leaves open. Where they
+differ (a backport, a fork) the sign counts, and a gap says so (``torch_behaviour``). Behaviours
+without a sign are in ``VERSION_FLAGS``, those that the data shows in ``PROBED_FLAGS``.
+``docs/torch.md`` is made from this file.
 """
 
 from __future__ import annotations
@@ -28,14 +25,9 @@ Version = tuple[int, int]
 
 
 class Build(NamedTuple):
-    """A torch, by its number.
+    """A torch version."""
 
-    Attributes:
-        version: the release that it is or leads to; ``None`` where it has no number.
-        is_release: it is that release, as whoever built it.
-    """
-
-    version: Version | None
+    version: Version | None  # that it is or leads to; ``None`` if unknown
     is_release: bool = True
 
 
@@ -43,7 +35,7 @@ _NUMBER = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)(?:\.\d+)*(?:\.post\d+)?")
 
 
 def build_of(version: str) -> Build:
-    """Read a version: ``2.13.0+cpu`` is a release, ``2.13.0a0+gitabc`` one on its way there."""
+    """Parse a version: ``2.13.0+cpu`` is a release, ``2.13.0a0+gitabc`` a pre-release."""
     match = _NUMBER.match(version)
     if match is None:
         return Build(None, is_release=False)
@@ -53,26 +45,17 @@ def build_of(version: str) -> Build:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Difference:
-    """What torch does in some versions.
-
-    Attributes:
-        name: what it is called, in small letters.
-        does: what torch does, after "torch".
-        otherwise: what it does in the other versions, after "torch".
-        source: where in torch, with the change that brought it.
-        since: the first version known to do it; ``None`` for the oldest that is supported.
-        until: the first version that no longer does it; ``None`` for none so far.
-    """
+    """What torch does in some versions."""
 
     name: str
-    does: str
-    otherwise: str
-    source: str
-    since: Version | None = None
-    until: Version | None = None
+    does: str  # after "torch"
+    otherwise: str  # in the other versions
+    source: str  # where in torch, and the change that brought it
+    since: Version | None = None  # the first version; ``None`` for the oldest supported
+    until: Version | None = None  # the first version without it
 
     def is_in(self, build: Build) -> bool | None:
-        """Tell whether a build does it; ``None`` where its number leaves that open."""
+        """Tell whether a build does it; ``None`` if its number leaves that open."""
         at = build.version
         if at is None or (not build.is_release and at in (self.since, self.until)):
             return None
@@ -81,17 +64,14 @@ class Difference:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Behaviour(Difference):
-    """What torch does in some versions, and code of ours must know: true where it does.
+    """What torch does in some versions; true if the torch of this process does it."""
 
-    Attributes:
-        sign: the private name that came with it, as a module and a path (see ``shapes``).
-    """
-
-    sign: tuple[str, str]
+    sign: tuple[str, str]  # the private name that came with it: module and path (see ``shapes``)
 
     def __bool__(self) -> bool:
-        """Tell whether the torch of this process does it."""
-        return _shows(self)
+        if self not in _SHOWN:
+            _SHOWN[self] = self.shows()
+        return _SHOWN[self]
 
     def shows(self, shape_of: ShapeOf = live_shape) -> bool:
         """Tell whether a torch has the sign."""
@@ -102,7 +82,7 @@ class Behaviour(Difference):
         return True
 
     def contradiction(self) -> str | None:
-        """Return what the number and the sign of this process's torch say, where they differ."""
+        """Return how the number and the sign of this torch disagree, if they do."""
         expected_by_version, shows = self.is_in(build_of(str(torch.__version__))), bool(self)
         if expected_by_version is None or expected_by_version is shows:
             return None
@@ -116,25 +96,17 @@ class Behaviour(Difference):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class VersionFlag(Difference):
-    """What torch does in some versions, and code of ours must know, where nothing else shows it.
-
-    What the number leaves open it does not do.
-    """
+    """What torch does in some versions without a sign; false where the number leaves it open."""
 
     def __bool__(self) -> bool:
-        """Tell whether the torch of this process does it for certain."""
         return self.is_in(build_of(str(torch.__version__))) is True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProbedFlag(Difference):
-    """What torch does in some versions, and what it made tells whether it did.
+    """What torch does in some versions, and its data shows."""
 
-    Attributes:
-        read_in: the file of ours that reads it, from the package's folder.
-    """
-
-    read_in: str
+    read_in: str  # the file of this package that reads it
 
 
 TAGS_BACKWARD_NODES = Behaviour(
@@ -213,11 +185,11 @@ PROBED_FLAGS = (
 
 
 TESTED_VERSIONS: tuple[Version, ...] = ((2, 11), (2, 13), (2, 14), (2, 15))
-"""The versions that the tests were run on; on 2.12 a rewrite of softmax gives wrong lines."""
+"""The versions that the tests run on; on 2.12 a rewrite of softmax gives wrong lines."""
 
 
 def untested_version() -> str | None:
-    """Return what is to be said of this process's torch, where it is none that was tried."""
+    """Return a warning if this torch's version is untested."""
     if build_of(torch.__version__).version in TESTED_VERSIONS:
         return None
     tested = ", ".join(f"{major}.{minor}" for major, minor in TESTED_VERSIONS)
@@ -228,7 +200,7 @@ def untested_version() -> str | None:
 
 
 def contradictions() -> Iterator[str]:
-    """Return where the number of this process's torch and what it shows differ."""
+    """Return where this torch's number and signs disagree."""
     sentences = (each.contradiction() for each in ALL)
     return (each for each in sentences if each is not None)
 
@@ -236,12 +208,6 @@ def contradictions() -> Iterator[str]:
 _SHOWN: dict[Behaviour, bool] = {}
 
 
-def _shows(behaviour: Behaviour) -> bool:
-    if behaviour not in _SHOWN:
-        _SHOWN[behaviour] = behaviour.shows()
-    return _SHOWN[behaviour]
-
-
 def forget() -> None:
-    """Look for each sign anew, as a process does that has just loaded torch."""
+    """Forget which signs were found."""
     _SHOWN.clear()

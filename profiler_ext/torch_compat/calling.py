@@ -35,39 +35,35 @@ _TORCH_INTERNALS = tuple(
 COMPILER = "/torch/_dynamo/compiled_autograd.py"
 _ENGINE = "/torch/autograd/graph.py"
 _STOCK = "/torch/_dynamo/external_utils.py"
-"""Where Dynamo calls torch's own code, such as a stock layer, in a frame that it compiles."""
+"""Dynamo calls torch's own code from there, such as a stock layer in a compiled frame."""
 _OWN = str(Path(__file__).parents[1])
 
 
 class Caller(NamedTuple):
-    """What calls the compiled graph that is about to run.
-
-    Attributes:
-        frame: the program's, the one in which compiled autograd runs a graph of its own, or the one
-            that has autograd's engine run; ``None`` in a thread of the engine's.
-        depth: so many frames it is out of the one that asked.
-        inner: the code that it calls.
-    """
+    """What calls the compiled graph that is about to run."""
 
     frame: FrameType | None
-    depth: int
-    inner: CodeType
+    """The program's, compiled autograd's, or the one that runs autograd's engine; ``None`` in a
+    thread of the engine."""
+    depth: int  # in frames
+    inner: CodeType  # that it calls
 
     @property
     def is_engine(self) -> bool:
-        """Whether it is autograd's engine that calls, which is no module's method."""
+        """Whether autograd's engine calls."""
         return self.frame is None or self.frame.f_code.co_filename.endswith(_ENGINE)
 
 
 def caller() -> Caller:
-    """Return what calls the compiled graph that is about to run.
-
-    Source: Dynamo runs a frame's new code under its old name, file and locals; between it and
-    the graph lie only the frames of AOTAutograd and Inductor.
-    """
+    """Return what calls the compiled graph that is about to run."""
+    # Dynamo runs a frame's new code under its old name, file and locals; between it and the graph
+    # are only frames of AOTAutograd and Inductor.
     depth, frame = 0, sys._getframe(1)
     inner = frame.f_code
-    while is_torch_internal(frame.f_code.co_filename) or _is_of_compiler(frame.f_code):
+    while is_torch_internal(frame.f_code.co_filename) or (
+        frame.f_code.co_filename.endswith(COMPILER)
+        and not is_compiled_autograd_wrapper(frame.f_code)
+    ):
         depth, inner = depth + 1, frame.f_code
         if frame.f_back is None:
             return Caller(None, depth, inner)
@@ -77,34 +73,24 @@ def caller() -> Caller:
 
 @dataclass(frozen=True, slots=True)
 class _KnownCall:
-    """The frame that called a graph.
+    """The frame that called a graph."""
 
-    Attributes:
-        artifact: refers to what was called.
-        code: what it ran: Dynamo's, of one compile, which calls its graph itself, or the engine's.
-        variable: held the module, empty where there is none.
-        depth: how far out it was.
-        inner: the code of torch's that it called.
-        names: the name of the call by the module that it was on.
-    """
-
-    artifact: Callable[[], object]
-    code: CodeType | None
-    variable: str
+    artifact: Callable[[], object]  # a weak reference
+    code: CodeType | None  # Dynamo's, of one compile, or the engine's
+    variable: str  # that held the module, if any
     depth: int
-    inner: CodeType
-    names: dict[int, tuple[Callable[[], torch.nn.Module | None], str]]
+    inner: CodeType  # torch's, that it called
+    names: dict[int, tuple[Callable[[], torch.nn.Module | None], str]]  # by the module
 
     def is_of(self, artifact: object, code: CodeType | None, depth: int) -> bool:
-        """Tell whether it is of an artifact that code, so far out, calls."""
         return self.artifact() is artifact and (self.code, self.depth) == (code, depth)
 
 
 def _value_of_variable() -> Callable[[FrameType, str], Any]:
-    """Return what gives the value of one variable of a frame, ``None`` where it has none.
+    """Return a function for the value of one variable of a frame, ``None`` if unset.
 
-    Python 3.12 makes a dictionary of all variables where one is asked for by ``f_locals``, with an
-    error raised and dropped for each that has no value: 11 us in Dynamo's code of a Llama.
+    In Python 3.12 ``f_locals`` builds a dictionary of all variables, with an error raised and
+    dropped for each unset one: 11 us in Dynamo's code of a Llama.
 
     Source: ``PyFrame_GetVar`` of Python's C API, from 3.12 on.
     """
@@ -124,7 +110,7 @@ def _value_of_variable() -> Callable[[FrameType, str], Any]:
 
 
 value_of = _value_of_variable()
-"""Returns the value of a variable of a frame, given its name; ``None`` where it has none."""
+"""Returns the value of a variable of a frame, by name; ``None`` if unset."""
 
 
 def compiled_frame(caller: Caller) -> FrameType | None:
@@ -138,31 +124,27 @@ def compiled_frame(caller: Caller) -> FrameType | None:
 
 
 class KnownCalls:
-    """The names of calls, found again without a walk through some twenty frames of torch's.
+    """The names of calls, without a walk through some twenty frames of torch.
 
-    A frame of the same code, as far out as then and around the same code of torch's, is the one
-    that calls the graph again; which module it is of is looked at each time.
+    A frame with the same code, depth and inner code calls the same graph; its module is read each
+    time.
     """
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._known: dict[int, _KnownCall] = {}
         _INSTANCES.append(weakref.ref(self, _INSTANCES.remove))
 
     def forget(self) -> None:
-        """Know none any more."""
+        """Forget all calls."""
         self._known = {}
 
     def name(self, artifact: object) -> str | None:
-        """Return the name of the call that is about to be made, where it is known.
-
-        It calls nothing of ours but what reads the variable: amid a step no cache has our code any
-        more, and the first call of a function takes a microsecond or several.
-        """
+        """Return the name of the call about to be made, if known."""
+        # As few calls as possible: in a step the caches are cold, and each costs microseconds.
         known = self._known.get(identity(artifact))
         try:
             inner = None if known is None else sys._getframe(known.depth)
-        except ValueError:  # nothing is as far out
+        except ValueError:  # the stack is not as deep
             return None
         if known is None or inner is None or inner.f_code is not known.inner:
             return None
@@ -170,7 +152,7 @@ class KnownCalls:
         if (frame and frame.f_code) is not known.code or known.artifact() is not artifact:
             return None
         module = value_of(frame, known.variable) if frame is not None and known.variable else None
-        if type(module) is tuple:  # all that the frame was passed
+        if type(module) is tuple:  # ``*args``
             module = module[0] if module else None
         named = known.names.get(identity(module))
         return named[1] if named is not None and named[0]() is module else None
@@ -178,34 +160,28 @@ class KnownCalls:
     def keep(
         self, artifact: object, caller: Caller, module: torch.nn.Module | None, name: str
     ) -> None:
-        """Know a call again, if it is on a module or the engine's."""
+        """Keep the name of a call on a module or by the engine."""
         if module is None and not caller.is_engine:
-            return  # another call by it may be on one
+            return  # another call of it may have a module
         code = None if caller.frame is None else caller.frame.f_code
         known = self._known.get(identity(artifact))
         if known is None or not known.is_of(artifact, code, caller.depth):
             variable, refers = _variable_of(module, caller.frame), weakref.ref(artifact)
             known = _KnownCall(refers, code, variable, caller.depth, caller.inner, {})
             self._known[identity(artifact)] = known
-        known.names[identity(module)] = (
-            _no_module if module is None else weakref.ref(module),
-            name,
-        )
+        module_ref = (lambda: None) if module is None else weakref.ref(module)
+        known.names[identity(module)] = module_ref, name
 
 
 _INSTANCES: list[weakref.ref[KnownCalls]] = []
-"""No set of weak references: one thread may make a profile while another compiles."""
+"""No WeakSet: one thread may create a profiler while another compiles."""
 
 
 def forget_known_calls() -> None:
-    """Have each call be looked at anew: which graph an artifact is may be another one now."""
+    """Forget all known calls: an artifact's graph may have changed."""
     for known in [refers() for refers in tuple(_INSTANCES)]:
         if known is not None:
             known.forget()
-
-
-def _no_module() -> None:
-    """Refer to no module."""
 
 
 def _variable_of(module: torch.nn.Module | None, frame: FrameType | None) -> str:
@@ -217,7 +193,7 @@ def _variable_of(module: torch.nn.Module | None, frame: FrameType | None) -> str
 
 
 def is_compiled_autograd_wrapper(code: CodeType) -> bool:
-    """Tell whether code is what runs the graphs of compiled autograd.
+    """Tell whether code runs the graphs of compiled autograd.
 
     Source: ``AutogradCompilerInstance.end_capture``, ``runtime_wrapper``.
     """
@@ -226,14 +202,8 @@ def is_compiled_autograd_wrapper(code: CodeType) -> bool:
     )
 
 
-def _is_of_compiler(code: CodeType) -> bool:
-    return code.co_filename.endswith(COMPILER) and not is_compiled_autograd_wrapper(code)
-
-
 def module_of(frame: FrameType) -> torch.nn.Module | None:
-    """Return the module whose method runs in a frame.
-
-    What resumes after a graph break is still the method.
+    """Return the module whose method runs in a frame, also when resumed after a graph break.
 
     Source: ``torch/_dynamo/resume_execution.py``, ``ContinueExecutionCache``; there values of the
     stack come before ``self``.
@@ -250,16 +220,15 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
             if (method.co_filename, method.co_name) == place and is_first:
                 result: torch.nn.Module = module
                 return result
-    # A decorator that does not say what it wraps hides the method; its name for itself is left.
+    # A decorator without ``__wrapped__`` hides the method; ``self`` is left.
     named = scope.get("self") if code.co_varnames[:1] == ("self",) else None
     return named if is_module(named) else None
 
 
-@functools.lru_cache(4096)  # each call of a graph that is recorded asks of some ten frames
+@functools.lru_cache(4096)  # some ten frames at each recorded call
 def is_torch_internal(file: str) -> bool:
-    """Tell whether a frame of a file can lie between a user's frame and the graph that it calls."""
+    """Tell whether a frame of a file can be between the user's frame and a compiled graph."""
     if file.endswith(COMPILER):
         return False
-    return file.startswith((*_TORCH_INTERNALS, _OWN, "<eval_with_key>")) or file.endswith(
-        "contextlib.py"
-    )
+    is_internal = file.startswith((*_TORCH_INTERNALS, _OWN, "<eval_with_key>"))
+    return is_internal or file.endswith("contextlib.py")

@@ -1,11 +1,8 @@
-"""Which lines of the source are meant in code that Dynamo wrote, whose tables name others.
+"""The right source lines of code that Dynamo wrote, whose line tables are off.
 
-Dynamo writes the tables of lines itself, for the code that it runs in a frame's stead and for that
-with which it goes on after a graph break. The step to another line is counted twice where an
-instruction takes more than eight units, as a method's load does: all lines after it are off by that
-step, more with each statement that has several lines.
-
-Source: ``torch/_dynamo/bytecode_transformation.py``, ``linetable_311_writer``.
+Source: ``torch/_dynamo/bytecode_transformation.py``, ``linetable_311_writer``: the step to another
+line is counted twice for an instruction of more than eight units, such as a method's load, so all
+later lines are off by it.
 """
 
 from __future__ import annotations
@@ -34,59 +31,34 @@ _MOVES = frozenset(
 
 
 def source_lines(code: CodeType) -> Mapping[int, int | None]:
-    """Return the line of the source that each line is which running code says, if it is another.
+    """Return the source line of each line that running code reports, where it differs.
 
-    Args:
-        code: any code; that with which Dynamo goes on is off itself, and what Dynamo makes of it
-            is off from there.
-
-    Returns:
-        The lines of what Dynamo wrote; ``None`` for one that may be one of several.
-
-    Raises:
-        PrivateNameError: This torch does not tell what Dynamo made code of.
+    ``None`` if it is ambiguous.
     """
-    if _is_from_source(code):
+    if all(line is None or column is not None for line, _, column, _ in code.co_positions()):
         return {}
     original_lines = _lines_of_original(code)
     source_of: dict[int, set[int | None]] = defaultdict(set)
-    for reported_line, line in lines_written(code):
-        source_of[reported_line].add(
-            None if original_lines is None else original_lines.get(line, line)
-        )
-    return {
-        reported_line: lines.pop() if len(lines) == 1 else None
-        for reported_line, lines in source_of.items()
-    }
-
-
-def lines_written(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield the table's line of each instruction, and the one to be written."""
-    return ((reported_line, line) for _, reported_line, line in _instructions(code))
+    for _, reported_line, line in _instructions(code):
+        original = None if original_lines is None else original_lines.get(line, line)
+        source_of[reported_line].add(original)
+    return {at: lines.pop() if len(lines) == 1 else None for at, lines in source_of.items()}
 
 
 class Traced(NamedTuple):
-    """An instruction as Dynamo traces it.
-
-    Attributes:
-        said: the line that Dynamo says.
-        line: the one that is meant.
-        columns: those of the source that Dynamo says.
-        computes: it may add to a graph; what moves a value from one place to another does not.
-    """
+    """An instruction as Dynamo traces it."""
 
     reported_line: int
     line: int
     columns: tuple[int | None, int | None]
-    computes: bool
+    computes: bool  # it may add to a graph, and does not just move a value
 
 
 def lines_traced(code: CodeType) -> Iterator[Traced]:
-    """Yield what Dynamo says of each instruction of code.
+    """Yield what Dynamo reports of each instruction of code.
 
-    It takes a new line where an instruction begins, and none that begins within one.
-
-    Source: ``torch/_dynamo/bytecode_analysis.py``, ``propagate_line_nums``.
+    Source: ``torch/_dynamo/bytecode_analysis.py``, ``propagate_line_nums``: a line counts if it
+    begins with an instruction.
     """
     line_starts = dict(dis.findlinestarts(code))
     reported_line = code.co_firstlineno
@@ -97,7 +69,7 @@ def lines_traced(code: CodeType) -> Iterator[Traced]:
 
 
 def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int, int]]:
-    """Yield each instruction, the line that the table says, and the one that was to be written."""
+    """Yield each instruction, its line in the table, and the right line."""
     units = [line for line, *_ in code.co_positions()]
     instructions = [*dis.get_instructions(code)]
     starts = [each.offset // _UNIT_BYTES for each in instructions]
@@ -111,17 +83,10 @@ def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int, int]]:
         )
 
 
-def _is_from_source(code: CodeType) -> bool:
-    """Tell whether Python compiled code: what Dynamo adds to it has no columns."""
-    return all(line is None or column is not None for line, _, column, _ in code.co_positions())
-
-
 def _lines_of_original(code: CodeType) -> Mapping[int, int | None] | None:
-    """Return the lines that are meant in what Dynamo made code of, ``None`` if it forgot of what.
-
-    Code with which Dynamo goes on and that runs as it is was made of nothing. After
-    ``torch._dynamo.reset()`` Dynamo knows it still, but not what it compiled of it.
-    """
+    """Return the right lines of the code that Dynamo compiled; ``None`` if it is unknown."""
+    # A resume function that runs uncompiled has no original. After ``torch._dynamo.reset()`` Dynamo
+    # still knows it, but not what it compiled from it.
     if running_names.ORIGINAL_CODES.module not in sys.modules:
         return {}
     original = running_names.ORIGINAL_CODES.get().get(code)

@@ -1,4 +1,4 @@
-"""What torch tells of a compile: its function, its failure, its breaks, its caches."""
+"""What torch reports of a compile: its function, failure, graph breaks, cache lookups."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from profiler_ext.torch_compat.names import artifact_names, running_names
 
 
 def is_frame(span: str) -> bool:
-    """Tell whether a span is that of a function's compile, or of its load."""
+    """Tell whether a span is the compile of a function, or its load."""
     return span in (artifact_names.FRAME_SPAN.text, artifact_names.LOADED_FRAME_SPAN.text)
 
 
 def is_backward(span: str) -> bool:
-    """Tell whether a span is that of the compile of a backward that first runs."""
+    """Tell whether a span is the compile of a backward that first runs."""
     return bool(span == artifact_names.BACKWARD_SPAN.text)
 
 
@@ -31,7 +31,7 @@ def is_graph(span: str) -> bool:
 
 
 class CompiledFunction(NamedTuple):
-    """The function that a compile is of."""
+    """The function that is compiled."""
 
     name: str
     file: str
@@ -39,7 +39,7 @@ class CompiledFunction(NamedTuple):
 
 
 def function_of(metrics: Any) -> CompiledFunction | None:
-    """Return the function that a compile is of; ``None`` where torch has not noted it."""
+    """Return the compiled function; ``None`` if torch has not noted it."""
     name = artifact_names.CO_NAME.of(metrics)
     if name is None:
         return None
@@ -54,38 +54,35 @@ def function_of_frame(frame: Any) -> CompiledFunction:
 
 
 def code_of(translator: Any) -> CodeType:
-    """Return the code that Dynamo goes through."""
+    """Return the code that Dynamo traces."""
     code: CodeType = running_names.FRAME_CODE.of(translator)
     return code
 
 
 def failure_of(metrics: Any) -> tuple[str, str] | None:
-    """Return the type and the text of the error with which a compile ended, if it did."""
+    """Return the type and the text of a compile's error, if it failed."""
     kind = artifact_names.FAIL_TYPE.of(metrics)
     return None if kind is None else (str(kind), str(artifact_names.FAIL_REASON.of(metrics)))
 
 
 def restarts_of(metrics: Any) -> tuple[str, ...]:
-    """Return why Dynamo began its trace anew, each reason once."""
+    """Return why Dynamo restarted its trace, each reason once."""
     return tuple(sorted(map(str, artifact_names.RESTART_REASONS.of(metrics) or ())))
 
 
 def is_logged(error: Any) -> bool:
-    """Tell whether torch has logged a break already, and will not do so again."""
+    """Tell whether torch has logged a graph break already."""
     return bool(artifact_names.LOGGED.of(error))
 
 
 def kind_of_break(error: Any) -> str | None:
-    """Return torch's name for a kind of break; ``None`` of errors that have none."""
+    """Return torch's name for a kind of break, if it has one."""
     kind = artifact_names.BREAK_KIND.of(error)
     return None if kind is None else str(kind)
 
 
 def stack_of_break(error: Any, options: Mapping[str, Any]) -> list[FrameSummary]:
-    """Return the program's frames at a break, as ``log_graph_break`` has them.
-
-    Args:
-        options: what Dynamo knows of the code, for a break before its first line.
+    """Return the program's frames at a break; ``options`` are the code's, before its first line.
 
     Source: ``torch/_dynamo/symbolic_convert.py``, ``log_graph_break``.
     """
@@ -99,12 +96,7 @@ def stack_of_break(error: Any, options: Mapping[str, Any]) -> list[FrameSummary]
 
 
 def cache_of(event: str) -> tuple[bool, str] | None:
-    """Return what an event says that torch makes of a lookup in a cache.
-
-    Returns:
-        Whether it is AOTAutograd's cache, else the FX graph cache, and its answer; ``None`` of
-        another event.
-    """
+    """Return, for a cache event, whether it is AOTAutograd's cache, and its answer."""
     names = (artifact_names.FX_CACHE_EVENT.text, artifact_names.AUTOGRAD_CACHE_EVENT.text)
     for is_autograd, prefix in enumerate(names):
         if event.startswith(prefix):
@@ -113,7 +105,7 @@ def cache_of(event: str) -> tuple[bool, str] | None:
 
 
 class CacheAnswerDetails(NamedTuple):
-    """What a cache answered: why it missed or was bypassed, and what a hit spared."""
+    """Why a cache missed or was bypassed, and the time that a hit saved."""
 
     bypass: str | None
     failed_guard: str | None
@@ -121,7 +113,7 @@ class CacheAnswerDetails(NamedTuple):
 
 
 def answer_of_cache(metadata: Mapping[str, Any]) -> CacheAnswerDetails:
-    """Return what torch notes of a lookup in a cache."""
+    """Return what torch notes of a cache lookup."""
     bypass = artifact_names.BYPASS_REASON.of(metadata)
     is_guarded = artifact_names.CACHE_STATUS.of(metadata) == artifact_names.GUARD_MISS.text
     guard = artifact_names.CACHE_GUARD.of(metadata) if is_guarded else None
@@ -133,11 +125,7 @@ def answer_of_cache(metadata: Mapping[str, Any]) -> CacheAnswerDetails:
 
 
 def _saved_ns(metadata: Mapping[str, Any]) -> int | None:
-    """AOTAutograd's cache keeps whole milliseconds, though their sum is a float."""
-    exact, rounded = (
-        artifact_names.FX_SAVED_NS.of(metadata),
-        artifact_names.AUTOGRAD_SAVED_MS.of(metadata),
-    )
-    if exact is not None:
+    if (exact := artifact_names.FX_SAVED_NS.of(metadata)) is not None:
         return int(exact)
+    rounded = artifact_names.AUTOGRAD_SAVED_MS.of(metadata)  # whole milliseconds, as a float
     return None if rounded is None else int(rounded) * 1_000_000

@@ -1,4 +1,4 @@
-"""What torch tells of compiled autograd: whose backward graphs it copies, and node by node.
+"""What torch keeps of compiled autograd: the backward graphs that it copies, node by node.
 
 Source: ``torch/_dynamo/compiled_autograd.py``, ``torch/_dynamo/utils.py`` (``GmWrapper``) and
 ``torch/_functorch/_aot_autograd/runtime_wrappers.py`` (``AOTDispatchAutograd``).
@@ -22,28 +22,22 @@ from profiler_ext.torch_compat.calling import COMPILER
 from profiler_ext.torch_compat.names import fx_names, running_names
 
 COPIED_FROM = "profiler_ext_copied_from"
-"""Key in ``node.meta``: the node of compiled autograd's graph that a traced node stems from."""
+"""Key in ``node.meta``: the node of compiled autograd's graph that a node was traced from."""
 
 _COPY = re.compile(r"(?P<call>aot(?P<aot_id>\d+)(?:_\d+)?)_(?P<name>\D.*)")
 _MACHINERY = (COMPILER, "/torch/_dynamo/external_utils.py")
 
 
 class CopiedNode(NamedTuple):
-    """What a node of compiled autograd's graph was copied from.
+    """What a node of compiled autograd's graph was copied from."""
 
-    Attributes:
-        aot_id: number of the compile in AOTAutograd.
-        name: the node's name in the backward graph of that compile.
-        call: which call of that backward graph it is, ``aot0`` or ``aot0_1``.
-    """
-
-    aot_id: int
-    name: str
-    call: str
+    aot_id: int  # number of the compile in AOTAutograd
+    name: str  # in the backward graph of that compile
+    call: str  # of that backward graph: ``aot0`` or ``aot0_1``
 
 
 def copied_node(name: str) -> CopiedNode | None:
-    """Read a name such as ``aot0_mul``, or ``aot0_1_mul`` for a graph that is used twice.
+    """Parse a name such as ``aot0_mul``, or ``aot0_1_mul`` for a graph that is used twice.
 
     Source: ``AutogradCompilerInstance.proxy_call_aot_backward``, ``make_unique``; since
     https://github.com/pytorch/pytorch/pull/133148.
@@ -55,8 +49,8 @@ def copied_node(name: str) -> CopiedNode | None:
 def copied_calls(frame: FrameType) -> tuple[tuple[str, int], ...]:
     """Return the calls that the running graph copies, each with autograd's number of its forward.
 
-    Autograd hands each run the nodes that it stands for, in the order in which they were
-    copied; that order and their compiles are part of the key under which it keeps the graph.
+    Autograd passes each run the nodes that it stands for, in the order in which they were copied;
+    the order is part of the graph's key.
 
     Source: ``ordered_calls`` in ``torch/csrc/dynamo/python_compiled_autograd.cpp``.
     """
@@ -69,7 +63,7 @@ def copied_calls(frame: FrameType) -> tuple[tuple[str, int], ...]:
 
 
 def _compiled_nodes(hooks: Any) -> Iterator[tuple[int, int]]:
-    """List the autograd nodes of compiled forwards, by their compile and their own number."""
+    """Yield the compile and the number of each autograd node of a compiled forward."""
     for each in hooks:
         if issubclass(type(each), running_names.COMPILED_BACKWARD.get()):
             aot_id = running_names.AOT_ID.of(running_names.FORWARD_CLASS.of(type(each)))
@@ -78,10 +72,10 @@ def _compiled_nodes(hooks: Any) -> Iterator[tuple[int, int]]:
 
 
 def summed_gradients(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
-    """Return the gradients that a node of autograd's own sums; empty for any other node.
+    """Return the gradients that an op of autograd sums; empty for any other node.
 
-    ``AccumulateGrad`` adds one to a parameter's, and autograd inserts a ``torch.add`` for a
-    value with several uses.
+    ``AccumulateGrad`` adds one to a parameter's, ``torch.add`` sums those of a value with several
+    uses.
     """
     if node.target is torch.add:
         return tuple(node.all_input_nodes)
@@ -97,15 +91,10 @@ def is_torch_internal(file: str) -> bool:
 
 
 class Backward(NamedTuple):
-    """The backward half of what AOTAutograd compiled.
-
-    Attributes:
-        aot_id: number of the compile in AOTAutograd.
-        info: what torch keeps to compile it later, or to copy it.
-    """
+    """The backward half of what AOTAutograd compiled."""
 
     aot_id: int
-    info: Any
+    info: Any  # kept by torch to compile it later, or to copy it
 
 
 def backward_of(given: Mapping[str, Any]) -> Backward:
@@ -125,10 +114,7 @@ def traced_graph(info: Any) -> torch.fx.GraphModule | None:
 
 
 def cached_graph(info: Any) -> torch.fx.GraphModule | None:
-    """Return the backward graph from AOTAutograd's cache, as compiled autograd gets it.
-
-    It is traced from its own code: the nodes come in their old order, under new names.
-    """
+    """Return the backward graph from AOTAutograd's cache: nodes in their order, renamed."""
     make = running_names.CACHED_BACKWARD.maybe(info)
     if make is None:
         return None
@@ -138,11 +124,9 @@ def cached_graph(info: Any) -> torch.fx.GraphModule | None:
 
 
 def name_copy_sources(gm: torch.fx.GraphModule) -> None:
-    """Name on each node what it stems from, where torch itself kept that.
-
-    After a graph break in a hook the rest has flat inputs, and AOTAutograd runs it with an
-    interpreter of its own: ``from_node`` leads to Dynamo's node.
-    """
+    """Note on each node what it was traced from, if torch kept that."""
+    # After a graph break in a hook the rest has flat inputs, and AOTAutograd interprets it:
+    # ``from_node`` has Dynamo's node.
     for node in gm.graph.nodes:
         sources = fx_names.FROM_NODE.of(node.meta)
         if COPIED_FROM not in node.meta and sources:
@@ -150,21 +134,16 @@ def name_copy_sources(gm: torch.fx.GraphModule) -> None:
 
 
 class Naming:
-    """Names the nodes that are traced while a graph of compiled autograd runs.
-
-    Torch runs the graph as plain code (``graph_code``). Only a key of our own is added to what is
-    traced.
-    """
+    """Notes on nodes traced from a running graph of compiled autograd what they are copied from."""
 
     def __init__(self, wrapper: Any) -> None:
-        """Read the code of the graph that a ``GmWrapper`` holds."""
         gm: torch.fx.GraphModule = running_names.WRAPPED_GRAPH.of(wrapper)
         self._graph = _traced_graph()
-        self._names = names_of_lines(gm)  # first: it makes the code where that is lazy
+        self._names = names_of_lines(gm)  # first: the code may be made lazily
         self._code = type(gm).forward.__code__
 
     def name(self, node: torch.fx.Node) -> None:
-        """Name on a node that was just traced what it stems from."""
+        """Note on a node that was just traced what it is copied from."""
         if node.graph is self._graph and (source := self._current_node()) is not None:
             node.meta.setdefault(COPIED_FROM, source)
 

@@ -1,15 +1,7 @@
 """Typed access to FX nodes' metadata and graphs; what it returns is builtins only.
 
-``fully_shard`` and ``replicate`` give a module a class of its own, which extends the user's and is
-called ``FSDP``, ``Replicate`` or ``DDP`` and the name of that. Source: ``_apply_to_module`` in
-``torch/distributed/fsdp/_fully_shard/_fsdp_init.py``, ``replicate`` in
-``torch/distributed/_composable/replicate.py``.
-
 Source: keys as set in ``torch/fx/proxy.py``, ``torch/_functorch/_aot_autograd`` and
-``torch/_dynamo/output_graph.py``.
-
-Source: ``torch/fx/passes/regional_inductor.py``. A region's nodes are scooped into a module of
-their own, each with its name and its metadata, and that module is traced and compiled anew.
+``torch/_dynamo/output_graph.py``; regions in ``torch/fx/passes/regional_inductor.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat import behaviour, fx
+from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.names import fx_names
 from profiler_ext.torch_compat.private import Key
 
@@ -32,12 +24,16 @@ _MADE_OF = re.compile("^(?:FSDP|Replicate|DDP)")
 
 
 def without_prefix(class_name: str) -> str:
-    """Return a class's name without what torch puts before the name of one that it extends."""
+    """Return a class name without the prefix of the classes that torch derives.
+
+    Source: ``_apply_to_module`` in ``torch/distributed/fsdp/_fully_shard/_fsdp_init.py``,
+    ``replicate`` in ``torch/distributed/_composable/replicate.py``.
+    """
     return _MADE_OF.sub("", class_name)
 
 
 def user_name(kind: type) -> str:
-    """Return how the user calls a class: by its own name, unless torch made it of theirs."""
+    """Return the user's name for a class, which torch may have derived its own from."""
     own = without_prefix(kind.__name__)
     return own if own in {base.__name__ for base in kind.__bases__} else kind.__name__
 
@@ -47,7 +43,7 @@ _ASKS = re.compile(r"(_autograd_grad|grad)(_\d+)?")
 
 
 VALUES = frozenset({fx_names.VAL.name, fx_names.EXAMPLE_VALUE.name})
-"""Keys of what a node yields."""
+"""Keys of a node's value."""
 
 
 def target_name(target: Any) -> str:
@@ -61,17 +57,17 @@ def target_name(target: Any) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _spelled(op: Any) -> str:
-    """Return the name of an operator, which puts it together each time that it is asked."""
+    """Return the name of an operator, cached: torch builds it each time."""
     return str(op)
 
 
 def is_tracing() -> bool:
-    """Tell whether a graph is traced whose nodes keep what torch knows of their origin."""
+    """Tell whether a graph is being traced whose nodes keep their metadata."""
     return bool(fx_names.HAS_PRESERVED_META.kept()())
 
 
 def replayed_node() -> torch.fx.Node | None:
-    """Return the view that functionalization makes anew now, as it was made before."""
+    """Return the original of the view that functionalization is replaying."""
     node: torch.fx.Node | None = fx_names.REPLAY_NODE.kept()()
     return node
 
@@ -92,7 +88,7 @@ def is_input_copy(node: torch.fx.Node) -> bool:
 def dependent_calls(graph: torch.fx.Graph) -> tuple[tuple[str, str], ...]:
     """Return the name and the target of each call that depends on an input, in order.
 
-    Those that depend on none are constants to whoever traces the graph's code again.
+    The others are constants to whatever traces the graph's code again.
     """
     dependent = {node for node in graph.nodes if node.op == "placeholder"}
     calls = []
@@ -129,11 +125,7 @@ def commented_op(node: torch.fx.Node) -> str | None:
 
 
 def origin_metadata(meta: Meta) -> tuple[Any, ...] | None:
-    """Return what tells a node's origin from others': equal values are of equal origins.
-
-    Returns:
-        The values; ``None`` of a node with labels, which may be anything.
-    """
+    """Return the metadata that identify a node's origin; ``None`` if the user labelled it."""
     op, number, stack, modules, of_forward, source, source_of_forward, *rest = fx_names.ORIGIN.of(
         meta
     )
@@ -151,7 +143,7 @@ def integer(meta: Meta, key: Key) -> int | None:
 
 
 def text(meta: Meta, key: Key) -> str | None:
-    """Return an entry as text, or ``None``, as :func:`integer` does; enums give their name."""
+    """Return an entry as text, or ``None``; an enum gives its name."""
     value = key.of(meta)
     if value is None:
         return None
@@ -159,10 +151,7 @@ def text(meta: Meta, key: Key) -> str | None:
 
 
 def autograd_backward(meta: Meta) -> bool | None:
-    """Return torch's tag; ``None`` where this torch never writes it.
-
-    Where it stands among the labels that nodes share, it is there or absent.
-    """
+    """Return torch's tag, own or among the shared labels; ``None`` if this torch has none."""
     tag = fx_names.AUTOGRAD_BACKWARD
     if (custom := _custom(meta)) and (shared := tag.of(custom)) is not None:
         return bool(shared)
@@ -176,7 +165,7 @@ def source_fns(meta: Meta) -> tuple[str, ...]:
 
 
 def calls_autograd_grad(source_fns: Sequence[str]) -> bool:
-    """Tell whether source functions, outermost first, end with the call for a gradient."""
+    """Tell whether source functions end with ``autograd.grad``."""
     return bool(_ASKS.fullmatch("".join(source_fns[-1:])))
 
 
@@ -186,15 +175,12 @@ def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
     return tuple([(str(path), _class_name(kind)) for path, kind in stack.values()])
 
 
-def _class_name(kind: Any) -> str:
+def _class_name(kind: object) -> str:
     return user_name(kind) if isinstance(kind, type) else str(kind).rpartition(".")[2].strip("'>")
 
 
 def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
-    """Return the user's own labels (``torch.fx.traceback.annotate``), sorted.
-
-    A value that is an object gives its class: its text may hold an address of this process.
-    """
+    """Return the user's own labels (``torch.fx.traceback.annotate``), sorted."""
     if not (custom := _custom(meta)):
         return ()
     labels = ((str(key), _label(value)) for key, value in custom.items())
@@ -202,6 +188,7 @@ def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
 
 
 def _label(value: Any) -> str:
+    # The text of an object may contain an address.
     is_plain = isinstance(value, str | int | float | bool | None)
     return str(value) if is_plain else type(value).__name__
 
@@ -212,37 +199,42 @@ def _custom(meta: Meta) -> Mapping[Any, Any]:
 
 
 def tensors(meta: Meta) -> tuple[torch.Tensor, ...]:
-    """Return the fake tensors that a node yields."""
+    """Return the fake tensors in a node's value."""
     value = fx_names.VAL.of(meta) if fx_names.VAL.text in meta else fx_names.EXAMPLE_VALUE.of(meta)
     entries = value if isinstance(value, list | tuple) else (value,)
     return tuple(entry for entry in entries if isinstance(entry, torch.Tensor))
 
 
 def has_value(meta: Meta) -> bool:
-    """Tell whether it was noted what a node yields."""
+    """Tell whether a node's value was recorded."""
     return fx_names.VAL.of(meta) is not None
 
 
 def size_hint(size: Any) -> int | None:
-    """Return a size as an integer, its hint where it is symbolic, ``None`` where it has none."""
+    """Return a size as an integer; of a symbolic one its hint, if it has one."""
     if isinstance(size, int) or not isinstance(size, torch.SymInt):
         return size if isinstance(size, int) else None
     hint = fx_names.SYM_HINT.of(fx_names.SYM_NODE.of(size))
     return hint if isinstance(hint, int) else None
 
 
+def call_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """Return the nodes of a graph that call a function."""
+    return [node for node in graph.nodes if node.op == "call_function"]
+
+
 def node_name(node: torch.fx.Node | str) -> str:
-    """Return the name of a node, or what is given in its place."""
+    """Return the name of a node, or of what replaces it."""
     return node.name if isinstance(node, torch.fx.Node) else str(node)
 
 
 _Order = WeakKeyDictionary[torch.fx.Node, int]
 _POSITIONS: WeakKeyDictionary[torch.fx.Graph, tuple[int, _Order]] = WeakKeyDictionary()
-"""Nodes are weak keys, too: a node holds its graph, which would live for ever."""
+"""Nodes are weak keys as well: a node keeps its graph alive."""
 
 
 def position(node: torch.fx.Node) -> int:
-    """Return a node's place in its graph; the graph's order is read once for many nodes."""
+    """Return a node's position in its graph, whose order is cached."""
     size, graph = len(node.graph.nodes), node.graph
     known = _POSITIONS.get(graph)
     if known is None or known[0] != size or node not in known[1]:
@@ -252,16 +244,14 @@ def position(node: torch.fx.Node) -> int:
 
 
 def carried_op(node: torch.fx.Node) -> Any:
-    """Return the operator that a higher-order op's node carries, or ``None``."""
+    """Return the operator that a higher-order op's node carries, if any."""
     if not fx_names.HIGHER_ORDER_OP.is_type_of(node.target):
         return None
     return next((v for v in node.args if fx_names.OP_OVERLOAD.is_type_of(v)), None)
 
 
-def nested(
-    node: torch.fx.Node,
-) -> Iterator[tuple[str, torch.fx.GraphModule]]:
-    """Return the graph modules that a node calls, by their attribute's name."""
+def nested(node: torch.fx.Node) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+    """Return the graph modules that a node calls, by attribute name."""
     owner = node.graph.owning_module
     for value in node.all_input_nodes:
         module = getattr(owner, str(value.target), None) if value.op == "get_attr" else None
@@ -275,38 +265,35 @@ def graph_modules(gm: torch.fx.GraphModule) -> Iterable[torch.fx.GraphModule]:
 
 
 COLLECTIVES = ("_c10d_functional.", "_dtensor.")
-"""How the operators begin that communicate."""
+"""Prefixes of the operators that communicate."""
 
 
 def is_collective(original_aten: str | None) -> bool:
-    """Tell whether a node that was traced communicates, or waits for what did."""
+    """Tell whether a traced node communicates, or waits for a collective."""
     return (original_aten or "").startswith(COLLECTIVES)
 
 
 def is_wait(original_aten: str | None) -> bool:
-    """Tell whether a node that was traced waits for a collective."""
+    """Tell whether a traced node waits for a collective."""
     return (original_aten or "").startswith("_c10d_functional.wait_tensor")
 
 
 def has_region_marks(gm: torch.fx.GraphModule) -> bool:
     """Tell whether a graph, or one nested in it, has nodes that are marked as a region's."""
-    every = (node for graph in fx.graph_modules(gm) for node in graph.graph.nodes)
+    every = (node for graph in graph_modules(gm) for node in graph.graph.nodes)
     mark = fx_names.REGION_MARK.text
     return any(mark in (fx_names.CUSTOM.of(node.meta) or {}) for node in every)
 
 
 def has_flat_regions(gm: torch.fx.GraphModule) -> bool:
-    """Tell whether all regions are called by the graph itself, so each once and in order."""
-    nested = (g.graph for g in fx.graph_modules(gm) if g is not gm)
-    return not any(_calls_region(node) for graph in nested for node in graph.nodes)
-
-
-def _calls_region(node: torch.fx.Node) -> bool:
-    return node.op == "call_module" and str(node.target).startswith(fx_names.SCOOPED.text)
+    """Tell whether the graph itself calls all regions, each once and in order."""
+    nested = (g.graph for g in graph_modules(gm) if g is not gm)
+    calls = (n for graph in nested for n in graph.nodes if n.op == "call_module")
+    return not any(str(node.target).startswith(fx_names.SCOOPED.text) for node in calls)
 
 
 def has_tangents(graph: torch.fx.Graph) -> bool:
-    """Tell whether a graph takes the gradients of outputs: a joint graph, or a backward half.
+    """Tell whether a graph takes gradients of outputs: a joint graph, or a backward half.
 
     Source: ``torch/_functorch/partitioners.py``, ``_is_tangent``.
     """
@@ -314,9 +301,9 @@ def has_tangents(graph: torch.fx.Graph) -> bool:
 
 
 def traced_from(node: torch.fx.Node) -> str | None:
-    """Return the name of the node that ran while a node was traced.
+    """Return the name of the node that a node was traced from.
 
-    Source: ``torch/fx/traceback.py``, ``set_current_meta``, which starts the list anew.
+    Source: ``torch/fx/traceback.py``, ``set_current_meta``, which restarts the list.
     """
     sources = fx_names.FROM_NODE.of(node.meta) or ()
     return str(fx_names.FROM_NAME.of(sources[-1])) if sources else None

@@ -1,9 +1,4 @@
-"""Calls back when torch's compiler has been imported, and not before.
-
-A program that compiles nothing imports neither Dynamo nor Inductor, and no more does capture. What
-is waited for is a module that imports all others of its part; where one of those is itself still
-being imported, as the first of a circle, its own arrival is waited for.
-"""
+"""Calls back when torch's compiler has been imported, without importing it."""
 
 from __future__ import annotations
 
@@ -18,9 +13,9 @@ from typing import Any
 from profiler_ext.isolation.guard import Guard
 
 DYNAMO, INDUCTOR = "torch._dynamo", "torch._inductor.compile_fx"
-"""What imports all that hooks of Dynamo, and all others, are put in."""
+"""They import all other modules with hooks: Dynamo's, and Inductor's."""
 IMPORT_HOOK = "arrivals"
-"""The hook that puts the others in place."""
+"""The hook that installs the others."""
 
 
 def is_importing(module: str) -> bool:
@@ -30,18 +25,17 @@ def is_importing(module: str) -> bool:
 
 
 class ImportWatcher(MetaPathFinder):
-    """Finds modules as ever, and tells when one of those that are waited for is there."""
+    """Finds modules as the other finders do, and calls back once a watched one is loaded."""
 
     def __init__(
         self, modules: Iterable[str], on_import: Callable[[str], object], guard: Guard
     ) -> None:
-        """Begin to wait."""
         self._pending = set(modules)
         self._on_import, self._guard = on_import, guard
         sys.meta_path.insert(0, self)
 
     def leave(self) -> None:
-        """Wait no longer."""
+        """Stop watching."""
         self._pending.clear()
         with suppress(ValueError):
             sys.meta_path.remove(self)
@@ -49,7 +43,7 @@ class ImportWatcher(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module by those that would be asked without this one."""
+        """Find a module with the finders after this one."""
         if name not in self._pending:
             return None
         return self._guard.run(IMPORT_HOOK, self._find_after, name, path, target)
@@ -72,22 +66,21 @@ class ImportWatcher(MetaPathFinder):
 
 
 class _NotifyingLoader(Loader):
-    """Loads a module by its own loader, and then tells."""
+    """Loads a module with its own loader, and then calls back."""
 
     def __init__(self, loader: Any, on_import: Callable[[str], object]) -> None:
         self._loader, self._on_import = loader, on_import
 
     def __getattr__(self, name: str) -> Any:
-        """Be the module's loader to whoever asks it anything else."""
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Make the module as its own loader does."""
+        """Create the module with its own loader."""
         module: ModuleType | None = self._loader.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module by its own loader, and tell."""
+        """Run the module with its own loader, and call back."""
         spec = module.__spec__
         if spec is not None:
             spec.loader = self._loader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,41 +14,35 @@ PROVENANCE_ATTRIBUTE = "_profiler_ext_v1"
 
 
 def current_graph() -> Any:
-    """Return the ``GraphLowering`` that code is being generated for (the innermost one)."""
+    """Return the ``GraphLowering`` of the innermost graph being generated."""
     return kernel_names.V_GRAPH.of(kernel_names.V.get())
 
 
 @dataclass(frozen=True, slots=True)
 class NestedGraph:
-    """A graph that an extern kernel calls: a branch of ``cond``, a nested compile region.
+    """A graph that an extern kernel calls: a branch of ``cond``, a nested compile region."""
 
-    Attributes:
-        name: its attribute in the graph module around it.
-        graph: its ``GraphLowering``.
-        function: name of its function in the generated wrapper.
-        replaces_caller: its nodes are the caller's op, taken apart by autotuning.
-        part: what it is to its caller, as in :class:`profiler_ext.records.NestedIn`.
-    """
-
-    name: str
-    graph: Any
-    function: str
-    replaces_caller: bool = False
-    part: str = "graph"
+    name: str  # of its attribute in the outer graph module
+    graph: Any  # a ``GraphLowering``
+    function: str  # in the generated wrapper
+    replaces_caller: bool = False  # it is the caller's op, decomposed by autotuning
+    part: str = "graph"  # as in :class:`profiler_ext.records.NestedIn`
 
 
 def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
     """Return the graphs that an extern kernel calls, in the order of its attributes.
 
     Source: ``torch/_inductor/ir.py``: ``InvokeSubgraph``, ``Conditional`` or ``Switch``,
-    ``WhileLoop`` hold ``Subgraph`` objects; ``SubgraphBuffer`` (a matmul that autotuning
-    splits along K) holds the graph itself.
+    ``WhileLoop`` hold ``Subgraph`` objects; ``SubgraphBuffer`` (a matmul that autotuning splits
+    along K) holds the graph.
     """
     if kernel_names.SUBGRAPH_BUFFER.is_type_of(kernel):
         graph = kernel_names.BUFFER_SUBGRAPH.of(kernel)
         name = str(kernel_names.GRAPH_NAME.of(graph))
         return (NestedGraph(name, graph, name, replaces_caller=True),)
-    held = [value for own in vars(kernel).values() for value in _items(own)]
+    held: list[Any] = []
+    for value in vars(kernel).values():
+        held += value if isinstance(value, list | tuple) else (value,)
     subgraphs = [value for value in held if kernel_names.SUBGRAPH.is_type_of(value)]
     parts = _parts(kernel, subgraphs)
     return tuple(
@@ -60,7 +54,6 @@ def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
 
 
 def _parts(kernel: Any, subgraphs: list[Any]) -> list[str]:
-    """Return what each nested graph is to its caller."""
     if kernel_names.LOOP.is_type_of(kernel):
         condition, body = kernel_names.LOOP_CONDITION.of(kernel), kernel_names.LOOP_BODY.of(kernel)
         loop = {id(condition): "condition", id(body): "body"}
@@ -71,21 +64,15 @@ def _parts(kernel: Any, subgraphs: list[Any]) -> list[str]:
 
 
 def current_fx_graph() -> torch.fx.Graph:
-    """Return the FX graph that code is being generated for (the innermost one)."""
+    """Return the innermost FX graph being generated."""
     graph: torch.fx.Graph = kernel_names.FX_GRAPH.of(current_graph())
     return graph
 
 
-def _items(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list | tuple) else (value,)
-
-
 def extern_origin(kernel: Any) -> torch.fx.Node | None:
-    """Return the FX node that an extern kernel computes, exactly.
-
-    An op that returns its input's buffer (a collective in place, its wait) puts itself in the
-    place of the node that filled it, but is not among the origins.
-    """
+    """Return the FX node that an extern kernel computes, if it is exact."""
+    # An op that returns its input's buffer (an in-place collective, its wait) replaces the node
+    # that filled it, but is not among the origins.
     node: torch.fx.Node | None = kernel_names.ORIGIN_NODE.of(kernel)
     origins = kernel_names.ORIGINS.of(kernel)
     return node if node in origins or not origins else None
@@ -98,7 +85,7 @@ def extern_origins(kernel: Any) -> frozenset[torch.fx.Node]:
 
 def extern_reads(kernel: Any) -> tuple[str, ...]:
     """Return the names of the buffers that an extern kernel reads."""
-    if is_user_triton(kernel):  # it has no buffer of its own, and asserts when asked for one
+    if is_user_triton(kernel):  # it has no buffer, and asserts if asked for one
         inputs = kernel_names.KERNEL_INPUTS.of(kernel)
         return tuple(sorted({str(kernel_names.GET_NAME.of(value)()) for value in inputs}))
     reads = kernel_names.READS.of(kernel_names.GET_READ_WRITES.of(kernel)())
@@ -115,19 +102,16 @@ def extern_writes(kernel: Any) -> tuple[str, ...]:
 
 
 def extern_name(kernel: Any) -> str:
-    """Return the name by which the wrapper calls it: ``extern_kernels.mm``, ``aten.sort``."""
+    """Return the name in the wrapper: ``extern_kernels.mm``, ``aten.sort``."""
     name = kernel_names.KERNEL_NAME.of(kernel)() or kernel_names.PYTHON_KERNEL_NAME.of(kernel)
     return str(name or type(kernel).__name__)
 
 
 def extern_op(kernel: Any, node: torch.fx.Node | None) -> str | None:
-    """Return the ATen op of an extern kernel as the profiler spells it: ``aten::mm``.
-
-    A higher-order op is no operator at run time; the one that its node carries is. The copy of
-    a value to another device knows no operator: the wrapper writes ``buf1.copy_(buf0, ...)``.
-    """
-    if kernel_names.DEVICE_COPY.is_type_of(kernel):
+    """Return the ATen op of an extern kernel in the profiler's spelling: ``aten::mm``."""
+    if kernel_names.DEVICE_COPY.is_type_of(kernel):  # the wrapper has ``buf1.copy_(buf0, ...)``
         return "aten::copy_"
+    # A higher-order op is no operator at run time; the one that its node carries is.
     carried = node.args if node is not None else ()
     for overload in (kernel_names.OP_OVERLOAD.maybe(kernel), *carried):
         if fx_names.OP_OVERLOAD.is_type_of(overload):
@@ -143,65 +127,64 @@ def is_extern(node: Any) -> bool:
 def launches_without_comment(node: Any) -> bool:
     """Tell whether an extern kernel launches work without reporting its call site.
 
-    Source: ``torch/_inductor/ir.py``: the classes whose ``codegen`` calls no
-    ``codegen_comment``.
+    Source: ``torch/_inductor/ir.py``: the classes whose ``codegen`` calls no ``codegen_comment``.
     """
     return any(type(node) is kind.get() for kind in kernel_names.WITHOUT_COMMENT)
 
 
 def is_user_triton(node: Any) -> bool:
-    """Tell whether an extern kernel is a Triton kernel that the user wrote."""
+    """Tell whether an extern kernel is a user-written Triton kernel."""
     return kernel_names.USER_TRITON.is_type_of(node)
 
 
 def graph_is_inference(graph: Any) -> bool:
-    """Tell whether a graph was compiled with no gradient asked for."""
+    """Tell whether a graph was compiled for inference."""
     return bool(kernel_names.IS_INFERENCE.of(graph))
 
 
 def graph_is_backward(graph: Any) -> bool:
-    """Return whether a graph that is being generated is a backward half."""
+    """Tell whether a graph being generated is a backward half."""
     return bool(kernel_names.IS_BACKWARD.of(graph))
 
 
 def is_backward(graph_kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an artifact is the backward half, from what it is made ready with."""
+    """Tell whether an artifact is a backward half, from its graph's options."""
     return bool(artifact_names.IS_BACKWARD.of(graph_kwargs))
 
 
 def awaits_backward(graph_kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a graph is a forward whose backward is compiled next, from the same."""
+    """Tell whether a graph is a forward whose backward is compiled next."""
     is_training = artifact_names.IS_INFERENCE.of(graph_kwargs) is False
     return is_training and not is_backward(graph_kwargs)
 
 
 def is_replayed(graph_kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an artifact will be replayed as a CUDA graph, from the same."""
+    """Tell whether an artifact will be replayed as a CUDA graph."""
     return bool(artifact_names.CUDA_GRAPHS.of(graph_kwargs))
 
 
 def kernel_of(scheduler_node: Any) -> Any:
-    """Return the IR node that a node of a schedule stands for."""
+    """Return the IR node of a scheduler node."""
     return kernel_names.IR_NODE.of(scheduler_node)
 
 
 def cache_key(artifact: Any) -> str | None:
-    """Return the FX graph cache key of an artifact, as its marker in the trace prints it."""
+    """Return the FX graph cache key of an artifact, as in the trace's marker."""
     key = artifact_names.FX_CACHE_KEY.of(artifact)
     return None if key is None else str(key)
 
 
 def cache_key_if_known(artifact: Any) -> str | None:
-    """Return the same of an artifact that may be gone, in a torch that may not tell it."""
+    """Return the same for an artifact that may be gone, if this torch has the key."""
     has_key_name = artifact is not None and artifact_names.FX_CACHE_KEY.is_available()
     return cache_key(artifact) if has_key_name else None
 
 
 def cached_artifacts(entry: Any) -> tuple[Any, ...]:
-    """Return the artifacts that an entry of a cache holds itself.
+    """Return the artifacts in a cache entry.
 
-    Source: ``torch/_functorch/_aot_autograd/aot_autograd_result.py``: a bundled result has
-    them, any other names entries of the FX graph cache.
+    Source: ``torch/_functorch/_aot_autograd/aot_autograd_result.py``: a bundled result has them,
+    any other names entries of the FX graph cache.
     """
     halves = (artifact_names.FORWARD_HALF.maybe(entry), artifact_names.BACKWARD_HALF.maybe(entry))
     held = (entry, *(artifact_names.BUNDLED_RESULT.maybe(half) for half in halves))
@@ -209,17 +192,17 @@ def cached_artifacts(entry: Any) -> tuple[Any, ...]:
 
 
 def misses_are_errors() -> bool:
-    """Tell whether the user has asked torch to raise where a cache entry is missing."""
+    """Tell whether torch is configured to raise on a cache miss."""
     return bool(
         artifact_names.STRICT_AUTOGRAD_CACHE.get() or artifact_names.STRICT_PRECOMPILE.get()
     )
 
 
 def bypass_reason(prepared: Any) -> str | None:
-    """Return why a graph bypasses the FX graph cache, ``None`` where it does not.
+    """Return why a graph bypasses the FX graph cache, if it does.
 
-    Source: ``torch/_inductor/codecache.py``, ``FxGraphCache.prepare_key`` returns the key, and
-    a ``cache_info`` with torch's reason.
+    Source: ``torch/_inductor/codecache.py``, ``FxGraphCache.prepare_key`` returns the key, and a
+    ``cache_info`` with the reason.
     """
     _, info = prepared
     reason = artifact_names.BYPASS_REASON.of(info)
@@ -237,7 +220,7 @@ def autograd_cache_enabled() -> bool:
 
 
 def cache_misses() -> int:
-    """Return how often the FX graph cache of this process has missed."""
+    """Return how often this process's FX graph cache has missed."""
     return int(artifact_names.MISSES.of(artifact_names.COUNTERS.get()["inductor"]) or 0)
 
 
@@ -255,7 +238,7 @@ def cache_dir() -> str:
 
 
 def output_module(artifact: Any) -> str | None:
-    """Return the path of the generated module that holds a graph's wrapper."""
+    """Return the path of the generated module with a graph's wrapper."""
     key = artifact_names.CODE_KEY.of(artifact)
     return None if not key else str(artifact_names.GET_PATH.get()(key, "py")[2])
 
@@ -276,11 +259,11 @@ def printed_graph(artifact: Any) -> str | None:
 
 
 def artifact_is_inference(artifact: Any) -> bool:
-    """Tell whether an artifact was compiled with no gradient asked for."""
+    """Tell whether an artifact was compiled for inference."""
     return bool(artifact_names.IS_INFERENCE.of(artifact_names.FX_KWARGS.of(artifact)))
 
 
 def loaded_modules() -> tuple[Any, ...]:
-    """Return the generated modules that this process has loaded; none where torch keeps no list."""
+    """Return the generated modules that this process has loaded, if torch keeps a list."""
     modules = artifact_names.GENERATED_MODULES
     return tuple(modules.get()) if modules.is_available() else ()

@@ -1,4 +1,4 @@
-"""Typed access to what the inputs of graphs are, and which of them a CUDA graph copies.
+"""Typed access to the inputs of graphs, and which of them a CUDA graph copies.
 
 Source: ``torch/_functorch/_aot_autograd/descriptors.py`` for what the inputs and outputs of
 AOTAutograd's graphs stand for; ``torch/_inductor/cudagraph_trees.py`` for the copies.
@@ -19,9 +19,9 @@ _RESUMED = "torch_dynamo_resume_in_"
 
 
 def non_static_inputs(artifact: Any, gm: torch.fx.GraphModule) -> tuple[torch.fx.Node, ...]:
-    """Return the inputs that are passed anew at each call of a graph that wants CUDA graphs.
+    """Return the inputs that change with each call of a graph compiled for CUDA graphs.
 
-    Parameters, buffers, and what the forward saved stand at one address.
+    Parameters, buffers, and what the forward saved keep their address.
     """
     if not wants_cuda_graphs(artifact):
         return ()
@@ -40,18 +40,18 @@ def all_inputs(gm: torch.fx.GraphModule) -> tuple[torch.fx.Node, ...]:
 
 
 def argument_of(node: torch.fx.Node) -> int | None:
-    """Return which input of Dynamo's graph an input is, ``None`` where it is none of them."""
+    """Return the index of an input among those of Dynamo's graph, if it is one."""
     index: int | None = fx_names.INPUT_INDEX.maybe(fx_names.DESC.of(node.meta))
     return index
 
 
 def output_of_gradient(node: torch.fx.Node) -> int | None:
-    """Return of which output of Dynamo's graph an input is the gradient, if it is one."""
+    """Return the index of the output of Dynamo's graph that an input is the gradient of."""
     return _output(fx_names.TANGENT_OUTPUT.maybe(fx_names.DESC.of(node.meta)))
 
 
 def outputs(graph: torch.fx.Graph) -> dict[int, torch.fx.Node]:
-    """Return the nodes that yield the outputs of Dynamo's graph, in AOTAutograd's graph."""
+    """Return the nodes of the outputs of Dynamo's graph, in AOTAutograd's graph."""
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
     values, described = output.args[0], fx_names.DESC.of(output.meta) or ()
     if not isinstance(values, list | tuple) or len(values) != len(described):
@@ -66,9 +66,9 @@ def _output(described: Any) -> int | None:
 
 
 def is_function_argument(node: torch.fx.Node) -> bool:
-    """Tell whether an input of Dynamo's graph is an argument of the compiled function.
+    """Tell whether an input is, or is read from, an argument of the compiled function.
 
-    What it reads from an argument counts; a global, or an attribute of a module, does not.
+    Not a global, nor an attribute of a module.
     """
     source = running_names.GRAPHARG_SOURCE.maybe(fx_names.GRAPHARG.of(node.meta))
     while source is not None and not running_names.LOCAL_SOURCE.is_type_of(source):
@@ -79,9 +79,9 @@ def is_function_argument(node: torch.fx.Node) -> bool:
 
 
 def source_name(node: torch.fx.Node) -> str | None:
-    """Return how Dynamo reads an input of its graph, ``L['self']._modules['a']._parameters['b']``.
+    """Return Dynamo's source of an input, ``L['self']._modules['a']._parameters['b']``.
 
-    A part that a backend cuts out of the graph keeps that of the inputs that are the graph's.
+    A part that a backend cuts out keeps it.
     """
     source = running_names.GRAPHARG_SOURCE.maybe(fx_names.GRAPHARG.of(node.meta))
     name = running_names.SOURCE_NAME.maybe(source)
@@ -89,9 +89,9 @@ def source_name(node: torch.fx.Node) -> str | None:
 
 
 def definition(output_graph: Any) -> str:
-    """Return the line that names the compiled function's arguments, as a frame's text.
+    """Return the line with the compiled function's arguments, as a frame's text.
 
-    A function that Dynamo resumes after a graph break takes its values where it goes on.
+    For a resume function, the line at which it goes on.
     """
     code = process.dynamo_code(output_graph)
     line = _definition_line(code)
@@ -110,12 +110,10 @@ def _definition_line(code: CodeType) -> int:
 
 
 def copied_inputs(cuda_graph: Any) -> tuple[str, ...]:
-    """Return the names of the inputs that a recorded CUDA graph copies before each replay.
-
-    A size is an input too, which torch does not copy: there is a CUDA graph for each.
-    """
+    """Return the names of the inputs that a recorded CUDA graph copies before each replay."""
     given = artifact_names.PLACEHOLDERS.of(artifact_names.WRAPPED_FUNCTION.of(cuda_graph))
     own = artifact_names.RECONSTRUCTED.of(cuda_graph)
     changing = artifact_names.NON_STATIC.of(cuda_graph)
+    # Torch does not copy sizes: there is a CUDA graph for each.
     copied = (given[at] for at in changing if isinstance(own[at], torch.Tensor))
     return tuple(str(artifact_names.PLACEHOLDER_NAME.of(each)) for each in copied)

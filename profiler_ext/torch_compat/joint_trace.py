@@ -1,7 +1,7 @@
 """The tracing of a model's joint graph: its forward and backward as one FX graph.
 
-Source: ``torch/_functorch/aot_autograd.py``. ``aot_export_module(trace_joint=True)`` would
-trace the joint graph once more, and its backward would lose the forward's ``seq_nr``.
+Source: ``torch/_functorch/aot_autograd.py``. ``aot_export_module(trace_joint=True)`` would trace
+the joint graph once more, and its backward would lose the forward's ``seq_nr``.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from profiler_ext.errors import UsageError
 from profiler_ext.torch_compat.names import fx_names, running_names
 
 MODEL = "L['model']"
-"""How Dynamo spells the model that is traced."""
+"""Dynamo's name for the traced model."""
 
 
 class _TracedError(Exception):
-    """Ends the call of a model once its graph is there: nothing of the model is run."""
+    """Ends the call of a model once its graph is traced: nothing is run."""
 
 
 @dataclass(slots=True)
 class _Backend:
-    """A compiler that only keeps the joint graph."""
+    """A compiler backend that only keeps the joint graph."""
 
     joint: torch.fx.GraphModule | None = field(default=None)
 
@@ -42,12 +42,7 @@ def trace_joint(
 ) -> torch.fx.GraphModule:
     """Trace the joint graph of a model that returns its loss; the model is not run.
 
-    Returns:
-        The graph; backward nodes carry the ``seq_nr`` of the forward nodes they differentiate.
-
-    Raises:
-        TorchCapabilityError: This torch lacks what tracing stands on.
-        UsageError: The model does not return one loss, or cannot be traced as one graph.
+    Backward nodes have the ``seq_nr`` of the forward nodes they differentiate.
     """
     for name in (running_names.EXPORT_JOINT, fx_names.PRESERVE_META, fx_names.CURRENT_META):
         name.check()
@@ -66,13 +61,13 @@ def trace_joint(
 
 
 def _original(model: Any) -> Any:
-    """Return the module that ``torch.compile`` wrapped, of any other model itself."""
+    """Return the module that ``torch.compile`` wrapped, or the model itself."""
     is_wrapped = running_names.OPTIMIZED_MODULE.is_type_of(model)
     return running_names.ORIGINAL_MODULE.of(model) if is_wrapped else model
 
 
 def _fresh_call() -> types.FunctionType:
-    """Return a function with code of its own, so that no earlier trace is found or counted."""
+    """Return a function with code of its own, so that no earlier trace is reused or counted."""
 
     def call(model: Any, *inputs: Any, **named_inputs: Any) -> Any:
         return model(*inputs, **named_inputs)
@@ -98,7 +93,7 @@ def _joint_of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.Graph
 
 @contextmanager
 def _own_meta() -> Iterator[None]:
-    """Let nodes keep metadata, and nothing of what an earlier trace left behind."""
+    """Let nodes keep metadata, without any from an earlier trace."""
     with fx_names.PRESERVE_META.get()():
         fx_names.CURRENT_META.set({})
         yield
@@ -122,7 +117,6 @@ def _is_loss(node: Any) -> bool:
 
 
 def _usage_error(error: Exception) -> UsageError:
-    """Return the sentence behind what a backend's failure is wrapped into."""
     inner = running_names.INNER_EXCEPTION.maybe(error) or error
     if isinstance(inner, UsageError):
         return UsageError(str(inner))

@@ -1,6 +1,4 @@
-"""What the operator of an FX node does.
-
-Writes to its inputs, draws random numbers, counts operations.
+"""What the operator of an FX node does: writes to inputs, draws random numbers, counts operations.
 
 Source: ``torch/_higher_order_ops/auto_functionalize.py`` and ``triton_kernel_wrap.py``.
 """
@@ -19,13 +17,7 @@ from profiler_ext.torch_compat.names import fx_names
 
 
 class Call(NamedTuple):
-    """What a node called at one time: a pass gives it other arguments, and changes none in place.
-
-    Attributes:
-        target: what it called.
-        args: what it called that with.
-        kwargs: the same by name.
-    """
+    """What a node called at one time; passes replace arguments, and change none in place."""
 
     target: Any
     args: tuple[Any, ...]
@@ -38,13 +30,13 @@ def call_of(node: torch.fx.Node) -> Call:
 
 
 def call_text(call: Call) -> str:
-    """Return what is called with which constants; values of nodes are left open."""
+    """Return what is called with which constants, without the nodes."""
     given = torch.fx.map_arg((call.args, call.kwargs), lambda _: None)
     return f"{target_name(call.target)} {given}"
 
 
 def functional_call(call: Call) -> Hashable:
-    """Return what a functional form stands for; ``None`` if a call is no such form."""
+    """Return what a functional form stands for; ``None`` for any other call."""
     name = target_name(call.target)
     if name.startswith(fx_names.FUNCTIONALIZED.text):
         return target_name(call.args[0])
@@ -52,7 +44,7 @@ def functional_call(call: Call) -> Hashable:
 
 
 def writing_call(call: Call | torch.fx.Node) -> Hashable:
-    """Return the same of a call that writes to its inputs; ``None`` if it writes nothing."""
+    """Return the same for a call that writes to its inputs; ``None`` if it writes nothing."""
     name = target_name(call.target)
     if name == fx_names.TRITON_WRITES.text:
         return _triton_call(call)
@@ -64,7 +56,7 @@ def _triton_call(call: Call | torch.fx.Node) -> Hashable:
     return tuple(key.of(call.kwargs) for key in (fx_names.TRITON_KERNEL, fx_names.TRITON_CONSTANTS))
 
 
-# Which argument of an attention says that it is causal.
+# The index of ``is_causal`` in each attention.
 _CAUSAL = {
     "_scaled_dot_product_flash_attention": 4,
     "_scaled_dot_product_efficient_attention": 6,
@@ -76,10 +68,9 @@ _CAUSAL = {
 
 
 def formula_of(node: torch.fx.Node) -> Callable[..., Any] | None:
-    """Return what counts a node's operations, ``None`` where torch has no formula for it.
+    """Return torch's formula for a node's operations, if it has one.
 
-    Source: ``torch/utils/flop_counter.py``, ``flop_registry``; in a torch that has none, nothing
-    is counted by it, and the estimates are those of elements.
+    Source: ``torch/utils/flop_counter.py``, ``flop_registry``.
     """
     packet = fx_names.OVERLOADPACKET.maybe(node.target)
     if packet is None or not fx_names.FLOP_REGISTRY.is_available():
@@ -89,9 +80,9 @@ def formula_of(node: torch.fx.Node) -> Callable[..., Any] | None:
 
 
 def is_causal(node: torch.fx.Node) -> bool:
-    """Tell whether a node is an attention in which a row sees no later one.
+    """Tell whether a node is a causal attention.
 
-    Torch's formula counts those too: ``sdpa_flop_count`` of ``torch/utils/flop_counter.py``.
+    Torch's formula ignores that: ``sdpa_flop_count`` of ``torch/utils/flop_counter.py``.
     """
     name = target_name(node.target).removeprefix("aten.").partition(".")[0]
     at = _CAUSAL.get(name)
@@ -115,7 +106,7 @@ def _is_random(op: Any) -> bool:
 
 
 def draws(node: torch.fx.Node) -> bool:
-    """Tell whether random numbers are drawn for a node; attention without dropout has none."""
+    """Tell whether random numbers are drawn for a node; attention without dropout draws none."""
     if target_name(node.target) == _LOOKUP:
         return True
     if not is_random(node) or drawn_for(node) != (node,):
@@ -131,8 +122,8 @@ def draws(node: torch.fx.Node) -> bool:
 def drawn_for(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     """Return the nodes that a node draws for: one call draws the seeds of all random calls.
 
-    Source: ``torch/_inductor/fx_passes/replace_random.py``, ``fuse_seed_creation_pass``; the
-    call that draws keeps the metadata of the last one only.
+    Source: ``torch/_inductor/fx_passes/replace_random.py``, ``fuse_seed_creation_pass``, which
+    keeps the metadata of the last one only.
     """
     if target_name(node.target) != _SEEDS:
         return (node,)

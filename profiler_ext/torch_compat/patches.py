@@ -1,9 +1,4 @@
-"""How a torch function is wrapped and given back: checked, kept, restored.
-
-What is wrapped is called through the :mod:`profiler_ext.isolation.guard`; the wrapper falls silent
-when the patch is removed, even where someone wrapped it again. Where that was another patch of ours
-(two threads record, and the first to begin is the first to end), the last to leave takes both away.
-"""
+"""The wrapping of a torch function: checked, installed, restored."""
 
 from __future__ import annotations
 
@@ -22,24 +17,14 @@ from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in torch where a call can be observed.
-
-    Attributes:
-        module: module that holds the name.
-        path: dotted name in it, ``CompiledFxGraph.post_compile``.
-        parameters: names of the parameters that are relied on, wherever they stand; none of what
-            is no function, or is only asked to be there.
-        serves: what is lost without it, for a person.
-        sees: what passes there, for a person who reads the map of the hooks.
-        is_vital: without it capture does not begin.
-    """
+    """A place in torch where a call can be observed."""
 
     module: str
-    path: str
-    parameters: tuple[str, ...]
-    purpose: str
-    sees: str = ""
-    is_vital: bool = True
+    path: str  # ``CompiledFxGraph.post_compile``
+    parameters: tuple[str, ...]  # that are relied on
+    purpose: str  # what is lost without it
+    sees: str = ""  # what passes there, for the map of the hooks
+    is_vital: bool = True  # capture needs it
 
     def owner(self) -> Any:
         """Return the module or class that holds the attribute."""
@@ -51,7 +36,7 @@ class Point:
         return self.path.rpartition(".")[2]
 
     def problem(self, shape_of: ShapeOf = live_shape) -> str | None:
-        """Return why this torch does not fit, or ``None``."""
+        """Return why this torch does not fit, if so."""
         try:
             shape = shape_of(self.module, self.path)
         except LookupError:
@@ -64,27 +49,24 @@ class Point:
 
 @dataclass(slots=True)
 class Patch:
-    """One installed wrapper around the function at a point, which observes its calls.
+    """A wrapper around the function at a point, which observes its calls.
 
-    Attributes:
-        point: the place.
-        observe: what watches each call, is around it, is told its result, or sorts what it offers.
-        guard: what keeps failures from the caller.
-        is_on: it is installed.
-        lasts: it serves the profiler, and observes though capture took itself out.
+    It becomes inactive when removed, even if someone wrapped it again. If that was another patch of
+    this package (two threads record, and the first to begin ends first), the last to be removed
+    restores the original.
     """
 
     point: Point
     observe: Observe | Ranges | Results | Sorting
     guard: Guard
     is_on: bool = False
-    is_persistent: bool = False
+    is_persistent: bool = False  # it is the profiler's: observes even if capture is disabled
     _owner: Any = None
     _original: Any = None
     _wrapper: Any = None
 
     def install(self) -> None:
-        """Put the wrapper in place.
+        """Install the wrapper.
 
         Raises:
             TorchCapabilityError: The function is not there or has another shape.
@@ -99,9 +81,9 @@ class Patch:
             setattr(owner, self.point.name, self._wrapper)
 
     def remove(self) -> None:
-        """Give the original back; where someone wrapped the wrapper, only fall silent.
+        """Restore the original; under another wrapper, only become inactive.
 
-        It is given to whom it was taken from: the program may have another in its place by now.
+        The original goes to the owner it came from: the program may have another there by now.
         """
         with _STANDING.native:
             if inspect.getattr_static(self._owner, self.point.name, None) is self._wrapper:
@@ -125,14 +107,14 @@ class Patch:
 
 
 _STANDING = Lock()
-"""Held while what stands at a point is looked at and changed: threads begin and end at any time."""
+"""Held while a point is read and changed: threads begin and end at any time."""
 
 _COVERED: list[tuple[Any, Any]] = []
-"""Wrappers that fell silent with another's over them, and what each of them wraps."""
+"""Inactive wrappers under other wrappers, and what each wraps."""
 
 
 def _beneath(original: Any) -> Any:
-    """Return what stood at a point before all wrappers that are silent by now."""
+    """Return the function beneath all inactive wrappers."""
     while covered := next((pair for pair in _COVERED if pair[0] is original), None):
         _COVERED.remove(covered)
         original = covered[1]
@@ -140,12 +122,12 @@ def _beneath(original: Any) -> Any:
 
 
 Hook = tuple[Point, Observe | Ranges | Results | Sorting]
-"""What is observed where."""
+"""A place, and what observes it."""
 
 
 @contextmanager
 def installed(hooks: Iterable[Hook], guard: Guard, *, lasting: bool = False) -> Iterator[None]:
-    """Have all of some hooks in place, or none.
+    """Install all hooks, or none.
 
     Raises:
         TorchCapabilityError: A function is not there or has another shape.

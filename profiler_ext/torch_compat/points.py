@@ -1,4 +1,4 @@
-"""The list of places in torch that capture observes, with the shape each must have.
+"""The places in torch that capture observes, with the shape each must have.
 
 Source: torch 2.11 to 2.15, ``torch/_inductor`` and ``torch/_dynamo``.
 """
@@ -290,4 +290,3 @@ GRAPH_BREAK = Point(
 )
 
 ALL = (*CALL_SITES, *(each for each in tuple(vars().values()) if isinstance(each, Point)))
-"""All of the above."""

@@ -1,13 +1,10 @@
-"""The one door to torch's private names: each is declared once and read through it.
+"""The only access to torch's private names: each is declared once and read through it.
 
-A declared name says where torch has it, what is lost without it, and which behaviour it comes with
-where not every version has it. One that is not there raises at the read; nothing stands in its
-place. What is declared stands in ``names``; what is wrapped, in ``points``; what differs between
-versions, in ``behaviour``.
+A missing name raises when it is read; nothing replaces it. Names are declared in ``names``, wrapped
+places in ``points``, differences between versions in ``behaviour``.
 
-How it is noticed that a name is gone: an attribute must be in its class, be declared by it or
-be assigned in one of its methods; a key of a dictionary must stand as a text in the code of
-the module that sets it, since the single dictionary may lack it for reasons of torch's.
+A name is missing if its class neither has nor declares the attribute, nor assigns it in a method;
+for a dictionary key, if the code of the module that sets it does not contain the text.
 """
 
 from __future__ import annotations
@@ -29,29 +26,19 @@ from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
 @dataclass(frozen=True, eq=False)
 class Name:
-    """A private name of torch's.
-
-    Attributes:
-        module: module that holds it.
-        path: what it is in there; see ``shapes``.
-        serves: what is lost without it, for a person.
-        takes: names of parameters that are relied on.
-        comes_with: what torch does where it has it; ``None`` where all versions have it.
-        is_vital: nothing can be captured without it.
-        is_lazy: it is of use only where the user's program has loaded the module.
-    """
+    """A private name of torch."""
 
     module: str
-    path: str
-    purpose: str
-    takes: tuple[str, ...] = ()
-    comes_with: Behaviour | None = None
-    is_vital: bool = False
-    is_lazy: bool = False
+    path: str  # see ``shapes``
+    purpose: str  # what is lost without it
+    takes: tuple[str, ...] = ()  # parameters that are relied on
+    comes_with: Behaviour | None = None  # if not every version has it
+    is_vital: bool = False  # capture needs it
+    is_lazy: bool = False  # of use only once the program has loaded the module
 
     @functools.cached_property
     def name(self) -> str:
-        """The last part: what is written after a dot, or as a key."""
+        """The last part: an attribute, or a key."""
         return self.path.rpartition(".")[2].strip("'()")
 
     def _is_expected(self, build: Build | None) -> bool:
@@ -60,7 +47,7 @@ class Name:
         return bool(self.comes_with if build is None else self.comes_with.is_in(build))
 
     def problem(self, shape_of: ShapeOf = live_shape, build: Build | None = None) -> str | None:
-        """Return why this torch does not fit, or ``None``."""
+        """Return why this torch does not fit, if so."""
         is_unused = self.is_lazy and shape_of is live_shape and self.module not in sys.modules
         if is_unused or not self._is_expected(build):
             return None
@@ -72,29 +59,25 @@ class Name:
         return f"{self.module}.{self.path} takes {shape}, but not {missing}" if missing else None
 
     def missing_reason(self) -> str | None:
-        """Return why this process's torch does not fit, or ``None``; it is looked for once."""
+        """Return why this process's torch does not fit, if so; cached."""
         return _known(self)
 
     def is_available(self) -> bool:
-        """Tell whether this torch has it, as it is expected to."""
+        """Tell whether this torch has it, as expected."""
         return _known(self) is None
 
     def check(self) -> None:
-        """Look whether it is there; the answer is kept."""
+        """Raise if it is missing."""
         if (problem := _known(self)) is not None:
             self.refuse(problem)
 
     def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
-        """Say that it is not there."""
+        """Raise that it is missing."""
         message = f"torch {torch.__version__}: {problem}; lost is {self.purpose}"
         raise PrivateNameError(message) from cause
 
     def given(self, frame: FrameType) -> Any:
-        """Return what a call of it, whose frame this is, was given as what is relied on.
-
-        Raises:
-            PrivateNameError: It takes no such thing.
-        """
+        """Return the first relied-on argument of a call with this frame."""
         self.check()
         return frame.f_locals[self.takes[0]]
 
@@ -104,46 +87,34 @@ class Member(Name):
     """What a module or a class holds: a function, a class, a value."""
 
     def get(self) -> Any:
-        """Return it as it is now.
-
-        Raises:
-            PrivateNameError: It is not there.
-        """
+        """Return it as it is now; a missing one raises PrivateNameError."""
         try:
             return getattr(_owner(self), self.name)
         except (ImportError, AttributeError) as error:
             self.refuse(f"{self.module}.{self.path} is not there", error)
 
     def kept(self) -> Any:
-        """Return a function or class, as :meth:`get` does, but look for it once."""
-        if (value := _KEPT.get(self)) is None:  # asked of each node of a graph, often
+        """Return a function or class as :meth:`get` does, cached."""
+        if (value := _KEPT.get(self)) is None:  # called for each node of a graph
             value = _KEPT[self] = self.get()
         return value
 
     def set(self, value: Any) -> None:
-        """Put a value in its place.
-
-        Raises:
-            PrivateNameError: It is not there.
-        """
+        """Set its value."""
         self.get()
         setattr(_owner(self), self.name, value)
 
     def is_type_of(self, thing: object) -> bool:
-        """Tell whether a thing is an instance of the class that this is."""
+        """Tell whether a thing is an instance of this class."""
         return isinstance(thing, self.kept())
 
 
 @dataclass(frozen=True, eq=False)
 class Attribute(Name):
-    """What the instances of a class have: a method or a value."""
+    """An attribute or method of a class's instances."""
 
     def of(self, thing: object) -> Any:
-        """Return it of a thing that must have it.
-
-        Raises:
-            PrivateNameError: The thing has it not.
-        """
+        """Return it for a thing that must have it."""
         try:
             return getattr(thing, self.name)
         except AttributeError as error:
@@ -151,20 +122,12 @@ class Attribute(Name):
             self.refuse(f"{kind} has no {self.name}", error)
 
     def put(self, thing: object, value: object) -> None:
-        """Give a thing another value of it.
-
-        Raises:
-            PrivateNameError: The thing has it not.
-        """
+        """Set it on a thing that must have it."""
         self.of(thing)
         setattr(thing, self.name, value)
 
     def maybe(self, thing: object) -> Any:
-        """Return it of a thing that may be of another class; then ``None``.
-
-        Raises:
-            PrivateNameError: The thing is of the class, and has it not.
-        """
+        """Return it for a thing of its class, ``None`` for any other."""
         try:
             owner = _owner(self)
         except (ImportError, AttributeError) as error:
@@ -174,25 +137,17 @@ class Attribute(Name):
 
 @dataclass(frozen=True, eq=False)
 class Key(Name):
-    """A text that torch's code sets as a key, or marks something with."""
+    """A string that torch's code uses as a key or mark."""
 
     @property
     def text(self) -> str:
-        """The text, where this torch has it.
-
-        Raises:
-            PrivateNameError: No code of the module has it.
-        """
+        """The string, if this torch has it."""
         if self not in _VERIFIED:
             self.check()
         return self.name
 
     def of(self, entries: Mapping[Any, Any]) -> Any:
-        """Return what stands under it; ``None`` where nothing does.
-
-        Raises:
-            PrivateNameError: No code of the module has it.
-        """
+        """Return the entry under it, if any."""
         if self not in _VERIFIED:
             self.check()
         return entries.get(self.name)
@@ -200,12 +155,12 @@ class Key(Name):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Keys:
-    """Keys that are read together, of one dictionary after the other."""
+    """Keys that are read together from one dictionary."""
 
     keys: tuple[Key, ...]
 
     def of(self, entries: Mapping[Any, Any]) -> list[Any]:
-        """Return what stands under each; ``None`` where nothing does. Raises as a key does."""
+        """Return the entry under each key, if any."""
         if (texts := _TEXTS.get(self)) is None:
             texts = _TEXTS[self] = tuple(key.text for key in self.keys)
         return [entries.get(text) for text in texts]
@@ -213,14 +168,10 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class OptionalAttribute(Name):
-    """What torch puts on some of the things of a kind, and on others not."""
+    """An attribute that torch sets on some things of a kind."""
 
     def of(self, thing: object) -> Any:
-        """Return it, ``None`` of a thing that has it not.
-
-        Raises:
-            PrivateNameError: No code of the module puts it anywhere.
-        """
+        """Return it, ``None`` for a thing without it."""
         if self not in _VERIFIED:
             self.check()
         return getattr(thing, self.name, None)
@@ -228,14 +179,10 @@ class OptionalAttribute(Name):
 
 @dataclass(frozen=True, eq=False)
 class Inner(Name):
-    """A function within one of a module's functions, whose frame is looked at."""
+    """A function inside one of a module's functions, whose frame is read."""
 
     def is_called(self, name: str) -> bool:
-        """Tell whether code of this name is its.
-
-        Raises:
-            PrivateNameError: No code of the module is called so.
-        """
+        """Tell whether a code object's name is this function's."""
         self.check()
         return name == self.name
 
@@ -264,7 +211,7 @@ def _known(name: Name) -> str | None:
 
 
 def forget() -> None:
-    """Look for each name anew, as a process does that has just loaded torch."""
+    """Forget which names were found."""
     _VERIFIED.clear()
     _PROBLEMS.clear()
     _TEXTS.clear()
@@ -274,5 +221,5 @@ def forget() -> None:
 
 
 def unavailable(names: Iterable[Name]) -> tuple[Name, ...]:
-    """Return those of some names that this torch is to have and has not."""
+    """Return those names that this torch should have and lacks."""
     return tuple(name for name in names if not name.is_available())

@@ -1,4 +1,4 @@
-"""What torch tells of the running process: compile ids, Dynamo scopes, live artifacts, versions."""
+"""Torch's state in the running process: compile ids, Dynamo scopes, live artifacts, versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from profiler_ext.torch_compat.names import artifact_names, running_names
 
 
 def first_vararg(code: CodeType, scope: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """Return the variable of ``*args`` and its first value, of code without other arguments."""
+    """Return the name of ``*args`` and its first value, for code without other arguments."""
     if code.co_argcount or not code.co_flags & inspect.CO_VARARGS:
         return None
     name = code.co_varnames[code.co_kwonlyargcount]
@@ -35,7 +35,7 @@ def version() -> str:
 
 
 def device_name() -> str:
-    """Return the name of the device in use as the profiler gives it, ``cpu`` without one."""
+    """Return the profiler's name of the device in use; ``cpu`` without one."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return "cpu"
@@ -44,17 +44,17 @@ def device_name() -> str:
 
 
 def current_compile_id() -> str | None:
-    """Return the compile id in force, ``0/0``, or ``None`` outside a compile.
+    """Return the current compile id, ``0/0``, or ``None`` outside a compile.
 
-    Source: ``torch/_guards.py``, ``CompileContext.current_compile_id``; restored by
-    AOTAutograd when it compiles a backward graph lazily.
+    Source: ``torch/_guards.py``, ``CompileContext.current_compile_id``; AOTAutograd restores it
+    when it compiles a backward lazily.
     """
     compile_id = running_names.CURRENT_COMPILE_ID.get()()
     return None if compile_id is None else str(compile_id)
 
 
 def in_compiled_autograd() -> bool:
-    """Tell whether what is compiled is a graph that compiled autograd made.
+    """Tell whether a graph of compiled autograd is being compiled.
 
     Source: ``torch/_guards.py``, ``CompileId.__str__``: such an id starts with ``!``.
     """
@@ -86,12 +86,12 @@ def traced_code(output_graph: Any) -> list[CodeType]:
 
 
 def is_resumed(code: CodeType) -> bool:
-    """Tell whether Dynamo made code to go on with after a graph break."""
+    """Tell whether code is a resume function, which Dynamo made for after a graph break."""
     return code.co_name.startswith(running_names.RESUMED_CODE.text)
 
 
 def resumed(name: str) -> str | None:
-    """Return the function that code goes on with, by the code's name; ``None`` of other code.
+    """Return the function that a resume function belongs to, by its name.
 
     Source: ``torch/_dynamo/resume_execution.py``, ``TORCH_DYNAMO_RESUME_IN_PREFIX``.
     """
@@ -100,7 +100,7 @@ def resumed(name: str) -> str | None:
 
 
 def dynamo_self(output_graph: Any) -> tuple[str, torch.nn.Module] | None:
-    """Return the module whose own method is compiled, after how Dynamo spells it, ``L['self']``.
+    """Return the module whose method is compiled, with Dynamo's name for it, ``L['self']``.
 
     A decorator's wrapper may take it as the first of ``*args``: ``L['args'][0]``.
     """
@@ -109,18 +109,14 @@ def dynamo_self(output_graph: Any) -> tuple[str, torch.nn.Module] | None:
     dynamo_path, module = f"L['{first}']", scope.get(first)
     if vararg := first_vararg(code, scope):
         dynamo_path, module = f"L['{vararg[0]}'][0]", vararg[1]
-    if not is_module(module) or not _is_method_of(module, code):
+    if not is_module(module):
         return None
-    return dynamo_path, module
-
-
-def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:
-    """Whether code is a module's method, or a decorator's wrapper around its ``forward``."""
-    return any(method is code for method in methods_of(module, code.co_name))
+    is_method = any(method is code for method in methods_of(module, code.co_name))
+    return (dynamo_path, module) if is_method else None
 
 
 def methods_of(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
-    """Yield the code of a module's method and of its ``forward``, its own and its class's, bare."""
+    """Yield the code of a module's method and ``forward``, its own and its class's, unwrapped."""
     for each in (name, "forward"):
         for method in (own_attributes(module).get(each), _of_class(type(module), each)):
             for _ in range(_WRAPPERS):
@@ -131,11 +127,11 @@ def methods_of(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
                 method = _attribute_or_none(method, "__wrapped__")
 
 
-_WRAPPERS = 100  # decorators around one method; a chain may be a circle
+_WRAPPERS = 100  # decorators around one method; ``__wrapped__`` may be cyclic
 
 
 def _attribute_or_none(method: Any, name: str) -> Any:
-    """An attribute of a method; what is in a method's place may be the user's, and refuse."""
+    """An attribute of a method, which may be a user's object that raises."""
     try:
         return getattr(method, name, None)
     except Exception:
@@ -143,21 +139,17 @@ def _attribute_or_none(method: Any, name: str) -> Any:
 
 
 def _of_class(of: type, name: str) -> Any:
-    """What a class has under a name, without a call of its metaclass's."""
+    """An entry of a class, without calling its metaclass."""
     return next((vars(each)[name] for each in type.mro(of) if name in vars(each)), None)
 
 
 def is_module(thing: object) -> TypeGuard[torch.nn.Module]:
-    """Tell whether something is a module, by its type.
-
-    To ask the thing itself would call what is the user's: a ``__class__`` that is computed, a
-    proxy whose referent is gone.
-    """
+    """Tell whether something is a module, by its type, without running user code."""
     return issubclass(type(thing), torch.nn.Module)
 
 
 def own_attributes(module: torch.nn.Module) -> dict[str, Any]:
-    """Return the attributes that a module itself holds, whatever its class says of it."""
+    """Return the attributes of a module itself, without running user code."""
     attributes: dict[str, Any] = object.__getattribute__(module, "__dict__")
     return attributes
 
@@ -189,53 +181,38 @@ _CALLS = (
 
 
 def can_record() -> bool:
-    """Tell whether this torch has what :func:`recording` and :func:`profiler_is_on` stand on."""
+    """Tell whether this torch has what :func:`recording` and :func:`profiler_is_on` need."""
     return not private.unavailable(_RECORDING)
 
 
 def can_mark_calls() -> bool:
-    """Tell whether this torch has all that a mark of a compiled graph's call stands on."""
+    """Tell whether this torch has all that a call's mark needs."""
     return not private.unavailable(_CALLS)
 
 
 def module_call() -> CodeType:
-    """Return the code through which every module is called.
-
-    Raises:
-        PrivateNameError: This torch calls modules in another way.
-    """
+    """Return the code through which every module is called."""
     code: CodeType = running_names.MODULE_CALL.get().__code__
     return code
 
 
 def called_module(frame: FrameType) -> Any:
-    """Return the module that is called, of a frame of :func:`module_call`.
-
-    Raises:
-        PrivateNameError: This torch calls modules in another way.
-    """
+    """Return the called module, from a frame of :func:`module_call`."""
     return running_names.MODULE_CALL.given(frame)
 
 
 def event_type() -> Any:
-    """Return the class of what gives the profiler one event while it is entered.
-
-    Raises:
-        PrivateNameError: This torch has none.
-    """
+    """Return the context manager class that gives the profiler one event."""
     return running_names.RECORD_FUNCTION.get()
 
 
-def recording(name: str, names: dict[str, str] = _RECORDED_NAMES) -> Any:
+def recording(name: str) -> Any:
     """Return a context manager that gives the profiler one event.
 
-    The profiler keeps a pointer to the name, not a copy, until its trace is written
+    The profiler keeps a pointer to the name until its trace is written
     (``torch/csrc/autograd/init.cpp``, ``_RecordFunctionFast``).
-
-    Args:
-        names: holds the name, if not for ever, then until the trace is written.
     """
-    return event_type()(names.setdefault(name, name))
+    return event_type()(_RECORDED_NAMES.setdefault(name, name))
 
 
 def profiler_is_on() -> bool:
@@ -244,19 +221,15 @@ def profiler_is_on() -> bool:
 
 
 def finish_device_work() -> None:
-    """Wait until the accelerator has done all that was enqueued."""
+    """Wait until the accelerator has done all enqueued work."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
 
 
 def threads_config(*, are_all: bool) -> Any:
-    """Return the profiler configuration that says whose operators are recorded.
+    """Return the profiler configuration for all threads, or for the one that starts it.
 
-    ``None``, the thread that starts the profiler, where this torch has no such thing.
-
-    Args:
-        are_all: those of every thread, also of a training loop in a thread of its own; else those
-            of the thread that starts the profiler, and of autograd's for it.
+    ``None``, which records that thread and autograd's for it, if this torch has no such thing.
     """
     if not running_names.PROFILER_CONFIG.is_available():
         return None
@@ -264,7 +237,7 @@ def threads_config(*, are_all: bool) -> Any:
 
 
 def check_optimizer_steps() -> None:
-    """Look whether this torch calls back after a step."""
+    """Raise if this torch does not call back after an optimizer step."""
     running_names.AFTER_OPTIMIZER.check()
 
 
@@ -274,16 +247,16 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
 
 
 def reports_frame_exit() -> bool:
-    """Tell whether this torch has what :func:`frame_edge` stands on."""
+    """Tell whether this torch has what :func:`frame_edge` needs."""
     return running_names.COMPILE_WRAPPER.is_available()
 
 
 def frame_edge() -> int | None:
-    """Tell which call of a compiled function is about to set or restore the frame evaluator.
+    """Return the id of the compiled function's call that is setting or restoring its evaluator.
 
     Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` sets the frame evaluator through
-    ``_maybe_set_eval_frame`` before the compiled frame, and restores it when that and its events
-    are over; ``torch.compiler.disable`` within one does the same.
+    ``_maybe_set_eval_frame`` before the compiled frame, and restores it after that and its events;
+    ``torch.compiler.disable`` inside does the same.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
@@ -293,15 +266,15 @@ def frame_edge() -> int | None:
 
 
 def live_artifacts() -> list[Any]:
-    """Return the compiled graphs that something still holds, and that so may run.
+    """Return the compiled graphs that are still referenced, and so may run.
 
     Source: ``torch/_inductor/output_code.py``, ``CompiledFxGraph``.
     """
-    if artifact_names.ARTIFACT.module not in sys.modules or private.unavailable(
-        (artifact_names.ARTIFACT,)
-    ):
+    if artifact_names.ARTIFACT.module not in sys.modules:
+        return []
+    if not artifact_names.ARTIFACT.is_available():
         return []
     kind = artifact_names.ARTIFACT.get()
     if any(type(each) is kind for each in gc.get_objects()):
-        gc.collect()  # what a reset left is held by nothing but itself
+        gc.collect()  # drop what is only in reference cycles, after a reset
     return [each for each in gc.get_objects() if type(each) is kind]

@@ -1,22 +1,8 @@
-"""Torch's profiler in this process.
-
-Who uses it, what a ``profile`` keeps of its steps, which ranges are open.
-
-A second user is no error to Kineto: it takes over the first one's buffers, and the first
-crashes or is empty. So whoever of ours profiles is told before someone else begins, and can ask
-whether someone else is at it.
+"""Torch's profiler in this process: who uses it, the steps of a ``profile``, open ranges.
 
 Source: ``torch/autograd/profiler.py``: ``profile`` and ``emit_nvtx`` call ``_prepare_profiler``,
-``_enable_profiler`` and ``_disable_profiler`` by these names of the module.
-
-Source: ``torch/profiler/profiler.py``. This runs in the user's steps: in a torch without one of
-these names it does nothing, and the gap that says so stands since capture began.
-
-When a region ends, torch writes its end to where the recording of its begin had it, if any
-recording is on then; one that is over has given that memory back. The program's regions are all
-``torch.profiler.record_function``, an optimizer's step too.
-
-Source: ``torch/csrc/autograd/profiler_kineto.cpp``, ``onFunctionExit``.
+``_enable_profiler`` and ``_disable_profiler`` by these names; ``torch/profiler/profiler.py``;
+``torch/csrc/autograd/profiler_kineto.cpp``, ``onFunctionExit``.
 """
 
 from __future__ import annotations
@@ -42,19 +28,18 @@ _END_FUNCTION = running_names.DISABLE_PROFILER
 
 
 class ProfilerUse:
-    """Hears who begins and ends to profile, while one of ours wants to know.
+    """Watches who begins and ends to profile, while one of this package's profilers listens.
 
-    Attributes:
-        is_used_by_us: one of ours prepares to record, or records.
-        was_used_by_us: one of ours has begun to, at any time.
+    Kineto does not refuse a second user, who takes over the first one's buffers: the first crashes
+    or is empty.
     """
 
     def __init__(self) -> None:
-        """Hear nothing yet."""
         self._listeners: list[Callable[[], None]] = []
         self._is_listening = False
         self._hooks = ExitStack()
         self._own: set[int] = set()
+        # ``us``: this package prepares to record, records, or has done so.
         self._used_by_others = self.is_used_by_us = self.was_used_by_us = False
         self._lock = Lock()
 
@@ -70,7 +55,7 @@ class ProfilerUse:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """What this thread begins or ends meanwhile is ours."""
+        """Count what this thread begins or ends meanwhile as ours."""
         thread = get_ident()
         nested = thread in self._own
         self._own.add(thread)
@@ -82,11 +67,7 @@ class ProfilerUse:
                 self._own.discard(thread)
 
     def listen(self, callback: Callable[[], None], guard: Guard) -> None:
-        """Be told before someone else begins.
-
-        Raises:
-            TorchCapabilityError: A function of torch's is not there or has another shape.
-        """
+        """Call back before someone else begins."""
         with self._lock.held():
             self._listeners.append(callback)
             if not self._is_listening:
@@ -94,14 +75,13 @@ class ProfilerUse:
                 self._hooks.enter_context(installed(self._observations(), guard, lasting=True))
 
     def forget(self, callback: Callable[[], None]) -> None:
-        """Be told no more; the last one leaves torch as it was found."""
+        """Stop calling back; the last one removes the hooks."""
         with self._lock.held():
             if callback in self._listeners:
                 self._listeners.remove(callback)
             self._remove_unused_hooks()
 
     def _observations(self) -> list[Hook]:
-        """Hear it all, or nothing in a torch that lacks a name."""
         if private.unavailable((*_BEGIN_FUNCTIONS, _END_FUNCTION)):
             return []
         return [
@@ -117,7 +97,7 @@ class ProfilerUse:
     def _on_begin(self, call: Observed) -> Observation:
         if get_ident() in self._own:
             return
-        before, self._used_by_others = self._used_by_others, True  # who is told may listen no more
+        before, self._used_by_others = self._used_by_others, True  # callbacks may stop listening
         try:
             for callback in tuple(self._listeners):
                 callback()
@@ -142,11 +122,11 @@ def _point(name: Member) -> Point:
 
 
 USE = ProfilerUse()
-"""The one of this process."""
+"""This process's."""
 
 
 def is_enabled_on_thread() -> bool:
-    """Tell whether torch's profiler records, on this thread or on all, as far as torch tells."""
+    """Tell whether torch's profiler records this thread or all, as far as torch says."""
     on_any_thread = running_names.PROFILER_ENABLED
     return records_this_thread_only() or (
         on_any_thread.is_available() and bool(on_any_thread.get())
@@ -154,23 +134,23 @@ def is_enabled_on_thread() -> bool:
 
 
 def records_this_thread_only() -> bool:
-    """Tell whether torch's profiler records this thread, and not all, as far as torch tells."""
+    """Tell whether torch's profiler records this thread alone, as far as torch says."""
     on_thread = running_names.PROFILER_ENABLED_ON_THREAD
     return on_thread.is_available() and bool(on_thread.get()())
 
 
 def end_recording() -> None:
-    """End what torch's profiler records of this thread, or of all, and drop it."""
+    """End and drop the recording of torch's profiler of this thread, or of all."""
     if _END_FUNCTION.is_available():
         _END_FUNCTION.get()()
 
 
 def detach_from_parent() -> None:
-    """Take a forked child out of the recording of its parent.
+    """Detach a forked child from its parent's recording.
 
-    The recording cannot be ended in the child, where Kineto's threads are not. It hears no more of
-    what the child does, for this thread heard nothing when it forked (:func:`enable_operators`); a
-    profiler that the child starts itself hears it again.
+    It cannot be ended in the child, which lacks Kineto's threads. It records nothing of the child,
+    since operators were off in this thread when it forked (:func:`enable_operators`); a profiler
+    that the child starts turns them on.
     """
     if running_names.PROFILER_ENABLED.is_available():
         running_names.PROFILER_ENABLED.set(False)
@@ -178,24 +158,20 @@ def detach_from_parent() -> None:
 
 
 def reenable_operators_on_begin() -> None:
-    """Have operators be heard in each thread in which the program begins a profiler."""
-    USE.listen(_reenable_operators, Guard())
-
-
-def _reenable_operators() -> None:
-    enable_operators(True)
+    """Enable operators in each thread in which the program begins a profiler."""
+    USE.listen(lambda: enable_operators(True), Guard())
 
 
 def can_disable_operators() -> bool:
-    """Tell whether this torch lets what is recorded hear a thread's operators no more."""
+    """Tell whether this torch can turn off a thread's operators for recordings."""
     return running_names.ENABLE_RECORD_FUNCTION.is_available()
 
 
 def enable_operators(is_on: bool) -> None:
-    """Have what is recorded hear the operators of this thread, or not.
+    """Turn the operators of this thread on or off for recordings.
 
-    A forked child must not ask for it at its begin: a lock that is taken for it is never released
-    there, if another thread of the parent held it.
+    Not in a forked child at its begin: the lock for it is never released there if another thread of
+    the parent held it.
 
     Source: ``aten/src/ATen/record_function.cpp``, ``enableRecordFunction``.
     """
@@ -204,13 +180,13 @@ def enable_operators(is_on: bool) -> None:
 
 
 def end_without_kineto() -> None:
-    """Have a forked child's process end before the destructors of C++ run.
+    """Have a forked child's process end before C++ destructors run.
 
-    Kineto's joins a thread that the child does not have, and aborts or hangs, once a profiler
-    was on in the parent. What C has buffered is written first.
+    Kineto's joins a thread that the child lacks, and aborts or hangs, if the parent ever profiled.
+    C's buffers are written first.
 
-    Source: ``libkineto/src/ConfigLoader.cpp``, ``~ConfigLoader``; ``on_exit`` of the GNU C
-    library calls with the exit status, the last registered first.
+    Source: ``libkineto/src/ConfigLoader.cpp``, ``~ConfigLoader``; ``on_exit`` of the GNU C library
+    calls the last registered first.
     """
     import ctypes
 
@@ -221,27 +197,24 @@ def end_without_kineto() -> None:
         program.on_exit(ctypes.cast(function, ctypes.c_void_p), None)
 
 
-_RECORDING = (
-    torch.profiler.ProfilerAction.RECORD,
-    torch.profiler.ProfilerAction.RECORD_AND_SAVE,
-)
+_RECORDING = (torch.profiler.ProfilerAction.RECORD, torch.profiler.ProfilerAction.RECORD_AND_SAVE)
 
 
 def mark_steps(profiler: torch.profiler.profile, is_marked: Any = True) -> None:
-    """Give each step an event, or none; torch gives one by itself only under a schedule."""
+    """Give each step an event, or none; torch does so only with a schedule."""
     if running_names.RECORD_STEPS.is_available():
         running_names.RECORD_STEPS.put(profiler, is_marked)
 
 
 def set_recorded_threads(profiler: torch.profiler.profile, *, are_all: bool) -> None:
-    """Have a profiler that was prepared record every thread, or the one that starts it."""
+    """Have a prepared profiler record every thread, or the one that starts it."""
     config = process.threads_config(are_all=are_all)
     if config is not None and running_names.EXPERIMENTAL_CONFIG.is_available():
         running_names.EXPERIMENTAL_CONFIG.put(profiler.profiler, config)
 
 
 def reset_action(profiler: torch.profiler.profile) -> None:
-    """Let a profiler be as before its first cycle, so that the next step may begin one."""
+    """Reset a profiler to before its first cycle, so that the next step may begin one."""
     states = [running_names.CURRENT_ACTION]
     if behaviour.RESTORES_SCHEDULED_ACTION:
         states.append(running_names.SCHEDULED_ACTION)
@@ -252,11 +225,8 @@ def reset_action(profiler: torch.profiler.profile) -> None:
 
 def marks_steps(profiler: torch.profiler.profile) -> Any:
     """Return whether each step gets an event."""
-    return (
-        running_names.RECORD_STEPS.of(profiler)
-        if running_names.RECORD_STEPS.is_available()
-        else None
-    )
+    names = running_names.RECORD_STEPS
+    return names.of(profiler) if names.is_available() else None
 
 
 def begins_recording(profiler: torch.profiler.profile) -> bool:
@@ -268,10 +238,13 @@ def begins_recording(profiler: torch.profiler.profile) -> bool:
 
 
 class OpenRanges:
-    """The regions that began while something was recorded, and did not end."""
+    """The ranges that began during a recording, and did not end.
+
+    When one ends, torch writes its end into the recording of its begin, whose memory may be freed
+    by then.
+    """
 
     def __init__(self, is_recording: Callable[[], bool]) -> None:
-        """Know of none yet."""
         self._is_recording = is_recording
         self._open: WeakSet[Any] = WeakSet()
 
@@ -281,7 +254,7 @@ class OpenRanges:
         return len(self._open) > 0
 
     def hooks(self) -> list[Hook]:
-        """Return what is observed, and where."""
+        """Return the hooks."""
         return [(points.RANGE_ENTER, self._on_enter), (points.RANGE_EXIT, self._on_exit)]
 
     def _on_enter(self, call: Observed) -> Observation:

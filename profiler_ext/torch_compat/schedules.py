@@ -1,7 +1,4 @@
-"""Typed access to a kernel's schedule: which FX nodes its leaves compute and read.
-
-Inductor lists all that the op computes from as the copy's origins, and the op itself as the last.
-"""
+"""Typed access to a kernel's schedule: which FX nodes its leaves compute and read."""
 
 from __future__ import annotations
 
@@ -16,17 +13,14 @@ import torch.fx
 from profiler_ext.torch_compat.fx import COLLECTIVES, position, target_name
 from profiler_ext.torch_compat.inductor import current_fx_graph, current_graph, is_extern
 from profiler_ext.torch_compat.names import fx_names, kernel_names
-from profiler_ext.torch_compat.traffic import Traffic, traffic
+from profiler_ext.torch_compat.traffic import Traffic, dep_name, traffic
 
 
 def copied_input(graph: Any, buffer: Any, op: torch.fx.Node | None) -> torch.fx.Node | None:
-    """Return the input of an op that a buffer holds.
+    """Return the input of an op that a buffer is a copy of, if it is one.
 
-    Source: ``torch/_inductor/ir.py``: ``ConcatKernel.create`` writes each input into its place,
-    and ``ExternKernel.copy_input`` gives a library's input the strides that it needs.
-
-    Returns:
-        The input, ``None`` where the buffer is no copy or the input cannot be told.
+    Source: ``torch/_inductor/ir.py``: ``ConcatKernel.create`` writes each input into its place, and
+    ``ExternKernel.copy_input`` gives a library's input the strides that it needs.
     """
     if op is None or not _is_plain_copy(buffer):
         return None
@@ -47,7 +41,7 @@ def _is_plain_copy(buffer: Any) -> bool:
 
 
 def _kernels(graph: Any, op: torch.fx.Node) -> Iterator[Any]:
-    """The kernels without code of Inductor's that compute an op."""
+    """The kernels of an op that Inductor generates no code for."""
     for kernel in kernel_names.OPERATIONS.of(graph):
         if _is_inputs_kernel(kernel.__class__) and op in kernel_names.GET_ORIGINS.of(kernel)():
             exact = kernel_names.GET_ORIGIN_NODE.of(kernel)()
@@ -57,7 +51,7 @@ def _kernels(graph: Any, op: torch.fx.Node) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=256)
 def _is_inputs_kernel(kind: type) -> bool:
-    """Tell whether a class of kernels is without code of Inductor's; all of a graph are asked."""
+    """Tell whether Inductor generates no code for a class of kernels; cached."""
     return issubclass(kind, kernel_names.INPUTS_KERNEL.get())
 
 
@@ -75,7 +69,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def _tensors(value: Any) -> Iterator[torch.fx.Node]:
-    """The tensors that a call is given, in the order in which Inductor flattens them."""
+    """The tensors passed to a call, in Inductor's flattened order."""
     if isinstance(value, dict):
         value = tuple(value.values())
     for item in _flat(value):
@@ -89,34 +83,22 @@ def _tensors(value: Any) -> Iterator[torch.fx.Node]:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledNode:
-    """What one scheduler node says of itself.
+    """One scheduler node, in FX nodes."""
 
-    Attributes:
-        origins: FX nodes that Inductor lists for it: a superset of what it computes.
-        written: the node whose value its buffer holds, if it can be told.
-        read: the nodes whose values it reads from buffers.
-        partial: the buffer holds a partial value (first stage of a split reduction).
-        reads: names of the buffers read.
-        writes: names of the buffers written.
-        traffic: what it moves through memory, where torch tells it.
-        copied: the one input of ``written`` that it is a copy of, where it is one.
-        requested_by: of a copy of the graph's own input (no node makes it), the ops that read
-            it: one of them asked for another layout.
-    """
-
-    origins: frozenset[torch.fx.Node]
-    written: torch.fx.Node | None
-    read: frozenset[torch.fx.Node]
-    partial: bool
-    reads: tuple[str, ...]
+    origins: frozenset[torch.fx.Node]  # as Inductor lists them, a superset of what it computes
+    written: torch.fx.Node | None  # whose value its buffer holds, if known
+    read: frozenset[torch.fx.Node]  # from buffers
+    partial: bool  # its value is partial (first stage of a split reduction)
+    reads: tuple[str, ...]  # buffers
     writes: tuple[str, ...]
     traffic: Traffic | None
-    copied: torch.fx.Node | None = None
+    copied: torch.fx.Node | None = None  # the input of ``written`` that it is a copy of
     requested_by: frozenset[torch.fx.Node] = frozenset()
+    """For a copy of a graph input, the ops that read it: one of them needs another layout."""
 
     @property
     def iterations(self) -> int:
-        """How often its body runs at most; 0 where that is not told."""
+        """The most often that its body runs; 0 if unknown."""
         return 0 if self.traffic is None else self.traffic.iterations
 
 
@@ -126,29 +108,25 @@ def buffer_value(graph: Any, name: str) -> torch.fx.Node | None:
 
 
 def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
-    """Open a kernel's schedule up to its leaves; reduction markers are passed over.
+    """Yield the leaves of a kernel's schedule, without reduction markers.
 
-    Source: ``torch/_inductor/scheduler.py``: ``BaseSchedulerNode.get_nodes`` opens fused,
-    foreach, combo and grouped nodes.
+    Source: ``torch/_inductor/scheduler.py``: ``BaseSchedulerNode.get_nodes`` opens fused, foreach,
+    combo and grouped nodes.
     """
     seen: set[int] = set()
     for entry in node_schedule:
-        for leaf in _leaves(entry):
+        get_nodes = kernel_names.GET_NODES.maybe(entry)
+        for leaf in () if get_nodes is None else get_nodes():
             if kernel_names.IR_NODE.of(leaf) is not None and id(leaf) not in seen:
                 seen.add(id(leaf))
                 yield _describe(leaf)
 
 
-def _leaves(entry: Any) -> Iterable[Any]:
-    get_nodes = kernel_names.GET_NODES.maybe(entry)
-    return () if get_nodes is None else get_nodes()
-
-
 def is_commented(node_schedule: Iterable[Any]) -> bool:
-    """Tell whether the comment above a kernel's launch names all that its schedule lists.
+    """Tell whether the comment above a kernel's launch lists all of its schedule.
 
-    Source: ``torch/_inductor/utils.py``, ``aggregate_origins`` looks into no fused node, as
-    foreach and combo kernels have them.
+    Source: ``torch/_inductor/utils.py``, ``aggregate_origins`` does not open the fused nodes of
+    foreach and combo kernels.
     """
     entries = [each for each in node_schedule if kernel_names.SCHEDULER_NODE.is_type_of(each)]
     return all(kernel_names.IR_NODE.of(entry) is not None for entry in entries)
@@ -157,7 +135,8 @@ def is_commented(node_schedule: Iterable[Any]) -> bool:
 def _describe(leaf: Any) -> ScheduledNode:
     graph, buffer = current_graph(), kernel_names.IR_NODE.of(leaf)
     touched = kernel_names.READ_WRITES.of(leaf)
-    reads = {_name(dep) for dep in kernel_names.READS.of(touched) if _moves_data(dep)}
+    is_weak = kernel_names.WEAK_DEP.is_type_of
+    reads = {dep_name(dep) for dep in kernel_names.READS.of(touched) if not is_weak(dep)}
     written, partial = _value(graph, buffer)
     read = {_value(graph, _buffer(graph, name))[0] for name in reads}
     owner: torch.fx.Node | None = kernel_names.GET_ORIGIN_NODE.of(buffer)()
@@ -165,7 +144,7 @@ def _describe(leaf: Any) -> ScheduledNode:
         written = _template_node(buffer)
         read = set(written.all_input_nodes) if written is not None else set()
     elif owner is not None and owner is not written and written in read:
-        # A plain copy, made so that ``owner`` can write into it: ``owner`` and nothing else.
+        # A plain copy that ``owner`` writes into counts as ``owner``.
         written, read = owner, read | set(owner.all_input_nodes)
     return ScheduledNode(
         origins=frozenset(kernel_names.ORIGINS.of(buffer)),
@@ -173,7 +152,7 @@ def _describe(leaf: Any) -> ScheduledNode:
         read=frozenset(node for node in read if node is not None),
         partial=partial,
         reads=tuple(sorted(reads)),
-        writes=tuple(sorted(_name(dep) for dep in kernel_names.WRITES.of(touched))),
+        writes=tuple(sorted(map(dep_name, kernel_names.WRITES.of(touched)))),
         traffic=traffic(leaf),
         copied=copied_input(graph, buffer, written),
         requested_by=_readers(graph, leaf) if _copies_input(buffer, written) else frozenset(),
@@ -181,7 +160,7 @@ def _describe(leaf: Any) -> ScheduledNode:
 
 
 def _copies_input(buffer: Any, written: torch.fx.Node | None) -> bool:
-    """Tell whether a buffer only gives an input of the graph another layout.
+    """Tell whether a buffer is a graph input in another layout.
 
     Source: ``torch/_inductor/ir.py``, ``ExternKernel.require_strides`` and ``copy_input``.
     """
@@ -191,7 +170,7 @@ def _copies_input(buffer: Any, written: torch.fx.Node | None) -> bool:
 
 
 def _readers(graph: Any, leaf: Any) -> frozenset[torch.fx.Node]:
-    """Return the ops whose kernels read what a leaf writes, also through another such copy."""
+    """Return the ops that read what a leaf writes, also through another such copy."""
     readers: set[torch.fx.Node] = set()
     for output in kernel_names.SCHEDULER_OUTPUTS.of(leaf)():
         for user in kernel_names.BUFFER_USERS.of(output):
@@ -206,25 +185,13 @@ def _readers(graph: Any, leaf: Any) -> frozenset[torch.fx.Node]:
 
 
 def _template_node(buffer: Any) -> torch.fx.Node | None:
-    """The node that a template computes: what yields, of the nodes Inductor lists for it.
-
-    A template with several outputs has a ``getitem`` as its origin node, which computes
-    nothing and is not among them.
-    """
+    """The node that a template computes."""
     origins: Iterable[torch.fx.Node] = kernel_names.ORIGINS.of(buffer)
+    # With several outputs its origin node is a ``getitem``, which is not among the origins.
     own = {node for node in origins if node.op == "call_function"}
     exact = kernel_names.GET_ORIGIN_NODE.of(buffer)()
     yields = (node for node in own if not set(node.users) & own)
     return exact if exact in own else max(yields, key=position, default=None)
-
-
-def _moves_data(dep: Any) -> bool:
-    """Whether a dependency reads a buffer; a ``WeakDep`` only asks to run after another."""
-    return not kernel_names.WEAK_DEP.is_type_of(dep)
-
-
-def _name(dep: Any) -> str:
-    return str(kernel_names.DEP_NAME.of(dep))
 
 
 def _buffer(graph: Any, name: str) -> Any:
@@ -233,7 +200,7 @@ def _buffer(graph: Any, name: str) -> Any:
 
 
 def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
-    """The FX node whose value a buffer holds, and whether it is only a part of that value."""
+    """The FX node whose value a buffer holds, and whether the value is partial."""
     if buffer is None:
         return None, False
     get_origin_node = kernel_names.GET_ORIGIN_NODE.maybe(buffer)
@@ -245,10 +212,8 @@ def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
 
 
 def _own_output(graph: Any, buffer: Any, writer: torch.fx.Node | None) -> torch.fx.Node | None:
-    """The output that a buffer holds, of a foreach op that writes into all of its first list.
-
-    Torch names the op as the origin of each of them; the outputs are its ``getitem`` nodes.
-    """
+    """The output that a buffer holds, for a foreach op that writes into its whole first list."""
+    # Torch names the op as the origin of each; the outputs are its ``getitem`` nodes.
     mutated_name = _real_names(graph).get(kernel_names.GET_NAME.of(buffer)())
     if writer is None or mutated_name is None or not _is_foreach_in_place(writer):
         return writer
@@ -259,7 +224,7 @@ def _own_output(graph: Any, buffer: Any, writer: torch.fx.Node | None) -> torch.
 
 
 def _base(written: Any, index: Any) -> torch.fx.Node:
-    """What the memory of an element held before any foreach op wrote into it."""
+    """The value of an element's memory before any foreach op wrote into it."""
     node: torch.fx.Node = written[index]
     source = node.all_input_nodes[0] if target_name(node.target) == "getitem" else None
     if source is None or not _is_foreach_in_place(source):
@@ -274,9 +239,9 @@ def _is_foreach_in_place(node: torch.fx.Node) -> bool:
 
 def _last_origin(buffer: Any) -> torch.fx.Node | None:
     own = set(kernel_names.ORIGINS.maybe(buffer) or ())
-    if not is_extern(buffer):  # a generated kernel makes a collective's input, no more
+    if not is_extern(buffer):  # a generated kernel computes only a collective's input
         own = {node for node in own if not target_name(node.target).startswith(COLLECTIVES)}
-    # In the body of a branch, what the graph around lists for the call is no part of the body.
+    # In the body of a branch, the outer graph's nodes for the call do not count.
     own = {node for node in own if node.graph is current_fx_graph()} or own
     last = [node for node in own if not set(node.users) & own]
     return max(last, key=position, default=None)
@@ -290,7 +255,7 @@ def _writers(graph: Any, buffer: Any) -> set[torch.fx.Node | None]:
 
 
 def _real_names(graph: Any) -> dict[str, str]:
-    """The buffer whose memory each buffer stands in that was written in place."""
+    """For each buffer written in place, the buffer whose memory it uses."""
     scheduler = kernel_names.SCHEDULER.of(graph)
     names: dict[str, str] = {}
     return names if scheduler is None else kernel_names.MUTATION_REAL_NAME.of(scheduler)
@@ -299,11 +264,9 @@ def _real_names(graph: Any) -> dict[str, str]:
 def _before_writers(
     origin: torch.fx.Node, writers: set[torch.fx.Node | None]
 ) -> torch.fx.Node | None:
-    """The value that a buffer is made with.
-
-    Torch names the last node that writes into a buffer (a scatter) as its origin; what the
-    buffer holds at first is what that node writes into, its first argument.
-    """
+    """The value that a buffer is made with."""
+    # Torch names the last node that writes into a buffer (a scatter) as its origin; its first
+    # argument is what it writes into.
     node: Any = origin
     while node in writers:
         node = node.args[0] if node.args else None

@@ -1,10 +1,9 @@
-"""The shape of torch's names in this process: which are there, and what they take.
+"""The shape of torch's names in this process: which exist, and their parameters.
 
-A dotted name is what a module holds: ``CompiledFxGraph.post_compile``. What instances hold
-counts where their class declares it or one of its methods assigns it. ``'seq_nr'`` in quotes
-stands for a text that the module's code knows, as the key of a dictionary; ``runtime_wrapper()``
-for a function within one of its functions, with its parameters, and ``Made().kind`` for what the
-body of a class there assigns.
+A dotted name is an attribute of a module: ``CompiledFxGraph.post_compile``. Instance attributes
+count if their class declares or a method assigns them. ``'seq_nr'`` in quotes is a string in the
+module's code, such as a dictionary key, ``runtime_wrapper()`` a function inside one of its
+functions, ``Made().kind`` what the body of a local class assigns.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 
 Shape = tuple[str, ...] | None
-"""The parameters of a function, in order; ``None`` for what is no function."""
+"""The parameters of a function, in order; ``None`` for anything else."""
 
 ShapeOf = Callable[[str, str], Shape]
-"""Gives the shape of a module's dotted name; a ``LookupError`` says that it is not there."""
+"""Gives the shape of a module's name; raises ``LookupError`` if it is missing."""
 
 
 def owner_of(module: str, path: str) -> Any:
@@ -38,10 +36,8 @@ def owner_of(module: str, path: str) -> Any:
 
 
 def _removed_module(module: str) -> ModuleType | None:
-    """Return a module that the program took out of ``sys.modules``, by what its package holds.
-
-    Loaded anew it would stand there instead, and what torch has loaded of it would be gone.
-    """
+    """Return a module that was removed from ``sys.modules``, from its package."""
+    # Importing it again would replace it, and lose what torch has of it.
     package, _, name = module.rpartition(".")
     holder = sys.modules.get(package) or (_removed_module(package) if package else None)
     held_module = vars(holder).get(name) if holder is not None else None
@@ -49,21 +45,14 @@ def _removed_module(module: str) -> ModuleType | None:
 
 
 def _loaded(module: str) -> ModuleType:
-    """Return a module; AOTAutograd and Dynamo import each other, and only Dynamo may begin."""
+    """Import a module; AOTAutograd and Dynamo import each other, and Dynamo must be first."""
     if module not in sys.modules and module.startswith("torch._functorch."):
         importlib.import_module("torch._dynamo")
     return importlib.import_module(module)
 
 
 def live_shape(module: str, path: str) -> Shape:
-    """Return the shape that a name has in this process.
-
-    Args:
-        path: dotted name in it, a text in quotes, or a function within its functions.
-
-    Raises:
-        LookupError: It is not there.
-    """
+    """Return the shape that a name has in this process."""
     if path.startswith("'"):
         return _text_shape(module, path)
     if "()" in path:
@@ -85,7 +74,7 @@ def live_shape(module: str, path: str) -> Shape:
 
 
 def _is_declared(owner: Any, name: str) -> bool:
-    """Whether a class declares an attribute that only its instances have, or assigns it."""
+    """Whether a class declares an attribute of its instances, or assigns it."""
     classes = owner.__mro__ if isinstance(owner, type) else ()
     return any(
         name in inspect.get_annotations(kind) or _is_assigned(kind, name) for kind in classes
@@ -93,7 +82,6 @@ def _is_declared(owner: Any, name: str) -> bool:
 
 
 def _is_assigned(kind: type, name: str) -> bool:
-    """Whether a method of a class assigns an attribute."""
     methods = (inspect.unwrap(m) for m in vars(kind).values() if inspect.isfunction(m))
     codes = (method.__code__ for method in methods if inspect.isfunction(method))
     return any(_stores(code, "STORE_ATTR", name) for code in codes)
@@ -113,7 +101,6 @@ def _inner_shape(module: str, name: str, member: str) -> Shape:
 
 
 def _arguments(code: CodeType) -> tuple[str, ...]:
-    """The names of all arguments, in the order in which a signature has them."""
     first, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     stars = list(code.co_varnames[last:])
     one = [stars.pop(0)] if code.co_flags & inspect.CO_VARARGS else []
@@ -143,19 +130,15 @@ def _flat(constants: Any) -> Iterator[str]:
 
 @functools.cache
 def _codes(module: str) -> tuple[CodeType, ...]:
-    """All code of a module, read from where it was loaded from, that of its functions included."""
+    """All code of a module, nested functions included."""
     try:
         spec = _loaded(module).__spec__
     except ImportError as error:
         raise LookupError(f"{module} is not there") from error
-    outermost = _code_of(spec)
-    return () if outermost is None else tuple(_nested_codes(outermost))
-
-
-def _code_of(spec: ModuleSpec | None) -> CodeType | None:
     get_code: Any = getattr(spec.loader, "get_code", None) if spec else None
     code = get_code(spec.name) if get_code is not None and spec is not None else None
-    return code if isinstance(code, CodeType) else None
+    outermost = code if isinstance(code, CodeType) else None
+    return () if outermost is None else tuple(_nested_codes(outermost))
 
 
 def _nested_codes(code: CodeType) -> Iterator[CodeType]:

@@ -1,13 +1,13 @@
 """What the leaves of a kernel's schedule move through memory, buffer by buffer.
 
-Source: ``torch/_inductor/dependencies.py``: a dependency knows its buffer and how many of its
-bytes are touched, of which an indirect one (a gather) knows only the whole buffer.
+Source: ``torch/_inductor/dependencies.py``: a dependency knows its buffer and how many of its bytes
+are touched, of which an indirect one (a gather) knows only the whole buffer.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,35 +20,21 @@ from profiler_ext.torch_compat.names import kernel_names
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a leaf touches a buffer.
-
-    Attributes:
-        buffer: the buffer's name.
-        pattern: what tells this access from another of the same buffer.
-        bytes: how many are touched at most.
-        buffer_bytes: size of the whole buffer.
-        users: names of the leaves that use what is written; ``None`` for a read.
-    """
+    """One access of a leaf to a buffer."""
 
     buffer: str
-    pattern: Hashable
-    bytes: int
+    pattern: Hashable  # tells accesses to one buffer apart
+    bytes: int  # at most
     buffer_bytes: int
-    users: frozenset[str] | None = None
+    users: frozenset[str] | None = None  # the leaves that use what is written; ``None`` for a read
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one leaf moves.
-
-    Attributes:
-        name: the leaf's, in the schedule.
-        iterations: how often its body runs at most.
-        accesses: the buffers it touches.
-    """
+    """The accesses of one leaf."""
 
     name: str
-    iterations: int
+    iterations: int  # of its body, at most
     accesses: tuple[Access, ...]
 
     def writes(self) -> tuple[frozenset[str], ...]:
@@ -57,28 +43,26 @@ class Traffic:
 
 
 def traffic(leaf: Any) -> Traffic | None:
-    """Return what a leaf of a schedule moves, ``None`` in a torch that lacks a name for it."""
+    """Return the traffic of a leaf, if this torch has all names for it."""
     if private.unavailable(kernel_names.TRAFFIC):
         return None
     touched = kernel_names.READ_WRITES.of(leaf)
-    reads, writes = (
-        _touched(kernel_names.READS.of(touched)),
-        _touched(kernel_names.WRITES.of(touched)),
-    )
+    reads = _touched(kernel_names.READS.of(touched))
+    writes = _touched(kernel_names.WRITES.of(touched))
     every = (*reads, *writes)
     direct = (moved // _element_bytes(dep) for dep, moved in every if not _is_indirect(dep))
     iterations = max(direct, default=0)
     read = [_access(dep, moved, iterations) for dep, moved in reads]
-    written = [_access(dep, moved, iterations, _users(leaf, _name(dep))) for dep, moved in writes]
+    written = [
+        _access(dep, moved, iterations, _users(leaf, dep_name(dep))) for dep, moved in writes
+    ]
     return Traffic(str(kernel_names.LEAF_NAME.of(leaf)()), iterations, (*read, *written))
 
 
 def moved_bytes(leaves: Iterable[Traffic | None]) -> int | None:
-    """Return the bytes that a kernel of these leaves loads and stores, if all tell what they move.
-
-    What one leaf writes for another of the same kernel, and nobody else reads, stays in
-    registers. Equal accesses are made once, and no buffer is moved more than whole.
-    """
+    """Return the bytes that a kernel of these leaves loads and stores, if all are known."""
+    # A value that only leaves of this kernel use stays in registers. Equal accesses happen once,
+    # and no buffer is moved more than whole.
     reported = list(leaves)
     every = [leaf for leaf in reported if leaf is not None]
     if len(every) < len(reported):
@@ -88,18 +72,15 @@ def moved_bytes(leaves: Iterable[Traffic | None]) -> int | None:
     written = {access.buffer for access in accesses if access.users is not None}
     moved: dict[tuple[str, bool], int] = defaultdict(int)
     for access in accesses:
-        if _passes_memory(access, written, inside):
+        is_read = access.users is None and access.buffer not in written
+        if is_read or (access.users is not None and not access.users <= inside):
             moved[access.buffer, access.users is None] += access.bytes
     limits = {access.buffer: access.buffer_bytes for access in accesses}
     return sum(min(amount, limits[buffer]) for (buffer, _), amount in moved.items())
 
 
 def storing(leaves: Iterable[Traffic | None]) -> tuple[bool, ...] | None:
-    """Tell of each leaf of a kernel whether it stores what it computes.
-
-    Returns:
-        One for each leaf, in their order; ``None`` where any does not tell what it writes.
-    """
+    """Tell for each leaf of a kernel whether it stores what it computes, if all are known."""
     reported = list(leaves)
     every = [leaf for leaf in reported if leaf is not None and leaf.writes()]
     if len(every) < len(reported):
@@ -108,14 +89,8 @@ def storing(leaves: Iterable[Traffic | None]) -> tuple[bool, ...] | None:
     return tuple(any(not write <= inside for write in leaf.writes()) for leaf in every)
 
 
-def _passes_memory(access: Access, written: Set[str], inside: Set[str]) -> bool:
-    if access.users is None:
-        return access.buffer not in written
-    return not access.users <= inside
-
-
 def _touched(dependencies: Iterable[Any]) -> list[tuple[Any, int]]:
-    """Return what touches data, with its bytes; a ``WeakDep`` only asks to run after another."""
+    """Return the accesses with their bytes; a ``WeakDep`` only orders."""
     weak = kernel_names.WEAK_DEP.get()
     moving = (dep for dep in dependencies if not isinstance(dep, weak))
     every = ((dep, int(kernel_names.NUMBYTES_HINT.of(dep)())) for dep in moving)
@@ -123,14 +98,15 @@ def _touched(dependencies: Iterable[Any]) -> list[tuple[Any, int]]:
 
 
 def _access(dep: Any, moved: int, iterations: int, users: frozenset[str] | None = None) -> Access:
-    name = _name(dep)
-    if _is_indirect(dep):  # it knows no more than its whole buffer
+    name = dep_name(dep)
+    if _is_indirect(dep):  # a gather knows only its whole buffer
         return Access(name, dep, min(moved, iterations * _element_bytes(dep)), moved, users)
     buffer_bytes = int(kernel_names.NUMBYTES_HINT.of(kernel_names.STAR_DEP.get()(name))())
     return Access(name, dep, moved, buffer_bytes or moved, users)
 
 
-def _name(dep: Any) -> str:
+def dep_name(dep: Any) -> str:
+    """Return the name of the buffer that a dependency is on."""
     return str(kernel_names.DEP_NAME.of(dep))
 
 
@@ -139,15 +115,15 @@ def _is_indirect(dep: Any) -> bool:
 
 
 def _element_bytes(dep: Any) -> int:
-    dtype: torch.dtype = kernel_names.GET_DTYPE.of(current_graph())(_name(dep))
+    dtype: torch.dtype = kernel_names.GET_DTYPE.of(current_graph())(dep_name(dep))
     return dtype.itemsize
 
 
 def _users(leaf: Any, name: str) -> frozenset[str]:
-    """Who uses what a leaf writes; ``OUTPUT`` stands for whoever holds the memory afterwards.
+    """The leaves that use what a leaf writes, and ``OUTPUT`` if the memory outlives the kernel.
 
     Source: ``torch/_inductor/scheduler.py``, ``can_buffer_be_removed_through_fusion``: a weak user
-    only asks to run after the leaf.
+    is only an ordering.
     """
     scheduler = kernel_names.LEAF_SCHEDULER.of(leaf)
     every = kernel_names.BUFFER_USERS.of(kernel_names.NAME_TO_BUF.of(scheduler)[name])

@@ -120,7 +120,7 @@ def step(compiling: None) -> Sealed:
             with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
                 warnings.simplefilter("ignore", CaptureWarning)
                 plant(patch, place)
-                patch.setattr(compiles, "alone", guard.try_run)
+                patch.setattr(compiles, "try_run", guard.try_run)
                 failing[place].append(original(compiles, *rest[:-1]))
             failures[place] = (*failures.get(place, ()), *guard.failures)
         return original(compiles, *rest)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from profiler_ext.torch_compat.other_threads import other_threads
 from torch.profiler import ProfilerAction, ProfilerActivity
 
 import profiler_ext
@@ -21,6 +20,7 @@ from profiler_ext.profiling import recorded_threads
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat.behaviour import ENDS_ALL_THREADS
+from profiler_ext.torch_compat.other_threads import other_threads
 from tests.compiling import fresh_torch, torch
 
 __all__ = ["fresh_torch"]

@@ -13,6 +13,7 @@ import pytest
 
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, encoded
 from profiler_ext.exporters.tensorboard_plugin.writing import make_document
+from profiler_ext.exporters.views.formatting import scheme_style_sheet
 from tests.tensorboard.sessions import ROOT, mlp
 
 pytest.importorskip("tensorboard")
@@ -20,6 +21,10 @@ pytest.importorskip("tensorboard")
 pytestmark = pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")
 BASE = "/data/plugin/profiler_ext"
 STATIC = ROOT / "exporters" / "tensorboard_plugin" / "static"
+SHARED = ROOT / "exporters" / "html" / "static" / "shared"
+FILES = {path.name: path for path in STATIC.iterdir()} | {
+    f"shared/{path.name}": path for path in SHARED.iterdir()
+}
 
 
 def client(log_dir: Path | str):
@@ -128,20 +133,28 @@ def test_no_other_file_of_the_package_is_served(log_dir, path):
     assert client(log_dir).get(f"{BASE}/{path}").status_code == 404
 
 
-@pytest.mark.parametrize("path", sorted(STATIC.iterdir()), ids=lambda path: path.name)
-def test_each_file_of_the_page_is_served_as_what_it_is(log_dir, path):
-    answer = client(log_dir).get(f"{BASE}/{path.name}")
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_each_file_of_the_page_is_served_as_what_it_is(log_dir, name):
+    path = FILES[name]
+    answer = client(log_dir).get(f"{BASE}/{name}")
     kind = {".js": "text/javascript", ".css": "text/css"}[path.suffix]
     assert (answer.status_code, answer.mimetype, answer.data) == (200, kind, path.read_bytes())
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize("path", sorted(STATIC.iterdir()), ids=lambda path: path.name)
-def test_the_page_names_no_other_machine_and_makes_no_markup(path):
-    text = path.read_text()
+def test_the_colours_of_phases_are_those_of_every_output(log_dir):
+    answer = client(log_dir).get(f"{BASE}/phases.css")
+    assert (answer.status_code, answer.mimetype) == (200, "text/css")
+    assert answer.text == scheme_style_sheet()
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_the_page_names_no_other_machine_and_makes_no_markup(name):
+    text = FILES[name].read_text()
     assert re.findall(r"//\w[\w.-]*\.\w+|innerHTML|outerHTML|insertAdjacentHTML|eval\(", text) == []
-    imported = re.findall(r'(?:from|import) "([^"]*)"', text)
-    assert [name for name in imported if not (STATIC / name).is_file()] == []
+    imported = re.findall(r'(?:from|import) "\./([^"]*)"', text)
+    folder = f"{Path(name).parent}/".removeprefix("./")
+    assert [each for each in imported if f"{folder}{each}" not in FILES] == []
 
 
 def test_tensorboard_s_own_policy_holds_for_the_page(log_dir):

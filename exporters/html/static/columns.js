@@ -1,58 +1,57 @@
-"use strict";
-// Owns the columns that tables of sums share: the name first, then time, parts, phases, launches.
+// The columns that tables of sums share: the name first, then time, parts, phases, launches.
 
 const SPENT = PHASES.map((name, phase) => phase).filter(phase => kernels.some(each => each.phases[phase]));
-const NEAR_WHERE = report.near_rank === null ? "" : ` on rank ${report.near_rank}`;
+const ROOFLINE_WHERE = report.roofline_rank === null ? "" : ` on rank ${report.roofline_rank}`;
 
 const COULD_SAVE = {
   title: "could save",
-  type: "number",
-  about: `over all steps${NEAR_WHERE}, by the roofline model`,
-  value: row => row.near?.saves ?? 0,
-  show: row => (row.near ? [row.near.saves ? savedText(row.near.saves) : "",
-    element("div", { class: "quiet", title: row.near.work }, row.near.text)] : ""),
+  kind: "number",
+  about: `over all steps${ROOFLINE_WHERE}, by the roofline model`,
+  value: row => row.roofline?.saves ?? 0,
+  show: row => (row.roofline ? [row.roofline.saves ? savedText(row.roofline.saves) : "",
+    element("div", { class: "quiet", title: row.roofline.work }, row.roofline.text)] : ""),
 };
 
 function savedText(time) {
-  return timeText(isMean ? time / Math.max(report.near_steps, 1) : time);
+  return timeText(isMean ? time / Math.max(report.roofline_steps, 1) : time);
 }
 
 const RATE = {
   title: "GB/s",
-  type: "number wide-only",
-  about: `what it moves over its time${NEAR_WHERE}, where that is known`,
-  value: row => row.near?.rate ?? 0,
-  show: row => row.near?.rate?.toLocaleString("en") ?? "",
+  kind: "number wide-only",
+  about: `what it moves over its time${ROOFLINE_WHERE}, where that is known`,
+  value: row => row.roofline?.rate ?? 0,
+  show: row => row.roofline?.rate?.toLocaleString("en") ?? "",
 };
 
 const MEDIAN = {
   title: "median launch",
-  type: "number",
+  kind: "number",
   about: "of all steps, with the least and the largest",
-  value: row => row.single?.median ?? 0,
-  show: row => (row.single ? element("span", { title: spreadText(row.single) }, timeText(row.single.median)) : ""),
+  value: row => row.stats?.median ?? 0,
+  show: row => (row.stats ? element("span", { title: spreadText(row.stats) }, timeText(row.stats.median)) : ""),
 };
 
 function spreadText({ least, median, most }) {
   return `least ${timeText(least)}, median ${timeText(median)}, largest ${timeText(most)}`;
 }
 
-function timeColumn(title, valueOf, type = "number", about = null) {
-  return { title, type, about, value: valueOf, show: row => (valueOf(row) ? sumText(valueOf(row)) : "") };
+function timeColumn(title, valueOf, kind = "number", about = null) {
+  return { title, kind, about, value: valueOf, show: row => (valueOf(row) ? sumText(valueOf(row)) : "") };
 }
 
 function sumColumns(rows) {
   return [
     timeColumn(sumWords, row => row.total),
-    { title: "of device", type: "number", about: "part of all device time", value: row => row.total,
+    { title: "of device", kind: "number", about: "part of all device time", value: row => row.total,
       show: row => percentText(row.total, wholeTime) },
-    { title: "of wall time", type: "track", about: "the bar is as long as the wall time of the steps",
-      value: row => row.total, show: row => phaseBar(row) },
+    { title: "of wall time", kind: "track", about: "the bar is as long as the wall time of the steps",
+      value: row => row.total, show: row => wallBar(row) },
     ...SPENT.map(phase => timeColumn(shortPhase(phase),
       row => row.phases[phase], "number phase-time")),
     ...(hasBothScopes ? [timeColumn("of it eager", row => row.eager, "number wide-only")] : []),
-    ...(rows.some(row => row.near?.text) ? [COULD_SAVE] : []),
-    { title: launchesWords, type: "number", value: row => row.launches, show: row => launchesText(row.launches) },
+    ...(rows.some(row => row.roofline?.text) ? [COULD_SAVE] : []),
+    { title: launchesWords, kind: "number", value: row => row.launches, show: row => launchesText(row.launches) },
   ];
 }
 
@@ -66,5 +65,5 @@ function launchesText(count) {
 }
 
 function nameColumn(title, value, show = row => middle(value(row))) {
-  return { title, type: "name", value, show };
+  return { title, kind: "name", value, show };
 }

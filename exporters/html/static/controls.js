@@ -1,5 +1,4 @@
-"use strict";
-// Owns what narrows the page: the rank, the step, the mean or the sum, and the chart of steps.
+// What narrows the page: the rank, the step, the mean or the sum, and the chart of steps.
 
 const CHOOSERS = ["rank", "step"].map(name => document.getElementById(name)).filter(Boolean);
 const UNIT = document.getElementById("unit");

@@ -1,5 +1,4 @@
-"use strict";
-// Owns what opens on a click: the launches of a line, the fused ops and the code of a kernel.
+// What opens on a click: the launches of a line, the fused ops and the code of a kernel.
 
 const SHOWN_PARTS = 12;
 const SHOWN_ROWS = 40;
@@ -78,7 +77,7 @@ function kernelDetail(kernel) {
   const codes = generatedCodes(kernel, chosen);
   const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : sourceLines(rows);
   const self = element("p", {}, kernelLink(kernel, "link to this kernel"));
-  const work = kernel.near?.work ? element("p", { class: "quiet" }, `Over all launches it ${kernel.near.work}.`) : null;
+  const work = kernel.roofline?.work ? element("p", { class: "quiet" }, `Over all launches it ${kernel.roofline.work}.`) : null;
   return element("div", {}, work, fused, ...launchesOf(kernel, chosen), beside, self);
 }
 

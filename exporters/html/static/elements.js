@@ -1,31 +1,13 @@
-"use strict";
-// Owns how elements are made. Names become text nodes and attribute values, never markup.
+// The elements that several parts of the page have: names, links, bars, what opens a row.
 
 const TAIL = 12; // letters at the end of a name that stay where it is cut
 
-function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (typeof value === "function") made.addEventListener(name, value);
-    else if (value !== null) made.setAttribute(name, value);
-  }
-  made.append(...children.flat().filter(child => child !== null));
-  return made;
-}
-
 // A bar of a sum's phases, filled by the wall time of the chosen steps; under it how they share it.
-function phaseBar(each) {
-  const part = `${percentText(each.total, slice.wall)} of wall time`;
-  return element("div", { class: "bars", title: part }, element("div", { class: "bar" }, phasePieces(each, slice.wall)),
-    element("div", { class: "mix" }, phasePieces(each, each.total)));
-}
-
-function phasePieces(each, most) {
-  return each.phases.map((time, phase) => time === 0 ? null : element("span", {
-    class: PHASES[phase],
-    style: `width:${(100 * time) / Math.max(most, 1)}%`,
-    title: `${phaseName(phase)} ${sumText(time)}`,
-  }));
+function wallBar(each) {
+  const title = `${percentText(each.total, slice.wall)} of wall time`;
+  const parts = each.phases.map((time, phase) => [PHASES[phase], time]);
+  return element("div", { class: "bars", title }, phaseBar(parts, slice.wall, sumText),
+    element("div", { class: "mix" }, phasePieces(parts, each.total, sumText)));
 }
 
 function phaseTag(phase) {
@@ -62,12 +44,6 @@ function lineLink(line) {
 
 function timeCell(time) {
   return element("td", { class: "number" }, time ? sumText(time) : "");
-}
-
-function simpleTable(heads, rows, kind = "") {
-  const head = heads.map(([title, type]) => element("th", { class: type, scope: "col" }, title));
-  return element("table", { class: kind },
-    element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
 }
 
 // What opens a row, for the keyboard too.

@@ -1,5 +1,4 @@
-"use strict";
-// Owns the icicles of module, then line, then kernel: one of each phase that runs the model.
+// The icicles of module, then line, then kernel: one of each phase that runs the model.
 
 const DRAWN = ["forward", "backward", "recompute", "gradient_accumulation"];
 const FILLS = { module: 0.45, line: 0.32, kernel: 0.2 }; // words stay legible on them, in the dark too

@@ -1,14 +1,13 @@
-"use strict";
-// Owns what is said of a kernel's single launches: how they spread, by call site, the slowest.
+// What is said of a kernel's single launches: how they spread, by call site, the slowest.
 
 // Spread and slowest launches are those of all steps, whatever the page is narrowed to.
 function launchesOf(kernel, chosen) {
-  if (!kernel.single) return [];
-  const slowest = report.single.slowest.filter(([number]) => number === kernel.at);
-  const shapes = new Set([...chosen.map(site => site.single.shape), ...slowest.map(row => report.single.shapes[row.at(-1)])]);
+  if (!kernel.stats) return [];
+  const slowest = report.launch_stats.slowest.filter(([number]) => number === kernel.at);
+  const shapes = new Set([...chosen.map(site => site.stats.shape), ...slowest.map(row => report.launch_stats.shapes[row.at(-1)])]);
   const alike = shapes.size === 1 ? [...shapes][0] : null;
   return [element("h3", {}, "launches of all steps"),
-    element("p", {}, [spreadText(kernel.single), alike].filter(Boolean).join(" · ")), histogram(kernel.single),
+    element("p", {}, [spreadText(kernel.stats), alike].filter(Boolean).join(" · ")), histogram(kernel.stats),
     callSites(chosen, alike === null), slowestOf(kernel, slowest, alike === null)];
 }
 
@@ -35,7 +34,7 @@ function callSites(chosen, withShape) {
 }
 
 function callSiteRow(site, withShape) {
-  const { least, median, most, shape } = site.single;
+  const { least, median, most, shape } = site.stats;
   return element("tr", {}, element("td", { class: "name" }, ...siteName(site)), timeCell(site.total),
     element("td", { class: "number" }, launchesText(site.launches)),
     ...[least, median, most].map(time => element("td", { class: "number" }, timeText(time))),
@@ -58,10 +57,10 @@ function slowestOf(kernel, rows, withShape) {
 }
 
 function slowRow(kernel, [, rank, step, into, time, site, rate, shape], withShape) {
-  const where = `${report.near_rank === null ? "" : `rank ${rank}, `}step ${step}, ${timeText(into)} into it`;
+  const where = `${report.roofline_rank === null ? "" : `rank ${rank}, `}step ${step}, ${timeText(into)} into it`;
   return element("tr", {}, element("td", { class: "name" }, where, element("div", { class: "quiet" }, sitesText([everySite[site]]))),
     element("td", { class: "number" }, timeText(time)),
-    element("td", { class: "number" }, `${(time / Math.max(kernel.single.median, 1)).toFixed(2)}×`),
+    element("td", { class: "number" }, `${(time / Math.max(kernel.stats.median, 1)).toFixed(2)}×`),
     element("td", { class: "number" }, rate?.toLocaleString("en") ?? ""),
-    withShape ? element("td", { class: "shape quiet" }, report.single.shapes[shape]) : null);
+    withShape ? element("td", { class: "shape quiet" }, report.launch_stats.shapes[shape]) : null);
 }

@@ -1,5 +1,4 @@
-"use strict";
-// Owns the report's data: reads what the page carries and sums a slice of it (a rank or all, a step
+// The report's data: reads what the page carries and sums a slice of it (a rank or all, a step
 // or all) by line, module, kernel, graph. Times are nanoseconds. -1 stands for "absent".
 
 const report = JSON.parse(document.getElementById("data").textContent);
@@ -19,7 +18,7 @@ const lines = report.lines.map(([file, number], at) => ({
   name: `${report.files[file].name}:${number}`,
   path: `${report.files[file].path}:${number}`,
   code: lineText(report.files[file], number),
-  near: null,
+  roofline: null,
   holds(place) { return place.line === this; },
 }));
 const modules = report.modules.map(([path, type]) => ({
@@ -27,15 +26,15 @@ const modules = report.modules.map(([path, type]) => ({
   holds(place) { return place.module === this; },
 }));
 const kernels = report.kernels.map(([name, own, kind, short, shortOwn], at) => ({
-  ...sum(), at, name, own: own || name, kind, short, shortOwn, near: null,
+  ...sum(), at, name, own: own || name, kind, short, shortOwn, roofline: null,
 }));
 const graphs = report.graphs.map((graph, at) => ({ ...sum(), ...graph, at }));
 for (const [name, rows] of Object.entries({ lines, kernels })) {
-  for (const [at, text, saves, work, rate] of report.near[name]) rows[at].near = { text, saves, work, rate };
+  for (const [at, text, saves, work, rate] of report.rooflines[name]) rows[at].roofline = { text, saves, work, rate };
 }
 // Of rows of the tree, folded or not, by path: with all that is below each.
-const nearOfModules = new Map(report.near.modules.map(([path, text, saves]) => [path, { text, saves, work: "" }]));
-for (const [at, least, median, most, counts] of report.single.kernels) kernels[at].single = { least, median, most, counts };
+const rooflineOfModules = new Map(report.rooflines.modules.map(([path, text, saves]) => [path, { text, saves, work: "" }]));
+for (const [at, least, median, most, counts] of report.launch_stats.kernels) kernels[at].stats = { least, median, most, counts };
 const unplaced = new Map(); // reason to its sum: what has no line
 
 const places = report.places.map(([line, module, op, phase, gap, stack, node]) => ({
@@ -54,8 +53,8 @@ const everySite = report.sites.map(([kernel, graph, callSite, isEager, numbers])
   isEager: isEager === 1,
   places: numbers.map(number => places[number]),
 }));
-for (const [at, least, median, most, shape] of report.single.sites) {
-  everySite[at].single = { least, median, most, shape: report.single.shapes[shape] };
+for (const [at, least, median, most, shape] of report.launch_stats.sites) {
+  everySite[at].stats = { least, median, most, shape: report.launch_stats.shapes[shape] };
 }
 
 let slice = null; // what the sums are of
@@ -118,7 +117,7 @@ function add(key, site, phase, time) {
 function reason(gap) {
   const name = gap ? `(${gap})` : "(no source line)";
   const holds = place => !place.line && place.gap === gap;
-  if (!unplaced.has(name)) unplaced.set(name, { ...sum(), name, path: "", code: "", near: null, holds });
+  if (!unplaced.has(name)) unplaced.set(name, { ...sum(), name, path: "", code: "", roofline: null, holds });
   return unplaced.get(name);
 }
 

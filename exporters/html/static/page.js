@@ -1,5 +1,4 @@
-"use strict";
-// Owns the page as a whole: puts the parts in their places, narrows them, follows links into them.
+// The page as a whole: the parts in their places, narrowed, and links into them followed.
 
 const host = name => document.querySelector(`#${name} .content`);
 const shown = {

@@ -1,5 +1,4 @@
-"use strict";
-// Owns the search: what it finds, where one goes from hit to hit, and how hits are marked.
+// The search: what it finds, where one goes from hit to hit, and how hits are marked.
 
 const MOST_HITS = 2000;
 const LISTED_HITS = 60;

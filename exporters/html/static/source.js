@@ -1,5 +1,4 @@
-"use strict";
-// Owns the source files with time in the margin of each line.
+// The source files with time in the margin of each line.
 
 const LONG_FILE = 150;
 const CONTEXT = 4;
@@ -89,7 +88,7 @@ class SourceView {
       time ? sumText(time) : ""));
     const calls = element("span", { class: "number quiet" }, line.through ? sumText(line.through) : "");
     return element("div", { class: "row opens", "data-line": line.path, "data-number": String(line.number), click: event => this.clicked(event, line) },
-      cells, calls, phaseBar(line),
+      cells, calls, wallBar(line),
       element("span", { class: "number" }, twist(false, line.name, () => this.toggle(line)),
         link("line", line.path, String(line.number))),
       element("code", {}, text));

@@ -1,13 +1,11 @@
-"use strict";
-// Owns a table of any length: sorted by a click, searched, shown page by page, rows that open.
-// A column has a title, a value to sort by, and what its cell shows (by default the value).
+// A table of any length: sorted by a click, searched, shown page by page, rows that open.
 
 const PAGE_ROWS = 50;
 
 class PagedTable {
   constructor(columns, rowsOf, { textOf, detail = null, order = 1 }) {
     Object.assign(this, { columns, rowsOf, textOf, detail, first: 0, open: new Set(), term: "" });
-    this.sorting = { column: columns[order], down: true };
+    this.order = { column: columns[order], down: true };
     this.heads = element("tr");
     this.body = element("tbody");
     this.pager = element("div", { class: "pager quiet" });
@@ -15,30 +13,24 @@ class PagedTable {
     this.refresh();
   }
 
-  // Take the rows anew: the sums are of something else now.
+  // Take the rows again: the sums are of something else now.
   refresh() {
     this.rows = this.rowsOf();
     this.sort();
   }
 
-  head(column) {
-    const title = typeof column.title === "function" ? column.title() : column.title;
-    const button = element("button", { type: "button", click: () => this.sortBy(column) }, title);
-    const sorted = this.sorting.column === column ? (this.sorting.down ? "descending" : "ascending") : null;
-    return element("th", { class: column.type ?? "", scope: "col", title: column.about ?? null, "aria-sort": sorted }, button);
-  }
-
   sortBy(column) {
-    const down = this.sorting.column === column ? !this.sorting.down : true;
-    this.sorting = { column, down };
+    const down = this.order.column === column ? !this.order.down : true;
+    this.order = { column, down };
     this.sort();
   }
 
+  // Numbers begin with the largest, texts with the first of the alphabet.
   sort() {
-    const { column, down } = this.sorting;
-    const sign = down ? -1 : 1;
-    this.rows = [...this.rows].sort((a, b) => sign * compare(column.value(a), column.value(b)));
-    this.heads.replaceChildren(...this.columns.map(each => this.head(each)));
+    const { column, down } = this.order;
+    const isText = this.rows.some(row => typeof column.value(row) === "string");
+    this.rows = sorted(this.rows, column.value, down !== isText);
+    this.heads.replaceChildren(...this.columns.map(each => columnHead(each, this.order, () => this.sortBy(each))));
     this.search(this.term);
   }
 
@@ -57,8 +49,7 @@ class PagedTable {
   }
 
   row(row) {
-    const cells = this.columns.map(column => element("td", { class: column.type ?? "" },
-      (column.show ?? column.value)(row)));
+    const cells = rowCells(this.columns, row);
     if (!this.detail) return [element("tr", {}, cells)];
     const isOpen = this.open.has(row);
     cells[0].prepend(twist(isOpen, row.name, () => this.toggle(row)));
@@ -105,9 +96,4 @@ class PagedTable {
     button.disabled = to < 0 || to >= this.found.length;
     return button;
   }
-}
-
-function compare(a, b) {
-  if (typeof a === "number") return a - b;
-  return String(b ?? "").localeCompare(String(a ?? ""), "en", { numeric: true });
 }

@@ -1,5 +1,4 @@
-"use strict";
-// Owns the tables of lines, kernels and graphs.
+// The tables of lines, kernels and graphs.
 
 function withTime(rows) {
   return rows.filter(row => row.launches);
@@ -19,13 +18,13 @@ function lineName(row) {
 function kernelsTable() {
   const rowsOf = () => withTime(kernels);
   const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf()).filter(isOfKernels), MEDIAN,
-    ...(kernels.some(each => each.near?.rate) ? [RATE] : []), { title: "kind", type: "wide-only", value: row => row.kind }];
+    ...(kernels.some(each => each.roofline?.rate) ? [RATE] : []), { title: "kind", kind: "wide-only", value: row => row.kind }];
   return new PagedTable(columns, rowsOf, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail });
 }
 
 // A kernel is of one phase, mostly, which its bar shows, and its kind says whether it is eager.
-function isOfKernels({ type, title }) {
-  return type !== "number phase-time" && title !== "of it eager";
+function isOfKernels({ kind, title }) {
+  return kind !== "number phase-time" && title !== "of it eager";
 }
 
 function kernelName(row) {
@@ -34,17 +33,17 @@ function kernelName(row) {
 }
 
 function graphsTable() {
-  const number = (title, value) => ({ title, type: "number", value: row => value(row) ?? 0,
+  const number = (title, value) => ({ title, kind: "number", value: row => value(row) ?? 0,
     show: row => value(row)?.toLocaleString("en") ?? "" });
   const columns = [
-    { title: "graph", type: "number", value: row => -row.at, show: row => String(row.at) },
-    { title: "compile id", type: "", value: row => row.compile_id ?? "" },
-    { title: "phase", type: "", value: row => row.phase },
+    { title: "graph", kind: "number", value: row => -row.at, show: row => String(row.at) },
+    { title: "compile id", kind: null, value: row => row.compile_id ?? "" },
+    { title: "phase", kind: null, value: row => row.phase },
     timeColumn(() => `device time, ${sumWords()}`, row => row.total),
     number("FX nodes", row => row.fx_nodes),
     number("call sites", row => row.call_sites),
-    { title: "cache", type: "", value: row => row.cache_state.replace("_", " "), show: cacheText },
-    { title: "compile time", type: "number", value: row => row.compile_ns, show: row => timeText(row.compile_ns) },
+    { title: "cache", kind: null, value: row => row.cache_state.replace("_", " "), show: cacheText },
+    { title: "compile time", kind: "number", value: row => row.compile_ns, show: row => timeText(row.compile_ns) },
     nameColumn("generated module", row => row.output_module ?? "", moduleText),
   ];
   return new PagedTable(columns, () => graphs, { textOf: row => `${row.key} ${row.compile_id} ${row.output_module}`, order: 0 });

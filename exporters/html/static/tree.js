@@ -1,5 +1,4 @@
-"use strict";
-// Owns the tree of modules: inclusive times, numbered layers as one, those that stand out marked.
+// The tree of modules: inclusive times, numbered layers as one, those that stand out marked.
 
 const OPEN_DEPTH = 4; // names of a path that are open at first
 
@@ -14,9 +13,9 @@ function shownNames(module) {
 class TreeNode {
   constructor(names) {
     Object.assign(this, sum(), { names, path: names.join("."), below: new Map(), members: new Set() });
-    this.near = nearOfModules.get(this.path) ?? null;
+    this.roofline = rooflineOfModules.get(this.path) ?? null;
     this.name = names.at(-1) === "*" ? names.slice(-2).join(".") : names.at(-1) ?? report.root;
-    this.itself = { ...sum(), name: "(itself)", node: this, near: null, holds: place => this.holds(place) };
+    this.itself = { ...sum(), name: "(itself)", node: this, roofline: null, holds: place => this.holds(place) };
   }
 
   holds(place) {
@@ -54,8 +53,8 @@ function grow(root, site, place, time) {
 
 class ModuleTree {
   constructor() {
-    this.columns = [{ title: "module", type: "name", show: row => this.nameOf(row) },
-      ...sumColumns([...nearOfModules.values()].map(near => ({ near })))];
+    this.columns = [{ title: "module", kind: "name", show: row => this.nameOf(row) },
+      ...sumColumns([...rooflineOfModules.values()].map(roofline => ({ roofline })))];
     this.heads = element("tr");
     this.body = element("tbody");
     this.shut = new Map(); // path to whether it is shut, where that was chosen
@@ -68,8 +67,7 @@ class ModuleTree {
   refresh() {
     this.trees = moduleTree();
     this.outliers = new Map(slice.outliers.map(([path, time, median]) => [path, { time, median }]));
-    this.heads.replaceChildren(...this.columns.map(column => element("th", { class: column.type, scope: "col",
-      title: column.about ?? null }, typeof column.title === "function" ? column.title() : column.title)));
+    this.heads.replaceChildren(...this.columns.map(column => columnHead(column)));
     this.draw();
   }
 
@@ -105,8 +103,7 @@ class ModuleTree {
   }
 
   row(node) {
-    const cells = this.columns.map(column => element("td", { class: column.type }, column.show(node)));
-    const row = element("tr", { class: "opens", click: event => this.clicked(event, node) }, cells);
+    const row = element("tr", { class: "opens", click: event => this.clicked(event, node) }, rowCells(this.columns, node));
     this.elements.set(node.path, row);
     return row;
   }

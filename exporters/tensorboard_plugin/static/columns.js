@@ -1,21 +1,25 @@
 // The columns of the tables: of one run its phases, of several runs their times and the change.
 
-import { perStep } from "./rows.js";
-import {
-  HEADINGS, bar, changeText, countText, percentText, phaseText, sum, timeText,
-} from "./words.js";
+import { perStep, sum } from "./rows.js";
+import { element, phaseBar } from "./shared/dom.js";
+import { percentText, phaseText } from "./shared/format.js";
+import { HEADINGS, changeText, countText, spentText } from "./words.js";
 
 export function columnsOf(runs, by, rows, phase) {
-  const names = HEADINGS[by].map((title, at) => ({
-    title, value: (row) => row.names[at] || null, text: (row) => row.names[at],
-  }));
+  const names = HEADINGS[by].map((title, at) => textColumn(title, (row) => row.names[at] || null));
   return runs.length > 1
     ? [...besides(runs, phase), ...names]
     : alone(runs[0], by, rows, phase, names);
 }
 
-function numbers(title, value, text, hint) {
-  return { title, value, text: (row) => text(value(row)), isNumber: true, hint };
+// A text that is cut where there is no room; the pointer over it shows all.
+function textColumn(title, value) {
+  const show = (row) => (value(row) === null ? "" : element("span", { title: value(row) }, value(row)));
+  return { title, kind: "name", value, show };
+}
+
+function numbers(title, value, textOf, about) {
+  return { title, kind: "number", value, show: (row) => textOf(value(row)), about };
 }
 
 function alone(run, by, rows, phase, names) {
@@ -28,17 +32,17 @@ function alone(run, by, rows, phase, names) {
   const steps = Math.max(data.steps, 1);
   const spent = shown.filter((each) => sum(rows.map((row) => perStep(run, row.cells[0], each))));
   const phases = by === "phase" || phase ? [] : spent.map((each) =>
-    numbers(phaseText(each), (row) => perStep(run, row.cells[0], each), timeText));
+    numbers(phaseText(each), (row) => perStep(run, row.cells[0], each), spentText));
   return [
-    numbers("time/step", time, timeText),
-    numbers("part", time, (ns) => percentText(ns, total)),
-    { title: "", cell: (row) => bar(parts(row), most) },
+    numbers("time/step", time, spentText),
+    numbers("part", time, (ns) => percentText(ns, total, "")),
+    { title: "", kind: "name", show: (row) => phaseBar(parts(row), most) },
     ...names,
     ...phases,
-    ...(by === "module" ? [numbers("with submodules", below(rows, time), timeText, BELOW)] : []),
+    ...(by === "module" ? [numbers("with submodules", below(rows, time), spentText, BELOW)] : []),
     ...(phase ? [] : [
       ...(by === "kernel" ? [] : [
-        numbers("inclusive", (row) => row.cells[0].inclusive_ns / steps, timeText, INCLUSIVE),
+        numbers("inclusive", (row) => row.cells[0].inclusive_ns / steps, spentText, INCLUSIVE),
       ]),
       numbers("launches/step", (row) => row.cells[0].launches / steps, countText),
       ...rooflines(rows, steps),
@@ -50,8 +54,8 @@ function rooflines(rows, steps) {
   const saved = (row) => (row.cells[0].could_save_ns ?? 0) / steps;
   const near = (row) => row.cells[0].near || null;
   return [
-    ...(rows.some(near) ? [{ title: "roofline", value: near, text: (row) => near(row) ?? "" }] : []),
-    ...(rows.some(saved) ? [numbers("could save", saved, timeText, COULD_SAVE)] : []),
+    ...(rows.some(near) ? [textColumn("roofline", near)] : []),
+    ...(rows.some(saved) ? [numbers("could save", saved, spentText, COULD_SAVE)] : []),
   ];
 }
 
@@ -74,7 +78,7 @@ function below(rows, time) {
 function besides(runs, phase) {
   const time = (at) => (row) => perStep(runs[at], row.cells[at], phase);
   return runs.flatMap((run, at) => [
-    numbers(run.name, time(at), timeText, "time of a step"),
+    numbers(run.name, time(at), spentText, "time of a step"),
     ...(at ? [numbers(`change in ${run.name}`, (row) => time(at)(row) - time(0)(row), changeText,
       `against ${runs[0].name}`)] : []),
   ]);

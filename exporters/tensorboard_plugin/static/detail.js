@@ -1,6 +1,10 @@
 // What a row is fused with: the launches that hold it, and all that is in each of them.
 
-import { countText, element, percentText, phaseText, sum, timeText } from "./words.js";
+import { sum } from "./rows.js";
+import { element } from "./shared/dom.js";
+import { percentText, phaseText } from "./shared/format.js";
+import { simpleTable } from "./shared/table.js";
+import { countText, spentText } from "./words.js";
 
 const MOST_FUSIONS = 100;
 
@@ -9,10 +13,10 @@ export function detail(runs, by, row, toSource) {
   const sections = found.map(([run, cell]) => section(run, by, cell, runs.length > 1));
   const [first, cell] = found[0];
   const isShown = toSource && cell.file !== undefined;
-  const onclick = () => toSource(first.data.files[cell.file].name);
-  return element("section", { className: "detail" },
+  const click = () => toSource(first.data.files[cell.file].name);
+  return element("section", { class: "detail" },
     element("h2", {}, ...row.names.filter(Boolean).map((name) => element("code", {}, name))),
-    isShown ? element("button", { type: "button", className: "act", onclick }, "show in source") : null,
+    isShown ? element("button", { type: "button", class: "act", click }, "show in source") : null,
     ...sections);
 }
 
@@ -26,8 +30,8 @@ function section(run, by, cell, isNamed) {
   }[by];
   const own = sum(cell.phase_ns) / Math.max(data.steps, 1);
   const whole = cell.inclusive_ns / Math.max(data.steps, 1);
-  const fused = whole > own ? ` of ${timeText(whole)} in the launches that hold it` : "";
-  const text = `${timeText(own)} a step${fused}, ${countText(cell.launches)} launches in ` +
+  const fused = whole > own ? ` of ${spentText(whole)} in the launches that hold it` : "";
+  const text = `${spentText(own)} a step${fused}, ${countText(cell.launches)} launches in ` +
     `${countText(data.steps)} steps`;
   const fusions = byFusion(data, isPart);
   const left = fusions.length - MOST_FUSIONS;
@@ -35,7 +39,7 @@ function section(run, by, cell, isNamed) {
     isNamed ? element("h3", {}, run.name) : null,
     element("p", {}, text),
     ...fusions.slice(0, MOST_FUSIONS).map((each, at) => fusionBox(data, each, isPart, at === 0)),
-    left > 0 ? element("p", { className: "quiet" }, `and ${countText(left)} more`) : null);
+    left > 0 ? element("p", { class: "quiet" }, `and ${countText(left)} more`) : null);
 }
 
 function byFusion(data, isPart) {
@@ -50,8 +54,8 @@ function byFusion(data, isPart) {
 function fusionBox(data, [fusion, own], isPart, isOpen) {
   const [kernel, launches, whole] = data.fusions[fusion];
   const steps = Math.max(data.steps, 1);
-  const part = own < whole ? `${timeText(own / steps)} of ` : "";
-  const text = ` ${part}${timeText(whole / steps)} a step, ${countText(launches)} launches`;
+  const part = own < whole ? `${spentText(own / steps)} of ` : "";
+  const text = ` ${part}${spentText(whole / steps)} a step, ${countText(launches)} launches`;
   const name = data.tables.kernel[kernel].names[0];
   const box = element("details", {},
     element("summary", {}, element("code", {}, name), text));
@@ -67,16 +71,14 @@ function fusionBox(data, [fusion, own], isPart, isOpen) {
 function contents(data, fusion, whole, isPart) {
   const heads = ["time/step", "part", "op", "phase", "line", "module"];
   const rows = fusedOps(data, fusion, isPart).map((each) => element("tr",
-    { className: each.isOwn ? "own" : "" },
-    element("td", { className: "number" }, timeText(each.ns / Math.max(data.steps, 1))),
-    element("td", { className: "number" }, percentText(each.ns, whole)),
+    { class: each.isOwn ? "own" : "" },
+    element("td", { class: "number" }, spentText(each.ns / Math.max(data.steps, 1))),
+    element("td", { class: "number" }, percentText(each.ns, whole, "")),
     element("td", {}, element("code", {}, data.ops[each.op])),
     element("td", {}, phaseText(data.phases[each.phase])),
     element("td", {}, data.tables.line[each.line].names.filter(Boolean).join("  ")),
     element("td", { title: each.modules.join("\n") }, moduleText(each.modules))));
-  return element("table", {},
-    element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", {}, head)))),
-    element("tbody", {}, ...rows));
+  return simpleTable(heads.map((head) => [head]), rows);
 }
 
 // One row for an op of a line in a phase, whichever of the repeated layers it ran for.

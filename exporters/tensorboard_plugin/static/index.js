@@ -3,16 +3,20 @@
 import { Page } from "./page.js";
 
 export async function render() {
-  const style = document.createElement("link");
-  style.rel = "stylesheet";
-  style.href = new URL("./style.css", import.meta.url).href;
-  const styled = new Promise((done) => Object.assign(style, { onload: done, onerror: done }));
-  document.head.append(style);
-  await styled;
+  await Promise.all(["./phases.css", "./style.css"].map(styled));
   document.documentElement.lang = "en";
   followTheme();
   const page = new Page(document.body);
   await page.reload();
+}
+
+function styled(sheet) {
+  const link = document.createElement("link");
+  link.rel = "stylesheet";
+  link.href = new URL(sheet, import.meta.url).href;
+  const done = new Promise((resolve) => Object.assign(link, { onload: resolve, onerror: resolve }));
+  document.head.append(link);
+  return done;
 }
 
 // TensorBoard's own switch between light and dark is a class of its page, which frames ours.

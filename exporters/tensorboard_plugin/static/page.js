@@ -2,11 +2,13 @@
 
 import { columnsOf } from "./columns.js";
 import { detail } from "./detail.js";
-import { matching, mergedRows } from "./rows.js";
+import { matching, mergedRows, sum } from "./rows.js";
 import { listRuns, loadRun } from "./runs.js";
+import { element } from "./shared/dom.js";
+import { percentText, phaseText } from "./shared/format.js";
 import { fileNames, source } from "./source.js";
 import { table } from "./table.js";
-import { TITLES, element, percentText, phaseText, sum, timeText } from "./words.js";
+import { TITLES, spentText } from "./words.js";
 
 const NOTHING = "No attribution is in this log folder. Write one with " +
   "`profiler-ext export DIR --to tensorboard -o LOGDIR/RUN`, or prof.export(\"LOGDIR/RUN\").";
@@ -15,13 +17,13 @@ export class Page {
   constructor(root) {
     this.side = element("aside");
     this.main = element("main");
-    root.replaceChildren(element("div", { className: "page" }, this.side, this.main));
+    root.replaceChildren(element("div", { class: "page" }, this.side, this.main));
     this.loaded = new Map();
     this.chosen = new Set();
     this.by = "line";
     this.search = "";
     this.phase = "";
-    this.order = { title: "time/step", isDescending: true };
+    this.sorting = { title: "time/step", down: true };
     this.picked = null;
     this.file = null;
   }
@@ -56,21 +58,21 @@ export class Page {
 
   sideParts() {
     const boxes = this.names.map((name) => {
-      const onchange = (event) => {
+      const change = (event) => {
         if (event.target.checked) this.chosen.add(name);
         else this.chosen.delete(name);
         this.show();
       };
-      const box = element("input", { type: "checkbox", checked: this.chosen.has(name), onchange });
+      const box = element("input", { type: "checkbox", checked: this.chosen.has(name) ? "" : null, change });
       return element("label", {}, box, name);
     });
-    const reload = element("button", { type: "button", className: "act", onclick: () => this.reload() },
+    const reload = element("button", { type: "button", class: "act", click: () => this.reload() },
       "reload runs");
     return [element("h2", {}, "Runs"), ...boxes, reload];
   }
 
   parts() {
-    this.content = element("div", { className: "content" });
+    this.content = element("div", { class: "content" });
     this.aside = element("div", {});
     this.fill();
     return [...this.runs.map((run) => summary(run)), this.bar(), this.content, this.aside];
@@ -79,16 +81,16 @@ export class Page {
   bar() {
     const tabs = Object.entries(TITLES).map(([by, title]) => element("button", {
       type: "button", role: "tab", "aria-selected": String(by === this.by),
-      onclick: () => this.turnTo(by),
+      click: () => this.turnTo(by),
     }, title));
-    return element("div", { className: "controls" },
-      element("div", { role: "tablist", className: "tabs" }, ...tabs),
+    return element("div", { class: "controls" },
+      element("div", { role: "tablist", class: "tabs" }, ...tabs),
       ...(this.by === "source" ? [this.fileChoice()] : [this.searchBox(), this.phaseChoice()]));
   }
 
   searchBox() {
     return element("input", { type: "search", placeholder: "search", value: this.search,
-      "aria-label": "search", oninput: (event) => {
+      "aria-label": "search", input: (event) => {
         this.search = event.target.value;
         this.fill();
       } });
@@ -140,17 +142,18 @@ export class Page {
   tableOf(rows, onPick) {
     const { phase } = this;
     const columns = columnsOf(this.runs, this.by, rows, phase);
-    if (!columns.some((each) => each.title === this.order.title)) {
-      this.order = { title: columns[0].title, isDescending: true };
+    if (!columns.some((each) => each.title === this.sorting.title)) {
+      this.sorting = { title: columns[0].title, down: true };
     }
+    const column = columns.find((each) => each.title === this.sorting.title);
+    const order = { column, down: this.sorting.down };
     const spent = phase ? rows.filter((row) => this.hasPhase(row)) : rows;
-    const onSort = (column) => {
-      const isSame = this.order.title === column.title;
-      const isDescending = isSame ? !this.order.isDescending : Boolean(column.isNumber);
-      this.order = { title: column.title, isDescending };
+    const onSort = (other) => {
+      const down = other === column ? !order.down : other.kind === "number";
+      this.sorting = { title: other.title, down };
       this.fill();
     };
-    return table(columns, matching(spent, this.search), this.order, onSort, onPick, this.picked);
+    return table(columns, matching(spent, this.search), order, onSort, onPick, this.picked);
   }
 
   hasPhase(row) {
@@ -179,37 +182,36 @@ function findings(first) {
   const items = first.found.map((each) => element("details", {},
     element("summary", {}, element("b", {}, each.at_stake), ` ${each.what}`),
     ...[each.where, each.why].filter(Boolean).map((text) =>
-      element("p", { className: "quiet" }, text)),
+      element("p", { class: "quiet" }, text)),
     element("p", {}, `Try: ${each.remedy}`)));
   return [
     element("h2", {}, first.title),
     ...items,
-    ...(first.more ? [element("p", { className: "quiet" }, first.more)] : []),
+    ...(first.more ? [element("p", { class: "quiet" }, first.more)] : []),
   ];
 }
 
 function message(text) {
-  return element("p", { className: "message", role: "status" }, text);
+  return element("p", { class: "message", role: "status" }, text);
 }
 
 function choice(label, options, value, onPick) {
   const made = options.map(([key, text]) =>
-    element("option", { value: key, selected: key === value }, text));
-  return element("select", { "aria-label": label, onchange: (event) => onPick(event.target.value) },
-    ...made);
+    element("option", { value: key, selected: key === value ? "" : null }, text));
+  return element("select", { "aria-label": label, change: (event) => onPick(event.target.value) }, made);
 }
 
 function summary(run) {
   const { heading, ledger, notes, said, steps } = run.data;
   const wall = sum(ledger.map((each) => each.duration_ns));
   const accounts = ledger.map((each) => element("li", {},
-    `${percentText(each.duration_ns, wall)} ${each.name}, ` +
-    `${timeText(each.duration_ns / Math.max(steps, 1))} a step`));
-  return element("section", { className: "summary" },
+    `${percentText(each.duration_ns, wall, "")} ${each.name}, ` +
+    `${spentText(each.duration_ns / Math.max(steps, 1))} a step`));
+  return element("section", { class: "summary" },
     element("h1", {}, run.name),
     element("p", {}, heading),
     ...findings(run.data.first),
-    ...notes.map((note) => element("p", { className: "message" }, note)),
+    ...notes.map((note) => element("p", { class: "message" }, note)),
     element("ul", {}, ...accounts),
     ...(said ?? []).map((sentence) => element("p", {}, sentence)));
 }

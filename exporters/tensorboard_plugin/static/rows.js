@@ -1,4 +1,4 @@
-// The rows of several runs side by side: merged, searched, measured and sorted.
+// The rows of several runs side by side: merged, searched and measured.
 
 // A line is the same line in two runs when its text and its place among equal texts of the file
 // are: the line numbers of an edited file move.
@@ -39,7 +39,7 @@ export function perStep(run, cell, phase) {
   if (!cell) return 0;
   const { phases, steps } = run.data;
   const wanted = (_, index) => phase === "" || phases[index] === phase;
-  return cell.phase_ns.filter(wanted).reduce((a, b) => a + b, 0) / Math.max(steps, 1);
+  return sum(cell.phase_ns.filter(wanted)) / Math.max(steps, 1);
 }
 
 export function matching(rows, search) {
@@ -51,15 +51,6 @@ export function matching(rows, search) {
   return words.length ? rows.filter(holds) : rows;
 }
 
-// Sorts by a column's value; what has none comes last, whichever way.
-export function sorted(rows, value, isDescending) {
-  const sign = isDescending ? -1 : 1;
-  const compare = (a, b) => {
-    const [left, right] = [value(a), value(b)];
-    if (left === right) return 0;
-    if (left === null || right === null) return left === null ? 1 : -1;
-    if (typeof left === "string") return sign * left.localeCompare(right, "en", { numeric: true });
-    return sign * (left - right);
-  };
-  return [...rows].sort(compare);
+export function sum(numbers) {
+  return numbers.reduce((total, each) => total + each, 0);
 }

@@ -1,7 +1,10 @@
 // A source file with time in the margin of its lines.
 
-import { perStep } from "./rows.js";
-import { element, phaseText, sum, timeText } from "./words.js";
+import { perStep, sum } from "./rows.js";
+import { element } from "./shared/dom.js";
+import { phaseText } from "./shared/format.js";
+import { simpleTable } from "./shared/table.js";
+import { spentText } from "./words.js";
 
 export function fileNames(runs) {
   return [...new Set(runs.flatMap((run) => run.data.files.map((file) => file.name)))];
@@ -16,14 +19,12 @@ export function source(runs, rows, name, picked, onPick) {
   const byLine = new Map(here.map((row) => [row.cells[first].line, row]));
   const columns = runs.length > 1 ? runColumns(runs) : phaseColumns(runs[0], here, phases);
   const most = Math.max(1, ...here.map((row) => perStep(runs[first], row.cells[first], "")));
-  const heads = [...columns.map((column) => column.title), "", ""];
+  const heads = [...columns.map((column) => [column.title]), [""], [""]];
   const context = { columns, byLine, picked, onPick,
     heat: (row) => perStep(runs[first], row.cells[first], "") / most };
-  return element("div", { className: "source" },
-    files[number].missing ? element("p", { className: "quiet" }, partial(files[number])) : null,
-    element("table", {},
-      element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", {}, head)))),
-      element("tbody", {}, ...lines(files[number], context))));
+  return element("div", { class: "source" },
+    files[number].missing ? element("p", { class: "quiet" }, partial(files[number])) : null,
+    simpleTable(heads, lines(files[number], context)));
 }
 
 function partial(file) {
@@ -32,14 +33,14 @@ function partial(file) {
 
 function runColumns(runs) {
   return runs.map((run, at) => ({
-    title: run.name, text: (row) => timeText(perStep(run, row.cells[at], "")),
+    title: run.name, text: (row) => spentText(perStep(run, row.cells[at], "")),
   }));
 }
 
 function phaseColumns(run, rows, phases) {
   const spent = (phase) => sum(rows.map((row) => perStep(run, row.cells[0], phase)));
   return phases.filter(spent).map((phase) => ({
-    title: phaseText(phase), text: (row) => timeText(perStep(run, row.cells[0], phase)),
+    title: phaseText(phase), text: (row) => spentText(perStep(run, row.cells[0], phase)),
   }));
 }
 
@@ -53,21 +54,21 @@ function lines(file, context) {
 }
 
 function gapRow(columns) {
-  return element("tr", {}, element("td", { colSpan: columns + 2, className: "quiet" }, "\u22ef"));
+  return element("tr", {}, element("td", { colspan: columns + 2, class: "quiet" }, "\u22ef"));
 }
 
 function lineRow(number, text, { columns, byLine, picked, onPick, heat }) {
   const row = byLine.get(number);
   const times = columns.map((column) =>
-    element("td", { className: "number" }, row ? column.text(row) : ""));
-  const code = element("td", { className: "code" }, text || " ");
-  const made = element("tr", {}, ...times, element("td", { className: "at" }, String(number)), code);
-  if (!row) return made;
-  made.classList.add("timed");
+    element("td", { class: "number" }, row ? column.text(row) : ""));
+  const code = element("td", { class: "code" }, text || " ");
+  const cells = [...times, element("td", { class: "at" }, String(number)), code];
+  if (!row) return element("tr", {}, cells);
+  const pick = () => onPick(row);
+  const made = element("tr", {
+    class: "timed", tabindex: "0", "aria-selected": String(row.key === picked),
+    click: pick, keydown: (event) => event.key === "Enter" && pick(),
+  }, cells);
   made.style.setProperty("--heat", heat(row).toFixed(3));
-  made.tabIndex = 0;
-  made.setAttribute("aria-selected", String(row.key === picked));
-  made.onclick = () => onPick(row);
-  made.onkeydown = (event) => event.key === "Enter" && onPick(row);
   return made;
 }

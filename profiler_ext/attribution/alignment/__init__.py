@@ -1,1 +1,1 @@
-"""Which call site of which graph each thing that a graph call ran belongs to."""
+"""Matches what graph calls ran with the graphs' call sites."""

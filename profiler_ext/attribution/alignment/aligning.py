@@ -1,18 +1,13 @@
-"""Aligns what one graph call ran with the graph's call sites, both in order.
+"""Aligns what one graph call ran with the graph's call sites, by longest common subsequences.
 
-By their longest common subsequences.
+A work item is attributed to a call site only if every longest common subsequence of the two orders
+agrees; the rest is a gap with its reason, and so is all of a call whose order differs too much from
+the sites'. Such a subsequence stays near the diagonal, so lengths are computed in a band that grows
+until it must hold every longest one; more than ``MAX_CELLS`` is not decided.
 
-Such a subsequence leaves out few of either order, so it stays near the diagonal: the lengths are
-found in a band around it, which grows until it must hold every longest one. What takes more than
-``MAX_CELLS`` is not decided.
-
-Replayed library kernels carry no operator and no name that their call site has. What each call
-was seen to launch leads them, where a segment holds just that; where nothing was seen, a lone call
-between two anchors takes what lies between them, and all else is a gap.
-
-Names alone decide nothing. A work item is led to a call site only when every longest common
-subsequence of the two orders says the same; whatever stays open is a gap with its reason, and so is
-all of a call whose order is too far from that of the sites.
+Replayed library kernels carry no operator and no name of their call site. They are attributed where
+a segment holds just what each call was observed to launch; without observations, a lone call
+between two anchors takes what lies between them.
 """
 
 from __future__ import annotations
@@ -35,29 +30,24 @@ from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import SiteKind
 
+# Two orders of 4,000 that have nothing in common, or a band of 800 around 20,000
 MAX_CELLS = 1 << 24
-"""Two orders of 4,000 that have nothing in common, or a band of 800 around 20,000."""
 _FIRST_MARGIN = 32
 _OUT_OF_BAND = -(1 << 29)
 _Lengths = npt.NDArray[np.int32]
+_UNKNOWN = -2  # the number of a name that no site has
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What two orders are called, in numbers.
+    """The names of two orders, as numbers."""
 
-    Attributes:
-        rows: the name of each row.
-        kinds: which of its names a column must share with that row.
-        columns: the names of each column, one line for each kind; ``-1`` where it has none.
-    """
-
-    rows: Ints
-    kinds: Ints
-    columns: Ints
+    rows: Ints  # the name of each row
+    kinds: Ints  # which of its names a column must share with that row
+    columns: Ints  # the names of each column, one line for each kind; ``-1`` where it has none
 
     def are_pairwise_equal(self) -> bool:
-        """Tell whether each row has the name of the column at its place, and none is left."""
+        """Tell whether each row has the name of the column at its position, and none is left."""
         same = len(self.rows) == self.columns.shape[1]
         return same and bool(
             (self.columns[self.kinds, np.arange(len(self.rows))] == self.rows).all()
@@ -69,11 +59,7 @@ class Names:
 
 
 def agreed_pairs(names: Names) -> list[tuple[int, int]] | None:
-    """Find the pairs (row, column) that stand in every longest common subsequence.
-
-    Returns:
-        The pairs, by row; ``None`` where that takes more than may be spent on it.
-    """
+    """Return the pairs (row, column) in every longest common subsequence; ``None`` if too many."""
     result = _banded(names)
     if result is None:
         return None
@@ -90,9 +76,9 @@ def agreed_pairs(names: Names) -> list[tuple[int, int]] | None:
 
 
 class _Band:
-    """The cells near the diagonal: place ``t`` of row ``i`` is that of column ``i + t - below``.
+    """The cells near the diagonal: cell ``t`` of row ``i`` is that of column ``i + t - below``.
 
-    It is as wide as the orders differ in length, and a margin to either side.
+    Its width is the difference of the lengths, and a margin to either side.
     """
 
     def __init__(self, names: Names, margin: int) -> None:
@@ -105,13 +91,12 @@ class _Band:
         self._columns = np.pad(names.columns, ends, constant_values=-1)
 
     def matches_of(self, row: int) -> npt.NDArray[np.bool_]:
-        """Tell which columns of a row's band have its name."""
+        """Flag the columns of a row's band that have its name."""
         window = self._columns[self._names.kinds[row], row : row + self.width]
         matches: npt.NDArray[np.bool_] = window == self._names.rows[row]
         return matches
 
     def matches(self) -> npt.NDArray[np.bool_]:
-        """Tell the same of all rows."""
         result = np.zeros((len(self._names.rows), self.width), dtype=np.bool_)
         for row in range(len(result)):
             result[row] = self.matches_of(row)
@@ -147,19 +132,14 @@ def _lengths(names: Names, margin: int) -> _Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What lies between an anchor and the next.
+    """The part between two anchors."""
 
-    Attributes:
-        sites: indices of the call sites there.
-        work: indices of what ran there.
-    """
-
-    sites: tuple[int, ...]
-    work: tuple[int, ...]
+    sites: tuple[int, ...]  # indices of its call sites
+    work: tuple[int, ...]  # indices of what ran there
 
 
 class OpenSegments:
-    """Leads what lies open in one graph call to its call sites, as far as names decide."""
+    """Attributes the open items of one graph call to call sites, as far as names decide."""
 
     def __init__(
         self,
@@ -168,12 +148,11 @@ class OpenSegments:
         expected: Flags,
         known_kernels: KnownKernels,
     ) -> None:
-        """Note what was called."""
         self._sites, self._items = sites, items
         self._expected, self._known_kernels = expected, known_kernels
 
     def resolve(self, anchors: Mapping[int, int]) -> dict[int, Match]:
-        """Return the matches of the open items of which something can be said."""
+        """Return the matches of the open items that can be decided."""
         segments = self._between(anchors)
         too_few = [self._is_starved(segment) for segment in segments]
         uncertain = [any(too_few[max(at - 1, 0) : at + 2]) for at in range(len(segments))]
@@ -197,7 +176,7 @@ class OpenSegments:
         )
 
     def _on_device(self, segment: Segment, is_uncertain: bool) -> dict[int, Match]:
-        """Give each device event its site where names or the anchors decide, else the reason."""
+        """Match each device event where names or the anchors decide, else give the reason."""
         items = [item for item in segment.work if self._items[item].on_device]
         if not segment.sites:
             return dict.fromkeys(items, Match(gap=GapReason.WRAPPER_GLUE))
@@ -221,7 +200,7 @@ class OpenSegments:
         return {u: Match(site, evidence or self._items[u].order_evidence) for u, site in pairs}
 
     def _owners_by_name(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
-        """Return the site of each item if a segment holds just what its sites were seen to run."""
+        """Return the site of each item if a segment holds just what its sites are known to run."""
         kernels = self._known_kernels.kernels
         if not all(site in kernels for site in segment.sites):
             return None
@@ -230,7 +209,7 @@ class OpenSegments:
         return [site for site, _ in owned] if holds else None
 
     def _name_evidence(self, segment: Segment) -> SiteEvidence | None:
-        """Where several sites share a segment, another run's names placed the item."""
+        # Where several sites share a segment, another run's names placed the item.
         if not any(self._items[item].replayed for item in segment.work):
             return None
         is_stored = len(segment.sites) > 1 and not self._known_kernels.from_store.isdisjoint(
@@ -239,12 +218,11 @@ class OpenSegments:
         return SiteEvidence.STORED_KERNELS if is_stored else SiteEvidence.REPLAY_KERNELS
 
     def _contradicts(self, segment: Segment) -> bool:
-        """Tell whether sites of a segment were seen to run something else, and nothing says why."""
+        """Tell whether sites of a segment were observed to run something else, without a reason."""
         is_seen = any(site in self._known_kernels.kernels for site in segment.sites)
         return is_seen and not self._known_kernels.is_reselected
 
     def _owners_by_place(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
-        """Return the site of each item where it cannot be another, as each site runs a kernel."""
         if len(segment.sites) == 1:
             return [segment.sites[0]] * len(items)
         all_kernels = all(self._items[item].is_kernel for item in items)
@@ -254,10 +232,7 @@ class OpenSegments:
         )
 
     def _owners_by_family(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
-        """Return the site of each item where as many calls begin as there are sites.
-
-        Each of them begins once, and with what cannot go on from the one before it.
-        """
+        # Each of them begins once, with a kernel that cannot continue the call before it.
         families, kernels = self._known_kernels.families, self._known_kernels.kernels
         calling = [site for site in segment.sites if kernels.get(site) != ()]
         parts = families.parts([self._items[item].name for item in items])
@@ -270,10 +245,8 @@ class OpenSegments:
         return all(self._sites[site].kind is SiteKind.EXTERN for site in segment.sites)
 
     def _nameless(self, segment: Segment) -> dict[int, Match]:
-        """Pair sites whose operator capture could not name with the operators left over.
-
-        Only where nothing else lies open in the segment, and the numbers agree.
-        """
+        """Pair sites whose operator is unknown with the operators left over."""
+        # Only where nothing else is open in the segment, and the numbers agree.
         called = [item for item in segment.work if self._items[item].launched]
         is_nameless = self._are_libraries(segment) and not any(
             self._sites[s].op for s in segment.sites
@@ -290,14 +263,10 @@ class OpenSegments:
         return is_operator and not self._expected[at]
 
 
-_UNKNOWN = -2
-"""The number of a name that no site has."""
-
-
 def align(
     sites: Sequence[CallSite], items: Sequence[WorkItem], known_kernels: KnownKernels
 ) -> tuple[Match, ...]:
-    """Lead each item of one graph call to its call site."""
+    """Match each item of one graph call with its call site."""
     if not any(map(is_in_loop, sites)):
         return _align(sites, items, known_kernels)
     ran = _sites_that_ran(sites, items)
@@ -311,7 +280,7 @@ def align(
 
 
 def _align_around_loops(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> tuple[Match, ...]:
-    """Lead what ran outside of loops to its sites; how often those ran cannot be told."""
+    """Match what ran outside of loops; how often those ran is unknown."""
     inside = {_called_name(site) for site in sites if is_in_loop(site)}
     return tuple(
         Match(gap=GapReason.ALIGNMENT_MISMATCH)
@@ -324,10 +293,8 @@ def _align_around_loops(sites: Sequence[CallSite], items: Sequence[WorkItem]) ->
 def _sites_that_ran(
     sites: Sequence[CallSite], items: Sequence[WorkItem]
 ) -> list[tuple[int, CallSite]] | None:
-    """Return the sites as often as they ran, each with its index, if that can be told.
-
-    A C++ kernel beside a GPU's work leaves no event: one that nothing names may have run.
-    """
+    """Return the sites as often as they ran, each with its index, if that can be decided."""
+    # A C++ kernel in a GPU graph leaves no event: one that nothing names may have run.
     ran = {item.name for item in items}
     visible = [at for at, s in enumerate(sites) if s.kind is not SiteKind.CPP or s.kernel in ran]
     grammar = LoopGrammar([sites[at] for at in visible], _called_name)
@@ -357,7 +324,6 @@ def _align(
 
 
 def _names(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Names:
-    """Number the names of sites, called and on the device, and those of the items."""
     codes: dict[str, int] = {}
     columns = [
         [codes.setdefault(name, len(codes)) for name in map(name_of, sites)]
@@ -371,19 +337,16 @@ def _names(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Names:
 
 
 def _expected(names: Names) -> Flags:
-    """Tell which item has the name of some site."""
     by_kind = np.array([np.isin(names.rows, known) for known in names.columns])
-    expected: Flags = by_kind[names.kinds, np.arange(len(names.rows))]
-    return expected
+    return by_kind[names.kinds, np.arange(len(names.rows))]
 
 
 def _called_name(site: CallSite) -> str:
-    """Return what the profiler calls the operator that this site calls."""
     return (site.op or "") if site.kind is SiteKind.EXTERN else site.kernel
 
 
 def _device_name(site: CallSite) -> str:
-    """Return the name of the site's kernel on the device; a library's own is not known."""
+    """Return the name of the site's kernel on the device; a library's is unknown."""
     if site.kind is SiteKind.EXTERN:
         return ""
     if site.kind is SiteKind.USER_TRITON:
@@ -392,20 +355,16 @@ def _device_name(site: CallSite) -> str:
 
 
 def device_names(site: CallSite) -> tuple[str, ...]:
-    """Return the names that a generated kernel's device event may have.
-
-    A user's Triton kernel runs under its function's name; Inductor numbers its calls.
-    """
+    """Return the names that a generated kernel's device event may have."""
+    # A user's Triton kernel has its function's name; Inductor numbers its calls.
     stem, _, number = site.kernel.rpartition("_")
     is_numbered = site.kind is SiteKind.USER_TRITON and number.isdigit()
     return (site.kernel, stem) if is_numbered else (site.kernel,)
 
 
 def _certain_pairs(names: Names, expected: Flags) -> dict[int, int] | None:
-    """Return the pairs (item, site) in which all longest common subsequences agree.
-
-    ``None`` where the orders differ too much for that to be found out.
-    """
+    """Return the pairs (item, site) of every longest common subsequence."""
+    # None where the orders differ too much to compute them.
     items = np.flatnonzero(expected)
     ran = [
         np.isin(known, names.rows[names.kinds == kind]) for kind, known in enumerate(names.columns)
@@ -423,15 +382,13 @@ def _anchored(
 ) -> Match | None:
     if at not in anchors:
         return None
-    return Match(anchors[at], _evidence(sites[anchors[at]], items[at]))
-
-
-def _evidence(site: CallSite, item: WorkItem) -> SiteEvidence:
+    site = sites[anchors[at]]
+    item = items[at]
     is_library = site.kind is SiteKind.EXTERN
-    return SiteEvidence.CALL_ORDER_OP if is_library else item.order_evidence
+    return Match(anchors[at], SiteEvidence.CALL_ORDER_OP if is_library else item.order_evidence)
 
 
 def _unplaced(item: WorkItem, is_expected: bool) -> Match:
-    """Say why a called item has no site: the wrapper's own work, or a contradiction."""
+    """Return why an item has no site: the wrapper's own work, or a contradiction."""
     contradicts = is_expected or classify.is_generated_kernel(item.name)
     return Match(gap=GapReason.ALIGNMENT_MISMATCH if contradicts else GapReason.WRAPPER_GLUE)

@@ -1,9 +1,7 @@
-"""Finds the graph instance that each call of a compiled graph ran.
+"""Finds the graph instance that each call of a compiled graph ran, and aligns the call.
 
-And aligns the call with its call sites.
-
-Regions have no cache key, and those of repeated blocks are alike. But a graph calls each of its
-regions once and in order, so the n-th call within one run of it is that of the n-th region.
+Regions have no cache key, and those of repeated blocks are alike. But a graph calls its regions
+once and in order, so the n-th call within a run of it is the n-th region.
 """
 
 from __future__ import annotations
@@ -25,12 +23,13 @@ from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Lineage
 from profiler_ext.records.provenance import CallSite, GraphInstance
 
+_WITHOUT_LINE = (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
+
 
 class Regions:
     """The regions of each graph, in the order in which it calls them."""
 
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
-        """Collect them."""
         members = defaultdict[int, list[int]](list)
         for at, graph in enumerate(graphs):
             if graph.cut_from is not None:
@@ -40,12 +39,9 @@ class Regions:
         }
 
     def at_place(self, candidates: list[int], call: GraphCall) -> list[int]:
-        """Return those candidates that stand where a call stands; all where none does."""
+        """Return the candidates at a call's position; all where none is."""
         in_place = [at for at in candidates if self._place.get(at, call.place) == call.place]
         return in_place or candidates
-
-
-_WITHOUT_LINE = (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
 
 
 class Aligner:
@@ -58,11 +54,7 @@ class Aligner:
     """
 
     def __init__(
-        self,
-        graphs: Sequence[GraphInstance],
-        calls: Sequence[GraphCall],
-        *,
-        compiles: bool = False,
+        self, graphs: Sequence[GraphInstance], calls: Sequence[GraphCall], *, compiles: bool = False
     ) -> None:
         self._graphs, self._compiles = graphs, compiles
         self._uses = Counter(map(_use_key, calls))
@@ -95,7 +87,7 @@ class Aligner:
     def _for_call(
         self, known_kernels: KnownKernels, call: GraphCall, is_reselected: bool
     ) -> KnownKernels:
-        """Return what was learnt, with what other replays of the same say of a call."""
+        """Return the known kernels, with what other replays of the same show."""
         replay_key = _replay_key(call)
         same, every = (
             self._replays_by_pattern[*replay_key, self._numbers[call.pattern]],
@@ -109,11 +101,9 @@ class Aligner:
         )
 
     def latest_graphs(self, graphs: Sequence[int]) -> list[int]:
-        """Return those of the last Dynamo graph of each compiled frame, if none was made meanwhile.
-
-        A frame that is compiled again has its id from before only after a reset of Dynamo, which
-        lets go of the older code.
-        """
+        """Return those of each frame's last Dynamo graph, if none was made meanwhile."""
+        # A recompiled frame has the same id only after a reset of Dynamo, which drops the older
+        # code.
         if self._compiles:
             return list(graphs)
         last = {self._graphs[at].compile_id: self._graphs[at].dynamo_number for at in graphs}
@@ -121,7 +111,7 @@ class Aligner:
         return [at for at, graph in numbered if graph.dynamo_number == last[graph.compile_id]]
 
     def are_equivalent(self, graphs: Sequence[int]) -> bool:
-        """Tell whether it does not matter which of the graphs a call ran."""
+        """Tell whether any of the graphs gives the same result for a call."""
         key = tuple(graphs)
         if key not in self._equivalent:
             self._equivalent[key] = (
@@ -130,12 +120,12 @@ class Aligner:
         return self._equivalent[key]
 
     def are_too_few(self, graphs: Sequence[int], call: GraphCall) -> bool:
-        """Tell whether there were more graphs: a run of a frame calls each of its graphs once."""
+        """Tell whether a graph is missing: a run of a frame calls each of its graphs once."""
         is_identified = call.graph is not None or call.key is None or call.frame_row is None
         return not is_identified and self._uses[_use_key(call)] > len(graphs)
 
     def may_have_failed(self, call: GraphCall) -> bool:
-        """Tell whether a call may be one of a graph of which capture lost what it knew."""
+        """Tell whether a call may be one of a graph whose capture failed."""
         return any(_may_be_call_of(call, graph) for graph in self._failed)
 
     def sites(self, graph: int) -> tuple[CallSite, ...]:
@@ -143,15 +133,12 @@ class Aligner:
         return self._graphs[graph].call_sites
 
     def observe(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
-        """Note which device events each library call launched; a dispute unlearns it.
-
-        Args:
-            matches: for each piece of its work the call site that it was led to.
-        """
+        """Record which device events each library call launched; a conflict removes them."""
+        # matches: the call site of each item of its work
         self._observed.observe(graph, call, matches)
 
     def known_kernels(self, graph: int) -> KnownKernels:
-        """Return what was learnt of a graph's library calls."""
+        """Return the known kernels of a graph's library calls."""
         return self._observed.of_graph(graph)[0]
 
 
@@ -172,11 +159,9 @@ def _use_key(call: GraphCall) -> object:
 
 
 def _launch_signature(graph: GraphInstance) -> object:
-    """Return what a graph says of its launches, but for what differs from compile to compile.
-
-    After a reset of Dynamo an equal graph has the old compile id: its trace has other numbers, and
-    its lines may be known by another rule.
-    """
+    """Return a graph's launches without what differs from compile to compile."""
+    # After a reset of Dynamo an equal graph has the old compile id, but other trace numbers, and
+    # its lines may be known by another rule.
     return graph.call_sites, tuple(
         replace(n, lineage=_of_any_compile(n.lineage)) for n in graph.nodes
     )
@@ -189,28 +174,19 @@ def _of_any_compile(lineage: Lineage) -> Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A call of a compiled graph with what was found of it.
-
-    Attributes:
-        call: the call.
-        graph: index into ``Recording.graphs``; ``None`` when not known.
-        matches: one for each item of the call.
-        gap: why the graph is not known.
-    """
+    """A call of a compiled graph with its result."""
 
     call: GraphCall
-    graph: int | None
-    matches: tuple[Match, ...]
-    gap: GapReason | None = None
+    graph: int | None  # index into ``Recording.graphs``; ``None`` when not known
+    matches: tuple[Match, ...]  # one for each item of the call
+    gap: GapReason | None = None  # why the graph is not known
 
 
 def identify(
     calls: Sequence[GraphCall], graphs: Sequence[GraphInstance], aligner: Aligner
 ) -> tuple[Invocation, ...]:
-    """Find the graph of every call and align it.
-
-    Calls without replay come first: they teach which kernels a library call launches.
-    """
+    """Find the graph of every call and align it."""
+    # Calls without replay come first: they show which kernels a library call launches.
     identifier = _Identifier(graphs, aligner)
     invocations: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):
@@ -221,7 +197,7 @@ def identify(
 
 
 class _Identifier:
-    """Finds the graph of each call; what equal calls have in common it looks at once."""
+    """Finds the graph of each call; what equal calls share is computed once."""
 
     def __init__(self, graphs: Sequence[GraphInstance], aligner: Aligner) -> None:
         self._graphs, self._aligner = graphs, aligner
@@ -250,7 +226,7 @@ class _Identifier:
         return Invocation(call, graph, matches)
 
     def _candidates(self, call: GraphCall) -> list[int] | None:
-        """Return the graphs that a call may have run; ``None`` where capture lost one of them."""
+        """Return the graphs that a call may have run; ``None`` where capture failed for one."""
         key = (call.graph, call.key, call.compile_id, call.context.is_backward, call.place)
         if key not in self._known:
             candidates = _candidates(call, self._graphs, self._of_key.get(call.key, []))
@@ -283,10 +259,8 @@ class _Identifier:
 def _candidates(
     call: GraphCall, graphs: Sequence[GraphInstance], candidates: list[int]
 ) -> list[int]:
-    """Return the captured graphs that the call may have run.
-
-    The one that the process noted of it, or else those of its key, frame and direction.
-    """
+    """Return the captured graphs that the call may have run."""
+    # The one that the process recorded, or else those of its key, frame and direction.
     if call.graph is not None:
         return [at for at in candidates if at == call.graph and graphs[at].is_known]
     candidates = [at for at in candidates if graphs[at].is_known]
@@ -301,7 +275,6 @@ def _candidates(
 def _as_called(
     call: GraphCall, candidates: list[int], graphs: Sequence[GraphInstance]
 ) -> list[int]:
-    """Return those candidates of which a gradient was asked for, or not, as of the call."""
     is_differentiated = call.context.is_forward or call.context.is_backward
     known = (at for at in candidates if graphs[at].is_known)
     same_mode = [at for at in known if graphs[at].is_inference != is_differentiated]

@@ -1,9 +1,7 @@
-"""The kernels that library calls of a graph are known to launch.
+"""The kernels that a graph's library calls launch, from stored records and other calls.
 
-From stored records and from other calls of the recording.
-
-A library has other kernels for other sizes, but a product that is split still ends in the kernel
-that adds up its parts, and that never begins a call. A memset may be of what comes next.
+A library has other kernels for other sizes, but a split product still ends in the kernel that sums
+its parts, and that never begins a call. A memset may be part of the next call.
 """
 
 from __future__ import annotations
@@ -23,21 +21,15 @@ _KernelNames = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class KernelFamilies:
-    """How calls of libraries begin and go on.
+    """How calls of libraries begin and continue."""
 
-    Attributes:
-        followers: names that were seen in a call, and never first.
-        plain_ops: operators whose calls all began once: one kernel, and its followers.
-    """
-
-    followers: frozenset[str] = frozenset()
+    followers: frozenset[str] = frozenset()  # names that were seen in a call, and never first
+    # Operators whose calls all began once: one kernel, and its followers
     plain_ops: frozenset[str] = frozenset()
 
     def parts(self, names: Sequence[str]) -> list[int] | None:
-        """Return for each name the part that it is of, from 0; ``None`` where that is open.
-
-        It is where the first one follows, and where a memset may be of either side.
-        """
+        """Return for each name its part, from 0; ``None`` where that is open."""
+        # That is where the first one is a follower, and where a memset may be of either side.
         begins = [name not in self.followers for name in names]
         if not any(begins[:1]) or any(map(classify.is_memory_work, names)):
             return None
@@ -49,27 +41,22 @@ class KnownKernels:
     """Which device events library calls launch, from other calls of their graph.
 
     Attributes:
-        kernels: their names in order, by index of the call site.
-        elsewhere: the sites of which only another run saw it.
-        is_reselected: where the call ran something else than was learnt, the libraries chose anew,
-            and nothing was lost: another call ran the very same, say.
-        is_contradicted: other calls ran something else, and none the same.
-        families: how the calls of libraries begin and go on in this session.
+        elsewhere: the sites that only another run observed.
     """
 
+    # Their names in order, by index of the call site
     kernels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     from_store: frozenset[int] = frozenset()
+    # The call ran other kernels than known because the libraries chose again, and nothing was lost:
+    # for example, another call ran the very same
     is_reselected: bool = False
-    is_contradicted: bool = False
+    is_contradicted: bool = False  # other calls ran something else, and none the same
+    # How the calls of libraries begin and continue in this session
     families: KernelFamilies = field(default_factory=KernelFamilies)
 
 
 def kernel_families(graphs: Iterable[GraphInstance]) -> KernelFamilies:
-    """Learn from all that the calls of libraries were seen to launch.
-
-    Returns:
-        Which names only go on with a call, and of which operators each call began once.
-    """
+    """Collect which kernels only continue calls, and whose operators' calls each began once."""
     ran: dict[str | None, set[_KernelNames]] = defaultdict(set)
     for graph in graphs:
         sites = graph.call_sites
@@ -83,16 +70,9 @@ def kernel_families(graphs: Iterable[GraphInstance]) -> KernelFamilies:
     return KernelFamilies(frozenset(followers), frozenset(op for op in plain if op))
 
 
-_EventNames = tuple[str, ...]
-
-
-def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _EventNames]:
-    """Return the names of what each call site launched in a call, in order.
-
-    Args:
-        matches: for each piece of its work the call site that it was led to.
-    """
-    ran_at: dict[int, _EventNames] = {}
+def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _KernelNames]:
+    """Return the names of what each call site launched in a call, in order."""
+    ran_at: dict[int, _KernelNames] = {}
     for match, names in zip(matches, pattern.event_names, strict=True):
         if match.site is not None:
             ran_at[match.site] = ran_at.get(match.site, ()) + names
@@ -100,25 +80,18 @@ def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _Event
 
 
 class ObservedKernels:
-    """What was learnt of each graph's library calls so far."""
+    """The observed kernels of each graph's library calls."""
 
     def __init__(self, graphs: Sequence[GraphInstance]) -> None:
-        """Take the graphs."""
         self._graphs = graphs
-        self._kernels: dict[object, dict[int, _EventNames | None]] = {}
+        self._kernels: dict[object, dict[int, _KernelNames | None]] = {}
         self._seen: dict[Hashable, Sequence[Match]] = {}
         self._current: dict[object, dict[int, tuple[KnownKernels, int]]] = {}
         self._states: dict[object, int] = {}
 
     def observe(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
-        """Note which device events each library call launched; a dispute unlearns it.
-
-        The same call teaches nothing more; its matches are kept, so that no others can come to be
-        the same.
-
-        Args:
-            matches: for each piece of its work the call site that it was led to.
-        """
+        """Record which device events each library call launched; a conflict removes them."""
+        # An equal call adds nothing. Its matches are kept, as their id is the key.
         key = (graph, call.pattern, id(matches))
         if key not in self._seen:
             self._seen[key] = matches
@@ -135,7 +108,7 @@ class ObservedKernels:
         self._current.pop(identity, None)
 
     def of_graph(self, graph: int) -> tuple[KnownKernels, int]:
-        """Return what was learnt of a graph's library calls, and a number: equal ones have one."""
+        """Return the known kernels of a graph's library calls, and a number for equal ones."""
         current = self._current.setdefault(self._identity(graph), {})
         if graph not in current:
             known_kernels = self._known(graph)
@@ -144,11 +117,8 @@ class ObservedKernels:
         return current[graph]
 
     def _known(self, graph: int) -> KnownKernels:
-        """Return what was learnt of a graph's library calls.
-
-        What was seen here when the graph was recorded is what its replays run; then come other
-        calls of this process, then another run.
-        """
+        # What was observed when the graph was recorded is what its replays run; then other calls of
+        # this process, then another run.
         instance = self._graphs[graph]
         here = dict(instance.library_kernels)
         called = self._kernels.get(self._identity(graph), {})

@@ -1,8 +1,8 @@
-"""The order in which one call of a graph ran its call sites, where the graph holds loops.
+"""The order in which a call ran its call sites, where the graph has loops.
 
-A loop's sites are recorded once and run as often as the data say: its condition, then body and
-condition again and again. What ran is read, by names, as a sentence of the grammar that the
-sites make. Only a sentence that is whole, and can be read in one way only, counts.
+A loop's sites are recorded once and run as often as the data require: condition, body, condition,
+... The names of what ran are parsed by the grammar of the sites; only a complete and unambiguous
+parse counts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import groupby
 
 from profiler_ext.records.provenance import CallSite
 
+# Operators by which the wrapper reads a condition: as a number, as a truth value
 _READS = frozenset({"aten::item", "aten::is_nonzero"})
-"""Operators by which the wrapper reads a condition: as a number, as a truth value."""
 _LOOP = ("condition", "body")
 
 
@@ -28,7 +28,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Repeat:
-    """Pieces that run again and again, or never."""
+    """Pieces that run any number of times."""
 
     pieces: tuple[_Piece, ...]
 
@@ -40,19 +40,19 @@ class _Choice:
     options: tuple[tuple[_Piece, ...], ...]
 
 
-_Piece = int | _Read | _Repeat | _Choice
-"""What a graph runs; an integer is a call site."""
+_Piece = int | _Read | _Repeat | _Choice  # what a graph runs; an integer is a call site
 
 
 class LoopGrammar:
-    """The sentences that a graph's call sites may form."""
+    """The grammar of a graph's call sites."""
 
     def __init__(self, sites: Sequence[CallSite], name: Callable[[CallSite], str]) -> None:
-        """Read the grammar."""
         self._sites = sites
         self._symbols: dict[str, str] = {}
+        # Return a letter of its own for one more name, outside of what expressions read as
+        # theirs.
         site_symbols = [
-            self._symbols.setdefault(_canonical_name(name(s)), _new_symbol(self._symbols))
+            self._symbols.setdefault(_canonical_name(name(s)), chr(0xE000 + len(self._symbols)))
             for s in sites
         ]
         self._symbol_of: Mapping[int, str] = dict(enumerate(site_symbols))
@@ -60,7 +60,7 @@ class LoopGrammar:
 
     def order(self, names: Sequence[str]) -> tuple[int, ...] | None:
         """Return the site of each name in a sentence, ``None`` if it is none or open."""
-        # An expression takes ages over turns that can be told apart in many ways, or not at all.
+        # Matching takes exponential time over turns that can be split in many ways, or not at all.
         if _is_ambiguous(self._pieces):
             return None
         return self._read(
@@ -100,11 +100,9 @@ class LoopGrammar:
         return [*read, _Choice(options if len(options) > 1 else (*options, ()))]
 
     def _read(self, pieces: Sequence[_Piece], text: str) -> tuple[int, ...] | None:
-        """Return the sites of a sentence, letter by letter.
-
-        Of all ways to read it one expression finds the first and the other the last; where
-        both are the same there is no other.
-        """
+        """Return the sites of a sentence, letter by letter."""
+        # One expression finds the first parse and the other the last; if they are equal there is no
+        # other.
         spans = [self._spans(pieces, text, is_first=option) for option in (True, False)]
         if spans[0] is None or spans[0] != spans[1]:
             return None
@@ -146,7 +144,6 @@ class LoopGrammar:
     def _spans(
         self, pieces: Sequence[_Piece], text: str, *, is_first: bool
     ) -> tuple[str, ...] | None:
-        """Return the part of a text that each piece is, in the first or the last way."""
         pattern = "".join(f"({self._pattern(piece, is_first)})" for piece in pieces)
         match = re.fullmatch(pattern, text)
         return None if match is None else match.groups()
@@ -167,7 +164,7 @@ class LoopGrammar:
 
 
 def _is_ambiguous(pieces: Sequence[_Piece]) -> bool:
-    """Tell whether a loop's turns may be empty, or where one ends and the next begins is open."""
+    """Tell whether a loop's turns may be empty, or their boundaries are ambiguous."""
     for piece in pieces:
         inner = _inner(piece)
         if any(map(_is_ambiguous, inner)):
@@ -196,11 +193,6 @@ def _inner(piece: _Piece) -> tuple[tuple[_Piece, ...], ...]:
 def _canonical_name(name: str) -> str:
     """Return a name, the same one for each way to read a condition."""
     return min(_READS) if name in _READS else name
-
-
-def _new_symbol(symbols: Mapping[str, str]) -> str:
-    """Return a letter of its own for one more name, outside of what expressions read as theirs."""
-    return chr(0xE000 + len(symbols))
 
 
 def is_in_loop(site: CallSite) -> bool:

@@ -1,10 +1,8 @@
-"""Observes which kernels each library call launches.
+"""Observes which kernels each library call launches, in warm-up calls and complete replays.
 
-In warm-up calls before CUDA graphs replay them and in replays that match completely.
-
-A replay tells no operators. The call that records the CUDA graph does: its launching calls run
-nothing, yet each becomes a node of the graph, and the replay at its end runs the nodes in that
-order. A call that only warms up runs its kernels itself, but not always those of the replay.
+A replay shows no operators. The call that records the CUDA graph does: its launch calls run
+nothing, but each becomes a node, and the replay at its end runs the nodes in that order. A warm-up
+call runs its kernels itself, but not always those of the replay.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ from profiler_ext.attribution.trace.launches import (
     find_launches,
     work_name,
 )
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.events import Events
+from profiler_ext.records.events import Events, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import CallSite, GraphInstance, LibraryKernels
@@ -41,34 +39,23 @@ from profiler_ext.records.vocabulary import SiteKind
 _Names = tuple[str, ...]
 _T = TypeVar("_T")
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
+# A library that benchmarks its algorithms launches more than its later calls
 _MAX_EVENTS = 64
-"""A library that tries its algorithms out launches more, which says nothing of its later calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OpLaunches:
-    """What one operator of a call launched.
+    """What one operator of a call launched."""
 
-    Attributes:
-        site: its call site; ``None`` for the wrapper's own work.
-        calls: how often it called the runtime to launch something.
-        ran: the names of its device events; none while it is recorded.
-    """
-
-    site: int | None
-    calls: int
-    ran: _Names
+    site: int | None  # its call site; ``None`` for the wrapper's own work
+    calls: int  # its number of launch calls
+    ran: _Names  # the names of its device events; none while it is recorded
 
 
 def library_kernels(events: Events, sites: Sequence[CallSite]) -> LibraryKernels:
-    """Tell which device events each library call launches in the one graph call of a trace.
-
-    Args:
-        events: a trace of one call of the graph: its warm-up, or the one that records it.
-
-    Returns:
-        Pairs of call site and names, by call site; without those that the call does not tell.
-    """
+    """Return which device events each library call launches in the one graph call of a trace."""
+    # events: a trace of one call of the graph: its warm-up, or the one that records it
+    # Returns pairs of call site and names, where known
     nesting = nest(events)
     enqueued = find_launch_calls(events, nesting)
     calls = find_calls(EnclosingRanges(events, nesting), enqueued)
@@ -99,7 +86,7 @@ def _pieces(
 
 
 def _ran_by_correlation(events: Events) -> dict[int, _Names]:
-    """Return the names of the device events of each launching call, in order of start."""
+    """Return the names of the device events of each launch call, in order of start."""
     rows = np.flatnonzero(flag_rows(events.category, classify.is_device_work))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     names_by_correlation: dict[int, list[str]] = {}
@@ -120,11 +107,8 @@ def _replayed(events: Events, enqueued: EnqueuedLaunches) -> _Names:
 
 
 def _of_warmup(pieces: Sequence[_OpLaunches], sites: Sequence[CallSite]) -> dict[int, _Names]:
-    """Return what each library call ran in a call that was not recorded.
-
-    In one that was, and whose replay is not in the trace, a library call that ran nothing says
-    nothing.
-    """
+    # In a recorded one without its replay in the trace, a library call that ran nothing shows
+    # nothing.
     ran_at: dict[int, _Names] = {
         at: () for at, site in enumerate(sites) if site.kind is SiteKind.EXTERN
     }
@@ -145,12 +129,12 @@ def _joined(pieces: Sequence[_OpLaunches], sites: Sequence[CallSite]) -> dict[in
 def _of_recording(
     pieces: Sequence[_OpLaunches], replayed: _Names, sites: Sequence[CallSite]
 ) -> dict[int, _Names]:
-    """Return what each library call became in the graph, from generated kernel to the next.
-
-    A part of the graph that is not recorded runs by itself, as in a warm-up.
-    """
+    """Return what each library call became in the graph, from generated kernel to the next."""
+    # A part of the graph that is not recorded runs by itself, as in a warm-up.
     recorded = [piece for piece in pieces if not piece.ran]
-    kernels, stretches = _split(recorded, lambda piece: _is_kernel(piece, sites))
+    kernels, stretches = _split(
+        recorded, lambda piece: piece.site is not None and sites[piece.site].kind in _GENERATED
+    )
     own_names = [device_names(sites[kernel.site or 0]) for kernel in kernels]
     known = frozenset(name for own in own_names for name in own)
     ran, between = _split(replayed, known.__contains__)
@@ -162,14 +146,10 @@ def _of_recording(
     return ran_at
 
 
-def _is_kernel(piece: _OpLaunches, sites: Sequence[CallSite]) -> bool:
-    return piece.site is not None and sites[piece.site].kind in _GENERATED
-
-
 def _split(
     items: Sequence[_T], is_divider: Callable[[_T], bool]
 ) -> tuple[list[_T], list[list[_T]]]:
-    """Return the dividers, and what stands before, between and after them."""
+    """Return the dividers, and what is before, between and after them."""
     dividers, between = list[_T](), [list[_T]()]
     for item in items:
         if is_divider(item):
@@ -181,10 +161,8 @@ def _split(
 
 
 def _with_names(stretch: Sequence[_OpLaunches], replayed: Sequence[str]) -> list[_OpLaunches]:
-    """Give each piece the events that its calls became; none where their number says otherwise.
-
-    A memset of no bytes becomes nothing; of a lone piece it need not be known which one it was.
-    """
+    """Assign each piece the events of its calls; none where the numbers differ."""
+    # A memset of no bytes becomes nothing; of a lone piece it does not matter which.
     calls = [piece.calls for piece in stretch]
     if sum(calls) != len(replayed):
         calling = [piece for piece in stretch if piece.calls]
@@ -199,14 +177,9 @@ def _with_names(stretch: Sequence[_OpLaunches], replayed: Sequence[str]) -> list
 def confirmed_kernels(
     invocations: Sequence[Invocation], graphs: Sequence[GraphInstance]
 ) -> tuple[tuple[int, LibraryKernels], ...]:
-    """Tell what each library call launched in the replays that were explained whole.
-
-    A warm-up may launch something else than the replays do; what the replays settled is worth
-    keeping for a run that sees nothing else.
-
-    Returns:
-        Pairs of graph and kernels; a graph whose replays differ is left out.
-    """
+    """Return what each library call launched in the completely matched replays."""
+    # A warm-up may launch something else than the replays do; a later run without warm-up uses
+    # these. A graph whose replays differ is left out.
     replays = [each for each in invocations if each.graph is not None and each.call.is_replay]
     distinct = {(each.graph, each.call.pattern, id(each.matches)): each for each in replays}
     settled: dict[int, set[LibraryKernels]] = {}

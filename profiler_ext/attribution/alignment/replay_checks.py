@@ -1,12 +1,10 @@
-"""Checks CUDA graph replays against each other.
+"""Checks CUDA graph replays against each other; an unconfirmed match becomes a gap.
 
-A match that no other replay and no recording confirms becomes a gap.
-
-In a replay a library's kernels have no operator, so the events that were lost, or that changed
-places, are not missed where they were. A replay is whole when it ran just what its recording
-did, or what another replay did. Of any other only that stays which such a one confirms; unless
-it ran what its recording does not have, between the same generated kernels: libraries have other
-kernels for another size, and then those between two anchors are of the one call there.
+In a replay a library's kernels have no operator, so lost or reordered events go unnoticed. A replay
+is complete if it ran just what its recording did, or what another replay did. Of any other only
+what such a one confirms stays; unless it ran new library kernels between the same generated ones:
+libraries have other kernels for another size, and then those between two anchors belong to the one
+call there.
 """
 
 from __future__ import annotations
@@ -28,8 +26,7 @@ from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import SiteKind
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
-_MAX_REFERENCES = 32
-"""So many others, of those that ran most often, may confirm what a replay ran."""
+_MAX_REFERENCES = 32  # number of other replays, the most frequent ones, that may confirm one
 _BY_ANCHORS = (SiteEvidence.REPLAY_ORDER, SiteEvidence.REPLAY_FAMILIES)
 _GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
 
@@ -45,14 +42,8 @@ class _LaunchOrder:
 def drop_unconfirmed(
     invocations: Sequence[Invocation], aligner: Aligner, order: StreamOrder
 ) -> tuple[Invocation, ...]:
-    """Make gaps of what was led in replays that nothing confirms.
-
-    Args:
-        aligner: knows the call sites of each graph, and what was learnt of them.
-
-    Returns:
-        The same invocations; what nothing confirms has a gap for each of its matches.
-    """
+    """Replace the matches of replays by gaps where nothing confirms them."""
+    # aligner: has the call sites of each graph, and their known kernels
     replays: dict[int, list[Invocation]] = defaultdict(list)
     for each in invocations:
         if each.graph is not None and each.call.is_replay:
@@ -88,7 +79,6 @@ class _ReplayChecker:
         return replace(invocation, matches=self._known[replay_key, is_reselected])
 
     def _pair(self, invocation: Invocation) -> tuple[_LaunchOrder, _LaunchOrder | None]:
-        """Return what a call ran, and what it runs if that is as it was recorded."""
         kernels = self._aligner.known_kernels(_graph(invocation)).kernels
         return _ran(invocation), _recorded(invocation, self._sites(invocation), kernels)
 
@@ -111,7 +101,7 @@ class _ReplayChecker:
         return self._every[ran] > 1 or is_alone or is_recorded
 
     def _is_resized(self, invocation: Invocation) -> bool:
-        """Tell whether libraries may have run what they run for another size."""
+        """Tell whether libraries may have chosen kernels for another size."""
         ran, recorded = self._pairs[_replay_key(invocation)]
         lacks_ops = any(item.on_device and not item.replayed for item in invocation.call.work)
         if recorded is None or lacks_ops or self._is_confirmed(invocation):
@@ -128,17 +118,15 @@ def _graph(invocation: Invocation) -> int:
 
 
 def _replay_key(invocation: Invocation) -> object:
-    """Return what equal replays have in common; they hold their matches, which are not others."""
+    # The matches are kept, as their id is part of the key.
     return invocation.call.pattern, id(invocation.matches)
 
 
 def _is_of_another_size(
     ran: _LaunchOrder, recorded: _LaunchOrder, sites: Sequence[CallSite]
 ) -> bool:
-    """Tell whether libraries ran what the recording does not have, and all kernels ran in order.
-
-    What lost events has nothing else, and what changed places within a replay is the same.
-    """
+    """Tell whether libraries ran other kernels than recorded, and all generated ones in order."""
+    # A replay that lost or reordered events has no new ones.
     pairs = zip(recorded.names, recorded.sites, strict=True)
     kernels = {name for name, at in pairs if at is not None and sites[at].kind in _GENERATED}
     in_order = [[n for n in each.names if n in kernels] for each in (ran, recorded)]
@@ -146,20 +134,16 @@ def _is_of_another_size(
 
 
 def _without_open_ends(invocation: Invocation, sites: Sequence[CallSite]) -> Invocation:
-    """Make gaps of what only one anchor holds: another call's first launch may stand there."""
+    """Remove matches with one anchor only: another call's first launch may be there."""
     aligned = [
         None if match.site is None else sites[match.site].kind for match in invocation.matches
     ]
     anchors = [at for at, kind in enumerate(aligned) if kind in _GENERATED] or [len(aligned)]
     matches = tuple(
-        _GAP if match.evidence in _BY_ANCHORS and _is_outside(at, anchors) else match
+        _GAP if match.evidence in _BY_ANCHORS and (at < anchors[0] or at > anchors[-1]) else match
         for at, match in enumerate(invocation.matches)
     )
     return replace(invocation, matches=matches)
-
-
-def _is_outside(at: int, anchors: Sequence[int]) -> bool:
-    return at < anchors[0] or at > anchors[-1]
 
 
 def _ran(invocation: Invocation) -> _LaunchOrder:
@@ -176,7 +160,7 @@ def _is_open(item: WorkItem, match: Match) -> bool:
 def _recorded(
     invocation: Invocation, sites: Sequence[CallSite], kernels: Mapping[int, tuple[str, ...]]
 ) -> _LaunchOrder | None:
-    """Return what a call runs without an operator if it runs what was learnt, if all was."""
+    """Return what a call runs without an operator if it runs the known kernels, if all are."""
     aligned = zip(invocation.call.work, invocation.matches, strict=True)
     called = {match.site for item, match in aligned if not item.on_device}
     pairs = list[tuple[str, int]]()
@@ -193,7 +177,7 @@ def _recorded(
 def _confirmed(
     invocation: Invocation, ran: _LaunchOrder, others: Sequence[_LaunchOrder]
 ) -> Invocation:
-    """Keep of a call what another one confirms: the same name of the same site at that place."""
+    """Keep the matches that another call confirms: the same name of the same site there."""
     confirmed = set[int]()
     for other in others:
         if len(confirmed) < len(ran.names):
@@ -208,10 +192,8 @@ def _confirmed(
 
 
 def _same(ran: _LaunchOrder, other: _LaunchOrder) -> list[int]:
-    """Return the places in a call at which another one ran the same for the same site.
-
-    Where both ran as much, nothing can have moved up.
-    """
+    """Return the positions at which another call ran the same for the same site."""
+    # Where both ran as much, nothing can have moved up.
     codes = {name: code for code, name in enumerate(dict.fromkeys(ran.names + other.names))}
     rows, columns = ([codes[name] for name in each.names] for each in (ran, other))
     kinds = np.zeros(len(rows), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The second rule: it checks what the alignment found by means the alignment did not use."""
+"""Verifies the alignment by evidence that it did not use."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from profiler_ext.records.events import Events, Ints
 from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import SiteKind
 
+# The name of every Triton kernel where Inductor is configured without unique names
 _NAMELESS_KERNEL = "triton_"
-"""The name of every Triton kernel where Inductor was told not to give unique ones."""
 
 
 def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
-    """Tell whether the graph can be the right one: most of its generated kernels fit.
-
-    Args:
-        matches: for each piece of it the call site of one graph that it was led to.
-    """
+    """Tell whether the graph can be the right one: most of its generated kernels fit."""
+    # matches: the call site of each item, in one graph
     generated = [
         match.site is not None
         for item, match in zip(items, matches, strict=True)
@@ -40,24 +37,18 @@ def contradicted(
     matches: Sequence[Match],
     out_of_order: Collection[int],
 ) -> set[int]:
-    """Find the launches whose device event contradicts the call site they were led to.
-
-    A generated kernel runs once a call, under its own name; a library call runs no kernel
-    of the graph; one call of the runtime launches one kernel unless it replays; and what a
-    stream ran in another order than it was enqueued was tied to the wrong call.
-
-    Args:
-        matches: for each piece of the call's work the call site that it was led to.
-    """
+    """Return the launches whose device event contradicts their call site."""
+    # A generated kernel runs once a call, under its own name; a library call runs no kernel of the
+    # graph; one runtime call launches one kernel unless it replays; and what a stream ran out of
+    # order was tied to the wrong call.
+    # matches: the call site of each item of the call's work
     wrong = {*out_of_order, *_duplicated(pattern)}
     for match, (first, events) in zip(matches, _counted(pattern), strict=True):
-        if match.site is not None and _are_on_device(events):
+        if match.site is not None and any(
+            classify.is_device_work(event.category) for event in events
+        ):
             wrong.update(first + at for at in _misnamed(sites[match.site], events))
     return wrong | _out_of_order_replays(pattern, wrong)
-
-
-def _are_on_device(events: Sequence[DeviceEvent]) -> bool:
-    return any(classify.is_device_work(event.category) for event in events)
 
 
 def _counted(pattern: Pattern) -> list[tuple[int, tuple[DeviceEvent, ...]]]:
@@ -67,10 +58,7 @@ def _counted(pattern: Pattern) -> list[tuple[int, tuple[DeviceEvent, ...]]]:
 
 
 def _out_of_order_replays(pattern: Pattern, wrong: set[int]) -> set[int]:
-    """Find what a replay ran under the name of a launch that is out of its order.
-
-    Which of them ran at its place cannot be told.
-    """
+    # Which of them ran in its position is unknown.
     pieces = zip(pattern.work, _counted(pattern), strict=True)
     replayed = [(i.name, range(at, at + len(own))) for i, (at, own) in pieces if i.replayed]
     names_out = {name for name, own in replayed if wrong.intersection(own)}
@@ -78,21 +66,19 @@ def _out_of_order_replays(pattern: Pattern, wrong: set[int]) -> set[int]:
 
 
 def _misnamed(site: CallSite, events: Sequence[DeviceEvent]) -> Sequence[int]:
-    """Return which of the events that a site launched it cannot have launched."""
     own_names = (*device_names(site), _NAMELESS_KERNEL)
     kernels = [names.kernel_name(event.name) for event in events]
     if site.kind is SiteKind.EXTERN:
-        return [at for at, name in enumerate(kernels) if _is_inductor_kernel(name)]
+        return [
+            at
+            for at, name in enumerate(kernels)
+            if (name == _NAMELESS_KERNEL or classify.is_generated_kernel(name))
+        ]
     is_wrong = len(kernels) > 1 or any(name not in own_names for name in kernels)
     return range(len(kernels)) if is_wrong else ()
 
 
-def _is_inductor_kernel(name: str) -> bool:
-    return name == _NAMELESS_KERNEL or classify.is_generated_kernel(name)
-
-
 def _duplicated(pattern: Pattern) -> set[int]:
-    """Find kernels that share one launching call which is no replay."""
     launched = dict[int, list[int]]()
     for item, (first, events) in zip(pattern.work, _counted(pattern), strict=True):
         for at, event in enumerate(() if item.replayed else events, start=first):
@@ -102,13 +88,12 @@ def _duplicated(pattern: Pattern) -> set[int]:
 
 
 class StreamOrder:
-    """The launches of each stream, in the order in which they were enqueued.
+    """The launches of each stream in the order in which they were enqueued.
 
-    What has no launching call has no place: nobody knows when it was enqueued.
+    A launch without a launch call has no position.
     """
 
     def __init__(self, events: Events, enqueued: EnqueuedLaunches) -> None:
-        """Sort the launches."""
         self.queue = enqueued.queue
         self._rows = enqueued.event
         self._starts = events.start_ns[enqueued.event]
@@ -129,10 +114,8 @@ class StreamOrder:
         return np.flatnonzero(np.isin(own, np.concatenate(wrong)))
 
     def is_in_trace_order(self, call: GraphCall) -> bool:
-        """Tell whether a call's launches ran in the order in which the profiler wrote them down.
-
-        It writes what a stream ran as that ends, and nothing of another call in between.
-        """
+        """Tell whether a call's launches ran in the order in which the profiler wrote them."""
+        # It writes what a stream ran as that ends, and nothing of another call in between.
         pairs = zip(call.work, call.launches_of_items(), strict=True)
         own = np.array([at for item, launches in pairs if item.replayed for at in launches], int)
         streams = [own[self.queue[own] == queue] for queue in np.unique(self.queue[own])]
@@ -140,7 +123,7 @@ class StreamOrder:
         return written and not len(self.out_of_order_in(call.launches))
 
     def _falls_among(self, places: Ints) -> bool:
-        """Tell whether anything ran out of order from before the first of some places to after."""
+        """Tell whether anything ran out of order around some positions."""
         if not len(places):
             return False
         first, last = max(int(places.min()) - 1, 0), int(places.max()) + 1

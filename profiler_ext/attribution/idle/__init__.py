@@ -1,1 +1,1 @@
-"""The idle time: each piece of it, with the cause that ended so late what ended it."""
+"""Device idle time in pieces, each with its cause."""

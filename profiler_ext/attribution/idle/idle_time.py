@@ -1,18 +1,14 @@
-"""The idle time of devices: each piece with its cause, its line and what the CPU did.
+"""The idle time of devices: each piece with its cause, its line and the CPU's activity.
 
-Generated code has no line of the user's, so where the CPU was says nothing of a ``.cpu()`` that is
-compiled. But the op that waits launched its copy before, and that launch was led to its line.
-
-A thread that waits for a device loses its lead. When the wait is over the device has nothing left
-to run, and idles until the thread has enqueued anew. Had the call not waited, the thread would be
-ahead by as long as the device was busy in the meantime. So idle time that follows is the waits'
-consequence, as long in all as the device was busy during them; what lies beyond that would be
-there without them. What a wait cost is used up in the order in which it was lost.
+A thread that waits for a device loses its lead. After the wait the device has nothing left to run,
+and idles until the thread has enqueued again. Without the wait the thread would be ahead by the
+device's busy time meanwhile, so that much of the following idle time is the wait's consequence; the
+rest would exist without it. Costs of waits are used up in the order in which they arose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,28 +26,47 @@ from profiler_ext.attribution.idle.tracks import CAUSES, Causes, Spans, code, is
 from profiler_ext.attribution.step_breakdown import BusySpans, time_before
 from profiler_ext.attribution.trace.intervals import Cuts, cut_at
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import NO_IDLE, IdlePieces, Place, Step
-from profiler_ext.records.events import Codes, Events, Interned, Ints, ranks
+from profiler_ext.records.events import Codes, Events, Interned, Ints, flag_rows, ranks
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import IdleCause
+
+# What the CPU did on its way to the launch, and what has a cause of its own but takes time too.
+_CONSEQUENCES = (
+    IdleCause.LAUNCHING,
+    IdleCause.PYTHON,
+    IdleCause.AUTOGRAD,
+    IdleCause.LAUNCH_LATENCY,
+    IdleCause.END_OF_STEP,
+)
+_NOT_CPU_CAUSES = (
+    IdleCause.SYNCHRONISATION,
+    IdleCause.BETWEEN_LAUNCHES,
+    IdleCause.NO_LAUNCH_CALL,
+    IdleCause.NO_CPU_EVENTS,
+)
+# What the CPU's own way to the next launch is called, if there is one
+_CPU_CAUSES = (
+    IdleCause.PYTHON,
+    IdleCause.END_OF_STEP,
+    IdleCause.LAUNCHING,
+    IdleCause.AFTER_SYNCHRONISATION,
+)
+# Their intermediate arrays are then small compared with the trace
+_CUTS_AT_ONCE = 1 << 16
+_NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitLines:
-    """At which place calls wait that stand in compiled graphs.
+    """The places of waiting calls in compiled graphs."""
 
-    Attributes:
-        calls: rows of these calls, in order.
-        place: index into ``places`` for each.
-        places: the places of the launches that they are led by.
-    """
-
-    calls: Ints
-    place: Ints
-    places: tuple[Place, ...]
+    calls: Ints  # rows of these calls, in order
+    place: Ints  # index into ``places`` for each
+    places: tuple[Place, ...]  # the places of the launches that the same op made before
 
     def at(self, rows: Ints) -> Ints:
         """Return the index of the place of each call; ``NO_ROW`` where none is known."""
@@ -85,7 +100,6 @@ def find_wait_places(
 
 
 def _last_before(events: Events, ops: Rows, calls: Ints, launching: Ints) -> Ints:
-    """Return which launching call was the last of the same op up to each call, or ``NO_ROW``."""
     every = np.append(launching, calls)
     is_query = np.arange(len(every)) >= len(launching)
     order = np.lexsort((is_query, events.start_ns[every], ops[every]))
@@ -101,21 +115,17 @@ class Activities:
     """Names the innermost event that covers more than half of a piece of time."""
 
     def __init__(self, events: Events, nesting: Nesting) -> None:
-        """Find what stands in which, the marks of this package left out."""
         self._events, self._parent = events, nesting.parent
         self._is_own = flag_rows(events.name, _is_own)
 
     def rows(self, opened: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
-        """Return the innermost event that covers more than half of each piece, or ``NO_ROW``.
-
-        Args:
-            opened: the innermost event in the middle of each piece, or ``NO_ROW``: what covers more
-                than half of it is open then.
-        """
+        """Return the innermost event that covers more than half of each piece, or ``NO_ROW``."""
+        # opened: the innermost event in the middle of each piece, or ``NO_ROW``: what covers more
+        # than half of it is open then
         return self._wide_enough(self._others(opened), start_ns, end_ns)
 
     def named(self, rows: Rows) -> Interned:
-        """Return the names of events; a step's own range says nothing."""
+        """Return the names of events; a step's own range has none."""
         strings = self._events.name.strings
         silent = [code for code, name in enumerate(strings) if classify.is_step(name)]
         codes = take(self._events.name.codes, rows, len(strings))
@@ -125,7 +135,7 @@ class Activities:
         return Interned(own.astype(np.int32), texts)
 
     def _others(self, rows: Rows) -> Rows:
-        """Climb from each mark of this package to what it stands in."""
+        """Replace each mark of this package by its parent."""
         rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
         while len(at := at[self._is_own[rows[at]]]):
             rows[at] = self._parent[rows[at]]
@@ -133,7 +143,7 @@ class Activities:
         return rows
 
     def _wide_enough(self, rows: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
-        """Climb from each row to the first event around it that covers more than half."""
+        """Return the first event around each row that covers more than half of the piece."""
         starts, durations = self._events.start_ns, self._events.duration_ns
         at = np.flatnonzero(rows != NO_ROW)
         while len(at):
@@ -147,40 +157,21 @@ class Activities:
 
 
 def _is_own(name: str) -> bool:
-    """Tell whether an event is a mark of this package, which is no work of the CPU."""
+    """Tell whether an event is a mark of this package, not work of the CPU."""
     return classify.is_call_mark(name) or names.is_clock_mark(name)
 
 
-# What the CPU did on its way to the launch, and what has a cause of its own but takes time too.
-_CONSEQUENCES = (
-    IdleCause.LAUNCHING,
-    IdleCause.PYTHON,
-    IdleCause.AUTOGRAD,
-    IdleCause.LAUNCH_LATENCY,
-    IdleCause.END_OF_STEP,
-)
-_NOT_CPU_CAUSES = (
-    IdleCause.SYNCHRONISATION,
-    IdleCause.BETWEEN_LAUNCHES,
-    IdleCause.NO_LAUNCH_CALL,
-    IdleCause.NO_CPU_EVENTS,
-)
-
-
 def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, Ints]:
-    """Return how much of each piece, from its beginning on, is the consequence of a wait.
-
-    Args:
-        pieces: pieces of one device's idle spans, in order of time, all ended by the same threads.
-        waits: when these threads waited for a device, in order of start; at least one.
-    """
+    """Return how much of each piece, from its begin, is the consequence of a wait."""
+    # pieces: pieces of one device's idle spans, in order of time, all ended by the same threads
+    # waits: the threads' waits for a device, in order of start; at least one
     spans = (busy.start_ns, busy.end_ns)
     each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
     lost = np.cumsum(each_ns)
     counts = ~is_of(pieces.cause, _NOT_CPU_CAUSES)
     used = np.where(counts, pieces.duration_ns, 0)
     np.cumsum(used, out=used)
-    # A lead that is used up cannot fall below nothing: what was lost so far bounds what is used.
+    # A lead cannot become negative: the sum of lost time bounds what is used up.
     left = np.append(0, lost)[np.searchsorted(waits.start_ns, pieces.start_ns, side="right")]
     left -= used
     np.minimum.accumulate(left, out=left)
@@ -195,14 +186,8 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
 
 
 def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
-    """Cut pieces where a lead is used up.
-
-    Args:
-        taken: how much of each, from its beginning on, is the consequence of a wait.
-
-    Returns:
-        The pieces; and for each when the call began that is to blame, else when the piece began.
-    """
+    """Cut pieces where a lead is used up."""
+    # Returns the pieces; and the begin of each one's wait, else its own begin
     is_cut, has_rest = consequence_ns > 0, consequence_ns < pieces.duration_ns
     own = np.repeat(np.arange(len(consequence_ns)), is_cut.astype(np.int64) + has_rest)
     is_first = np.append(True, own[1:] != own[:-1])[: len(own)]
@@ -213,20 +198,6 @@ def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces
     cause = np.where(is_consequence, code(IdleCause.AFTER_SYNCHRONISATION), selected.cause)
     moments = np.where(is_consequence, blamed_ns[own], begins)
     return Pieces(selected.span, begins, lengths, cause), moments
-
-
-_CPU_CAUSES = (
-    IdleCause.PYTHON,
-    IdleCause.END_OF_STEP,
-    IdleCause.LAUNCHING,
-    IdleCause.AFTER_SYNCHRONISATION,
-)
-"""What the CPU's own way to the next launch is called, if there is one."""
-
-_CUTS_AT_ONCE = 1 << 16
-"""What is made of them on the way to their names is then small beside the trace."""
-
-_NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 
 def find_idle(
@@ -260,7 +231,6 @@ class _IdleFinder:
         self._piece_cutter = PieceCutter(events, enqueued, groups)
 
     def pieces(self, busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdlePieces:
-        """Return the pieces of all devices in order of time."""
         idle = idle_spans(busy, steps)
         marks = [(step.cpu_start_ns, step.cpu_end_ns) for step in steps]
         begun_ns, ended_ns = np.array(marks, dtype=np.int64).T
@@ -304,7 +274,6 @@ class _IdleFinder:
     def _placed(
         self, idle: IdleSpans, step: Ints, pieces: Pieces, cause_times_ns: Ints
     ) -> IdlePieces:
-        """Cut pieces by where the CPU was, and name those some at a time."""
         ends = pieces.start_ns + pieces.duration_ns
         cuts = cut_at(self._places.times_ns, pieces.start_ns, ends)
         cuts = cuts.at(np.lexsort((idle.device[pieces.span[cuts.span]], cuts.start_ns)))
@@ -341,12 +310,18 @@ class _IdleFinder:
         group = self._piece_cutter.groups(idle, pieces.span[cuts.span])
         place, of_cause = self._of_waits(cause, place, group, cuts, cause_times_ns[cuts.span])
         causes, places, of_causes = (each.astype(np.int32) for each in (cause, place, of_cause))
-        return causes, places, of_causes, self._cpu_activity(group, cuts)
+        tracks, middle_ns = self._piece_cutter.tracks, cuts.start_ns + cuts.duration_ns // 2
+        opened = tracks.row[tracks.segments_at(group, middle_ns)]
+        return (
+            causes,
+            places,
+            of_causes,
+            self._activities.rows(opened, cuts.start_ns, cuts.start_ns + cuts.duration_ns),
+        )
 
     def _of_waits(
         self, cause: Causes, place: Ints, group: Ints, cuts: Cuts, cause_times_ns: Ints
     ) -> tuple[Ints, Ints]:
-        """Return the place of each piece, and of its cause, now that waits have theirs."""
         is_after = is_of(cause, [IdleCause.AFTER_SYNCHRONISATION])
         is_wait = is_of(cause, [IdleCause.SYNCHRONISATION])
         of_cause = np.where(is_after, self._places.at(cause_times_ns), place)
@@ -359,21 +334,13 @@ class _IdleFinder:
         of_cause[rows] = len(self._places.places) + waiting
         return np.where(is_wait, of_cause, place), of_cause
 
-    def _cpu_activity(self, group: Ints, cuts: Cuts) -> Rows:
-        tracks, middle_ns = self._piece_cutter.tracks, cuts.start_ns + cuts.duration_ns // 2
-        opened = tracks.row[tracks.segments_at(group, middle_ns)]
-        return self._activities.rows(opened, cuts.start_ns, cuts.start_ns + cuts.duration_ns)
-
     def _is_profiler_overhead(self, cause: Causes, place: Ints) -> Flags:
-        """Flag what came after the watch of lines had ended: the recording itself ends then.
-
-        It may end within a call, of a compiled optimizer say, that launches no more.
-        """
-        ended = _of_gap(self._places, GapReason.LINES_ENDED)
+        """Flag what came after the recording of lines ended: the recording itself ends then."""
+        # It may end within a call, of a compiled optimizer say, that launches no more.
+        ended = [
+            number
+            for number, place in enumerate(self._places.places)
+            if place.gap == GapReason.LINES_ENDED
+        ]
         is_cpus = is_of(cause, _CPU_CAUSES)
-        flags: Flags = is_cpus & np.isin(place, list(ended))
-        return flags
-
-
-def _of_gap(places: CpuPlaces, gap: GapReason) -> Iterable[int]:
-    return [number for number, place in enumerate(places.places) if place.gap == gap]
+        return is_cpus & np.isin(place, list(ended))

@@ -1,12 +1,10 @@
-"""Which threads a launch depends on: what they did over time, and when they waited for a device.
+"""The threads that a launch depends on: their activity over time, and their waits.
 
-What is made of a window on the way is small beside the trace, and stays in a processor's cache.
+The thread that runs the steps and autograd's threads take turns: one waits for the other, so a
+launch of either depends on both. Any other thread that launches is independent.
 
 Gloo works in threads of its own, and the thread that waits for it has no event meanwhile. It waits
-if it does nothing from the call on, and goes on within a moment of the collective's end.
-
-The thread that makes the steps and autograd's threads take turns: one waits for the other, so a
-launch of either waits for what both do. Any other thread that launches goes its own way.
+if it does nothing from the call on, and continues within a moment of the collective's end.
 """
 
 from __future__ import annotations
@@ -30,27 +28,28 @@ from profiler_ext.attribution.idle.tracks import (
     with_engine,
 )
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
-from profiler_ext.records.events import Codes, Events, Ints
+from profiler_ext.records.events import Codes, Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause
 
 _SPANS_AT_ONCE = 1 << 16
+_LINGER_NS = 1_000_000
+_IN_PYTHON = (NO_CAUSE, code(IdleCause.PYTHON))
+# The controls of the thread that runs the steps, and of autograd's threads; an independent thread
+# has a number of its own after these
+MAIN, ENGINE = 0, 1
+_EMPTY: Ints = np.empty(0, dtype=np.int64)
 
 
 def windows(
     spans: Spans, grace_ns: Callable[[Rows], Ints], may_begin: Callable[[Rows], Flags]
 ) -> Iterator[Spans]:
-    """Cut spans where all of them are over and one begins alone.
-
-    Args:
-        grace_ns: for how long after the spans of some events none may begin a window.
-
-    Yields:
-        The spans of each window, of one at least; where they cannot be cut a window is long.
-    """
+    """Cut spans where all of them are over and one begins alone."""
+    # grace_ns: for how long after the spans of some events none may begin a window
+    # Yields the spans of each window, at least one; a window is long where they cannot be cut
     begin, over_ns = 0, spans.start_ns[:1]
     for first in range(0, len(spans.row), _SPANS_AT_ONCE):
         chunk = spans.of(slice(first, first + _SPANS_AT_ONCE))
@@ -66,15 +65,10 @@ def windows(
     yield spans.of(slice(begin, None))
 
 
-_LINGER_NS = 1_000_000
-_IN_PYTHON = (NO_CAUSE, code(IdleCause.PYTHON))
-
-
 class HostCollectives:
     """The collectives of a trace that the CPU does itself."""
 
     def __init__(self, events: Events, nesting: Nesting) -> None:
-        """Find them."""
         self._is_collective = flag_rows(events.name, classify.is_host_collective) & (
             nesting.depth != NO_ROW
         )
@@ -89,11 +83,7 @@ class HostCollectives:
         return np.where(self._is_collective[rows], _LINGER_NS, 0)
 
     def waited_for(self, own: Track) -> Track:
-        """Name the time in which a thread waited for such a collective.
-
-        Returns:
-            The track; that time is one in which it waits for another rank.
-        """
+        """Return a track with the thread's waits for such collectives."""
         if not len(self._rows) or len(own.times_ns) < 2:
             return own
         begins, ends = own.times_ns[:-1], own.times_ns[1:]
@@ -106,7 +96,7 @@ class HostCollectives:
 
 
 def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
-    """Put a segment before each of those that follow some changes, until its collective is over."""
+    """Insert a segment before each of those that follow some changes, until its collective ends."""
     segment, cause, row = at + 1, own.cause.copy(), own.row.copy()
     following = (own.cause[segment], own.row[segment])
     cause[segment], row[segment] = code(IdleCause.OTHER_RANK), rows
@@ -119,14 +109,8 @@ def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
     )
 
 
-MAIN, ENGINE = 0, 1
-"""The control of launches of the thread that makes the steps, and of autograd's threads; a thread
-that goes its own way has a number of its own after these."""
-_EMPTY: Ints = np.empty(0, dtype=np.int64)
-
-
 class ThreadGroups:
-    """Tells for each launch what the threads that led to it did in time.
+    """What the threads behind each launch did over time.
 
     Attributes:
         of_launch: the control of each launch.
@@ -135,7 +119,6 @@ class ThreadGroups:
     def __init__(
         self, events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, step_thread: int
     ) -> None:
-        """Lay out what each thread that launches did."""
         self._events, self._nesting = events, nesting
         self._of_engine = engine_events(events, nesting)
         by = np.where(enqueued.call == NO_ROW, enqueued.cpu, enqueued.call)
@@ -160,7 +143,15 @@ class ThreadGroups:
     def tracks(self) -> Tracks:
         """Return what the threads of each control did."""
         others = self._spans.of(self._groups(self._spans.row) > ENGINE)
-        overlaid = list(map(self._overlaid_tracks, self._windows()))
+        # Cut the spans where the thread that runs the steps restarts, and none waits for
+        # it. What lies before is then no time of autograd's, nor any in which a collective is
+        # awaited.
+        overlaid = list(
+            map(
+                self._overlaid_tracks,
+                windows(self._spans, self._collectives.grace_ns, self._starts_window),
+            )
+        )
         selected = combine_tracks(overlaid, others, self._groups(others.row))
         is_call = flag_rows(self._events.category, classify.is_runtime_call)
         is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
@@ -168,31 +159,21 @@ class ThreadGroups:
         selected.cause[selected.cause == NO_CAUSE] = default_cause
         return selected
 
-    def _windows(self) -> Iterator[Spans]:
-        """Cut the spans where the thread that makes the steps begins anew, and none waits for it.
-
-        What lies before is then no time of autograd's, nor any in which a collective is awaited.
-        """
-        return windows(self._spans, self._collectives.grace_ns, self._starts_window)
-
     def _starts_window(self, rows: Rows) -> Flags:
         starts: Flags = (self._groups(rows) == MAIN) & ~self._of_engine[rows]
         return starts
 
     def _overlaid_tracks(self, spans: Spans) -> tuple[Track, Track]:
-        """Return what counts for the thread that makes the steps, and for autograd's."""
+        """Return the tracks of the thread that runs the steps, and of autograd's."""
         group = self._groups(spans.row)
         mains, engines = spans.of(group == MAIN), spans.of(group == ENGINE)
         main = self._collectives.waited_for(with_engine(track(mains), self._of_engine, _EMPTY))
         return overlays(main, with_engine(track(engines), self._of_engine, mains.start_ns))
 
     def _groups(self, rows: Rows) -> Ints:
-        """Return the control of the thread of each event."""
-        groups: Ints = self._number[self._events.thread[rows]]
-        return groups
+        return self._number[self._events.thread[rows]]
 
     def _numbers(self, launching: Codes, step_thread: int) -> Ints:
-        """Return the control of each thread; of one that leads to no launch it is none."""
         count = len(self._events.threads)
         numbers = np.full(count, NO_ROW, dtype=np.int64)
         own = np.unique(launching[launching != NO_ROW])
@@ -202,7 +183,7 @@ class ThreadGroups:
         return numbers
 
     def _all_spans(self, enqueued: EnqueuedLaunches) -> Spans:
-        """Return what the CPU's events span, the outer ones first, and the ends of copies."""
+        """Return the spans of the CPU's events, the outer ones first, and the ends of copies."""
         events, depth = self._events, self._nesting.depth
         causes = causes_of(events, self._nesting)
         copied = _copies_waited_for(events, enqueued)

@@ -12,36 +12,30 @@ from profiler_ext.attribution.idle.tracks import Causes, Tracks, code, is_of
 from profiler_ext.attribution.step_breakdown import BusySpans
 from profiler_ext.attribution.trace.intervals import Cuts, cut_at, gaps_between, timeline
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.kineto import classify
 from profiler_ext.records.analysis import Step
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause
+
+# Their intermediate arrays are then small compared with the trace
+_SPANS_AT_ONCE = 1 << 16
+_END_OF_STEP = code(IdleCause.END_OF_STEP)
 
 
 @dataclass(frozen=True, slots=True)
 class IdleSpans:
-    """When devices ran nothing within the steps: by device, in order of time, none of them empty.
-
-    Attributes:
-        device: the device of each span.
-        step: index of the step that it is of.
-        start_ns: start of each.
-        end_ns: end of each.
-        since_ns: since when the device runs nothing; earlier than the start where a step began.
-        ended_by_signal: the launch that the device ran next, or ``NO_ROW``; where a step ended it,
-            that is not in it.
-    """
+    """When devices ran nothing within the steps: by device, in order of time, none empty."""
 
     device: Ints
-    step: Ints
+    step: Ints  # index of the step
     start_ns: Ints
     end_ns: Ints
-    since_ns: Ints
+    since_ns: Ints  # begin of the device's idle time; earlier than the start where a step began
+    # The next launch on the device, or ``NO_ROW``; where a step ended it, the launch is not in it
     ended_by_signal: Ints
 
     def __len__(self) -> int:
-        """Return the number of spans."""
         return len(self.start_ns)
 
     def at(self, rows: slice) -> IdleSpans:
@@ -50,20 +44,14 @@ class IdleSpans:
 
 
 def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
-    """Return when devices ran nothing.
-
-    Where steps overlap, a moment is of the one that opened last, as what is enqueued then.
-
-    Args:
-        busy: for each device when it ran anything, in nanoseconds of the trace's clock.
-    """
+    """Return when devices ran nothing; where steps overlap, a moment is of the last begun."""
+    # busy: for each device its busy spans, in nanoseconds of the trace's clock
     parts = _exclusive_parts(steps)
     columns = zip(*(_idle(device, parts) for device in busy), strict=True)
     return IdleSpans(*(np.concatenate(column).astype(np.int64) for column in columns))
 
 
 def _exclusive_parts(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
-    """Return start, end and step of the parts of steps in which no later one is open."""
     starts, ends = np.array([(s.start_ns, s.end_ns) for s in steps], np.int64).reshape(-1, 2).T
     laid_out = timeline(starts, ends)
     owners = laid_out.opened[:-1]
@@ -83,13 +71,13 @@ def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> tuple[Ints, ...]
 
 
 class Overhead:
-    """Tells when the profiler worked while a thread went on with nothing else.
+    """The profiler's work while a thread did nothing else.
 
-    The trace does not say which thread it held up: that of which one segment covers most of it.
+    The trace does not show the thread that it delayed: it is the one with a segment that covers
+    most of it.
     """
 
     def __init__(self, events: Events) -> None:
-        """Lay out what the profiler did."""
         rows = np.flatnonzero(flag_rows(events.category, classify.is_profilers))
         rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
         self._start_ns, self._end_ns = events.start_ns[rows], events.end_of(rows)
@@ -112,26 +100,14 @@ class Overhead:
         return Cuts(span, segment, finer.start_ns, finer.duration_ns), cause
 
 
-_SPANS_AT_ONCE = 1 << 16
-"""What is made of them on the way to their pieces is then small beside the trace."""
-_END_OF_STEP = code(IdleCause.END_OF_STEP)
-
-
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of idle spans, those of a span one after the other.
+    """Pieces of idle spans, those of a span one after the other."""
 
-    Attributes:
-        span: index of the span.
-        start_ns: when each begins.
-        duration_ns: how long it is.
-        cause: the number of its cause.
-    """
-
-    span: Ints
-    start_ns: Ints
+    span: Ints  # index of the span
+    start_ns: Ints  # when each begins
     duration_ns: Ints
-    cause: Causes
+    cause: Causes  # the number of its cause
 
     def at(self, rows: Ints | Flags | slice) -> Pieces:
         """Return some of them."""
@@ -140,7 +116,7 @@ class Pieces:
 
 
 def _merged(parts: Sequence[Pieces]) -> Pieces:
-    """Return pieces of several lists in order of their spans, and of time."""
+    """Merge lists of pieces in order of their spans, and of time."""
     every = concatenated(parts)
     return every.at(np.lexsort((every.start_ns, every.span)))
 
@@ -155,7 +131,6 @@ class PieceCutter:
     """Cuts the idle spans of devices into pieces."""
 
     def __init__(self, events: Events, enqueued: EnqueuedLaunches, groups: ThreadGroups) -> None:
-        """Take what is known."""
         self._of_launch = groups.of_launch
         self.tracks = groups.tracks()
         self._overhead = Overhead(events)
@@ -178,7 +153,6 @@ class PieceCutter:
         return concatenated([self._chunk(idle, at, marks) for at in firsts])
 
     def _chunk(self, every: IdleSpans, first: int, marks: tuple[Ints, Ints]) -> Pieces:
-        """Return the pieces of some of the spans."""
         idle = every.at(slice(first, first + _SPANS_AT_ONCE))
         called = np.where(
             idle.ended_by_signal == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by_signal]
@@ -200,10 +174,9 @@ class PieceCutter:
         return Pieces(rows[cuts.span], cuts.start_ns, cuts.duration_ns, cause)
 
     def _with_ends(self, pieces: Pieces, idle: IdleSpans, marks: tuple[Ints, Ints]) -> Pieces:
-        """Give Python between the last launch of a step and the step's mark its name.
-
-        On a device that is time of the next step, which begins when the device is done with this.
-        """
+        """Name the Python time between the last launch of a step and the step's mark."""
+        # On a device that time is of the next step, which begins when the device has finished this
+        # one.
         begun_ns, ended_ns = (each[idle.step] for each in marks)
         is_late = self._enqueued_ns[idle.ended_by_signal] >= ended_ns
         is_python = is_of(pieces.cause, [IdleCause.PYTHON])
@@ -229,7 +202,6 @@ class PieceCutter:
 
 
 def _after_launch(idle: IdleSpans, until: Ints, called: Ints, known: Flags) -> Pieces:
-    """Return what followed the launch call."""
     latency, between = (
         code(each) for each in (IdleCause.LAUNCH_LATENCY, IdleCause.BETWEEN_LAUNCHES)
     )
@@ -240,7 +212,7 @@ def _after_launch(idle: IdleSpans, until: Ints, called: Ints, known: Flags) -> P
 
 
 def _without_repeats(pieces: Pieces) -> Pieces:
-    """Put together what follows each other in a span and has the same cause."""
+    """Merge neighbours in a span that have the same cause."""
     if not len(pieces.span):
         return pieces
     changes = (np.diff(pieces.span) != 0) | (np.diff(pieces.cause) != 0)

@@ -1,7 +1,7 @@
 """What CPU threads did over time, as the causes for which a device may idle.
 
-The first two controls take turns and change at the same times. A change of any other is a key: the
-control, and how many moments of the others came before.
+The first two controls take turns and change at the same times. A change of any other has a key: the
+control, and the number of moments of the others before it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.attribution.trace.intervals import Cuts, cut_between, timeline
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.events import Events, Ints, sorted_distinct
+from profiler_ext.records.events import Events, Ints, flag_rows, sorted_distinct
 from profiler_ext.records.vocabulary import IdleCause
 
 CAUSES = tuple(IdleCause)
+# Numbers of causes, of which there are few: a byte for each piece of each thread's time
 Causes = npt.NDArray[np.int8]
-"""Numbers of causes, of which there are few: a byte for each piece of each thread's time."""
-NO_CAUSE = np.int8(-1)
-"""What stands for the cause of time in which no event says anything."""
+NO_CAUSE = np.int8(-1)  # the cause of time without an event
+_FOREVER_NS = np.iinfo(np.int64).max // 4
+_SHARED_GROUPS = 2
 
 
 def code(cause: IdleCause) -> np.int8:
@@ -34,32 +35,30 @@ def code(cause: IdleCause) -> np.int8:
 
 def is_of(causes: Causes, wanted: Iterable[IdleCause]) -> Flags:
     """Flag the causes that are among some."""
-    flags: Flags = np.isin(causes, [code(each) for each in wanted])
-    return flags
+    return np.isin(causes, [code(each) for each in wanted])
 
 
 def causes_of(events: Events, nesting: Nesting) -> Causes:
-    """Return for each event why a device waits while it is the CPU's innermost.
-
-    Returns:
-        Numbers of causes; what a step alone spans, or is no CPU event, says ``NOTHING``.
-    """
+    """Return for each event the cause of a device's wait while it is the CPU's innermost."""
+    # A step alone, or what is no CPU event, has NOTHING.
     named, is_call = events.name, flag_rows(events.category, classify.is_runtime_call)
     is_op = flag_rows(events.category, classify.is_op)
+    evaluates = flag_rows(events.name, lambda name: names.evaluated_function(name) is not None)
+    is_node = ~flag_rows(events.name, _is_work)
+    of_engine: Flags = evaluates | (is_node & np.append(evaluates, False)[nesting.parent])
     rules = (
         (_within(events, nesting, classify.is_compiling_or_recording), IdleCause.COMPILING),
         (_within(events, nesting, classify.is_data_loader), IdleCause.DATA_LOADER),
         (_within(events, nesting, classify.is_host_collective), IdleCause.OTHER_RANK),
         (is_call & flag_rows(named, classify.is_device_wait), IdleCause.SYNCHRONISATION),
         (is_call & flag_rows(named, classify.is_allocation), IdleCause.ALLOCATING),
-        (is_op & _of_engine(events, nesting), IdleCause.AUTOGRAD),
+        (is_op & of_engine, IdleCause.AUTOGRAD),
         (is_call | is_op | flag_rows(named, classify.is_calling), IdleCause.LAUNCHING),
         (flag_rows(named, classify.is_step), None),
     )
     conditions = [(nesting.depth == NO_ROW), *(condition for condition, _ in rules)]
     codes = [NO_CAUSE, *(NO_CAUSE if each is None else code(each) for _, each in rules)]
-    causes: Causes = np.select(conditions, codes, default=code(IdleCause.PYTHON))
-    return causes
+    return np.select(conditions, codes, default=code(IdleCause.PYTHON))
 
 
 def engine_events(events: Events, nesting: Nesting) -> Flags:
@@ -72,14 +71,6 @@ def _within(events: Events, nesting: Nesting, predicate: Callable[[str], bool]) 
     return within
 
 
-def _of_engine(events: Events, nesting: Nesting) -> Flags:
-    """Flag what the engine does itself: evaluating a node, and the node but for its ops."""
-    evaluates = flag_rows(events.name, lambda name: names.evaluated_function(name) is not None)
-    is_node = ~flag_rows(events.name, _is_work)
-    of_engine: Flags = evaluates | (is_node & np.append(evaluates, False)[nesting.parent])
-    return of_engine
-
-
 def _is_work(name: str) -> bool:
     is_graph = classify.is_compiled_backward(name) or classify.is_compiled_frame(name)
     return is_graph or classify.is_dispatched_op(name) or classify.is_generated_kernel(name)
@@ -87,17 +78,11 @@ def _is_work(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What some threads did: the segment before the first time, and from each time on.
+    """What some threads did: the segment before the first time, and from each time on."""
 
-    Attributes:
-        times_ns: when that changes, in order, none twice.
-        cause: the number of a cause for each segment, one more than there are times.
-        row: the innermost event of each, or ``NO_ROW``.
-    """
-
-    times_ns: Ints
-    cause: Causes
-    row: Rows
+    times_ns: Ints  # the changes, in order, none twice
+    cause: Causes  # the number of a cause for each segment, one more than there are times
+    row: Rows  # the innermost event of each, or ``NO_ROW``
 
     def segments_at(self, times_ns: Ints) -> Ints:
         """Return the segment that each time is in."""
@@ -131,11 +116,8 @@ def track(spans: Spans) -> Track:
 
 
 def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
-    """Name the time between two events of autograd's engine, in which nothing else began.
-
-    Args:
-        others_start_ns: when events of the thread that waits for it began, in order.
-    """
+    """Add the time between two events of autograd's engine in which nothing else began."""
+    # others_start_ns: begins of events of the thread that waits for it, in order
     in_engine = of_engine[own.row] & (own.row != NO_ROW)
     between = np.zeros(len(own.cause), dtype=np.bool_)
     if len(own.times_ns) > 1:
@@ -146,11 +128,7 @@ def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
 
 
 def overlays(first: Track, second: Track) -> tuple[Track, Track]:
-    """Lay each of two tracks over the other, which counts where that is in Python or does nothing.
-
-    Returns:
-        What counts if the first does more, and if the second does; both change at the same times.
-    """
+    """Lay each of two tracks over the other, which counts where that is in Python or idle."""
     times, (of_first, of_second) = _merged(first.times_ns, second.times_ns)
     first = Track(times, first.cause[of_first], first.row[of_first])
     second = Track(times, second.cause[of_second], second.row[of_second])
@@ -165,10 +143,8 @@ def _overlay(first: Track, second: Track) -> Track:
 
 
 def _merged(first: Ints, second: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
-    """Return the times of two, none twice; and which segment of each is before them, and from each.
-
-    A stable sort merges two runs in order.
-    """
+    """Return the distinct times of two, and the segments of each before them, and from each."""
+    # A stable sort merges two runs in order.
     times = np.concatenate([first, second])
     order = np.argsort(times, kind="stable")
     times, is_first = times[order], order < len(first)
@@ -177,28 +153,17 @@ def _merged(first: Ints, second: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
     return times[is_last], (of_first, np.append(0, is_last + 1) - of_first)
 
 
-_FOREVER_NS = np.iinfo(np.int64).max // 4
-_SHARED_GROUPS = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Tracks:
-    """What each control did in time: the segment before the first change, and from each one on.
+    """What each control did over time: the segment before the first change, and from each on."""
 
-    Attributes:
-        times_ns: when the first two controls change, in order, none twice.
-        moments_ns: when any of the others does, in order, none twice.
-        keys: the control and the moment of each change of the others, in order.
-        cause: the number of a cause for each segment, one more than there are changes: those of
-            the first control, those of the second, those of the others.
-        row: the innermost event of each, or ``NO_ROW``.
-    """
-
-    times_ns: Ints
-    moments_ns: Ints
-    keys: Ints
+    times_ns: Ints  # changes of the first two controls, in order, none twice
+    moments_ns: Ints  # changes of any of the others, in order, none twice
+    keys: Ints  # the control and the moment of each change of the others, in order
+    # The number of a cause for each segment, one more than there are changes: those of the first
+    # control, those of the second, those of the others
     cause: Causes
-    row: Rows
+    row: Rows  # the innermost event of each, or ``NO_ROW``
 
     def segments_at(
         self, group: Ints, times_ns: Ints, side: Literal["left", "right"] = "right"
@@ -219,7 +184,7 @@ class Tracks:
         return cut_between(lambda changes: self._changes(changes)[1], within, start_ns, end_ns)
 
     def extents(self, group: Ints, segment: Ints) -> tuple[Ints, Ints]:
-        """Return when segments begin and end; what was before or goes on has always been so."""
+        """Return begin and end of segments; the outer ones are unbounded."""
         begins, ends = np.full((2, len(segment)), _FOREVER_NS)
         begins[:] = -_FOREVER_NS
         for times, changes in ((begins, segment - 1), (ends, segment)):
@@ -230,7 +195,6 @@ class Tracks:
         return begins, ends
 
     def _changes(self, changes: Ints) -> tuple[Ints, Ints]:
-        """Return of which control changes are, and when."""
         count = len(self.times_ns)
         is_shared = changes < _SHARED_GROUPS * count
         own, times_ns = np.empty((2, len(changes)), dtype=np.int64)
@@ -243,13 +207,8 @@ class Tracks:
 
 
 def combine_tracks(pairs: Sequence[tuple[Track, Track]], spans: Spans, group: Ints) -> Tracks:
-    """Put tracks, and those of other controls, beside each other.
-
-    Args:
-        turns: the tracks of the first two controls, which change at the same times, in parts one
-            after the other: the last segment of a part goes on in the next.
-        spans: what the threads of all other controls did, the outer ones first.
-    """
+    """Combine tracks with those of other controls."""
+    # spans: what the threads of all other controls did, the outer ones first
     first, second = zip(*pairs, strict=True)
     moments = sorted_distinct(np.concatenate([spans.start_ns, spans.end_ns]))
     shift = group * (len(moments) + 1) + 1

@@ -1,13 +1,9 @@
-"""Where each compiled graph was called.
+"""Where each compiled graph was called: an op of another graph's call, or a line.
 
-From an op of another graph's call, or from a line of the program.
-
-A custom op may call a function that is compiled itself. Its launches are work of the op: of its
-module and phase, and differentiate what it does.
-
-Stock layers have no line of the program's: a compiled ``nn.Sequential`` runs for the line that
-calls it. What Dynamo compiles within ``__torch_function__`` knows no module: it runs in the one
-whose call is under way. Both are known where the lines of the program were watched.
+A custom op may call a compiled function. Its launches belong to the op: its module and phase, and
+they differentiate what it does. Stock layers have no line of the program's: a compiled
+``nn.Sequential`` has the line that calls it. What Dynamo compiles within ``__torch_function__`` has
+the module whose call is active.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from profiler_ext.records.provenance import CallSite, GraphInstance
 def with_callers(
     invocations: Sequence[Invocation], graphs: Sequence[GraphInstance], places: PlaceTable
 ) -> tuple[Invocation, ...]:
-    """Return the calls of a trace, each with the op of another call that runs it, if one does."""
+    """Return the calls of a trace, each with the op of another call that runs it, if any."""
     callers = _Callers(invocations, graphs, places)
     return tuple(callers.resolved(each) for each in invocations)
 
@@ -52,7 +48,7 @@ class _Callers:
         return replace(inner, call=replace(inner.call, context=context))
 
     def _caller(self, inner: Invocation) -> Place | None:
-        """Return the place of the op that runs a call, which may be run by yet another op."""
+        """Return the place of the op that runs a call, which another op may run."""
         if inner.call.caller is None:
             return None
         marker, operator = inner.call.caller
@@ -63,7 +59,6 @@ class _Callers:
         return self._places.of_node(outer.graph, site.nodes[-1], outer.call.context)
 
     def _site(self, outer: Invocation, operator: int) -> CallSite | None:
-        """Return the call site that an operator of a call was led to."""
         pairs = zip(outer.call.rows, outer.matches, strict=True)
         at = next((match.site for row, match in pairs if row == operator), None)
         if outer.graph is None or at is None:
@@ -74,10 +69,8 @@ class _Callers:
 def with_call_lines(
     invocations: Sequence[Invocation], places: PlaceTable, lines: EagerLines
 ) -> tuple[Invocation, ...]:
-    """Return the calls of a trace, with the line of each whose graph leaves lines or modules open.
-
-    A backward has that of its forward.
-    """
+    """Return the calls, with the calling line of each whose graph leaves lines or modules open."""
+    # A backward has that of its forward.
     forwards: dict[int, set[int]] = {}
     for each in invocations:
         if each.call.frame_row is not None and not each.call.context.is_backward:

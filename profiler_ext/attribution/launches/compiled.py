@@ -1,9 +1,9 @@
 """Attributes launches inside calls of compiled graphs.
 
-It copies the inputs that change with each call to where the graph reads them, and sets the
-seed and the offset of the random numbers that the graph draws. Which inputs a graph copies
-was noted when it was recorded; what that note does not explain remains glue. A graph that was
-recorded several times may copy others each time: how many copies a call runs may tell which.
+Before a replay, a call copies the inputs that change to where the CUDA graph reads them, and sets
+seed and offset of the random numbers. Which inputs are copied was recorded; other work remains
+glue. A graph that was recorded several times may copy others each time: the number of copies may
+show which.
 """
 
 from __future__ import annotations
@@ -37,17 +37,11 @@ _FILL = "aten::fill_"
 
 @dataclass(frozen=True, slots=True)
 class WorkBeforeReplay:
-    """What an item of a call does for which nodes.
+    """The nodes that an item before a replay serves."""
 
-    Attributes:
-        nodes: the inputs that it copies, or the nodes that draw.
-        weights: one integer for each, its part of the work.
-        evidence: the rule that led to them.
-    """
-
-    nodes: tuple[str, ...]
-    weights: tuple[int, ...]
-    evidence: SiteEvidence
+    nodes: tuple[str, ...]  # the inputs that it copies, or the nodes that draw
+    weights: tuple[int, ...]  # one integer for each, its part of the work
+    evidence: SiteEvidence  # the rule
 
 
 def work_before_replay(
@@ -67,9 +61,9 @@ def _copies(
     graph: GraphInstance,
     nodes: Mapping[str, FxNode],
 ) -> dict[int, WorkBeforeReplay]:
-    """Lead the copies, one for each recorded graph that copies anything, to their inputs."""
+    """Attribute the copies, one for each recorded graph that copies anything, to their inputs."""
     copies = [at for at, item in enumerate(items) if glue[at] and item.name == _COPY]
-    # Work without its operator may be one more copy, so that their number tells nothing.
+    # Work without its operator may be one more copy, so their number is inconclusive.
     is_open = any(g and u.on_device and not u.replayed for g, u in zip(glue, items, strict=True))
     noted = () if is_open and graph.copied_otherwise else _noted(graph, len(copies))
     pairs = zip(copies, noted, strict=True) if noted else ()
@@ -77,7 +71,7 @@ def _copies(
 
 
 def _noted(graph: GraphInstance, copies: int) -> tuple[tuple[str, ...], ...]:
-    """Return the inputs of each copy of a call; none where its recordings do not agree on them."""
+    """Return the recorded inputs of each copy of a call; none where its recordings differ."""
     recorded = (graph.copied_inputs, *graph.copied_otherwise)
     copying = {tuple(filter(None, inputs)) for inputs in recorded}
     fitting = [noted for noted in copying if len(noted) == copies]
@@ -91,7 +85,6 @@ def _copy(copied: Sequence[FxNode]) -> WorkBeforeReplay:
 
 
 def _elements(node: FxNode) -> int:
-    """Return the number of elements of an input; 0 where a dimension has no fixed size."""
     dimensions = [size for spec in node.outputs for size in spec.size]
     fixed = [size for size in dimensions if isinstance(size, int)]
     return math.prod(fixed) if len(fixed) == len(dimensions) else 0
@@ -100,10 +93,8 @@ def _elements(node: FxNode) -> int:
 def _seeds(
     items: Sequence[WorkItem], glue: Sequence[bool], graph: GraphInstance
 ) -> dict[int, WorkBeforeReplay]:
-    """Lead the fills right before a replay to the nodes that draw random numbers in it.
-
-    Of several recorded graphs nobody knows which one a node is in.
-    """
+    """Attribute the fills right before a replay to the nodes that draw random numbers in it."""
+    # Of several recorded graphs it is unknown which one a node is in.
     drawing = tuple(node.name for node in graph.nodes if node.is_random)
     if not drawing or (len(graph.copied_inputs) != 1 and len(drawing) > 1):
         return {}
@@ -119,7 +110,7 @@ def _seeds(
 
 
 class CompiledAttributor:
-    """Gives every launch of a graph call its verdict."""
+    """Attributes every launch of a graph call."""
 
     def __init__(
         self,
@@ -130,7 +121,6 @@ class CompiledAttributor:
         places: PlaceTable,
         table: LaunchTable,
     ) -> None:
-        """Take what is known of the trace and of its graphs."""
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
         self._order = order
@@ -138,11 +128,9 @@ class CompiledAttributor:
         self._known: dict[Hashable, tuple[tuple[Match, ...], Ints]] = {}
 
     def attribute_launches(self, invocation: Invocation) -> None:
-        """Give the launches of one call their verdicts; those of equal calls are equal.
-
-        Matches are known by what they are, not by what they say: a call has many. They are kept,
-        so that no others can come to be the same.
-        """
+        """Attribute the launches of one call; equal calls have equal results."""
+        # Matches are compared by identity, as a call has many; they are kept so that no id is
+        # reused.
         call = invocation.call
         out_of_order = self._order.out_of_order_in(call.launches).tolist()
         which = invocation.graph, call.pattern, call.context
@@ -155,7 +143,6 @@ class CompiledAttributor:
             self._table.assign(launch, self._table.number(outcome))
 
     def _outcomes(self, invocation: Invocation, out_of_order: Sequence[int]) -> Ints:
-        """Return the numbers of the verdicts of a call's launches."""
         pattern, matches = invocation.call.pattern, invocation.matches
         wrong = contradicted(pattern, self._sites(invocation), matches, out_of_order)
         graph = self._graph(invocation)
@@ -172,7 +159,6 @@ class CompiledAttributor:
         return np.array(numbers, dtype=np.int64)
 
     def _of_item(self, invocation: Invocation, at: int, is_wrong: Sequence[bool]) -> Iterator[int]:
-        """Yield the numbers of the verdicts of what an item of a call launched."""
         pattern, match = invocation.call.pattern, invocation.matches[at]
         mismatch = GapReason.ALIGNMENT_MISMATCH
         for event, contradicts in zip(pattern.events[at], is_wrong, strict=True):
@@ -194,7 +180,7 @@ class CompiledAttributor:
     def _site_outcome(
         self, invocation: Invocation, match: Match, communicates: bool
     ) -> LaunchAttribution:
-        """Return the verdict of a site; what one op launches may compute, and communicate too."""
+        """Return the attribution of a site; what one op launches may communicate too."""
         key = (invocation.graph, match, invocation.call.context, communicates)
         if key not in self._at_site:
             outcome = self._new_site_outcome(invocation, match)
@@ -224,8 +210,10 @@ class CompiledAttributor:
         assert invocation.graph is not None and match.site is not None
         site = self._sites(invocation)[match.site]
         places, weights = self._site_places(invocation, site)
+        # Tell the kind of what a call site launches; a traced collective is a library call too.
+        communicates = is_communication(site.op or "")
         return LaunchAttribution(
-            kind=_site_kind(site),
+            kind=LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind),
             places=places,
             weights=weights,
             kernel=site.kernel,
@@ -252,7 +240,6 @@ class CompiledAttributor:
         return nodes, site.weights
 
     def _nodeless(self, invocation: Invocation, site: CallSite) -> Place:
-        """Return the place of a site whose nodes capture could not tell."""
         level = Level.NONE if site.op is None else Level.OP
         graph, reason = self._graph(invocation), GapReason.NO_SOURCE_LINE
         if self._is_from_code(invocation):
@@ -283,7 +270,7 @@ class CompiledAttributor:
         )
 
     def _named_reason(self, invocation: Invocation, gap: GapReason) -> GapReason:
-        """Blame capture for a mismatch where it could not check its own call sites."""
+        """Return capture's gap for a mismatch where it could not check its own call sites."""
         unverified = GapReason.CALL_SITES_UNVERIFIED
         graph = self._graph(invocation)
         gap_reasons = graph.gap_reasons if graph else frozenset()
@@ -296,21 +283,15 @@ class CompiledAttributor:
         return None if invocation.graph is None else self._graphs[invocation.graph]
 
 
-def _site_kind(site: CallSite) -> LaunchKind:
-    """Tell the kind of what a call site launches; a traced collective is a library call too."""
-    communicates = is_communication(site.op or "")
-    return LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind)
-
-
 def _uncaptured(graph: GraphInstance | None) -> GapReason:
-    """Tell why nobody saw the compile of a graph."""
+    """Return why a graph's compile was not observed."""
     reasons = {gap.reason for gap in graph.gaps} if graph else set()
     child = GapReason.COMPILED_IN_CHILD
     return child if child in reasons else GapReason.GRAPH_NOT_CAPTURED
 
 
 def kind_by_name(name: str, category: str, *, is_glue: bool) -> LaunchKind:
-    """Tell the kind of a launch in a graph call that no call site tells."""
+    """Return the kind of a launch in a graph call without a call site."""
     if classify.is_copy(category):
         return LaunchKind.MEMCPY
     if classify.is_memset(category):

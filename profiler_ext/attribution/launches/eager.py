@@ -21,15 +21,18 @@ from profiler_ext.attribution.places import (
     gap_place,
 )
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.analysis import Place
-from profiler_ext.records.events import Events, Ints, first_rows, numbered, ranks
+from profiler_ext.records.events import Events, Ints, first_rows, flag_rows, numbered, ranks
 from profiler_ext.records.evidence import EagerEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Level, Phase
+
+# What launched these is known but for an op: a line may have launched them
+REASONS_WITH_LINE = (GapReason.NO_LAUNCHING_OP, GapReason.OWN_CUDA_GRAPH)
 
 
 def launches_on_unrecorded_threads(recording: Recording, enqueued: EnqueuedLaunches) -> Flags:
@@ -43,19 +46,13 @@ def launches_on_unrecorded_threads(recording: Recording, enqueued: EnqueuedLaunc
     return is_unrecorded
 
 
-REASONS_WITH_LINE = (GapReason.NO_LAUNCHING_OP, GapReason.OWN_CUDA_GRAPH)
-"""What launched these is known but for an op: a line may have launched them."""
-
-
 def missing_op_reason(
     events: Events, enqueued: EnqueuedLaunches, launch: int, is_unrecorded: bool
 ) -> GapReason:
-    """Say why no operator launched it.
-
-    The Python wrapper gives each launch of a generated kernel an event of its name; a replay of
-    a CUDA graph that the program recorded has one call for all, and only a wrapper in C++ none,
-    which outside every graph call is AOTInductor's.
-    """
+    """Return why no operator launched it."""
+    # The Python wrapper gives each launch of a generated kernel an event of its name; a CUDA graph
+    # that the program replays has one call for all; only a C++ wrapper has none, which outside
+    # every graph call is AOTInductor's.
     row, call, cpu = (
         int(column[launch]) for column in (enqueued.event, enqueued.call, enqueued.cpu)
     )
@@ -76,10 +73,8 @@ def missing_op_reason(
 def forward_launches(
     forward: Mapping[int, int], nesting: Nesting, enqueued: EnqueuedLaunches, duration_ns: Ints
 ) -> Ints:
-    """Return for each launch the longest launch of the forward op that it differentiates.
-
-    On the CPU an op's event is a launch itself, and what autograd numbers may lie within.
-    """
+    """Return for each launch the longest launch of the forward op that it differentiates."""
+    # On the CPU an op's event is a launch itself, and what autograd numbers may lie within.
     is_forward = np.zeros(len(nesting.parent), dtype=np.bool_)
     is_forward[list(forward.values())] = True
     op = take(nesting.nearest(is_forward), enqueued.cpu, NO_ROW)
@@ -101,7 +96,7 @@ def forward_launches(
 
 
 class _TraceFacts(NamedTuple):
-    """What the trace alone tells of a launch; ``gap`` where its line is not asked for."""
+    """What the trace alone shows of a launch; ``gap`` where it needs no line."""
 
     aten_op: str | None
     phase: Phase
@@ -111,7 +106,7 @@ class _TraceFacts(NamedTuple):
 
 
 class EagerAttributor:
-    """Gives launches outside compiled graphs their verdicts; ``lines`` are those that ran."""
+    """Attributes launches outside compiled graphs; ``lines`` are those that ran."""
 
     def __init__(
         self,
@@ -121,11 +116,6 @@ class EagerAttributor:
         table: LaunchTable,
         recording: Recording,
     ) -> None:
-        """Take what is known of the trace.
-
-        Args:
-            recording: what was recorded: the lines that ran, and why there are none.
-        """
         events, nesting = enclosing.events, enclosing.nesting
         self._enclosing, self._enqueued = enclosing, enqueued
         self._places, self._table = places, table
@@ -159,10 +149,8 @@ class EagerAttributor:
         self._table.assign(launches, numbers[group])
 
     def _equivalence_keys(self, launches: Ints) -> Ints:
-        """Return a number for each launch, the same for those of which the trace says the same.
-
-        Where lines are watched, each launch stands at a position of its own.
-        """
+        """Number launches, equal where the trace shows the same."""
+        # Where lines are recorded, each launch has a position of its own.
         if self.lines.are_watched:
             return launches
         enqueued, enclosing, name = self._enqueued, self._enclosing, self._enclosing.events.name
@@ -209,9 +197,13 @@ class EagerAttributor:
         return LaunchAttribution(kind, (place,), kernel=kernel, evidence=evidence)
 
     def _facts_of(self, launch: int, cpu: int) -> tuple[_TraceFacts, EagerLine, str]:
-        """Return what the trace tells of a launch, its line, and the rule that told."""
         line = self.lines.of_launch(launch)
-        self._link(launch, cpu, line)
+        # Record which op a launch differentiates; what is recomputed differentiates none.
+        is_linked = line.evidence is EagerEvidence.RAN_FORWARD and line.linked_by is None
+        if is_linked and cpu != NO_ROW:
+            row = self._links.forward_of(int(self._enclosing.engine[cpu]))
+            if row is not None:
+                self._forward[launch] = row
         if line.gap is GapReason.OUT_OF_ORDER:
             return _TraceFacts(None, Phase.OTHER, gap=line.gap), line, ""
         call = int(self._enqueued.call[launch])
@@ -219,7 +211,7 @@ class EagerAttributor:
         phase = line.phase or phase
         if cpu == NO_ROW:
             return self._without_op(launch, phase, line, None), line, ""
-        op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
+        op = self._enclosing.events.name[int(self._op[cpu])] if self._op[cpu] != NO_ROW else None
         if self._is_trial[launch]:
             return _TraceFacts(op, phase, gap=self._enclosing.compile_work(cpu)), line, ""
         forward_op = None if line.linked_by else forward_op
@@ -229,11 +221,9 @@ class EagerAttributor:
         return _TraceFacts(op, phase, forward_op, self._module(cpu)), line, evidence
 
     def _index(self, facts: _TraceFacts, line: EagerLine) -> int:
-        """Return the index of a place, which is made once: most launches share theirs.
-
-        A line is known by what its parts are, not by what they say: a stack of frames is long.
-        It is kept, so that no other part can come to be the same.
-        """
+        """Return the index of a place, made once: most launches share theirs."""
+        # A line is compared by the identity of its parts, as stacks are long; it is kept so that no
+        # id is reused.
         parts = (id(line.stack), id(line.module), id(line.caller))
         key = (facts, parts, line.evidence, line.gap, line.linked_by)
         if key not in self._known:
@@ -253,18 +243,10 @@ class EagerAttributor:
         )
         return self._at_line(replace(place, level=Level.OP) if op else place, line)
 
-    def _link(self, launch: int, cpu: int, line: EagerLine) -> None:
-        """Keep which op a launch differentiates; what is run again differentiates none."""
-        is_linked = line.evidence is EagerEvidence.RAN_FORWARD and line.linked_by is None
-        if is_linked and cpu != NO_ROW:
-            row = self._links.forward_of(int(self._enclosing.engine[cpu]))
-            if row is not None:
-                self._forward[launch] = row
-
     def _without_op(
         self, launch: int, phase: Phase, line: EagerLine, forward_op: str | None
     ) -> _TraceFacts:
-        """Tell of what no operator launched: a line may have, as it does a kernel."""
+        """Attribute what no operator launched: a line may have, as it does a kernel."""
         is_unrecorded = bool(self._is_unrecorded[launch])
         reason = missing_op_reason(self._enclosing.events, self._enqueued, launch, is_unrecorded)
         if reason not in REASONS_WITH_LINE or not line.stack:
@@ -293,9 +275,6 @@ class EagerAttributor:
         )
 
     def _module(self, cpu: int) -> str | None:
-        """Return the module whose parameters FSDP gathers or reduces, where it does."""
+        """Return the module whose parameters FSDP gathers or reduces, if it does."""
         row = int(self._sharded[cpu])
         return None if row == NO_ROW else names.sharded_module(self._enclosing.events.name[row])
-
-    def _op_name(self, cpu: int) -> str:
-        return self._enclosing.events.name[int(self._op[cpu])]

@@ -1,11 +1,11 @@
-"""The source line of eager launches: the line that ran, or for a backward the line of its forward.
+"""The source line of eager launches: the line that ran, or for a backward its forward's.
+
+What autograd's engine runs belongs to the forward op with the node's sequence number, unless Python
+runs within the node: a backward that the program wrote, a hook, a recomputed forward.
 
 Source: ``torch/csrc/autograd/engine.cpp``, ``CompareNodeTaskTime``: the largest sequence number
 goes first, and that of ``AccumulateGrad`` is the largest: it runs right after the node that gives
 the gradient, in the same thread.
-
-What autograd's engine runs is of the forward op with the node's sequence number, unless Python
-runs within the node: a backward that the program wrote, a hook, a forward that is run again.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from profiler_ext.records.provenance import Gap
 from profiler_ext.records.recording import PythonLines, Recording
 from profiler_ext.records.vocabulary import Phase
 
+# Why a recording has no lines at all
 NO_LINES_REASONS = frozenset(
     {
         GapReason.LINES_OFF,
@@ -45,44 +46,33 @@ NO_LINES_REASONS = frozenset(
         GapReason.LINES_FAILED,
     }
 )
-"""Why a recording has no lines at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class EagerLine:
-    """The line that launched something.
+    """The line that launched something."""
 
-    Attributes:
-        stack: the frames of the program, outermost first; empty where there is a gap.
-        module: the module that it is of.
-        evidence: the rule that told the line.
-        gap: why there is none.
-        phase: the phase, where it is another than the trace alone tells.
-        linked_by: the same of what ties it to a forward op.
-        in_module: it was launched while a module was called, as the watched lines say.
-        caller: the frame of the forward call whose backward the program wrote itself.
-    """
-
+    # The frames of the program, outermost first; empty where there is a gap
     stack: tuple[Frame, ...] = ()
     module: ModuleFrame | None = None
-    evidence: EagerEvidence | None = None
-    gap: GapReason | None = None
-    phase: Phase | None = None
-    linked_by: ForwardEvidence | None = None
+    evidence: EagerEvidence | None = None  # the rule
+    gap: GapReason | None = None  # why there is none
+    phase: Phase | None = None  # the phase, where it differs from the trace's
+    linked_by: ForwardEvidence | None = None  # the rule of its forward op
+    # The frame of the forward call whose backward the program wrote itself
     caller: Frame | None = None
-    in_module: bool = False
+    in_module: bool = False  # it was launched while a module was called, by the recorded lines
 
 
 def missing_lines_reason(gaps: tuple[Gap, ...]) -> GapReason | None:
-    """Return why a recording has no lines at all, where one of its gaps says so."""
+    """Return why a recording has no lines at all, by one of its gaps."""
     return next((GapReason(gap.reason) for gap in gaps if gap.reason in NO_LINES_REASONS), None)
 
 
 class EngineOrder:
-    """Tells what the engine evaluated before something."""
+    """The order in which the engine evaluated nodes."""
 
     def __init__(self, enclosing: EnclosingRanges) -> None:
-        """Go through the engine's events."""
         events, parent = enclosing.events, enclosing.nesting.parent
         rows: Ints = np.flatnonzero(enclosing.engine == np.arange(len(events), dtype=np.int32))
         rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -118,14 +108,6 @@ class EngineOrder:
         return starts[at] if at < len(starts) else None
 
 
-def threads_of_ops(enclosing: EnclosingRanges) -> frozenset[int]:
-    """Return the system's ids of the threads that launch: only they can have called a backward."""
-    events = enclosing.events
-    known = np.unique(events.thread[np.flatnonzero(enclosing.is_op)]).tolist()
-    ids = (events.threads[each].tid for each in known)
-    return frozenset(tid for tid in ids if isinstance(tid, int))
-
-
 def max_call_overhang_ns(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
     """Return how far a runtime call juts out of the op that made it: its clock is another."""
     events = enclosing.events
@@ -139,7 +121,7 @@ def max_call_overhang_ns(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches)
 
 
 class EagerLines:
-    """Tells the line of each eager launch of a recording."""
+    """The line of each eager launch of a recording."""
 
     def __init__(
         self,
@@ -148,7 +130,6 @@ class EagerLines:
         enqueued: EnqueuedLaunches,
         links: ForwardLinks,
     ) -> None:
-        """Lay the recorded lines over the trace."""
         self._events, self._enclosing, self._links = enclosing.events, enclosing, links
         self._start_ns = self._events.start_ns
         self._missing_reason = missing_lines_reason(recording.gaps)
@@ -170,11 +151,15 @@ class EagerLines:
         self._overhang_ns = max_call_overhang_ns(self._enclosing, self._enqueued)
         self._is_out_of_order = out_of_order(self._events, self._enqueued)
         self._order = EngineOrder(self._enclosing)
-        self._callers = threads_of_ops(self._enclosing)
+        # The system's ids of the threads that launch: only they can have called a backward.
+        events = self._enclosing.events
+        known = np.unique(events.thread[np.flatnonzero(self._enclosing.is_op)]).tolist()
+        ids = (events.threads[each].tid for each in known)
+        self._callers = frozenset(tid for tid in ids if isinstance(tid, int))
 
     @property
     def are_watched(self) -> bool:
-        """Whether a recording has lines that can be laid over its trace."""
+        """Tell whether a recording has lines that can be aligned with its trace."""
         return self._positions is not None
 
     def of_launch(self, launch: int) -> EagerLine:
@@ -217,7 +202,6 @@ class EagerLines:
         return thread if isinstance(thread, int) else NO_ROW
 
     def _line(self, row: int, position: int) -> EagerLine:
-        """Return the line of what a row runs, at its position."""
         engine = int(self._enclosing.engine[row])
         if engine == NO_ROW:
             is_nowhere = position == NO_POSITION and self._events.start_ns[row] <= self._until_ns
@@ -262,7 +246,7 @@ class EagerLines:
     def _of_checkpoint(
         self, engine: int, first: ModuleFrame | None, module: ModuleFrame | None
     ) -> EagerLine:
-        """Return the line that called a checkpoint, of what torch itself runs again for it."""
+        """Return the line that called a checkpoint, of what torch itself recomputes for it."""
         called = self._checkpoint_caller(engine, first)
         is_unrecorded = self._links.forward_of(engine) is None
         gap = GapReason.FORWARD_NOT_RECORDED if is_unrecorded else GapReason.NO_LINE_RAN
@@ -274,11 +258,9 @@ class EagerLines:
         return replace(line, module=own, phase=Phase.RECOMPUTE, linked_by=linked)
 
     def _checkpoint_caller(self, engine: int, module: ModuleFrame | None) -> StackState:
-        """Return where the forward stood outside of what a checkpoint runs again.
-
-        The node is the checkpoint's own, or one of the ops in it: of those the call of the module
-        tells how far out the checkpoint was called.
-        """
+        """Return where the forward was, outside of what a checkpoint recomputes."""
+        # The node is the checkpoint's own, or one of its ops: the call of the module shows how far
+        # out the checkpoint was called.
         forward = self._links.forward_of(engine)
         if forward is None:
             return StackState()
@@ -292,16 +274,14 @@ class EagerLines:
         return self._stacks.before_module(position, module, above)
 
     def _is_sum(self, row: int, engine: int) -> bool:
-        """Tell whether the engine adds what a node gave to another gradient of the same value.
-
-        Source: ``torch/csrc/autograd/input_buffer.cpp``, ``accumulate``: after the node ran.
-        """
+        """Tell whether the engine adds a node's result to another gradient of the same value."""
+        # Source: ``torch/csrc/autograd/input_buffer.cpp``, ``accumulate``: after the node ran.
         is_direct = int(self._enclosing.nesting.parent[row]) == engine
         return is_direct and names.is_sum_of_gradients(self._events.name[row])
 
     @staticmethod
     def _sum(last: EagerLine) -> EagerLine:
-        """Return the line of a sum, given that of the op whose gradient is the last in it."""
+        """Return the line of a sum, given that of the op with the last gradient in it."""
         return replace(
             last,
             evidence=EagerEvidence.RAN_LAST_USE if last.stack else None,
@@ -343,10 +323,8 @@ class EagerLines:
         return replace(last, evidence=EagerEvidence.RAN_LAST_USE) if last.stack else last
 
     def _is_one_backward(self, before: int, engine: int) -> bool:
-        """Tell whether the engine evaluated two nodes in one backward.
-
-        Who called it waits: below the engine in its own thread, else where the forward ran.
-        """
+        """Tell whether the engine evaluated two nodes in one backward."""
+        # Its caller waits: below the engine in its own thread, else where the forward ran.
         assert self._positions is not None
         is_below = self._during(engine) != NO_POSITION
         thread = self._thread(engine) if is_below else self._thread_of_forward(before)
@@ -385,7 +363,7 @@ class EagerLines:
         return replace(waiting, evidence=EagerEvidence.RAN_BACKWARD_CALL, module=None)
 
     def _is_of_node(self, row: int, engine: int) -> bool:
-        """Tell whether a row lies within the node itself, and not what the engine does beside."""
+        """Tell whether a row is in the node itself, not in the engine's own work."""
         node = names.evaluated_function(self._events.name[engine])
         parent = self._enclosing.nesting.parent
         while row not in (NO_ROW, engine):

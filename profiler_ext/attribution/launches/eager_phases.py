@@ -1,7 +1,7 @@
 """The phase of eager launches, and the forward op that a backward op differentiates.
 
 Forward is what runs in a module's forward or in a compiled function, or what a backward
-differentiates. What lies in none of torch's ranges, and of which nothing says so, is other work.
+differentiates. What is in none of torch's ranges is other work.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ import numpy as np
 
 from profiler_ext.attribution.enclosing import EnclosingRanges
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.kineto.flow_events import forward_flows
-from profiler_ext.records.events import Events, Ints, Trace
+from profiler_ext.records.events import Events, Ints, Trace, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.vocabulary import Phase
 
 
 class PythonCalls:
-    """Tells of each CPU event whether a module's forward, or a recomputation, was under way.
+    """The module calls and recomputations around each CPU event.
 
     Attributes:
         module: the innermost call of a module around each event, or ``NO_ROW``.
-        recomputation: what runs a forward again within the engine around each event; ``NO_ROW``
-            where there is none, or where that has called the engine again, for a backward.
+        recomputation: the recomputation within the engine around each event; ``NO_ROW`` where there
+            is none, or where that has called the engine again, for a backward.
     """
 
     def __init__(self, events: Events, is_engine: Flags) -> None:
-        """Look at a trace."""
         is_python = flag_rows(events.category, classify.is_python)
         is_module = is_python & flag_rows(events.name, classify.is_call_of_module)
         is_recomputation_row = is_python & flag_rows(events.name, classify.is_recomputation)
@@ -42,19 +41,16 @@ class PythonCalls:
         if is_module.any() or is_recomputation_row.any():
             nesting = nest(events, is_module | is_recomputation_row)
             self.module = nesting.nearest(is_module)
-            self.recomputation = _unless_around(
-                nesting.nearest(is_recomputation_row | is_engine), is_recomputation_row
+            # Leave out where the nearest of two kinds is not of the wanted one.
+            nearest = nesting.nearest(is_recomputation_row | is_engine)
+            rows: Rows = np.where(
+                (nearest != NO_ROW) & is_recomputation_row[nearest], nearest, np.int32(NO_ROW)
             )
-
-
-def _unless_around(nearest: Rows, wanted: Flags) -> Rows:
-    """Leave out where the nearest of two kinds is not of the wanted one."""
-    rows: Rows = np.where((nearest != NO_ROW) & wanted[nearest], nearest, np.int32(NO_ROW))
-    return rows
+            self.recomputation = rows
 
 
 def scaling_ops(enclosing: EnclosingRanges) -> Rows:
-    """Return for each event the scaler's op that it is or stands in, or ``NO_ROW``."""
+    """Return for each event the scaler's op that it is or is in, or ``NO_ROW``."""
     names = enclosing.events.name
     is_scaling = flag_rows(names, classify.is_scaling_op) & enclosing.is_op
     rows, place = _neighbours(enclosing, is_scaling)
@@ -71,7 +67,7 @@ def scaling_ops(enclosing: EnclosingRanges) -> Rows:
 
 
 def _neighbours(enclosing: EnclosingRanges, is_scaling: Flags) -> tuple[Ints, Ints]:
-    """Return the ops and optimizers' steps beside the scaler's in order, and each event's place."""
+    """Return ops and optimizers' steps around the scaler's in order, and events' positions."""
     parent, events = enclosing.nesting.parent, enclosing.events
     place = np.where(parent == NO_ROW, -1 - events.thread, parent)
     is_candidate = enclosing.is_op | flag_rows(events.name, classify.is_optimizer)
@@ -80,28 +76,21 @@ def _neighbours(enclosing: EnclosingRanges, is_scaling: Flags) -> tuple[Ints, In
 
 
 class ForwardOps:
-    """Knows the forward op of each event of the engine.
+    """The forward op of each event of the engine.
 
     Attributes:
         links: the forward events by autograd's numbers.
     """
 
     def __init__(self, enclosing: EnclosingRanges, trace: Trace, op: Rows) -> None:
-        """Index what made an autograd node.
-
-        Args:
-            trace: the trace, whose arrows are read where numbers do not tell a thread.
-        """
         self._enclosing, self._trace, self._op = enclosing, trace, op
         self.links = self._forward_links()
         self._known: dict[int, str | None] = {}
 
     def of_engine(self, engine: int) -> str | None:
-        """Return the forward op that a backward differentiates.
-
-        What runs eagerly in the backward of a compiled forward is of many ops: none is told. A
-        function of the program's own is an op of its class's name.
-        """
+        """Return the forward op that a backward differentiates."""
+        # What runs eagerly in the backward of a compiled forward is of many ops. A function of the
+        # program's own is an op of its class's name.
         if engine not in self._known:
             self._known[engine] = self._forward_op(self.links.forward_of(engine))
         return self._known[engine]
@@ -113,11 +102,9 @@ class ForwardOps:
         return name[row] if self._op[row] == NO_ROW else name[int(self._op[row])]
 
     def _forward_links(self) -> ForwardLinks:
-        """Index what made an autograd node: ops, compiled forwards, the program's functions.
-
-        The engine's own events have the number of the node that they evaluate, unless a hook runs
-        before it. Source: ``torch/csrc/profiler/collection.cpp``, ``set_autograd_evaluate``.
-        """
+        """Index what made an autograd node: ops, compiled forwards, the program's functions."""
+        # The engine's own events have the number of the node that they evaluate, unless a hook runs
+        # before it. Source: ``torch/csrc/profiler/collection.cpp``, ``set_autograd_evaluate``.
         enclosing, events = self._enclosing, self._enclosing.events
         rows, nodes = np.arange(len(events), dtype=np.int32), self._nodes()
         is_engine: Flags = enclosing.engine == rows
@@ -147,7 +134,7 @@ class ForwardOps:
 
 
 class EagerPhase(NamedTuple):
-    """A phase, the forward op that a backward op differentiates, and the rule that told."""
+    """A phase, the forward op that a backward op differentiates, and the evidence."""
 
     phase: Phase
     forward_op: str | None
@@ -155,7 +142,7 @@ class EagerPhase(NamedTuple):
 
 
 class EagerPhases:
-    """Tells the phase of each eager launch."""
+    """The phase of each eager launch."""
 
     def __init__(
         self,
@@ -165,7 +152,6 @@ class EagerPhases:
         updating: Collection[str],
         by_op: SiteEvidence,
     ) -> None:
-        """Take what is known of the trace."""
         self._by_op = by_op
         events, nesting = enclosing.events, enclosing.nesting
         self._enclosing, self._forward_ops, self._op = enclosing, forward_ops, op
@@ -180,11 +166,8 @@ class EagerPhases:
         self._differentiated = nesting.nearest(_differentiated(enclosing, forward_ops, op))
 
     def equivalence_columns(self, cpu: Ints, call: Ints) -> list[Ints]:
-        """Return columns that are the same for launches whose phase is.
-
-        Args:
-            cpu: of each launch the CPU event that it was launched in, or ``NO_ROW``.
-        """
+        """Return columns that are equal for launches of equal phase."""
+        # cpu: the CPU event around each launch, or ``NO_ROW``
         own = np.where(call == NO_ROW, cpu, call)
         at_cpu = (
             *(self._enclosing.optimizer, self._enclosing.engine, self._accumulation),
@@ -201,16 +184,14 @@ class EagerPhases:
         ]
 
     def of(self, cpu: int, call: int, in_module: bool) -> EagerPhase:
-        """Return the phase of what was launched.
-
-        Args:
-            in_module: the lines that were watched say that a module's forward was under way.
-        """
+        """Return the phase of a launch."""
+        # in_module: a module's forward was active, by the recorded lines
         if cpu == NO_ROW:
             return self._outside(cpu, call, in_module)
         if self._enclosing.optimizer[cpu] != NO_ROW:
             return EagerPhase(Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE)
-        name = self._op_name(cpu)
+        row = int(self._op[cpu])
+        name = "" if row == NO_ROW else self._enclosing.events.name[row]
         if classify.is_optimizer_op(name) or self._scaling[cpu] != NO_ROW:
             return EagerPhase(Phase.OPTIMIZER, None, self._by_op)
         if self._accumulation[cpu] != NO_ROW:
@@ -225,12 +206,8 @@ class EagerPhases:
             return self._outside(cpu, call, in_module)
         return self._in_engine(cpu, call, engine)
 
-    def _op_name(self, cpu: int) -> str:
-        row = int(self._op[cpu])
-        return "" if row == NO_ROW else self._enclosing.events.name[row]
-
     def _of_sharding(self, cpu: int) -> Phase:
-        """Return the pass that FSDP works for; a forward within the engine is run again."""
+        """Return the pass that FSDP works for; a forward within the engine is recomputed."""
         name = self._enclosing.events.name[int(self._sharding_pass[cpu])]
         if names.sharding_pass(name) == "backward":
             return Phase.BACKWARD
@@ -262,10 +239,8 @@ def _own(cpu: int, call: int) -> int:
 
 
 def _functions_of_model(enclosing: EnclosingRanges, updating: Collection[str]) -> Flags:
-    """Flag the runs of compiled functions in which no optimizer's step runs, in a graph or beside.
-
-    What those run eagerly is the model's, or the optimizer's: nothing tells.
-    """
+    """Flag the runs of compiled functions in which no optimizer's step runs."""
+    # What those run eagerly is the model's, or the optimizer's: nothing shows which.
     events, nesting = enclosing.events, enclosing.nesting
     is_frame = flag_rows(events.name, classify.is_compiled_frame) & (nesting.depth != NO_ROW)
     updates = flag_rows(events.name, lambda name: names.compile_id(name) in updating)
@@ -278,7 +253,7 @@ def _functions_of_model(enclosing: EnclosingRanges, updating: Collection[str]) -
 
 
 def _differentiated(enclosing: EnclosingRanges, forward_ops: ForwardOps, op: Rows) -> Flags:
-    """Flag what a backward of the recording differentiates, and the op that this is a part of."""
+    """Flag what a backward of the recording differentiates, and the op that it is a part of."""
     flags = np.zeros(len(op), np.bool_)
     engines = np.unique(enclosing.engine)
     for engine in engines[engines != NO_ROW].tolist():

@@ -1,6 +1,6 @@
-"""The attribution of each launch: its places, and how its time is split among them.
+"""The attribution of each launch: its places, and the split of its time among them.
 
-Launches of one call site share one verdict.
+Launches of one call site share one attribution.
 """
 
 from __future__ import annotations
@@ -20,27 +20,16 @@ _MAX_EXACT_PRODUCT = 2**62
 
 @dataclass(frozen=True, slots=True)
 class LaunchAttribution:
-    """What was found of a launch.
-
-    Attributes:
-        kind: what it is.
-        places: where its time belongs, as indices of places.
-        weights: how it is shared among them.
-        kernel: Inductor's kernel name, or ``""``.
-        graph: index of its graph, ``None`` outside captured graphs.
-        call_site: ordinal of its call site, ``None`` where there is none.
-        evidence: the rule that led there, or ``""``.
-        in_graph: it ran in a call of a compiled graph, captured or not.
-    """
+    """The attribution of a launch."""
 
     kind: LaunchKind
-    places: tuple[int, ...]
-    weights: tuple[int, ...] = (1,)
-    kernel: str = ""
-    graph: int | None = None
-    call_site: int | None = None
-    evidence: str = ""
-    in_graph: bool = False
+    places: tuple[int, ...]  # indices of its places
+    weights: tuple[int, ...] = (1,)  # the split of its time among them
+    kernel: str = ""  # Inductor's kernel name, or ``""``
+    graph: int | None = None  # index of its graph, ``None`` outside captured graphs
+    call_site: int | None = None  # ordinal of its call site, if any
+    evidence: str = ""  # the rule, or ``""``
+    in_graph: bool = False  # it ran in a call of a compiled graph, captured or not
 
     @property
     def main_place(self) -> int:
@@ -49,7 +38,7 @@ class LaunchAttribution:
 
 
 class LaunchTable:
-    """The verdict of every launch; each launch gets exactly one."""
+    """The attribution of every launch, exactly one each."""
 
     def __init__(self, launches: int) -> None:
         self._index: dict[LaunchAttribution, int] = {}
@@ -65,7 +54,7 @@ class LaunchTable:
 
     @property
     def unassigned(self) -> Ints:
-        """The launches without a verdict."""
+        """Return the launches without an attribution."""
         return np.flatnonzero(self._of_launch == NO_ROW)
 
     @property
@@ -118,10 +107,8 @@ def main_places(
 def main_phases(
     distinct: Sequence[LaunchAttribution], places: Sequence[Place]
 ) -> tuple[Phase, ...]:
-    """Return the phase of each verdict's largest share, all places of a phase taken together.
-
-    Of phases with equal shares it is that of the place that is named first.
-    """
+    """Return the phase of each attribution's largest share, places of a phase summed."""
+    # Of phases with equal shares the first named wins.
     return tuple(_main_phase(outcome, places) for outcome in distinct)
 
 
@@ -134,12 +121,9 @@ def _main_phase(outcome: LaunchAttribution, places: Sequence[Place]) -> Phase:
 
 
 def split(durations_ns: Ints, weights: Sequence[int]) -> Ints:
-    """Split each duration by the weights, by the method of the largest remainder.
-
-    Returns:
-        One row for each launch and one column for each part; a row adds up to its launch.
-        Of equal remainders the earlier part gets the odd nanosecond.
-    """
+    """Split each duration by the weights, by the method of the largest remainder."""
+    # Returns one row for each launch and one column for each part; a row adds up to its launch. Of
+    # equal remainders the earlier part gets the odd nanosecond.
     parts = _parts(weights)
     total = sum(parts)
     exact = int(durations_ns.max(initial=0)) * total < _MAX_EXACT_PRODUCT

@@ -1,1 +1,1 @@
-"""What the trace alone tells: nesting, launches and what enqueued them, steps."""
+"""Structure of the trace alone: nesting, launches and what enqueued them, steps."""

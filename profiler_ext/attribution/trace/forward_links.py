@@ -1,8 +1,8 @@
-"""The way from a backward event to its forward by autograd's sequence number.
+"""Links backward events to their forward by autograd's sequence number.
 
-Each thread counts its own sequence numbers. A backward event names the thread of its forward
-by a number that is not the trace's thread id; which thread is meant is learnt from the
-sequence numbers that only one thread has, and where that does not tell, from torch's own arrows.
+Each thread counts its own sequence numbers. A backward event names the thread of its forward by a
+number that is not the trace's thread id; it is inferred from the sequence numbers that only one
+thread has, else from torch's own flows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Flows = Callable[[], Iterable[ForwardFlow]]
 
 
 class ForwardLinks:
-    """Finds the forward event of a backward event."""
+    """The forward event of each backward event."""
 
     def __init__(
         self,
@@ -29,12 +29,8 @@ class ForwardLinks:
         nodes: Mapping[int, int] | None = None,
         flows: Flows | None = None,
     ) -> None:
-        """Index the forward events.
-
-        Args:
-            nodes: rows of backward events that have the number where another has none.
-            flows: reads torch's arrows; asked only where numbers do not tell a thread.
-        """
+        # nodes: rows of backward events that have the number where another has none
+        # flows: reads torch's flows; called only where numbers do not show a thread
         self._events, self._nodes = events, nodes or {}
         self._starts = events.start_ns
         self._numbers = events.sequence_number.data
@@ -46,7 +42,7 @@ class ForwardLinks:
             self._threads |= self._threads_of(flows())
 
     def forward_of(self, row: int) -> int | None:
-        """Return the row of the forward event, ``None`` where the trace does not tell."""
+        """Return the row of the forward event, if known."""
         if not self._has_number[row]:
             row = self._nodes.get(row, row)
         candidates = self._candidates(row)
@@ -60,10 +56,8 @@ class ForwardLinks:
         return of_threads[0][0] if sum(map(len, of_threads)) == 1 else None
 
     def _candidates(self, row: int) -> dict[int | None, int]:
-        """Return of each thread the last event with a number that began before its backward.
-
-        The system gives a thread's id again when the thread is over, and numbers begin anew.
-        """
+        """Return of each thread the last event with a number that began before its backward."""
+        # The system reuses the id of a thread that has ended, and numbers restart.
         number, start = int(self._numbers[row]), self._starts
         known = self._forward.get(number, {}) if self._has_number[row] else {}
         before = {t: bisect_right(rows, start[row], key=start.item) for t, rows in known.items()}
@@ -77,7 +71,7 @@ class ForwardLinks:
         )
 
     def _threads_of(self, flows: Iterable[ForwardFlow]) -> dict[int, int]:
-        """Return the thread behind each number, as arrows tell that end where a node began."""
+        """Return the thread behind each number, by flows that end where a node began."""
         events = self._events
         codes = {thread: code for code, thread in enumerate(events.threads)}
         rows = np.flatnonzero(events.fwd_thread_id.filled(0) > 0)
@@ -91,7 +85,7 @@ class ForwardLinks:
         return {number: t for number, (t, *others) in seen.items() if not others}
 
     def _threads_by_candidates(self, backward: Ints) -> dict[int, int]:
-        """Return the thread behind each forward thread number; a disputed one is left out."""
+        """Return the thread behind each forward thread number; an ambiguous one is left out."""
         threads = dict[int, set[int | None]]()
         for row in backward[~np.ma.getmaskarray(self._events.fwd_thread_id)[backward]].tolist():
             candidates = self._candidates(row)
@@ -109,11 +103,9 @@ def _numbered(events: Events, rows: Ints) -> Ints:
 
 
 def _by_number(events: Events, rows: Ints) -> dict[int, dict[int | None, list[int]]]:
-    """Return the forward rows by sequence number and thread, in order of time.
-
-    Of the events that carry one number the last to start made the autograd node; the
-    earlier ones only read the counter.
-    """
+    """Return the forward rows by sequence number and thread, in order of time."""
+    # Of the events with one number the last to start made the autograd node; the others only read
+    # the counter.
     rows_by_number = dict[int, dict[int | None, list[int]]]()
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     columns = (events.sequence_number.data[rows], events.thread[rows], rows)

@@ -1,9 +1,6 @@
-"""Interval arithmetic on columns of time spans.
+"""Interval arithmetic on columns of time spans: which is open, gaps between them, cuts.
 
-Which is open at a time, the gaps between them, where they are cut.
-
-Of spans in order of start it finds the one that is still open, which a walk with a stack finds too,
-a step of Python for each span.
+Vectorized: a stack would need a step of Python for each span.
 """
 
 from __future__ import annotations
@@ -20,19 +17,16 @@ _MIN_VALUE = np.iinfo(np.int64).min
 
 
 def last_reaching(values: Ints, limits: Ints) -> Rows:
-    """Return for each place the last one before it whose value is its limit or more.
-
-    Returns:
-        The place, or ``NO_ROW`` where none before it has such a value.
-    """
+    """Return for each position the last one before it whose value is its limit or more."""
+    # Returns the position, or ``NO_ROW``
     result = np.arange(-1, len(values) - 1, dtype=np.int32)  # most often it is the one before
     places = blocks = np.append(0, np.flatnonzero(values[:-1] < limits[1:]) + 1)[: len(values)]
     result[places] = NO_ROW
     levels = _maxima(values)
     hits: list[tuple[Ints, Ints]] = []
     for maxima in levels:
-        # What lies before a place is so many whole blocks; only of the last, if it is the first
-        # of a pair, a larger block says nothing.
+        # Whole blocks lie before a position; only for the last, if it is the first of a pair, is a
+        # larger block of no use.
         is_hit = (blocks % 2 == 1) & (maxima[blocks - 1] >= limits[places])
         hits.append((places[is_hit], blocks[is_hit] - 1))
         goes_on = ~is_hit & (blocks > 1)
@@ -60,27 +54,16 @@ def _maxima(values: Ints) -> list[Ints]:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What of windows no span covers; in order, none of them empty.
+    """The parts of windows that no span covers; in order, none empty."""
 
-    Attributes:
-        window: index of the window that each is of.
-        following: index of the span that ends it, or would; as many as there are spans after all.
-        start_ns: when it begins.
-        end_ns: when it ends.
-    """
-
-    window: Ints
-    following: Ints
+    window: Ints  # index of the window
+    following: Ints  # index of the span that ends it, or would; the number of spans after all
     start_ns: Ints
     end_ns: Ints
 
 
 def gaps_between(start_ns: Ints, end_ns: Ints, begins: Ints, ends: Ints) -> Gaps:
-    """Return what lies in windows and in no span.
-
-    Args:
-        start_ns: when each span begins; they are in order and do not overlap.
-    """
+    """Return the parts of windows that are in no span; spans are in order, without overlaps."""
     firsts = np.searchsorted(end_ns, begins, side="right")
     lasts = np.maximum(firsts, np.searchsorted(start_ns, ends, side="left"))
     count = lasts - firsts + 1
@@ -95,19 +78,12 @@ def gaps_between(start_ns: Ints, end_ns: Ints, begins: Ints, ends: Ints) -> Gaps
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Parts of spans, in order; those of a span one after the other.
+    """Parts of spans, in order; those of a span one after the other."""
 
-    Attributes:
-        span: index of the span that each is of.
-        segment: how many changes lie before it, so which segment of time it is in.
-        start_ns: when it begins.
-        duration_ns: how long it is; none is empty, if no span is.
-    """
-
-    span: Ints
-    segment: Ints
+    span: Ints  # index of the span
+    segment: Ints  # number of changes before it, so its segment of time
     start_ns: Ints
-    duration_ns: Ints
+    duration_ns: Ints  # not zero, if no span is
 
     def at(self, rows: Ints | slice) -> Cuts:
         """Return some of them."""
@@ -124,12 +100,9 @@ def cut_at(times_ns: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
 def cut_between(
     times_ns: Callable[[Ints], Ints], within: tuple[Ints, Ints], start_ns: Ints, end_ns: Ints
 ) -> Cuts:
-    """Cut spans where it is known which times lie within them.
-
-    Args:
-        times_ns: returns times by their indices; those within a span are in order.
-        within: index of the first time within each span, and of the first after them.
-    """
+    """Cut spans by times within them."""
+    # times_ns: returns times by their indices; those within a span are in order
+    # within: index of the first time within each span, and of the first after them
     first, last = within
     counts = np.maximum(last - first, 0) + 1
     span = np.repeat(np.arange(len(start_ns)), counts)
@@ -144,15 +117,10 @@ def cut_between(
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What is open from each time on, until the next.
+    """What is open from each time on, until the next."""
 
-    Attributes:
-        times_ns: when that changes, in order.
-        opened: the span that is open from then on, or ``NO_ROW``.
-    """
-
-    times_ns: Ints
-    opened: Ints
+    times_ns: Ints  # the changes, in order
+    opened: Ints  # the span that is open from then on, or ``NO_ROW``
 
     def at(self, times_ns: Ints) -> Ints:
         """Return the span that is open at each time, or ``NO_ROW``."""
@@ -161,11 +129,7 @@ class Timeline:
 
 
 def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
-    """Lay out spans; a span is open at its start, and no longer at its end.
-
-    Returns:
-        The times at which anything begins or ends, and what is open from each on.
-    """
+    """Lay out spans; a span is open at its start, and no longer at its end."""
     below, hidden_by = _enclosing(ends_ns)
     starts_after = np.append(starts_ns, np.iinfo(np.int64).max)[hidden_by]
     closing = np.flatnonzero(starts_after >= ends_ns)
@@ -183,10 +147,8 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
 
 
 def _enclosing(ends_ns: Ints) -> tuple[Rows, Rows]:
-    """Return for each span the last before it that ends later, and the next that ends no earlier.
-
-    The first is open when the span is over; the other, if it begins before that, hides its end.
-    """
+    """Return for each span the last before that ends later, and the next that ends no earlier."""
+    # The first is open when the span is over; the other, if it begins before that, hides its end.
     backwards = last_reaching(ends_ns[::-1], ends_ns[::-1])[::-1]
     last = len(ends_ns) - 1
     return last_reaching(ends_ns, ends_ns + 1), np.where(

@@ -1,13 +1,10 @@
-"""The launches of a trace.
+"""The launches of a trace: the runtime call and CPU event that enqueued each, and their order.
 
-The runtime call and CPU event that enqueued each, and which ran out of order on their stream.
+Torch writes the launching op's id as ``External id`` of what runs on a device. Some traces have the
+correlation id there, which matches an op only by chance; this is decided from all launches.
 
-Torch writes the id of the launching op as ``External id`` of what runs on a device. Some traces
-have the correlation id there, which then hits an op only by chance: what the ids of a trace are is
-judged from all of its launches.
-
-A stream runs in order, so what is out of it is tied to the wrong call. Of two that changed places
-either may be: what is sure is what stands in its place whichever is taken out.
+A stream runs in order, so what is out of order is tied to the wrong call. Of two that changed
+places either may be; certain is what keeps its position whichever is taken out.
 """
 
 from __future__ import annotations
@@ -19,33 +16,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, find_unique, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, find_unique, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.events import Events, Ints, numbered
+from profiler_ext.records.events import Events, Ints, flag_rows, numbered
 from profiler_ext.records.evidence import SiteEvidence
 
 
 class LaunchingEvents(NamedTuple):
-    """Where the CPU enqueued launches.
+    """Where the CPU enqueued launches."""
 
-    Attributes:
-        cpu: row of the innermost CPU event around the call of each, or ``NO_ROW``.
-        ids_name_ops: external ids are those of ops; else of correlations, and tell nothing.
-    """
-
-    cpu: Ints
-    ids_name_ops: bool
+    cpu: Ints  # row of the innermost CPU event around the call of each, or ``NO_ROW``
+    ids_name_ops: bool  # external ids are those of ops; else of correlations
 
 
 def find_launching_events(
     events: Events, nesting: Nesting, rows: Ints, call: Ints
 ) -> LaunchingEvents:
-    """Find the innermost CPU event around each launching call.
-
-    Where the trace's ids name ops, an id also tells the op of what has no call in the trace or no
-    op around its call, and of a call that juts out of its op: calls are timed by another clock.
-    """
+    """Find the innermost CPU event around each launch call."""
+    # Where the trace's ids name ops, an id also gives the op of a call that is missing, has no op
+    # around it, or overhangs its op, as calls are timed by another clock.
     is_op = flag_rows(events.category, classify.is_op)
     by_id = find_unique(events.external_id, np.flatnonzero(is_op), events.external_id[rows])
     nested = take(nesting.parent, call, NO_ROW).astype(np.int64)
@@ -57,7 +47,7 @@ def find_launching_events(
 
 
 def _ids_name_ops(events: Events, rows: Ints, by_id: Ints, op: Ints) -> bool:
-    """Judge all launches: ids agree with the nesting, or each is the launch's correlation."""
+    """Tell whether ids agree with the nesting, rather than being correlations."""
     known = (by_id != NO_ROW) & (op != NO_ROW)
     if known.any():
         return int((by_id[known] == op[known]).sum()) * 2 > int(known.sum())
@@ -67,7 +57,6 @@ def _ids_name_ops(events: Events, rows: Ints, by_id: Ints, op: Ints) -> bool:
 
 
 def _overlaps(events: Events, call: Ints, op: Ints) -> Flags:
-    """Tell of which launches the call overlaps an op on the same thread."""
     is_same = take(events.thread, call, NO_ROW) == take(events.thread, op, NO_ROW)
     end_ns = events.end_of(np.arange(len(events)))
     begins_before = take(events.start_ns, call, 0) < take(end_ns, op, 0)
@@ -78,33 +67,22 @@ def _overlaps(events: Events, call: Ints, op: Ints) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class EnqueuedLaunches:
-    """The launches of a trace in order of start, and where the CPU enqueued them.
+    """The launches of a trace in order of start, and where the CPU enqueued them."""
 
-    Attributes:
-        event: row of the device event (of the CPU event, where the trace has no device).
-        call: row of the launching runtime call, or ``NO_ROW``.
-        cpu: row of the innermost CPU event around that call, or ``NO_ROW``.
-        enqueue_ns: when the CPU enqueued it.
-        queue: number of its device and stream; what one queue gets, it runs in order.
-        on_cpu: the trace holds no device events, so CPU events are the launches.
-        ids_name_ops: external ids are those of ops, so that they confirm ``cpu``.
-    """
-
-    event: Ints
-    call: Ints
-    cpu: Ints
+    event: Ints  # row of the device event (of the CPU event, where the trace has no device)
+    call: Ints  # row of the launching runtime call, or ``NO_ROW``
+    cpu: Ints  # row of the innermost CPU event around that call, or ``NO_ROW``
     enqueue_ns: Ints
-    queue: Ints
-    on_cpu: bool
-    ids_name_ops: bool = True
+    queue: Ints  # number of its device and stream, which run in order
+    on_cpu: bool  # the trace holds no device events, so CPU events are the launches
+    ids_name_ops: bool = True  # external ids are those of ops, so that they confirm ``cpu``
 
     def __len__(self) -> int:
-        """Return the number of launches."""
         return len(self.event)
 
     @property
     def op_evidence(self) -> SiteEvidence:
-        """What tells the op that launched something."""
+        """Return the evidence for the op of a launch."""
         return SiteEvidence.LAUNCHING_OP if self.ids_name_ops else SiteEvidence.ENCLOSING_OP
 
 
@@ -120,19 +98,17 @@ def find_launches(events: Events, nesting: Nesting) -> EnqueuedLaunches:
         return _on_cpu(events, nesting)
     rows = device_rows[np.lexsort((device_rows, events.start_ns[device_rows]))]
     call = _launching_calls(events, rows)
-    queue = _queues(events, rows)
+    queue = numbered([events.device[rows].filled(0), events.stream[rows].filled(0)])
     cpu, ids_name_ops = find_launching_events(events, nesting, rows, call)
     enqueue_ns = _enqueue_ns(events, rows, call, queue)
     return EnqueuedLaunches(rows, call, cpu, enqueue_ns, queue, False, ids_name_ops)
 
 
 def _enqueue_ns(events: Events, rows: Ints, call: Ints, queue: Ints) -> Ints:
-    """Return when the CPU enqueued each launch; at its start at the latest.
-
-    A queue runs in order what it gets. So a launch whose call is not in the trace, and which ran
-    before one that was waiting meanwhile, had been enqueued before that one. Where it is the first
-    of its queue, its call was made before the recording began.
-    """
+    """Return when the CPU enqueued each launch; at its start at the latest."""
+    # A queue runs in order. So a launch whose call is not in the trace was enqueued before the next
+    # one in its queue that was waiting meanwhile. Where it is the first of its queue, its call was
+    # made before the recording began.
     enqueue_ns = np.where(call == NO_ROW, events.start_ns[rows], take(events.start_ns, call, 0))
     unknown = np.flatnonzero(call == NO_ROW)
     if not len(unknown) or len(unknown) == len(rows):
@@ -151,10 +127,8 @@ def _enqueue_ns(events: Events, rows: Ints, call: Ints, queue: Ints) -> Ints:
 
 
 def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:
-    """Find every launching runtime call, as if each had run one thing on the device.
-
-    While a CUDA graph is recorded the calls run nothing, yet each becomes a node of the graph.
-    """
+    """Find every launch call, as if each had run one thing on the device."""
+    # While a CUDA graph is recorded the calls run nothing, yet each becomes a node of the graph.
     calls = flag_rows(events.name, names.is_launch_call) & ~flag_rows(
         events.name, names.is_graph_launch
     )
@@ -165,15 +139,9 @@ def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     return EnqueuedLaunches(rows, rows, cpu, events.start_ns[rows], queue, on_cpu=False)
 
 
-def _queues(events: Events, rows: Ints) -> Ints:
-    return numbered([events.device[rows].filled(0), events.stream[rows].filled(0)])
-
-
 def _launching_calls(events: Events, rows: Ints) -> Ints:
-    """Follow each device event's correlation to the one runtime call that has it.
-
-    A driver call within a runtime call of the same correlation is a part of it, as on an XPU.
-    """
+    """Return the one runtime call with each device event's correlation."""
+    # A driver call within a runtime call of the same correlation is a part of it, as on an XPU.
     calls = np.flatnonzero(flag_rows(events.category, classify.is_runtime_call))
     by_correlation = find_unique(events.correlation, calls, events.correlation[rows])
     if (by_correlation != NO_ROW).all():
@@ -184,21 +152,18 @@ def _launching_calls(events: Events, rows: Ints) -> Ints:
 
 
 def _on_cpu(events: Events, nesting: Nesting) -> EnqueuedLaunches:
-    """On a CPU the launches are Inductor's C++ kernels and the outermost operators."""
+    """Return the launches of a CPU-only trace: Inductor's C++ kernels and outermost operators."""
     is_op = flag_rows(events.category, classify.is_op)
     kernel = is_op & flag_rows(events.name, classify.is_cpu_kernel)
     marker = flag_rows(events.name, names.is_graph_marker)
     operator = is_op & flag_rows(events.name, classify.is_dispatched_op)
-    rows = _outermost_work(nesting, kernel | (operator & ~nesting.holds(kernel | marker)))
+    work = kernel | (operator & ~nesting.holds(kernel | marker))
+    outermost = nesting.outermost(work, np.zeros(len(work), dtype=np.bool_))
+    rows = np.flatnonzero(work & (outermost == np.arange(len(work))))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     nothing = np.full(len(rows), NO_ROW, dtype=np.int64)
     queue = events.thread[rows].astype(np.int64)
     return EnqueuedLaunches(rows, nothing, rows, events.start_ns[rows], queue, on_cpu=True)
-
-
-def _outermost_work(nesting: Nesting, work: Flags) -> Ints:
-    outermost = nesting.outermost(work, np.zeros(len(work), dtype=np.bool_))
-    return np.flatnonzero(work & (outermost == np.arange(len(work))))
 
 
 def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
@@ -211,7 +176,11 @@ def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
         if (np.diff(times) < 0).any():
             flags[rows] |= _is_uncertain(times)
     for rows in _groups(known, queue):
-        if _is_impossible(events, enqueued.call[rows]):
+        # Tell whether a call was over before one began whose launch ran earlier, in any thread.
+        # Threads that launch at the same time may be served in either order.
+        calls = enqueued.call[rows]
+        starts, ends = events.start_ns[calls], events.end_of(calls)
+        if bool((ends[1:] < np.maximum.accumulate(starts)[:-1]).any()):
             flags[rows] |= _is_uncertain(enqueued.enqueue_ns[rows])
     return flags
 
@@ -227,17 +196,8 @@ def _is_uncertain(times: Ints) -> Flags:
     return np.array([not sure for sure in in_every_longest_order(times.tolist())], dtype=np.bool_)
 
 
-def _is_impossible(events: Events, calls: Ints) -> bool:
-    """Tell whether a call was over before one began whose launch ran earlier, in any thread.
-
-    Threads that launch at the same time may be served in either order.
-    """
-    starts, ends = events.start_ns[calls], events.end_of(calls)
-    return bool((ends[1:] < np.maximum.accumulate(starts)[:-1]).any())
-
-
 def in_every_longest_order(values: Sequence[int]) -> list[bool]:
-    """Tell of each value whether it is in every longest part of a sequence that never falls."""
+    """Flag values that are in every longest non-decreasing subsequence."""
     before = _lengths(values)
     after = _lengths([-value for value in reversed(values)])[::-1]
     longest = max(before, default=0)
@@ -249,7 +209,7 @@ def in_every_longest_order(values: Sequence[int]) -> list[bool]:
 
 
 def _lengths(values: Iterable[int]) -> list[int]:
-    """Return for each value how long the longest such part is that ends with it."""
+    """Return the length of the longest non-decreasing subsequence that ends with each value."""
     ends: list[int] = []
     lengths: list[int] = []
     for value in values:

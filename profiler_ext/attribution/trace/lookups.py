@@ -1,12 +1,12 @@
 """Lookups in columns: the rows that pass a test, the row of a key, the value at a row.
 
-A column of rows holds indices of rows of another table, and ``NO_ROW`` where there is none; flags
-are ``bool`` arrays, one for each row.
+A column of rows holds indices of rows of another table, or ``NO_ROW``; flags are ``bool`` arrays,
+one for each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,19 +14,12 @@ import numpy.typing as npt
 
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, first_rows, ranks
 
-NO_ROW = -1
-"""What stands in a column of rows where there is none; never leaves this room."""
+NO_ROW = -1  # marks no row in a column of rows; used within attribution only
 
 Flags = npt.NDArray[np.bool_]
+# Rows of events in arrays as long as the events: int32 suffices for any trace
 Rows = npt.NDArray[np.int32]
-"""Rows of events, where there are as many as events or more: no trace has so many."""
 SignedInteger = TypeVar("SignedInteger", bound=np.signedinteger[Any])
-
-
-def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
-    """Test each distinct string once, and flag every row that has one that passes."""
-    passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
-    return passes[column.codes] if passes.any() else np.zeros(len(column), dtype=np.bool_)
 
 
 def intern(texts: Sequence[str]) -> Interned:
@@ -53,11 +46,7 @@ def take(
 
 
 def find_unique(keys: MaskedInts, rows: Ints, wanted: MaskedInts) -> Ints:
-    """Return for each wanted key the one row of ``rows`` that has it.
-
-    Returns:
-        The row, or ``NO_ROW`` where no row or several rows have the key.
-    """
+    """Return for each wanted key its one row in ``rows``; ``NO_ROW`` for none or several."""
     rows = rows[~np.ma.getmaskarray(keys)[rows]]
     known, own = ranks(keys.data[rows])
     if not len(known):

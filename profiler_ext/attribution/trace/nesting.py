@@ -1,4 +1,4 @@
-"""Which CPU event stands inside which: the parent of each, and lookups up that chain."""
+"""The nesting of CPU events: the parent of each, and lookups up that chain."""
 
 from __future__ import annotations
 
@@ -8,34 +8,28 @@ from itertools import pairwise
 import numpy as np
 
 from profiler_ext.attribution.trace.intervals import last_reaching
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.kineto import classify
-from profiler_ext.records.events import Events, Ints
+from profiler_ext.records.events import Events, Ints, flag_rows
 
 _NEVER_OPEN = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """The CPU events of all threads as trees.
+    """The CPU events of all threads as trees."""
 
-    Attributes:
-        parent: row of the innermost enclosing event, or ``NO_ROW``.
-        depth: number of enclosing events; ``NO_ROW`` for rows that are no CPU event.
-        levels: the rows of each depth, from 0 on.
-        above: for each of these the place of its parent in the level above; 0 in the first.
-    """
-
-    parent: Rows
-    depth: Rows
-    levels: tuple[Rows, ...]
+    parent: Rows  # row of the innermost enclosing event, or ``NO_ROW``
+    depth: Rows  # number of enclosing events; ``NO_ROW`` for rows that are no CPU event
+    levels: tuple[Rows, ...]  # the rows of each depth, from 0 on
+    # For each of these the position of its parent in the level above; 0 in the first
     above: tuple[Rows, ...]
 
     def nearest(self, wanted: Flags) -> Rows:
         """Return for each row the innermost wanted event that is it or encloses it."""
         is_wanted = [wanted.take(level) for level in self.levels]
         first = next((at for at, flags in enumerate(is_wanted) if flags.any()), None)
-        if first is None:  # one number stands for all rows: a million more take time
+        if first is None:  # a broadcast scalar: a million rows take time
             return np.broadcast_to(np.int32(NO_ROW), len(self.parent))
         result = np.full(len(self.parent), NO_ROW, dtype=np.int32)
         above = np.full(len(self.levels[max(first - 1, 0)]), NO_ROW, dtype=np.int32)
@@ -46,11 +40,8 @@ class Nesting:
         return result
 
     def outermost(self, wanted: Flags, within: Flags) -> Rows:
-        """Return for each row the outermost wanted event that is it or encloses it.
-
-        Args:
-            within: events at which the search starts anew; they are not found themselves.
-        """
+        """Return for each row the outermost wanted event that is it or encloses it."""
+        # within: events at which the search restarts; they are not found themselves
         result = np.full(len(self.parent), NO_ROW, dtype=np.int32)
         above = np.array([NO_ROW], dtype=np.int32)
         for level, up in zip(self.levels, self.above, strict=True):
@@ -61,7 +52,7 @@ class Nesting:
         return result
 
     def holds(self, wanted: Flags) -> Flags:
-        """Tell of each row whether a wanted event stands inside it."""
+        """Flag rows that enclose a wanted event."""
         parent = self.parent.tolist()
         is_inside = [False] * len(parent)
         for row in np.flatnonzero(wanted).tolist():
@@ -73,14 +64,9 @@ class Nesting:
 
 
 def nest(events: Events, further: Flags | None = None) -> Nesting:
-    """Find the parent of every CPU event.
-
-    Operators and ranges of a thread enclose what lies wholly inside them. A runtime call
-    is timed by another clock and may jut out: it belongs where it starts, and holds nothing.
-
-    Returns:
-        One row for each event: parent and depth, ``NO_ROW`` of what is no CPU event.
-    """
+    """Find the parent of every CPU event."""
+    # Operators and ranges of a thread enclose what lies wholly inside them. A runtime call is timed
+    # by another clock and may overhang: it belongs where it starts, and encloses nothing.
     leaf = flag_rows(events.category, classify.is_runtime_call)
     holder = flag_rows(events.category, classify.is_op) | flag_rows(
         events.category, classify.is_annotation
@@ -95,7 +81,6 @@ def nest(events: Events, further: Flags | None = None) -> Nesting:
 
 
 def _levels(depth: Rows) -> tuple[Rows, ...]:
-    """Return the rows of each depth, in order."""
     rows = np.flatnonzero(depth != NO_ROW).astype(np.int32)
     own = depth[rows]
     by_depth = rows[np.argsort(own, kind="stable")]
@@ -103,7 +88,6 @@ def _levels(depth: Rows) -> tuple[Rows, ...]:
 
 
 def _above(parent: Rows, levels: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """Return for the rows of each depth the places of their parents in the depth above."""
     place = np.zeros(len(parent), dtype=np.int32)
     for level in levels:
         place[level] = np.arange(len(level))
@@ -126,11 +110,9 @@ def _outer_first(events: Events, leaf: Flags, rows: Rows) -> Rows:
 
 
 def _innermost(events: Events, rows: Rows, leaf: Flags) -> Rows:
-    """Return for each of the sorted rows the place of its parent: the last that is still open.
-
-    What ended before an event that opened after it encloses nothing more. So an event stays open
-    for those behind it as long as its own time, and a later one that does is within it.
-    """
+    """Return for each of the sorted rows the position of its parent: the last still open."""
+    # What ended before an event that opened after it encloses nothing more. So an event stays open
+    # for later ones as long as its own time, and a later one that does is within it.
     thread = events.thread[rows]
     firsts = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))[: len(rows)]
     above = np.empty(len(rows), dtype=np.int32)
@@ -143,7 +125,7 @@ def _innermost(events: Events, rows: Rows, leaf: Flags) -> Rows:
 
 
 def _ends_and_limits(events: Events, rows: Rows, leaf: Flags) -> tuple[Ints, Ints]:
-    """Return until when each of some events encloses others, and until when one around it must."""
+    """Return until when each of some events encloses others, and until when a parent must."""
     starts, ends = events.start_ns[rows], events.duration_ns[rows]
     limits = np.maximum(ends, 1)
     limits[leaf] = 1
@@ -154,7 +136,7 @@ def _ends_and_limits(events: Events, rows: Rows, leaf: Flags) -> tuple[Ints, Int
 
 
 def _depths(above: Rows) -> Rows:
-    """Return how many stand above each place; each turn looks twice as far up as the last."""
+    """Return the number of ancestors of each; each turn looks twice as far up as the last."""
     depth: Rows = (above != NO_ROW).astype(np.int32)
     up = above
     while len(on := np.flatnonzero(up != NO_ROW)):

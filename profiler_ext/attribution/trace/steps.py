@@ -1,25 +1,20 @@
-"""Finds the profiled steps, what bounds them, and the step that each launch belongs to.
+"""Finds the profiled steps, their bounds on the device, and the step of each launch.
 
-A training loop that does not wait for the device marks a step when it has enqueued the step's work,
-and the device is at that work later: the time between two marks says how busy the CPU was, and not
-how long the step took. So a step is bounded where it runs. It ends when the devices are done with
-all that was enqueued between its marks, and begins where the step before it ended::
+A loop that does not wait for the device marks a step when it has enqueued its work, and the device
+works on it later. So a step ends when the devices have finished all that was enqueued between its
+marks, and begins where the step before it ended::
 
     marks      |0     |1     |2     |3                         the CPU enqueues three steps
     device         [ 0          ][ 1           ][ 2           ]
     steps      |-- 0 -----------|-- 1 ---------|-- 2 ---------|
 
-- The first step begins at its mark, or when the devices are done with earlier work, if that is
+- The first step begins at its mark, or when the devices have finished earlier work, if that is
   later; so does a step whose number does not follow that of the one before it.
-- Of several streams the one that computes longest bounds the steps, together with collectives. What
-  else runs on a stream of its own, as the copies of a checkpoint that is written meanwhile, is of
-  the step that enqueued it but does not hold up the next one: where it goes on during that, the
-  ledger has it there. Of several devices the last one to be done counts.
-- A pipeline stage has what it enqueued, received messages too: that it waits for other stages is
-  idle time, or time of the collective that waits.
+- Of several streams the one that computes longest bounds the steps, together with collectives.
+  Other streams, with the copies of a checkpoint say, do not hold up the next step; the breakdown
+  has their work where it runs. Of several devices the last one counts.
+- A pipeline stage's wait for other stages is idle time, or time of the collective that waits.
 - A step that enqueued nothing ends at the CPU's mark, or with the step before it.
-- A launch whose call is not in the trace was enqueued before the recording, if it ran ahead of work
-  that was waiting in its queue already.
 
 On the CPU alone the marks bound a step.
 """
@@ -33,29 +28,22 @@ import numpy as np
 
 from profiler_ext.attribution.trace.intervals import timeline
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.communication import is_communication
 from profiler_ext.records.analysis import Step
-from profiler_ext.records.events import Events, Ints, first_rows
+from profiler_ext.records.events import Events, Ints, first_rows, flag_rows
 
 _NEVER = np.iinfo(np.int64).min
 
 
 def find_steps(
-    events: Events,
-    nesting: Nesting,
-    enqueued: EnqueuedLaunches,
-    first_step_ns: int | None = None,
+    events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, first_step_ns: int | None = None
 ) -> tuple[Step, ...]:
-    """Return the profiled steps in order of time; without any, one that spans all work.
-
-    What follows the last ``prof.step()`` is a step only if something was enqueued in it.
-
-    Args:
-        first_step_ns: when the first one began on the devices, if that is known.
-    """
+    """Return the profiled steps in order of time; without any, one that spans all work."""
+    # What follows the last ``prof.step()`` is a step only if something was enqueued in it.
+    # first_step_ns: when the first one began on the devices, if known
     is_cpu = nesting.depth != NO_ROW
     rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)
     steps = [_step(events, int(row)) for row in rows[np.argsort(events.start_ns[rows])]]
@@ -89,7 +77,6 @@ def _owner(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
 def _on_device(
     events: Events, enqueued: EnqueuedLaunches, steps: Sequence[Step]
 ) -> tuple[Step, ...]:
-    """Bound steps by what the devices ran for them."""
     owner, computes = _owner(enqueued, steps), _computing(events, enqueued)
     ends_ns = events.end_of(enqueued.event)
     earlier_ns = _done_before(enqueued.enqueue_ns[computes], ends_ns[computes], steps)
@@ -116,17 +103,14 @@ def _computing(events: Events, enqueued: EnqueuedLaunches) -> Flags:
     device_of = events.device[rows].filled(0)[first_rows(number)]
     order = np.lexsort((-took_ns, device_of))
     _, firsts = np.unique(device_of[order], return_index=True)
-    flags: Flags = np.isin(number, order[firsts]) | is_collective
-    return flags
+    return np.isin(number, order[firsts]) | is_collective
 
 
 def _done_before(enqueue_ns: Ints, ends_ns: Ints, steps: Sequence[Step]) -> Ints:
-    """Return for each step when what was enqueued before its mark was done."""
     order = np.argsort(enqueue_ns, kind="stable")
     marks_ns = np.array([step.cpu_start_ns for step in steps], dtype=np.int64)
     count = np.searchsorted(enqueue_ns[order], marks_ns)
-    done_ns: Ints = np.append(_NEVER, np.maximum.accumulate(ends_ns[order]))[count]
-    return done_ns
+    return np.append(_NEVER, np.maximum.accumulate(ends_ns[order]))[count]
 
 
 def _last_of(owner: Ints, ends_ns: Ints, steps: int) -> Ints:

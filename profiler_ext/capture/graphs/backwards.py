@@ -1,10 +1,6 @@
-"""The backward graphs that compiled autograd copies, and the way from a copy to its node.
+"""The backward graphs that compiled autograd copies, and where each copied node comes from.
 
-Compiled autograd copies the backward half of each forward into one graph, as AOTAutograd left
-it, before any Inductor pass. Its nodes are named ``aot<number>_<name>``; the number leads to
-the forward's compile in this process. What it copies is described from the graph itself; where
-torch wiped that (a cache had it), from the record of the compiled backward graph. What each node
-of that one graph takes from it say the rules ``COPIES`` (``capture/lineage/order.py``).
+Source: ``torch/_dynamo/compiled_autograd.py``: nodes are named ``aot<number>_<name>``.
 """
 
 from __future__ import annotations
@@ -34,15 +30,7 @@ from profiler_ext.torch_compat.names import fx_names
 
 @dataclass(frozen=True, slots=True)
 class _Backward:
-    """A backward half, with what was known when it was made.
-
-    Attributes:
-        info: what torch keeps of it, while torch keeps it.
-        compile_id: of its forward.
-        joint: the joint graph that it was cut from.
-        dynamo: the forward's Dynamo graph.
-        registered: how many graph instances there were.
-    """
+    """A backward half, with what was known of its forward's compile."""
 
     info: weakref.ref[Any]
     compile_id: str | None
@@ -52,21 +40,26 @@ class _Backward:
 
 
 class Backwards:
-    """The backward halves of this process, by their number in AOTAutograd."""
+    """The backward halves of this process, by their number in AOTAutograd.
+
+    Compiled autograd copies each half as AOTAutograd left it, before any Inductor pass. The copies
+    are described from that graph; if torch wiped its metadata (on a cache hit), from the record of
+    the compiled backward. The rules ``COPIES`` assign them to the nodes.
+    """
 
     def __init__(self, compiles: Compiles, registry: Registry, guard: Guard) -> None:
-        """Take what was seen of compiles, the graph instances so far, and what failed."""
         self._compiles = compiles
         self._guard = guard
         self._registry = registry
         self._made: dict[int, _Backward] = {}
 
     def note(self, aot_id: int, info: object) -> None:
-        """Take down a backward half while its forward's compile is in force."""
+        """Keep a backward half while its forward is being compiled."""
         gm, reference = compiled_autograd.traced_graph(info), weakref.ref(info)
         fingerprint = fingerprint_of(gm.graph) if gm else frozenset()
         self._compiles.keep_half(reference)
-        self._drop_collected()
+        # Drop the halves that torch has freed: no graph can copy them.
+        self._made = {n: made for n, made in self._made.items() if made.info() is not None}
         self._made[aot_id] = _Backward(
             info=reference,
             compile_id=process.current_compile_id(),
@@ -75,14 +68,8 @@ class Backwards:
             registered=self._registry.count,
         )
 
-    def _drop_collected(self) -> None:
-        """Forget the halves that torch has let go of: no graph can copy them any more."""
-        self._made = {
-            number: made for number, made in self._made.items() if made.info() is not None
-        }
-
     def with_copy_sources(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
-        """Return a Dynamo graph with the origins of its nodes, if compiled autograd made it.
+        """Return a Dynamo graph with the origins of copied nodes, if compiled autograd made it.
 
         Raises:
             LookupError: A hook failed in the compile of a forward whose backward is copied.
@@ -113,7 +100,7 @@ class Backwards:
         return _recorded(self._compiled(made))
 
     def _cached(self, made: _Backward) -> GraphInstance | None:
-        """The compiled backward that came with its half from the cache, just before it."""
+        """The compiled backward that the cache returned with its half, just before it."""
         earlier = self._registry.backwards_of(made.compile_id, before=made.registered)
         return next(reversed(tuple(earlier)), None)
 
@@ -125,7 +112,6 @@ class Backwards:
 
 
 def _recorded(graph: GraphInstance | None) -> dict[str, FxNode]:
-    """The nodes of a compiled backward graph, by their names before Inductor's passes."""
     if graph is None:
         return {}
     joint = graph.joint
@@ -138,7 +124,7 @@ def _recorded(graph: GraphInstance | None) -> dict[str, FxNode]:
 
 
 def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> dict[str, FxNode]:
-    """The nodes of a cached backward graph by their new names: the same calls, in order."""
+    """The nodes of a cached backward by their new names: the same calls, in order."""
     entered = graph.entered if graph else ()
     copied = fx.dependent_calls(gm.graph) if gm else ()
     if [target for _, target in entered] != [target for _, target in copied]:

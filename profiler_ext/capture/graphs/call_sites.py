@@ -1,12 +1,4 @@
-"""The call sites of a graph while Inductor writes its wrapper.
-
-Each with the exact nodes that it computes.
-
-Inductor's ``origins`` are a superset. The exact set is ``origins`` cut by the backward
-slice from the node whose value the buffer holds, stopping at values read from buffers.
-Upstream: https://github.com/pytorch/pytorch/issues/95022 (origins are of other kernels),
-https://github.com/pytorch/pytorch/issues/189270 (the ops of each kernel are asked for).
-"""
+"""The call sites of a graph while Inductor writes its wrapper, each with its exact nodes."""
 
 from __future__ import annotations
 
@@ -29,25 +21,20 @@ from profiler_ext.torch_compat import fx, inductor, ops, schedules, traffic
 Node = TypeVar("Node")
 
 
+# Inductor's ``origins`` are a superset. The exact nodes are ``origins`` cut by the backward slice
+# from the node whose value the buffer holds, stopping at values read from buffers. Upstream:
+# https://github.com/pytorch/pytorch/issues/95022 (origins of other kernels) and
+# https://github.com/pytorch/pytorch/issues/189270 (a request for the ops of each kernel).
 def exact_nodes(
     origins: Set[Node],
     written: Node | None,
     read: Set[Node],
     inputs: Callable[[Node], Iterable[Node]],
 ) -> set[Node]:
-    """Return the nodes that one scheduler node computes.
-
-    Args:
-        written: the node whose value its buffer holds; ``None`` when it cannot be told.
-
-    Returns:
-        The exact set; all of ``origins`` where ``written`` is unknown. The second stage of
-        a split reduction reads and writes the value of one node and is that node alone. Of a
-        buffer that is filled to be written into, Inductor lists the later writer alone: what
-        fills it is ``written``.
-    """
+    """Return the nodes that one scheduler node computes; ``origins`` if ``written`` is unknown."""
     if written is None:
         return set(origins)
+    # The second stage of a split reduction reads and writes the value of one node, which it is.
     if written in read:
         return {written} & set(origins)
     computed: set[Node] = set()
@@ -58,15 +45,13 @@ def exact_nodes(
             continue
         computed.add(node)
         todo.extend(inputs(node))
+    # For a buffer that is filled and then written into, Inductor lists the later writer only.
     return computed & set(origins) or {written}
 
 
 def value_inputs(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
-    """Return the nodes that a node's value is computed from.
-
-    A foreach op computes each of its outputs from one element of each list that it is given,
-    so such an output (a ``getitem``) is made of those, and the op itself adds nothing.
-    """
+    """Return the nodes that a node's value is computed from."""
+    # An output of a foreach op (a ``getitem``) is computed from one element of each input list.
     if node.op != "call_function" or _is_foreach(node):
         return ()
     source = node.args[0] if fx.target_name(node.target) == "getitem" else None
@@ -80,7 +65,7 @@ def _is_foreach(node: torch.fx.Node) -> bool:
 
 
 def _part(foreach: torch.fx.Node, index: Any) -> tuple[torch.fx.Node, ...]:
-    """What one output is made of: its place in each list, and all that is not a list."""
+    """The inputs of one output: its element of each list, and everything that is not a list."""
     given = (*foreach.args, *foreach.kwargs.values())
     picked = (a[index] if isinstance(a, list | tuple) else a for a in given)
     return tuple(value for value in picked if isinstance(value, torch.fx.Node))
@@ -94,38 +79,21 @@ _INLINED = "the nodes of the graphs that a template has inlined"
 
 @dataclass(frozen=True, slots=True)
 class PendingSite:
-    """A call site with its live FX nodes, until the graph is sealed.
-
-    Attributes:
-        kind: what is launched.
-        kernel: the kernel's name.
-        op: the extern's operator as the profiler spells it.
-        nodes: what it computes.
-        reads: names of the buffers read.
-        writes: names of the buffers written.
-        inlined: nodes of graphs that its template has inlined, by their qualified names.
-        graph: the FX graph that it stands in; ``None`` where that does not matter.
-        moved_bytes: what it loads and stores, where its schedule tells.
-        limits: for each node, how often the kernel computes an element of it at most; empty
-            where that is not known.
-        is_commented: the comment above the launch names the ops of all its nodes.
-        stored: the nodes whose values it stores; ``None`` where that is not known.
-        is_work_known: what tells how much it works did not fail.
-    """
+    """A call site with its live FX nodes, until the graph is sealed."""
 
     kind: SiteKind
     kernel: str
-    op: str | None
+    op: str | None  # an extern's, in the profiler's spelling
     nodes: tuple[torch.fx.Node, ...]
-    reads: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # buffers
     writes: tuple[str, ...] = ()
-    inlined: tuple[tuple[str, torch.fx.Node], ...] = ()
-    graph: torch.fx.Graph | None = None
-    moved_bytes: int | None = None
-    limits: tuple[int, ...] = ()
-    is_commented: bool = True
-    stored: frozenset[torch.fx.Node] | None = None
-    is_work_known: bool = True
+    inlined: tuple[tuple[str, torch.fx.Node], ...] = ()  # by its template, by qualified name
+    graph: torch.fx.Graph | None = None  # ``None`` if that does not matter
+    moved_bytes: int | None = None  # loaded and stored, if its schedule says
+    limits: tuple[int, ...] = ()  # how many elements of each node it computes at most, if known
+    is_commented: bool = True  # the comment above the launch lists the ops of all its nodes
+    stored: frozenset[torch.fx.Node] | None = None  # the nodes whose values it stores, if known
+    is_work_known: bool = True  # its bytes and operations
 
     def sealed(
         self,
@@ -135,11 +103,7 @@ class PendingSite:
         within: tuple[NestedIn, ...] = (),
         try_run: TryRun = unguarded,
     ) -> CallSite:
-        """Return the site as a record.
-
-        Args:
-            prefix: what names the graph that it stands in; ``""`` for the outermost.
-        """
+        """Return the site as a record; ``prefix`` names its graph, ``""`` the outermost."""
         inlined, reported = tuple(node for _, node in self.inlined), self.moved_bytes
         counted = try_run(_FLOPS, kernel_cost.counted_operations, self.nodes)
         flops = None if counted is None else try_run(_FLOPS, self._flops, inlined, counted)
@@ -172,34 +136,27 @@ class PendingSite:
         return own + kernel_cost.all_operations(inlined)
 
     def qualified(self, prefix: str) -> tuple[tuple[str, torch.fx.Node], ...]:
-        """Return its nodes with their names in the provenance."""
+        """Return its nodes with their qualified names."""
         outer = prefix.rpartition("/")[0].rpartition("/")[0]
         outer = outer + "/" if outer else ""
-        own = tuple(((prefix if self._owns(n) else outer) + n.name, n) for n in self.nodes)
-        return own + tuple((prefix + name, node) for name, node in self.inlined)
-
-    def _owns(self, node: torch.fx.Node) -> bool:
-        """Whether a node is of the site's graph; a layout copy may stem from the graph around."""
-        return self.graph is None or node.graph is self.graph
+        graphs = (self.graph or node.graph for node in self.nodes)
+        own = (
+            ((prefix if node.graph is graph else outer) + node.name, node)
+            for node, graph in zip(self.nodes, graphs, strict=True)
+        )
+        return (*own, *((prefix + name, node) for name, node in self.inlined))
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call of nested graphs: their sites stand in its place, once for each call.
-
-    Attributes:
-        node: the node around, ``invoke_subgraph`` or ``cond``.
-        graphs: the graphs called, or chosen between.
-    """
+    """A call of nested graphs (``invoke_subgraph``, ``cond``), replaced by their sites."""
 
     node: torch.fx.Node | None
     graphs: tuple[inductor.NestedGraph, ...]
 
 
-def generated_site(
-    node_schedule: Iterable[Any], kernel: str, try_run: TryRun = unguarded
-) -> PendingSite:
-    """Describe the launch of a kernel that Inductor generated."""
+def generated_site(node_schedule: Iterable[Any], kernel: str, try_run: TryRun) -> PendingSite:
+    """Describe the launch of a generated kernel."""
     scheduled = list(schedules.scheduled_nodes(node_schedule))
     computed: Counter[torch.fx.Node] = Counter()
     is_commented = schedules.is_commented(node_schedule)
@@ -238,26 +195,22 @@ def generated_site(
 
 
 def _work(scheduled: Iterable[schedules.ScheduledNode]) -> tuple[int | None]:
-    """Return what a kernel loads and stores, where its schedule tells."""
     return (traffic.moved_bytes(one.traffic for one in scheduled),)
 
 
 def _stored(
     scheduled: list[schedules.ScheduledNode], nodes: tuple[torch.fx.Node, ...], kind: SiteKind
 ) -> frozenset[torch.fx.Node] | None:
-    """The nodes whose values leave the kernel, by what the schedule says of its buffers.
-
-    A node that other kernels read in the graph need not be among them: each makes it anew. Loops
-    of one C++ kernel may hand a buffer on through memory, so that what has one may be stored.
-    """
+    """The nodes whose values leave the kernel, according to its schedule."""
     reported = traffic.storing(one.traffic for one in scheduled)
     if reported is None:
         return None
     held = {one: _computed(one.written, nodes) for one in scheduled}
     stored = {held[one] for one, leaves in zip(scheduled, reported, strict=True) if leaves}
     if kind is SiteKind.CPP:
+        # Loops of one C++ kernel may pass a buffer through memory.
         stored |= set(held.values()) & kernel_cost.read_outside(set(nodes))
-    # A buffer whose value cannot be told, or is none of the kernel's own nodes, tells nothing.
+    # A buffer of unknown value, or of a node outside the kernel, makes the result unknown.
     known = frozenset(node for node in stored if node is not None)
     return known if known == stored else None
 
@@ -265,29 +218,31 @@ def _stored(
 def _computed(
     value: torch.fx.Node | None, nodes: tuple[torch.fx.Node, ...]
 ) -> torch.fx.Node | None:
-    """The node of the kernel that a value is, or looks at."""
+    """The kernel's node that a value is, or is a view of."""
     while value is not None and value not in nodes:
         value = value.all_input_nodes[0] if kernel_cost.is_view(value) else None
     return value
 
 
 def _copy_of(one: schedules.ScheduledNode, node: torch.fx.Node) -> Iterable[torch.fx.Node]:
-    """What a node's value is made of in a buffer that holds one input of an op."""
+    """The inputs of a node; in a buffer that holds one input of an op, that input."""
     if node is one.written and one.copied is not None:
         return (one.copied,)
     return value_inputs(node)
 
 
 def extern_site(kernel: Any, name: str) -> PendingSite:
-    """Describe the call of a library, or of a Triton kernel that the user wrote."""
+    """Describe a library call, or the launch of a user-written Triton kernel."""
     origin = inductor.extern_origin(kernel)
     nodes = {origin} if origin is not None else _outputs_of(inductor.extern_origins(kernel))
     user_triton = inductor.is_user_triton(kernel)
     ordered = _in_graph_order({drawn for node in nodes for drawn in ops.drawn_for(node)})
+    last = next(iter(ordered[-1:]), None)
+    op = None if user_triton else inductor.extern_op(kernel, last) or spelled_op(name)
     return PendingSite(
         kind=SiteKind.USER_TRITON if user_triton else SiteKind.EXTERN,
         kernel=name,
-        op=None if user_triton else _op_of(kernel, name, next(iter(ordered[-1:]), None)),
+        op=op,
         nodes=ordered,
         reads=inductor.extern_reads(kernel),
         writes=inductor.extern_writes(kernel),
@@ -296,7 +251,7 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
 
 
 def nested_call(kernel: Any) -> PendingCall | None:
-    """Describe the call of nested graphs, ``None`` for any other extern kernel."""
+    """Describe the call of nested graphs; ``None`` for any other extern kernel."""
     graphs = inductor.nested_graphs(kernel)
     if not graphs:
         return None
@@ -317,23 +272,18 @@ def partial_sum_site(node: torch.fx.Node, buffer: str, operation: str) -> Pendin
 
 
 def _inlined(nodes: tuple[torch.fx.Node, ...]) -> tuple[tuple[str, torch.fx.Node], ...]:
-    """The nodes of the graphs that a template's node carries: a ``score_mod``, a mask."""
+    """The nodes of the graphs in a template's node: a ``score_mod``, a mask."""
     return tuple(
         (inner_prefix(outer.name, name, len(graphs)) + inner.name, inner)
         for outer in nodes
         for graphs in [list(fx.nested(outer))]
         for name, module in graphs
-        for inner in module.graph.nodes
-        if inner.op == "call_function"
+        for inner in fx.call_nodes(module.graph)
     )
 
 
-def _op_of(kernel: Any, name: str, node: torch.fx.Node | None) -> str | None:
-    return inductor.extern_op(kernel, node) or spelled_op(name)
-
-
 def _outputs_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The nodes whose value leaves the set: what a call yields."""
+    """The nodes whose value leaves the set."""
     graph = inductor.current_fx_graph()
     called = {node for node in origins if node.op == "call_function"}
     called = {node for node in called if node.graph is graph} or called

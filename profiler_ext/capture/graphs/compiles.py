@@ -1,12 +1,4 @@
-"""What is known of the compiles under way, for each thread, until their graphs are sealed.
-
-A backward may be compiled long after its forward, when it first runs, and compiled autograd copies
-one as often as it likes. So what is known of a compile is kept while torch keeps the backward half
-of it, and that of the last compiles in any case.
-
-A compile of one graph runs inside ``_compile_fx_inner``; autotuning may compile others
-within it, so call sites are kept by the graph that they belong to.
-"""
+"""The state of the compiles in progress, by thread, until their graphs are sealed."""
 
 from __future__ import annotations
 
@@ -41,62 +33,54 @@ _ALWAYS_KEPT = 64
 
 @dataclass(slots=True)
 class _Compile:
-    """What is known of one compile.
-
-    Attributes:
-        dynamo: its Dynamo graph.
-        part: the part of it that is compiled by itself now; ``None`` where that is all of it.
-        number: that graph's number in this process.
-        joints: its joint graphs.
-        parts: for each of them the part of the Dynamo graph that was traced to it.
-        bypass: why torch bypassed AOTAutograd's cache in it.
-        halves: what torch keeps of its backward halves.
-    """
+    """What is known of one compile."""
 
     dynamo: DynamoGraph | None = None
-    part: DynamoGraph | None = None
-    number: int | None = None
+    part: DynamoGraph | None = None  # that is compiled separately now
+    number: int | None = None  # of the Dynamo graph in this process
     joints: list[JointGraph] = field(default_factory=list)
-    parts: list[DynamoGraph | None] = field(default_factory=list)
-    bypass: str | None = None
-    halves: list[weakref.ref[Any]] = field(default_factory=list)
+    parts: list[DynamoGraph | None] = field(default_factory=list)  # that each joint is traced from
+    bypass: str | None = None  # of AOTAutograd's cache: torch's reason
+    halves: list[weakref.ref[Any]] = field(default_factory=list)  # the backward's, while alive
 
     @property
     def has_live_backward(self) -> bool:
-        """Whether a backward of it may be compiled yet."""
+        """Whether a backward of it may still be compiled."""
         return any(half() is not None for half in self.halves)
 
 
 class EarlierStages:
-    """The compiles of which later graphs may come; after a reset of Dynamo ids are given again."""
+    """The compiles that later graphs may belong to; a reset of Dynamo reuses their ids."""
+
+    # A backward may be compiled long after its forward, and compiled autograd may copy it any
+    # number of times, so a compile is kept as long as torch keeps its backward half.
 
     def __init__(self) -> None:
-        """Start with nothing known."""
         self._lock = Lock()
         self._by_compile_id: dict[str, list[_Compile]] = {}
         self._last: list[tuple[str, _Compile]] = []
         self._numbers = itertools.count()
 
     def keep_dynamo(self, graph: DynamoGraph) -> None:
-        """Keep the Dynamo graph of the compile in force."""
+        """Keep the Dynamo graph of the current compile."""
         if (compile_id := process.current_compile_id()) is not None:
             self._begin(compile_id, _Compile(graph, number=next(self._numbers)))
 
     @property
     def dynamo(self) -> DynamoGraph | None:
-        """The Dynamo graph of the compile in force."""
+        """The Dynamo graph of the current compile."""
         return None if (now := self._current_compile()) is None else now.dynamo
 
     def begin_part(self, describe: Callable[[DynamoGraph], DynamoGraph | None]) -> None:
-        """Have the compile of a part of the Dynamo graph begin, or that of all of it."""
+        """Begin to compile a part of the Dynamo graph, or all of it."""
         if (now := self._current_compile()) is not None and now.dynamo is not None:
             now.part = describe(now.dynamo)
 
     def traced_from(self, joint: JointGraph | None = None) -> DynamoGraph | None:
-        """Return the Dynamo graph, or its part, that a graph of the compile in force is of.
+        """Return the Dynamo graph, or part, that a graph of this compile was traced from.
 
         Args:
-            joint: the joint graph that the graph was cut from; by default what is compiled now.
+            joint: the joint graph that it was cut from; by default the one being compiled.
         """
         if (now := self._current_compile()) is None:
             return None
@@ -110,13 +94,13 @@ class EarlierStages:
         return None if (now := self._current_compile()) is None else now.number
 
     def keep_autograd_bypass(self, reason: str) -> None:
-        """Keep why torch bypassed AOTAutograd's cache in the compile in force."""
+        """Keep why torch bypassed AOTAutograd's cache in the current compile."""
         if (now := self._current_or_new()) is not None:
             now.bypass = reason
 
     @property
     def autograd_bypass(self) -> str | None:
-        """Why torch bypassed AOTAutograd's cache in the compile in force."""
+        """Why torch bypassed AOTAutograd's cache in the current compile."""
         reasons = (each.bypass for each in self._latest_first() if each.bypass is not None)
         return next(reasons, None)
 
@@ -127,28 +111,25 @@ class EarlierStages:
             now.joints.append(joint)
 
     def keep_half(self, half: weakref.ref[Any]) -> None:
-        """Keep what is known of the compile in force while torch keeps a backward half of it."""
+        """Keep the current compile as long as torch keeps this backward half."""
         if (now := self._current_or_new()) is not None:
             now.halves.append(half)
 
     def joint_seen_before(self, fingerprint: Fingerprint) -> JointGraph | None:
-        """Return a graph of this compile on which passes ran before, as it was after them."""
+        """Return this compile's joint graph with this fingerprint, as its passes left it."""
         return next((j for j in self._joints() if j.fingerprint == fingerprint), None)
 
     def parent_joint_of(self, fingerprint: Fingerprint) -> JointGraph | None:
-        """Return the joint graph of this compile that a graph is a part of."""
+        """Return this compile's joint graph that contains a graph."""
         return next((joint for joint in self._joints() if joint.contains_graph(fingerprint)), None)
 
     def joint_of(self, fingerprint: Fingerprint) -> JointGraph | None:
-        """Return the joint graph of this compile that shares most nodes with a half of it.
-
-        After a reset of Dynamo a compile has the id of an older one: the last one counts.
-        """
+        """Return this compile's joint graph that shares most nodes with a half."""
+        # After a reset of Dynamo an older compile has the same id: the latest counts.
         best = max(self._joints(), key=lambda joint: joint.shared(fingerprint), default=None)
         return best if best is not None and best.shared(fingerprint) else None
 
     def _joints(self) -> Iterator[JointGraph]:
-        """The joint graphs of this compile, the last one first."""
         for each in self._latest_first():
             yield from reversed(each.joints)
 
@@ -172,7 +153,6 @@ class EarlierStages:
                 self._drop_finished()
 
     def _drop_finished(self) -> None:
-        """Forget the compiles that are over; looked for now and then."""
         self._last = self._last[-_ALWAYS_KEPT:]
         kept = {id(each) for _, each in self._last}
         for compile_id, compiles in tuple(self._by_compile_id.items()):
@@ -188,38 +168,24 @@ _KEPT_COMPILES = 16
 
 @dataclass(slots=True)
 class InnerCompile:
-    """One ``_compile_fx_inner`` call: the graph as it entered, and what its passes did.
+    """One ``_compile_fx_inner`` call: the graph as it entered, and what its passes did."""
 
-    Attributes:
-        gm: the graph module; the passes change it in place.
-        entered: names of the call nodes as it entered.
-        order: names and targets, in order, of those that depend on an input.
-        started_ns: when it began.
-        replaced: for each graph what the post-grad passes' new nodes replaced.
-        fingerprint: what tells the joint graph that it was cut from.
-        misses: how often the FX graph cache had missed before.
-        bypass: torch's reason why it bypassed the FX graph cache.
-        is_compiled: an artifact was made, so this is no cache hit.
-        sealed: the provenance and its bytes, once the graph was compiled; ``None`` on a cache hit.
-        lost: what was not found of the post-grad passes, as the mechanism failed.
-    """
-
-    gm: torch.fx.GraphModule
-    entered: frozenset[str]
-    order: tuple[tuple[str, str], ...]
+    gm: torch.fx.GraphModule  # changed in place by the passes
+    entered: frozenset[str]  # the names of its call nodes
+    order: tuple[tuple[str, str], ...]  # name and target of those that depend on an input
     started_ns: int
-    replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)  # by post-grad passes
     fingerprint: Fingerprint = frozenset()
-    misses: int = 0
-    bypass: str | None = None
-    is_compiled: bool = False
-    sealed: Sealed | None = None
-    lost: frozenset[str] = frozenset()
+    misses: int = 0  # of the FX graph cache before
+    bypass: str | None = None  # of the FX graph cache: torch's reason
+    is_compiled: bool = False  # no cache hit
+    sealed: Sealed | None = None  # ``None`` on a cache hit
+    lost: frozenset[str] = frozenset()  # mechanisms that failed in the post-grad passes
 
 
 @dataclass(slots=True)
 class _CompileState:
-    """What one thread knows of one compile, its nested graphs included."""
+    """One thread's state of one compile, its nested graphs included."""
 
     inner: list[InnerCompile] = field(default_factory=list)
     sites: WeakKeyDictionary[Any, list[PendingSite | PendingCall]] = field(
@@ -238,14 +204,9 @@ class _PerThread(threading.local):
 
 
 class Compiles(EarlierStages):
-    """The compiles under way, and the graphs of earlier stages that later ones need.
-
-    Attributes:
-        alone: runs mechanisms, each of which may fail alone.
-    """
+    """The compiles in progress, and the earlier graphs that later ones need."""
 
     def __init__(self, try_run: TryRun = unguarded) -> None:
-        """Start with nothing known."""
         super().__init__()
         self.try_run = try_run
         self._thread = _PerThread()
@@ -253,8 +214,8 @@ class Compiles(EarlierStages):
 
     @contextmanager
     def entered(self, gm: torch.fx.GraphModule) -> Iterator[InnerCompile]:
-        """Have the compile of one graph in force."""
-        names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
+        """Make the compile of one graph the current one."""
+        names = frozenset(n.name for n in fx.call_nodes(gm.graph))
         inner = InnerCompile(gm, names, fx.dependent_calls(gm.graph), time.perf_counter_ns())
         inner.fingerprint = fingerprint_of(gm.graph)
         inner.misses = inductor.cache_misses()
@@ -267,7 +228,7 @@ class Compiles(EarlierStages):
 
     @property
     def _current_state(self) -> _CompileState:
-        """What this thread knows of the compile in force: of another it would be wrong."""
+        """This thread's state of the current compile."""
         compiles, compile_id = self._thread.compiles, process.current_compile_id() or ""
         if compile_id not in compiles:
             compiles[compile_id] = _CompileState()
@@ -291,24 +252,24 @@ class Compiles(EarlierStages):
         return self._current_state.sites.setdefault(graph, [])
 
     def keep_schedule(self, node_schedule: Any) -> None:
-        """Keep a schedule whose kernel torch has not named yet (a mix-order reduction)."""
+        """Keep the schedule of a kernel that has no name yet (a mix-order reduction)."""
         self._current_state.unnamed_schedule = node_schedule
 
     def take_schedule(self) -> Any:
-        """Take the kept schedule, if there is one."""
+        """Take the kept schedule, if any."""
         state = self._current_state
         schedule, state.unnamed_schedule = state.unnamed_schedule, None
         return schedule
 
     def keep_combo(self, combined: Sequence[Any], kernels: Sequence[Sequence[Any]]) -> None:
-        """Keep the nodes of each kernel that a combo was cut into, in the order of their calls."""
+        """Keep the nodes of each kernel of a combo, in the order of their calls."""
         state = self._current_state
         state.combined, state.combo = tuple(combined), deque(kernels)
 
     def take_combo(self, schedule: Sequence[Any]) -> Sequence[Any]:
-        """Return what a kernel computes, of a schedule.
+        """Return the nodes that a reported kernel computes.
 
-        Torch reports each kernel of a combo with the nodes of them all
+        Torch reports each kernel of a combo with the nodes of all
         (``torch/_inductor/codegen/simd.py``, ``codegen_combo_kernel``).
         """
         state = self._current_state
@@ -320,18 +281,18 @@ class Compiles(EarlierStages):
         return own
 
     def note_bypass(self, prepared: Any) -> None:
-        """Note whether torch will bypass the FX graph cache, from what it prepared as a key."""
+        """Note whether torch bypasses the FX graph cache, from the key it prepared."""
         if self.inner is not None:
             self.inner.bypass = inductor.bypass_reason(prepared)
 
     @property
     def outer_graph(self) -> OuterGraph | None:
-        """The graph whose regions this thread compiles by themselves."""
+        """The graph whose regions this thread compiles separately."""
         return self._current_state.outer_graph
 
     @contextmanager
     def in_outer_graph(self, outer_graph: OuterGraph) -> Iterator[None]:
-        """Have a graph in force whose regions are compiled by themselves."""
+        """Make a graph current while its regions are compiled."""
         state = self._current_state
         outer, state.outer_graph = state.outer_graph, outer_graph
         try:
@@ -341,12 +302,12 @@ class Compiles(EarlierStages):
 
     @property
     def region(self) -> Region | None:
-        """The region that this thread compiles by itself."""
+        """The region that this thread compiles separately."""
         return self._current_state.region
 
     @contextmanager
     def in_region(self, region: Region) -> Iterator[None]:
-        """Have a region in force."""
+        """Make a region current."""
         state = self._current_state
         outer, state.region = state.region, region
         try:
@@ -358,22 +319,14 @@ class Compiles(EarlierStages):
         """Describe a graph whose regions are about to be compiled."""
         number = next(self._halves) if fx.has_flat_regions(gm) else None
         return OuterGraph(
-            number,
-            fx.has_tangents(gm.graph),
-            self.joint_of(fingerprint_of_outer_graph(gm)),
+            number, fx.has_tangents(gm.graph), self.joint_of(fingerprint_of_outer_graph(gm))
         )
 
 
 def begin_part(compiles: Compiles, gm: Any) -> None:
-    """Note what a backend has compiled now: all of Dynamo's graph, or a part of it.
-
-    Marked regions are parts of AOTAutograd's graph, and have a description of their own; compiled
-    autograd copies its graph, and cuts none.
-    """
+    """Note what a backend compiles now: all of Dynamo's graph, or a part of it."""
+    # Marked regions are parts of AOTAutograd's graph; compiled autograd copies its graph whole.
     is_region = compiles.outer_graph is not None or compiles.region is not None
-    if (
-        isinstance(gm, torch.fx.GraphModule)
-        and not is_region
-        and not process.in_compiled_autograd()
-    ):
+    is_graph = isinstance(gm, torch.fx.GraphModule)
+    if is_graph and not is_region and not process.in_compiled_autograd():
         compiles.begin_part(partial(part_of, gm))

@@ -1,10 +1,4 @@
-"""What a failure of ours takes away: every graph that it may have touched has a gap and no record.
-
-A hook that failed leaves what was noted of its compile incomplete, and nobody can say in which
-way. So each graph of that compile loses its record; a failure at run time takes that of the graph
-that ran; one that is of no known graph takes them all. Of a mechanism that failed alone
-(``Guard.alone``) it is known what was lost: the graphs keep the rest, and have a gap.
-"""
+"""The graphs that a failure of a hook affected: each loses its record and has a gap instead."""
 
 from __future__ import annotations
 
@@ -35,26 +29,22 @@ PROFILER_HOOKS = frozenset(
         *("compiles", "gaps", "generated code", "notebook cells", "texts", "source roots", "learn"),
     }
 )
-"""The parts of a profiler that know nothing of graphs."""
+"""The parts of a profiler that do not touch graphs."""
 _HOOKS_WITHOUT_GRAPH = frozenset(
-    {
-        *_STEP_ENDS,
-        *(points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL),
-        *PROFILER_HOOKS,
-    }
+    {*_STEP_ENDS, *(points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL), *PROFILER_HOOKS}
 )
-"""What tells nothing of a graph when it fails outside a compile."""
+"""Hooks whose failure outside a compile affects no graph."""
 
 
 class InstanceLookup(Protocol):
-    """Knows the instance of an artifact."""
+    """Finds the instance of an artifact."""
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that is ready."""
 
 
 def failure_gap(failure: Failure) -> Gap:
-    """Return the gap that a failure is."""
+    """Return the gap for a failure."""
     detail = f"{failure.hook}: {failure.detail}"
     if failure.lost is not None:
         return Gap(GapReason.PARTLY_CAPTURED, f"{detail}; lost: {failure.lost}")
@@ -64,15 +54,18 @@ def failure_gap(failure: Failure) -> Gap:
 def without_failed_records(
     graphs: Sequence[GraphInstance], failures: Sequence[Failure], known: InstanceLookup
 ) -> tuple[GraphInstance, ...]:
-    """Return the graphs, those without their record that a failure may have touched."""
+    """Return the graphs, without the record of those that a failure may have affected.
+
+    A failure in a compile affects each of its graphs, one at run time the graph that ran, one of no
+    known graph all of them. If a mechanism failed alone (``Guard.try_run``), the rest of the record
+    is kept.
+    """
     affected = [_AffectedGraphs(failure, known) for failure in failures]
     kept = (_without(graph, [t.failure for t in affected if t.affects(graph)]) for graph in graphs)
     return (*kept, *_unregistered(len(graphs), affected))
 
 
 class _AffectedGraphs:
-    """What one failure may have touched."""
-
     def __init__(self, failure: Failure, known: InstanceLookup) -> None:
         self.failure = failure
         self.artifact = failure.subject()
@@ -96,7 +89,7 @@ def _without(graph: GraphInstance, failures: Sequence[Failure]) -> GraphInstance
 
 
 def _unregistered(count: int, affected: Sequence[_AffectedGraphs]) -> Iterator[GraphInstance]:
-    """The graphs that were ready when the hook failed that would have made their instance."""
+    """The graphs whose instance was not made, as the hook for that failed."""
     lost = [t for t in affected if t.failure.hook == points.ARTIFACT_READY.path and not t.instance]
     for index, each in enumerate(lost, count):
         yield GraphInstance(

@@ -1,7 +1,4 @@
-"""FX nodes as records.
-
-A graph's own, its inputs, those of nested graphs, the members of bucketed collectives.
-"""
+"""FX nodes as records: a graph's own, its inputs, those of nested graphs and of buckets."""
 
 from __future__ import annotations
 
@@ -35,17 +32,14 @@ def describe_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> 
 def nodes_with_lineage(
     nodes: Iterable[torch.fx.Node], compilation: Compilation
 ) -> tuple[FxNode, ...]:
-    """Return a graph's call nodes with where they come from alone, in graph order.
-
-    Of a graph whose code a cache had, the record of that tells the rest.
-    """
+    """Return a graph's call nodes with only their lineage, for a graph found in a cache."""
     calls = [node for node in nodes if node.op == "call_function"]
     lineages = find_lineages(calls, compilation)
     return tuple([FxNode(n.name, fx.target_name(n.target), lineages[n.name]) for n in calls])
 
 
 def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilation) -> FxNode:
-    """Return the record of one FX node that comes from somewhere."""
+    """Return the record of one FX node."""
     return FxNode(
         name=node.name,
         target=fx.target_name(node.target),
@@ -59,32 +53,36 @@ def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilatio
 
 
 def _outputs(node: torch.fx.Node, compilation: Compilation) -> tuple[TensorSpec, ...]:
-    """Return a node's tensors; of one that a pass made without any, those that it replaced."""
+    """Return a node's tensors; if a pass made it without any, those of the nodes it replaced."""
     main = None if fx.has_value(node.meta) else main_of(compilation.represented_nodes(node))
     return tensor_specs(node.meta) if main is None else main.outputs
 
 
 def describe_inputs(given: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
-    """Return the records of inputs, those that are tensors."""
+    """Return the records of the inputs that are tensors."""
     tensors = [node for node in given if fx.tensors(node.meta)]
     lineages = find_lineages((), compilation, inputs=tensors)
-    return tuple(_describe(node, lineages.get(node.name, Lineage())) for node in tensors)
+    return tuple(
+        FxNode(
+            node.name,
+            INPUT,
+            lineages.get(node.name, Lineage()),
+            entry_name=node.name,
+            outputs=tensor_specs(node.meta),
+        )
+        for node in tensors
+    )
 
 
 def held_inputs(
     given: Sequence[torch.fx.Node], dynamo: DynamoGraph | None
 ) -> tuple[tuple[int, int, str], ...] | None:
-    """Return the inputs of a part's graph that modules hold; ``None`` if it is no part."""
+    """Return the inputs of a part's graph that modules hold; ``None`` for a whole graph."""
     if dynamo is None or dynamo.held_inputs is None:
         return None
     arguments = [(at, inputs.argument_of(node)) for at, node in enumerate(given)]
     held = dynamo.held_inputs
     return tuple((at, of, held[of]) for at, of in arguments if of is not None and of in held)
-
-
-def _describe(node: torch.fx.Node, lineage: Lineage) -> FxNode:
-    specs = tensor_specs(node.meta)
-    return FxNode(node.name, INPUT, lineage, entry_name=node.name, outputs=specs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ _Body = tuple[str, torch.fx.Node | None, torch.fx.Graph]
 
 
 def describe_nested(nodes: Mapping[str, Nested], compilation: Compilation) -> tuple[FxNode, ...]:
-    """Return the records of nodes in nested graphs, by qualified names."""
+    """Return the records of nodes in nested graphs, by qualified name."""
     bodies: dict[_Body, list[torch.fx.Node]] = defaultdict(list)
     for name, nested in nodes.items():
         bodies[_body_of(name, nested)].append(nested.node)
@@ -118,17 +116,13 @@ def _body_of(name: str, nested: Nested) -> _Body:
 def nested_nodes(
     gm: torch.fx.GraphModule, prefix: str = "", caller: torch.fx.Node | None = None
 ) -> dict[str, Nested]:
-    """Return the call nodes of the graphs nested in a graph, by qualified names.
-
-    Args:
-        caller: the node of the outermost graph that calls ``gm``, if that is nested.
-    """
+    """Return the call nodes of the graphs nested in a graph, by qualified name."""
     nested: dict[str, Nested] = {}
     for outer in gm.graph.nodes:
         graphs = list(fx.nested(outer)) if outer.op == "call_function" else []
         for attribute, module in graphs:
             inside = prefix + inner_prefix(outer.name, attribute, len(graphs))
-            called = (n for n in module.graph.nodes if n.op == "call_function")
+            called = fx.call_nodes(module.graph)
             nested.update((inside + node.name, Nested(node, caller or outer)) for node in called)
             nested.update(nested_nodes(module, inside, caller or outer))
     return nested
@@ -147,17 +141,15 @@ def _nested(name: str, nested: Nested, lineage: Lineage, compilation: Compilatio
 
 
 _FULL_WEIGHT = 1000
-"""Into how many parts the weight of a bucket's node is cut."""
+"""The weight of a bucket's node is split into thousandths."""
 
 
 def split_buckets(
     sites: Iterable[CallSite], nodes: Iterable[torch.fx.Node], compilation: Compilation
 ) -> tuple[tuple[CallSite, ...], tuple[FxNode, ...]]:
-    """Lead the call sites of buckets to each collective that went into them.
+    """Split the call sites of buckets into their collectives, by size.
 
-    Returns:
-        The sites, a bucket's node parted by the sizes of its collectives; and the records of
-        these parts, named ``bucket/collective``.
+    The records of the parts are named ``bucket/collective``.
     """
     buckets = {node.name: node for node in nodes if len(bucket_members(node, compilation)) > 1}
     split = tuple(_split_site(site, buckets, compilation) for site in sites)
@@ -180,7 +172,7 @@ def _split_site(
 
 
 def _cut(bucket: torch.fx.Node, compilation: Compilation) -> dict[str, int]:
-    """Return the parts of a bucket's node with the thousandths that each has of its size."""
+    """Return the parts of a bucket's node with their share of its size, in thousandths."""
     served = bucket_members(bucket, compilation)
     sizes = [sum(map(_elements, each.outputs)) or 1 for each in served]
     return {

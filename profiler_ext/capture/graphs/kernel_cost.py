@@ -1,12 +1,4 @@
-"""The cost model: what part of a fused kernel's time each of its nodes has.
-
-A node costs the bytes that its own loads and stores move through memory, and its
-arithmetic: moving one byte weighs as much as ``OPERATIONS_PER_BYTE`` operations. A value that
-several kernels make anew, since that costs less than to keep it, is stored by none or one of them.
-Views cost nothing; their reader is charged. A constant costs nothing either where the kernel does
-not store it: the node may stem from another layer, as equal constants are one. Where nothing is
-known, all nodes weigh the same.
-"""
+"""The cost model: the share of a fused kernel's time that each of its nodes has."""
 
 from __future__ import annotations
 
@@ -20,6 +12,9 @@ from profiler_ext.records.provenance import is_view_op
 from profiler_ext.torch_compat import fx, ops
 from profiler_ext.torch_compat.names import fx_names
 
+# A node costs the bytes that its own loads and stores move, and its arithmetic: moving a byte
+# weighs as much as this many operations. Views are free: their reader pays. So is a constant that
+# the kernel does not store, as equal constants of several layers are one node.
 OPERATIONS_PER_BYTE = 16
 
 
@@ -29,18 +24,15 @@ def weights(
     stored: Set[torch.fx.Node] | None = None,
     counted: Mapping[torch.fx.Node, int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the weight of each node of one kernel; all 1 where nothing is known.
-
-    Args:
-        inlined: nodes of a graph that it runs for each score of an attention.
-        stored: the nodes whose values it stores; where that is not known (``None``), what nodes
-            outside the kernel read.
-    """
+    """Return the weight of each node of one kernel; all 1 if nothing is known."""
+    # ``inlined`` runs for each score of an attention.
     inside, known = set(nodes), counted_operations(nodes) if counted is None else counted
     scores = max((_scores(node) for node in nodes), default=0)
     leaving = read_outside(inside) if stored is None else stored
     weights_of_nodes = tuple(
-        0 if _is_rematerialized(node, stored) else _weight(node, inside, leaving, known)
+        0
+        if _is_rematerialized(node, stored) or is_view(node)
+        else OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + known[node]
         for node in nodes
     )
     weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
@@ -66,10 +58,8 @@ def all_operations(
 ) -> int:
     """Return the estimated floating-point operations of a kernel.
 
-    Args:
-        limits: for each node, how many elements of it the kernel computes at most: a partition
-            of a foreach node computes one tensor of many, and the last stage of a reduction
-            sums partial values only. Empty where that is not known.
+    ``limits`` bounds the elements it computes of each node: a foreach partition computes one tensor
+    of many, the last stage of a reduction sums partial values only.
     """
     known = counted_operations(nodes) if counted is None else counted
     every = [known[node] for node in nodes]
@@ -77,11 +67,7 @@ def all_operations(
 
 
 def operations(node: torch.fx.Node) -> int:
-    """Return the estimated floating-point operations of one node.
-
-    What torch's flop counter has a formula for (matrix products, convolutions, attention)
-    counts as it says; anything else is one operation for each element.
-    """
+    """Return the estimated operations of a node: by torch's flop counter, or one per element."""
     if (counted := _counted(node)) is not None:
         return counted
     sizes = [_shape(value) for value in node.all_input_nodes]
@@ -89,7 +75,8 @@ def operations(node: torch.fx.Node) -> int:
         # Two products forward; backward makes the scores again and has four more.
         products = 5 if "backward" in node.name else 2
         return 2 * products * scores * sizes[0][-1]
-    return max([_numel(node), *(math.prod(size) for size in sizes)], default=0)
+    written = sum(math.prod(_sizes(value)) for value in fx.tensors(node.meta))
+    return max([written, *map(math.prod, sizes)])
 
 
 def read_outside(inside: Set[torch.fx.Node]) -> set[torch.fx.Node]:
@@ -98,26 +85,15 @@ def read_outside(inside: Set[torch.fx.Node]) -> set[torch.fx.Node]:
 
 
 def is_view(node: torch.fx.Node) -> bool:
-    """Tell whether a node only looks at another's memory."""
+    """Tell whether a node is a view of another's memory."""
     name = fx.target_name(node.target)
     return name == "getitem" or is_view_op(name)
 
 
 def _is_rematerialized(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -> bool:
-    """Whether a node is a constant that the kernel does not store."""
+    # A constant that the kernel does not store.
     is_constant = node.op == "call_function" and not node.all_input_nodes
     return is_constant and stored is not None and node not in stored
-
-
-def _weight(
-    node: torch.fx.Node,
-    inside: Set[torch.fx.Node],
-    leaving: Set[torch.fx.Node],
-    counted: Mapping[torch.fx.Node, int],
-) -> int:
-    if is_view(node):
-        return 0
-    return OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + counted[node]
 
 
 def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:
@@ -126,13 +102,13 @@ def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torc
 
 
 def _read_by(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The values that a node reads; what ``copy_`` writes over it does not."""
+    """The values that a node reads; ``copy_`` does not read what it overwrites."""
     is_copy = fx.target_name(node.target) == "aten.copy_.default"
     return node.all_input_nodes[1:] if is_copy else node.all_input_nodes
 
 
 def _loaded_bytes(value: torch.fx.Node, inside: Set[torch.fx.Node], reader: torch.fx.Node) -> int:
-    """Bytes that reading a value takes from outside the kernel, seen through views inside it."""
+    """Bytes loaded from outside the kernel to read a value, through views inside it."""
     if value not in inside:
         return min(_nbytes(value), _nbytes(reader)) if _gathers(reader) else _nbytes(value)
     if not is_view(value):
@@ -148,7 +124,7 @@ def _leaves(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.
 
 
 def _gathers(node: torch.fx.Node) -> bool:
-    """Whether a node reads no more of a table than it yields."""
+    """Whether a node reads no more of a table than it returns."""
     name = fx.target_name(node.target)
     return name.startswith(("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_select."))
 
@@ -163,17 +139,17 @@ def _counted(node: torch.fx.Node) -> int | None:
     try:
         counted = fx.size_hint(formula(*args, **kwargs, out_val=fx_names.VAL.of(node.meta)))
     except (AssertionError, TypeError, ValueError, IndexError):
-        return None  # a formula refuses shapes that it was not written for
+        return None  # a formula raises on shapes it does not support
     if counted is None:
         return None
     return counted - _counted_for_each_group(node) - _counted_above_diagonal(node, counted)
 
 
 def _counted_for_each_group(node: torch.fx.Node) -> int:
-    """Operations of a grouped convolution's gradient that torch's formula counts too much.
+    """Operations that torch's formula overcounts for a grouped convolution's gradient.
 
-    Source: ``torch/utils/flop_counter.py``, ``conv_backward_flop``: for the weight's gradient it
-    takes each output channel with all input channels, where a group has its own alone.
+    Source: ``torch/utils/flop_counter.py``, ``conv_backward_flop``: it takes each output channel
+    with all input channels, not only those of its group.
     """
     if not fx.target_name(node.target).startswith("aten.convolution_backward."):
         return 0
@@ -188,7 +164,7 @@ def _counted_for_each_group(node: torch.fx.Node) -> int:
 
 
 def _counted_above_diagonal(node: torch.fx.Node, counted: int) -> int:
-    """Operations of a causal attention that torch's formula counts too much: about half of them."""
+    """Operations that torch's formula overcounts for causal attention: about half."""
     if not ops.is_causal(node):
         return 0
     first = 1 if "backward" in fx.target_name(node.target) else 0
@@ -198,7 +174,7 @@ def _counted_above_diagonal(node: torch.fx.Node, counted: int) -> int:
 
 
 def _scores(node: torch.fx.Node) -> int:
-    """How many scores a FlexAttention node computes, its mask not counted."""
+    """The number of scores that a FlexAttention node computes, without its mask."""
     if not fx.target_name(node.target).startswith("flex_attention"):
         return 0
     query, key = (_shape(value) for value in node.all_input_nodes[:2])
@@ -207,18 +183,12 @@ def _scores(node: torch.fx.Node) -> int:
 
 def _shape(node: torch.fx.Node) -> tuple[int, ...]:
     values: tuple[torch.Tensor, ...] = fx.tensors(node.meta)
-    return tuple(fx.size_hint(size) or 1 for size in values[0].shape) if values else ()
+    return _sizes(values[0]) if values else ()
 
 
-def _numel(node: torch.fx.Node) -> int:
-    return sum(
-        math.prod(fx.size_hint(size) or 1 for size in value.shape)
-        for value in fx.tensors(node.meta)
-    )
+def _sizes(value: torch.Tensor) -> tuple[int, ...]:
+    return tuple(fx.size_hint(size) or 1 for size in value.shape)
 
 
 def _nbytes(node: torch.fx.Node) -> int:
-    return sum(
-        math.prod(fx.size_hint(size) or 1 for size in value.shape) * value.element_size()
-        for value in fx.tensors(node.meta)
-    )
+    return sum(math.prod(_sizes(each)) * each.element_size() for each in fx.tensors(node.meta))

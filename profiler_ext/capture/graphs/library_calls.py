@@ -1,11 +1,4 @@
-"""Which graphs' library calls are still to be profiled.
-
-A CUDA graph's replay does not show which call launched what.
-
-What an earlier run saw is enough where the same calls launch the same. It is not where a process
-tries out which kernels are fastest, nor of sizes that are open, which libraries have other kernels
-for; then each process sees for itself.
-"""
+"""The graphs whose library calls are still to be profiled: a CUDA graph's replay shows no calls."""
 
 from __future__ import annotations
 
@@ -22,7 +15,7 @@ from profiler_ext.torch_compat import accelerator, inductor, process
 
 
 def process_store() -> Store:
-    """Return the store of this process; Inductor's cache may move while it runs."""
+    """Return the store of this process; Inductor's cache folder may change."""
     return _store_in(inductor.cache_dir())
 
 
@@ -33,44 +26,42 @@ def _store_in(cache_dir: str) -> Store:
 
 _UNMATCHED = (GapReason.ALIGNMENT_MISMATCH, GapReason.AMBIGUOUS_EXTERN_RUN)
 _MAX_PROFILED_CALLS = 4
-"""So many calls of a graph are profiled at most, should it never be recorded."""
+"""The most calls of a graph to profile, if it is never recorded."""
 
 
 class UnprofiledGraphs:
-    """The graphs that will be replayed, until a call of each was profiled that recorded it.
+    """The graphs to be replayed of which the recording call was not profiled yet.
 
-    Calls before that warm up, where libraries may still set themselves up or try out what is
-    fastest; the one that records tells what the replays run.
+    Earlier calls warm up: libraries may initialize or autotune in them.
     """
 
     def __init__(self) -> None:
-        """Know of no graph."""
         self._calls_left: dict[int, int] = {}
 
     @property
     def has_any(self) -> bool:
-        """Whether there is one: asked at each call of a graph."""
+        """Whether there is one."""
         return bool(self._calls_left)
 
     @property
     def has_calls_left(self) -> bool:
-        """Whether a call of one is still to be profiled; other threads may end that meanwhile."""
+        """Whether a call of one is still to be profiled; other threads may change that."""
         return any(tuple(self._calls_left.values()))
 
     def add(self, graph: int) -> None:
-        """Have a graph be learnt of."""
+        """Add a graph to profile."""
         self._calls_left[graph] = _MAX_PROFILED_CALLS
 
     def end(self, graph: int) -> None:
-        """Have nothing more be learnt of a graph: it is recorded, or gone."""
+        """Stop profiling a graph: it is recorded, or gone."""
         self._calls_left.pop(graph, None)
 
     def is_profiled(self, graph: int) -> bool:
-        """Tell whether what was learnt of a graph is what its replays run."""
+        """Tell whether the profiled kernels of a graph are those of its replays."""
         return not self._calls_left.get(graph)
 
     def take_call(self, graph: int, read: Callable[[], GraphInstance]) -> GraphInstance | None:
-        """Take one of the calls by which a graph is learnt of."""
+        """Take one of the calls in which a graph is profiled."""
         if self.is_profiled(graph):
             return None
         instance = read()
@@ -82,9 +73,10 @@ class UnprofiledGraphs:
 
 
 def has_stored_kernels(graph: GraphInstance) -> bool:
-    """Tell whether an earlier run saw what each library call of a graph launches here, too."""
+    """Tell whether an earlier run profiled each library call of a graph on this device."""
     calls = {at: s for at, s in enumerate(graph.call_sites) if s.kind is SiteKind.EXTERN}
     seen = {at for at, _ in graph.stored_kernels}
+    # With autotuning, or with symbolic sizes, each process may launch other kernels.
     if graph.key is None or _has_symbolic_sizes(graph) or accelerator.autotunes_matmul():
         return False
     is_autotuned = any("conv" in site.kernel for site in calls.values())
@@ -92,10 +84,7 @@ def has_stored_kernels(graph: GraphInstance) -> bool:
 
 
 def store_library_kernels(graph: GraphInstance, kernels: LibraryKernels) -> None:
-    """Keep for other processes what a graph's library calls launch, as libraries choose here.
-
-    Args:
-        kernels: pairs of call site and the names of its device events, in order.
+    """Store the kernels of a graph's library calls for other processes.
 
     Raises:
         OutputError: The folder cannot be written.
@@ -106,7 +95,7 @@ def store_library_kernels(graph: GraphInstance, kernels: LibraryKernels) -> None
 
 
 def graphs_with_unmatched_launches(analysis: Analysis) -> set[int]:
-    """Return the graphs of which some launches fit no call site, or may be of several."""
+    """Return the graphs with launches that match no call site, or several."""
     launches = analysis.launches
     gaps = [at for at, gap in enumerate(launches.gap.strings) if gap in _UNMATCHED]
     graphs = [launches.graph[launches.gap.codes == at].compressed() for at in gaps]

@@ -1,7 +1,4 @@
-"""Regions of a graph that ``regional_inductor`` compiles by themselves.
-
-While the rest runs eagerly.
-"""
+"""Regions of a graph that ``regional_inductor`` compiles separately; the rest runs eagerly."""
 
 from __future__ import annotations
 
@@ -33,65 +30,48 @@ from profiler_ext.torch_compat.names import fx_names
 
 @dataclass(frozen=True, slots=True)
 class OuterGraph:
-    """A graph whose regions are being compiled: a forward, a backward, or one without gradient.
+    """A graph whose regions are being compiled: a forward, a backward, or an inference graph."""
 
-    Attributes:
-        number: its number in this process; ``None`` where it does not call each region once.
-        is_backward: it is the backward half of its joint graph.
-        joint: the joint graph that it was cut from, if that is known.
-    """
-
-    number: int | None
+    number: int | None  # in this process; ``None`` if it does not call each region once
     is_backward: bool
-    joint: JointGraph | None
+    joint: JointGraph | None  # that it was cut from
 
 
 @dataclass(slots=True)
 class Region:
-    """A region that is being compiled.
-
-    Attributes:
-        outer_graph: the graph that it is a part of.
-        nodes: the records of its nodes, as they are in that graph.
-        lineages: where they come from; modules are spelled as Dynamo does.
-        links: backward node to forward node.
-        stacks: the nodes' stacks, as they are traced anew.
-        graph: its own graph; of one that was not traced yet, or of a body, nothing is known.
-    """
+    """A region that is being compiled."""
 
     outer_graph: OuterGraph
     nodes: tuple[FxNode, ...]
-    lineages: Lineages
-    links: Mapping[str, Link]
-    stacks: Mapping[str, str | None]
-    graph: JointGraph = field(init=False)
+    lineages: Lineages  # modules in Dynamo's spelling
+    links: Mapping[str, Link]  # of backward nodes
+    stacks: Mapping[str, str | None]  # of the nodes, as they are traced again
+    graph: JointGraph = field(init=False)  # its own, empty until it is traced and for op bodies
     body: JointGraph = field(init=False)
     _is_traced: bool = False
 
     def __post_init__(self) -> None:
-        """Begin with nothing known of its own graph."""
         self.body = self.graph = self._described(frozenset(), JointFindings(), {})
 
     @property
     def is_differentiated(self) -> bool:
-        """Whether a gradient was asked for of the graph that it is a part of."""
+        """Whether its outer graph is differentiated."""
         joint = self.outer_graph.joint
         return self.outer_graph.is_backward or (joint is not None and not joint.is_inference)
 
     def traced_from(self, gm: torch.fx.GraphModule) -> dict[str, str] | None:
-        """Return what each node of its graph was traced from; ``None`` of the body of an op."""
+        """Return the node that each node was traced from; ``None`` for the body of an op."""
         if self._is_traced:
             return None
         self._is_traced = True
-        calls = (node for node in gm.graph.nodes if node.op == "call_function")
-        traced = ((node, fx.traced_from(node)) for node in calls)
-        return {n.name: name for n, name in traced if name is not None and self._is_same(n, name)}
-
-    def _is_same(self, node: torch.fx.Node, name: str) -> bool:
-        """The second rule: what was traced keeps the stack of what ran."""
-        return name in self.lineages and self.stacks[name] == fx.text(
-            node.meta, fx_names.STACK_TRACE
-        )
+        traced_from: dict[str, str] = {}
+        for node in fx.call_nodes(gm.graph):
+            name = fx.traced_from(node)
+            if name is None or name not in self.lineages:
+                continue
+            if self.stacks[name] == fx.text(node.meta, fx_names.STACK_TRACE):
+                traced_from[node.name] = name
+        return traced_from
 
     def keep(
         self,
@@ -100,8 +80,8 @@ class Region:
         replaced: Replaced,
         lost: frozenset[str] = frozenset(),
     ) -> None:
-        """Take down its graph after the joint passes."""
-        names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
+        """Keep its graph as the joint passes left it."""
+        names = frozenset(n.name for n in fx.call_nodes(gm.graph))
         links = {n: self.links[name] for n, name in traced_from.items() if name in self.links}
         self.graph = self._described(
             names, JointFindings(links=links, replaced=replaced, lost=lost), traced_from
@@ -117,7 +97,7 @@ class Region:
 
 
 def fingerprint_of_outer_graph(gm: torch.fx.GraphModule) -> Fingerprint:
-    """Return what tells which joint graph a graph was cut from whose regions are scooped out."""
+    """Return the fingerprint of a graph together with its regions."""
     return frozenset().union(*(fingerprint_of(module.graph) for module in fx.graph_modules(gm)))
 
 
@@ -129,7 +109,7 @@ def describe_region(
 ) -> Region:
     """Describe a region before it is compiled."""
     compilation = Compilation(lambda _: outer_graph.joint, dynamo, try_run=try_run)
-    calls = [node for node in gm.graph.nodes if node.op == "call_function"]
+    calls = fx.call_nodes(gm.graph)
     links = {node.name: link_of(node, compilation) for node in calls}
     return Region(
         outer_graph=outer_graph,

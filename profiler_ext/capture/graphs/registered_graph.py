@@ -1,9 +1,4 @@
-"""One graph instance of this process, whose record is read when somebody asks for its lines.
-
-Most processes never profile, so that nothing is decoded when a graph becomes ready. What only this
-moment can tell is taken then: the Dynamo graph, the graph that was traced anew, where the process
-stood. None of it holds a module, a tensor or the artifact.
-"""
+"""One graph instance of this process, whose record is decoded on demand."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ from profiler_ext.store import Store
 from profiler_ext.torch_compat import accelerator, process
 
 RECALL = "recall"
-"""The hook that reads what is kept of a graph."""
+"""The name under which its record is read."""
 _RECALL_LOCK = Lock()
 _FREED = Gap(
     GapReason.GRAPH_GONE, "nothing could run it any more when the recording began; it is let go"
@@ -39,19 +34,15 @@ _FAILED = Gap(GapReason.CAPTURE_FAILED, f"{RECALL}: what was kept of the graph c
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallTarget:
-    """What tells the modules that a call of a graph is on.
-
-    Attributes:
-        variables: those of the calling frame that hold its models, ``L['net']``; none where it is a
-            part of a graph, whose parameters tell.
-        is_own: the first holds the module whose own method was compiled.
-    """
+    """What identifies the modules that a graph is called on."""
 
     variables: tuple[str, ...] = ()
+    """The caller's variables that hold its models, ``L['net']``; none for a part of a graph."""
     is_own: bool = False
+    """The first holds the module whose own method was compiled."""
 
     def path(self, at: int) -> str:
-        """Return where the paths of the model in a variable begin in the record of the graph."""
+        """Return the recorded path of the model in a variable."""
         is_alone = len(self.variables) == 1 or (self.is_own and at == 0)
         return "" if is_alone else self.variables[at]
 
@@ -59,8 +50,9 @@ class CallTarget:
 class RegisteredGraph:
     """A graph instance of this process.
 
-    Attributes:
-        about: what is known of its artifact; what is known of its graph is in :attr:`instance`.
+    Most processes never profile, so nothing is decoded when a graph becomes ready. Only what that
+    moment knows is kept: the Dynamo graph, the retraced graph, the working directory; no module,
+    tensor or artifact.
     """
 
     def __init__(
@@ -72,7 +64,6 @@ class RegisteredGraph:
         *,
         is_replayed: bool,
     ) -> None:
-        """Keep what was seen of an artifact, and in the store what is new."""
         self.about = about
         self._artifact: ReadyArtifact | None = artifact
         self._store, self._guard, self._is_replayed = store, guard, is_replayed
@@ -85,7 +76,7 @@ class RegisteredGraph:
 
     @property
     def instance(self) -> GraphInstance:
-        """The instance with what is known of its graph."""
+        """The instance with its graph's record."""
         if self._artifact is not None:
             with _RECALL_LOCK.held():
                 self._guard.run(RECALL, self._read)
@@ -96,7 +87,7 @@ class RegisteredGraph:
 
     @property
     def runs_optimizer(self) -> bool:
-        """Whether a node of it comes from ``torch.optim``."""
+        """Whether one of its nodes comes from ``torch.optim``."""
         artifact = self._artifact
         if artifact is not None and not artifact.may_name_optimizer:
             return False
@@ -104,7 +95,7 @@ class RegisteredGraph:
 
     @property
     def call_target(self) -> CallTarget | None:
-        """What tells the modules of a call; ``None`` where that is the method that calls alone."""
+        """What identifies the modules of a call; ``None`` if the calling method does."""
         if self.about.record.is_part or (self._artifact and self._artifact.is_part):
             return CallTarget()
         dynamo = self._artifact.dynamo if self._artifact else None
@@ -114,11 +105,11 @@ class RegisteredGraph:
         return CallTarget(dynamo.roots, is_own) if dynamo.roots[is_own:] else None
 
     def change(self, **changes: Any) -> None:
-        """Know more of its artifact."""
+        """Replace fields of its instance."""
         self.about = dataclasses.replace(self.about, **changes)
 
     def release_graph(self) -> None:
-        """Keep no more of its graph than that it was: nothing can run it any more."""
+        """Drop its graph: nothing can run it any more."""
         with _RECALL_LOCK.held():
             self._artifact = None
             self.change(

@@ -1,7 +1,4 @@
-"""The graph instances of this process, made as artifacts become ready.
-
-With what the caches did for each.
-"""
+"""The graph instances of this process, made as artifacts become ready, and their cache states."""
 
 from __future__ import annotations
 
@@ -27,13 +24,11 @@ from profiler_ext.capture.graphs.library_calls import (
     process_store,
     store_library_kernels,
 )
-from profiler_ext.capture.graphs.regions import Region
 from profiler_ext.capture.graphs.registered_graph import CallTarget, RegisteredGraph
 from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.isolation.locks import Lock
-from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.generated_code import GeneratedCode
 from profiler_ext.recall.provenance_lookup import ReadyArtifact, TracedGraph, has_record
 from profiler_ext.records.provenance import GraphInstance, LibraryKernels
@@ -46,21 +41,18 @@ from profiler_ext.torch_compat.calling import forget_known_calls
 def cache_state(
     inner: InnerCompile | None, key: str | None, autograd_bypass: str | None
 ) -> tuple[CacheState, str]:
-    """Return how a graph came to be, and what each cache did, with torch's reason for a bypass.
-
-    Args:
-        inner: the compile around it; ``None`` where AOTAutograd's cache had it, or a saved
-            artifact was loaded.
-    """
-    if inner is None:
+    """Return how a graph was made, and what each cache did, with torch's reason for a bypass."""
+    if inner is None:  # or a saved artifact was loaded
         return CacheState.AOT_HIT, "AOTAutograd's cache: hit"
     state, fx_detail = _fx_state(inner, key)
-    autograd_detail = f"bypass ({autograd_bypass})" if autograd_bypass else _autograd_state()
+    autograd_detail = "miss" if inductor.autograd_cache_enabled() else "off"
+    if autograd_bypass:
+        autograd_detail = f"bypass ({autograd_bypass})"
     return state, f"FX graph cache: {fx_detail}; AOTAutograd's cache: {autograd_detail}"
 
 
 def is_compiled_in_child(inner: InnerCompile, key: str | None) -> bool:
-    """Tell whether a graph is no cache hit, and yet this process did not compile it."""
+    """Tell whether a graph is no cache hit, but was not compiled in this process."""
     if inner.is_compiled or not inductor.compiles_in_child():
         return False
     return key is None or inductor.cache_misses() > inner.misses
@@ -76,19 +68,10 @@ def _fx_state(inner: InnerCompile, key: str | None) -> tuple[CacheState, str]:
     return CacheState.BYPASS, "not asked" if inductor.caches_enabled() else "off"
 
 
-def _autograd_state() -> str:
-    return "miss" if inductor.autograd_cache_enabled() else "off"
-
-
 def ready_artifact(
-    compiles: Compiles,
-    artifact: Any,
-    *,
-    is_backward: bool,
-    is_kept: bool,
-    may_have_record: bool,
+    compiles: Compiles, artifact: Any, *, is_backward: bool, is_kept: bool, may_have_record: bool
 ) -> ReadyArtifact:
-    """Return what was seen of an artifact that has become ready."""
+    """Return what is known of an artifact that has become ready."""
     inner, on_artifact = compiles.inner, getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None)
     sealed = inner.sealed if inner else None
     has_record = sealed is not None or (on_artifact is not None and is_current(on_artifact))
@@ -100,26 +83,18 @@ def ready_artifact(
         is_compiled=inner is not None and inner.is_compiled,
         is_compiled_in_child=inductor.compiles_in_child(),
         is_kept=is_kept,
-        dynamo=_dynamo(compiles, inner),
+        # A backward's: what its forward was traced from.
+        dynamo=compiles.traced_from(compiles.joint_of(inner.fingerprint) if inner else None),
         traced=_traced(compiles, inner) if may_have_record else None,
     )
 
 
-def _dynamo(compiles: Compiles, inner: InnerCompile | None) -> DynamoGraph | None:
-    """Return what the artifact's graph was traced from: of a backward, when its forward was."""
-    joint = None if inner is None else compiles.joint_of(inner.fingerprint)
-    return compiles.traced_from(joint)
-
-
 def _code_of(artifact: Any, is_backward: bool, *, has_record: bool) -> Callable[[], GeneratedCode]:
-    """Return what gives the text of an artifact; of one with a record only while it is there."""
+    """Return a callable for an artifact's text; with a record, only while the artifact lives."""
     if not has_record:
-        return partial(_same_code, _code(artifact, is_backward))
+        code = _code(artifact, is_backward)
+        return lambda: code
     return partial(_code_if_alive, weakref.ref(artifact), is_backward)
-
-
-def _same_code(code: GeneratedCode) -> GeneratedCode:
-    return code
 
 
 def _code_if_alive(artifact: weakref.ref[Any], is_backward: bool) -> GeneratedCode:
@@ -140,10 +115,18 @@ def _code(artifact: Any, is_backward: bool) -> GeneratedCode:
 
 
 def _traced(compiles: Compiles, inner: InnerCompile | None) -> TracedGraph | None:
-    """Describe the graph that a cache had the code of; one that was compiled is sealed."""
+    """Describe the graph whose code a cache had; a compiled one is sealed instead."""
     if inner is not None:
         return None if inner.is_compiled or inner.sealed else _freshly_traced(compiles, inner)
-    return None if compiles.region is None else _region(compiles.region)
+    if (region := compiles.region) is None:
+        return None
+    return TracedGraph(
+        nodes=region.nodes,
+        joint=region.graph.id or None,
+        is_region=True,
+        is_backward=region.outer_graph.is_backward,
+        is_inference=not region.is_differentiated,
+    )
 
 
 def _freshly_traced(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
@@ -156,28 +139,17 @@ def _freshly_traced(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
     return TracedGraph(nodes, joint.id if joint else None, held_inputs=held)
 
 
-def _region(region: Region) -> TracedGraph:
-    return TracedGraph(
-        nodes=region.nodes,
-        joint=region.graph.id or None,
-        is_region=True,
-        is_backward=region.outer_graph.is_backward,
-        is_inference=not region.is_differentiated,
-    )
-
-
 CopiedInputs = tuple[tuple[str, ...], ...]
-"""For each CUDA graph that one call recorded, in order, the inputs that it copies."""
+"""The inputs copied by each CUDA graph that one call recorded, in order."""
 
 _MAX_COLLECTED = 16
-"""Artifacts that are gone and whose graphs are whole, so that a short run tells all that it did."""
+"""Collected artifacts whose graphs are kept, so that a short run reports all of them."""
 
 
 class Registry:
     """Makes a graph instance of each artifact that becomes ready in this process."""
 
     def __init__(self, compiles: Compiles, guard: Guard) -> None:
-        """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store."""
         self._compiles = compiles
         self._guard = guard
         self._lock = Lock()
@@ -192,41 +164,34 @@ class Registry:
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
-        """The graph instances so far, with what is known of their graphs."""
+        """The graph instances so far, with their graphs' records."""
         return tuple(kept.instance for kept in tuple(self._graphs))
 
     @property
     def count(self) -> int:
-        """How many graph instances there are."""
+        """The number of graph instances."""
         return len(self._graphs)
 
     def backwards_of(
         self, compile_id: str | None, before: int | None = None
     ) -> Iterator[GraphInstance]:
-        """Return the backward graphs of a compile, in order.
-
-        Args:
-            before: the number of a graph that is not asked for, nor a later one.
-        """
+        """Return the backward graphs of a compile, in order, of the instances before a number."""
         of_compile = (k for k in self._graphs[:before] if k.about.compile_id == compile_id)
         return (kept.instance for kept in of_compile if kept.instance.is_backward)
 
     def hold(self, recording: object) -> None:
-        """Let go of what is gone, and of nothing more until a recording is over."""
+        """Release collected graphs, then keep all until a recording is over."""
         with self._lock.held():
             self._recordings.discard(recording)
             self._release_collected()
             self._recordings.add(recording)
 
     def release(self, recording: object) -> None:
-        """Have a recording be over: what ran in it is told."""
+        """End a recording."""
         self._recordings.discard(recording)
 
     def _release_collected(self) -> None:
-        """Keep nothing but their rows of graphs that nothing can run any more.
-
-        Their artifacts are gone, and every call of a graph is one of its artifact's.
-        """
+        """Keep only the rows of graphs that nothing can run any more."""
         while len(self._collected) > _MAX_COLLECTED and not self._recordings:
             at, graphs = self._collected.popleft()
             entry = self._by_artifact.get(at)
@@ -244,17 +209,17 @@ class Registry:
         kept.release_graph()
 
     def attach_provenance(self, artifact: Any, data: bytes) -> None:
-        """Put the record on its artifact, so that it goes where the artifact goes."""
+        """Put the record on its artifact, so that caches store it with the artifact."""
         if os.environ.get("PROFILER_EXT_RIDE", "1") != "0":
             setattr(artifact, inductor.PROVENANCE_ATTRIBUTE, data)
 
     def is_known(self, artifact: Any) -> bool:
-        """Tell whether a cached artifact has a record: it carries one, or the store has it."""
+        """Tell whether a cached artifact has a record: on itself, or in the store."""
         on_artifact = getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None)
         return has_record(process_store(), inductor.cache_key(artifact), on_artifact)
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
-        """Return the instance of an artifact that is ready, as far as it was read."""
+        """Return the instance of a ready artifact, as far as it was read."""
         kept = self._graph_of(artifact)
         return None if kept is None else kept.about
 
@@ -264,8 +229,8 @@ class Registry:
         return kept.instance if kept is not None and kept.runs_optimizer else None
 
     def index_of(self, artifact: Any) -> int | None:
-        """Return the index of the one instance that an artifact is, where it is but one."""
-        entry = self._by_artifact.get(identity(artifact))  # asked at each call that is recorded
+        """Return the index of an artifact's instance, if it has exactly one."""
+        entry = self._by_artifact.get(identity(artifact))  # runs at each recorded call
         if entry is None or entry[0]() is not artifact:
             return None
         index = entry[1][-1].about.index
@@ -277,9 +242,9 @@ class Registry:
         return self._unprofiled.has_calls_left
 
     def take_unprofiled(self, artifact: Any) -> GraphInstance | None:
-        """Return the instance of an artifact that will be replayed, until it was recorded.
+        """Return the instance of an artifact to be replayed, until its recording.
 
-        It is ``None`` from the first call on where the store has all that can be learnt.
+        ``None`` from the first call on if the store has all kernels.
         """
         kept = self._graph_of(artifact) if self._unprofiled.has_any else None
         if kept is None:
@@ -287,13 +252,7 @@ class Registry:
         return self._unprofiled.take_call(kept.about.index, lambda: kept.instance)
 
     def learn(self, graph: int, kernels: LibraryKernels) -> None:
-        """Keep what calls of a graph taught; the later one knows better.
-
-        The store has it when the graph was recorded: a warm-up may run something else.
-
-        Args:
-            kernels: pairs of call site and the names of its device events, in order.
-        """
+        """Keep the kernels that a graph's library calls launched; the latest call counts."""
         if not kernels:
             return
         kept = self._graphs[graph]
@@ -301,25 +260,19 @@ class Registry:
             known = kept.instance
             merged = tuple(sorted((dict(known.library_kernels) | dict(kernels)).items()))
             kept.change(library_kernels=merged)
+        # Stored once the graph is recorded: a warm-up may run something else.
         if known.is_known and self._unprofiled.is_profiled(graph):
             every = tuple(sorted((dict(known.stored_kernels) | dict(merged)).items()))
             store_library_kernels(known, every)
 
     def discard_stored_kernels(self, graph: int) -> None:
-        """Have the next process learn anew of a graph: what an earlier one learnt fails here."""
+        """Have the next process profile a graph again: its stored kernels do not match here."""
         known = self._graphs[graph].instance
         if known.stored_kernels and not known.library_kernels:
             store_library_kernels(known, ())
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
-        """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
-
-        A later call may record them anew, and copy others. One that recorded only some of them
-        replayed the rest, and which those are is not known.
-
-        Args:
-            copied: for each CUDA graph that the call recorded, in order, the inputs that it copies.
-        """
+        """Keep which inputs are copied by the CUDA graphs that one call of an artifact recorded."""
         graph = self._graph_of(artifact)
         if graph is None:
             return
@@ -328,6 +281,8 @@ class Registry:
             kept = self._copied.setdefault(graph.about.index, [])
             if copied not in kept:
                 kept.append(copied)
+            # A later call may record other CUDA graphs, and copy others. If it recorded only some,
+            # which ones is unknown.
             is_consistent = len(set(map(len, kept))) == 1
             first, *others = kept if is_consistent else [()]
             graph.change(copied_inputs=first, copied_otherwise=tuple(others))
@@ -338,18 +293,19 @@ class Registry:
         about = self._about(
             artifact, is_backward or bool(region and region.outer_graph.is_backward), started_ns
         )
+        has_bytes = getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None) is not None
         ready = ready_artifact(
             self._compiles,
             artifact,
             is_backward=about.is_backward,
             is_kept=not self._guard.failures_in(about.compile_id),
-            may_have_record=_may_have_record(artifact, about.key),
+            may_have_record=has_bytes or bool(about.key and process_store().find(about.key)),
         )
         kept = RegisteredGraph(about, ready, process_store(), self._guard, is_replayed=is_replayed)
         return self._add(artifact, kept, is_replayed=is_replayed)
 
     def _about(self, artifact: Any, is_backward: bool, started_ns: int) -> GraphInstance:
-        """Return what the compile says of an artifact; it has no index yet, and no provenance."""
+        """Return the instance before it has an index and provenance."""
         inner, region = self._compiles.inner, self._compiles.region
         key = inductor.cache_key(artifact)
         autograd_bypass = self._compiles.autograd_bypass if inner else None
@@ -393,21 +349,7 @@ class Registry:
             self._by_artifact[at][1].append(kept)
             forget_known_calls()
         else:
-            collected = partial(_on_collected, self._collected, at, graphs)
-            self._by_artifact[at] = (weakref.ref(artifact, collected), graphs)
-
-
-def _on_collected(
-    collected: deque[tuple[int, list[RegisteredGraph]]],
-    at: int,
-    graphs: list[RegisteredGraph],
-    _: object,
-) -> None:
-    """Note that an artifact is gone: amid whatever the program does then, and so no more."""
-    collected.append((at, graphs))
-
-
-def _may_have_record(artifact: Any, key: str | None) -> bool:
-    if getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None) is not None:
-        return True
-    return key is not None and bool(process_store().find(key))
+            # It ends inside whatever the program does then, so this is only noted.
+            collected = self._collected
+            reference = weakref.ref(artifact, lambda _: collected.append((at, graphs)))
+            self._by_artifact[at] = (reference, graphs)

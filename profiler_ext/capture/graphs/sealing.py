@@ -1,13 +1,4 @@
-"""The making of a provenance when a graph's artifact is made.
-
-Its call sites checked against the wrapper's text.
-
-A nested graph is generated once and may be called often; its sites stand at each call, so
-that each launch has a site of its own. ``3/1`` is the second site of what site 3 calls.
-
-Above each launch Inductor writes the ATen ops of all nodes that it lists for it, a superset of
-what the launch computes. A site whose nodes are not among them stands at the wrong launch.
-"""
+"""The provenance of a graph, made with its artifact and checked against the wrapper's text."""
 
 from __future__ import annotations
 
@@ -44,30 +35,21 @@ Entries = Sequence[PendingSite | PendingCall]
 
 @dataclass(frozen=True, slots=True)
 class PlacedSite:
-    """A pending site at its place.
-
-    Attributes:
-        site: the site.
-        path: its place as a path through nested graphs.
-        prefix: what names the graph that it stands in; ``""`` for the outermost.
-        caller: the outermost graph's node that calls the nested graph, if it stands in one.
-        function: name of the wrapper's function that it stands in; ``call`` for the outermost.
-        within: the calls of nested graphs that it stands in, outermost first.
-    """
+    """A pending site at its place."""
 
     site: PendingSite
-    path: str
-    prefix: str = ""
-    caller: torch.fx.Node | None = None
-    function: str = "call"
-    within: tuple[NestedIn, ...] = ()
+    path: str  # through nested graphs: ``3/1`` is the second site of what site 3 calls
+    prefix: str = ""  # of its graph's nodes; ``""`` for the outermost
+    caller: torch.fx.Node | None = None  # the outermost graph's node that calls its graph
+    function: str = "call"  # of the wrapper
+    within: tuple[NestedIn, ...] = ()  # the calls of nested graphs around it, outermost first
 
     def without_nodes(self) -> PlacedSite:
-        """Return the place of a site of which it is not known what it computes."""
+        """Return the place of a site whose nodes are unknown."""
         return replace(self, site=self._computing(()))
 
     def replacing_caller(self, node: torch.fx.Node, outer_site: PlacedSite) -> PlacedSite:
-        """Return the place of a site that computes a node of the graph around it."""
+        """Return the place of a site that computes a node of the outer graph."""
         return replace(self, site=self._computing((node,)), prefix=outer_site.prefix)
 
     def _computing(self, nodes: tuple[torch.fx.Node, ...]) -> PendingSite:
@@ -78,7 +60,7 @@ class PlacedSite:
 
 
 def placed_sites(entries: Entries, entries_of: Callable[[Any], Entries]) -> list[PlacedSite]:
-    """Return all sites of a graph in program order."""
+    """Return all sites of a graph in program order; a nested graph's stand at each call."""
     return list(_placed(entries, entries_of, PlacedSite(_NO_SITE, "")))
 
 
@@ -111,12 +93,9 @@ _LIBRARY = (SiteKind.EXTERN, SiteKind.USER_TRITON)
 def contradicted(
     sites: Sequence[PlacedSite], calls: Mapping[str, Sequence[WrapperCall]]
 ) -> frozenset[int]:
-    """Find the call sites whose launch names other ops in its comment.
-
-    Returns:
-        Indices of sites. Where no comment stands, or the launches of a function are not as
-        many as its sites, nothing is said.
-    """
+    """Return the indices of call sites whose launch lists other ops in its comment."""
+    # Above each launch Inductor writes the ATen ops of a superset of its nodes. Without a comment,
+    # or if a function has more launches than sites, nothing is contradicted.
     called: dict[tuple[str, str], list[tuple[int, PlacedSite]]] = {}
     for at, placed in enumerate(sites):
         called.setdefault((placed.function, placed.prefix), []).append((at, placed))
@@ -131,7 +110,7 @@ def contradicted(
 def _pairs(
     own: list[tuple[int, PlacedSite]], calls: Sequence[WrapperCall]
 ) -> Iterator[tuple[int, PlacedSite, WrapperCall]]:
-    """Lead each site to its launch: by order among all, or among the generated kernels."""
+    """Match sites to launches: by order among all, or among the generated kernels."""
     users = {placed.site.kernel for _, placed in own if placed.site.kind is SiteKind.USER_TRITON}
     if len(own) != len(calls):
         own = [(at, placed) for at, placed in own if placed.site.kind not in _LIBRARY]
@@ -165,6 +144,7 @@ def seal(
 ) -> Provenance:
     """Make the provenance of a graph that was just compiled."""
     sites, unverified = _checked_sites(compiles, artifact, graph)
+    is_backward = inductor.graph_is_backward(graph)
     compilation, region, try_run = compilation_of(compiles, gm), compiles.region, compiles.try_run
     nodes = describe_nodes(gm.graph.nodes, compilation)
     nodes += try_run(_NESTED, describe_nested, _nested_nodes(sites), compilation) or ()
@@ -178,17 +158,16 @@ def seal(
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
-        is_backward=inductor.graph_is_backward(graph)
-        or bool(region and region.outer_graph.is_backward),
+        is_backward=is_backward or bool(region and region.outer_graph.is_backward),
         is_inference=inductor.graph_is_inference(graph)
         and not (region and region.is_differentiated),
         joint=joint.id or None if joint else None,
         dynamo_digest=None,
         nodes=(*nodes, *parts),
-        entered=_entered(compiles) if inductor.graph_is_backward(graph) else (),
+        entered=compiles.inner.order if is_backward and compiles.inner else (),
         call_sites=call_sites,
         gaps=(*unverified, *failed()),
-        # A part of which that is not known has the modules of none.
+        # Of a part whose inputs are unknown, no module is known.
         held_inputs=() if held is None else held.paths,
     )
     return with_digest(bound(provenance, dynamo))
@@ -197,7 +176,7 @@ def seal(
 def _checked_sites(
     compiles: Compiles, artifact: Any, graph: Any
 ) -> tuple[list[PlacedSite], tuple[Gap, ...]]:
-    """Return a graph's call sites as far as the wrapper's text bears them out, and the doubts."""
+    """Return the call sites that match the wrapper's text, and gaps for the others."""
     try_run = compiles.try_run
     text = inductor.wrapper_source(artifact) or ""
     calls = try_run(_CHECK, wrapper_calls, text) or {}
@@ -229,7 +208,7 @@ def _held_inputs(gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> _Modul
 def _without_bucket_nodes(
     sites: Iterable[CallSite], nodes: Iterable[torch.fx.Node], compilation: Compilation
 ) -> tuple[CallSite, ...]:
-    """Return call sites without the nodes of those that may be buckets: they serve several."""
+    """Return call sites without the nodes of possible buckets, which serve several."""
     made = {node.name for node in nodes if compilation.made_from(node)}
     return tuple(
         site if made.isdisjoint(site.nodes) else dataclasses.replace(site, nodes=(), weights=())
@@ -237,12 +216,8 @@ def _without_bucket_nodes(
     )
 
 
-def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
-    return compiles.inner.order if compiles.inner else ()
-
-
 def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
-    """Return what is known of the compile in force, whose graph this is."""
+    """Return what is known of the current compile, which this graph belongs to."""
     inner, region = compiles.inner, compiles.region
     known: dict[torch.fx.Graph, JointGraph | None] = {}
 
@@ -267,18 +242,13 @@ def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
 
 
 def _nested_nodes(sites: list[PlacedSite]) -> dict[str, Nested]:
-    """The nodes outside the outermost graph that call sites compute, by qualified name."""
-    return {
-        name: Nested(node, placed.caller or _carrier(placed, name))
-        for placed in sites
-        for name, node in placed.site.qualified(placed.prefix)
-        if "/" in name
-    }
-
-
-def _carrier(placed: PlacedSite, name: str) -> torch.fx.Node | None:
-    """The node of a template that carries the graph of an inlined node."""
-    return next((n for n in placed.site.nodes if name.startswith(f"{n.name}/")), None)
+    nested: dict[str, Nested] = {}
+    for placed in sites:
+        for name, node in placed.site.qualified(placed.prefix):
+            if "/" in name:
+                carriers = (n for n in placed.site.nodes if name.startswith(f"{n.name}/"))
+                nested[name] = Nested(node, placed.caller or next(carriers, None))
+    return nested
 
 
 def _with_partial_sums(
@@ -286,8 +256,8 @@ def _with_partial_sums(
 ) -> list[PlacedSite]:
     """Add the eager last stage of mix-order reductions where the wrapper's text has it.
 
-    Upstream writes these lines without reporting a call site
-    (``torch/_inductor/codegen/simd.py``, ``_codegen_mix_order_reduction``).
+    Torch reports no call site for it (``torch/_inductor/codegen/simd.py``,
+    ``_codegen_mix_order_reduction``).
     """
     if not any(call.partial for call in calls):
         return sites
@@ -300,14 +270,9 @@ def _with_partial_sums(
             merged.append(PlacedSite(site, f"{len(merged)}"))
         elif call.generated:
             merged += _up_to(remaining, call.callee)
-    return _renumbered([*merged, *remaining])
-
-
-def _renumbered(sites: list[PlacedSite]) -> list[PlacedSite]:
-    """Number the outermost sites anew; a nested site keeps its place in its own graph."""
     return [
         placed if placed.prefix else dataclasses.replace(placed, path=str(number))
-        for number, placed in enumerate(sites)
+        for number, placed in enumerate([*merged, *remaining])
     ]
 
 
@@ -321,10 +286,7 @@ def _up_to(remaining: Iterator[PlacedSite], callee: str) -> list[PlacedSite]:
 
 
 def _contradictions(sites: list[PlacedSite], calls: _Calls) -> tuple[Gap, ...]:
-    """The second rule: the generated kernels in the wrapper's text, in order, are the sites'.
-
-    Each function of the text is compared by itself; a nested graph may be called often.
-    """
+    """Compare the generated kernels in the text with the sites, function by function."""
     if not calls and any(placed.site.kind in _GENERATED for placed in sites):
         return (Gap(GapReason.CALL_SITES_UNVERIFIED, "the wrapper is not Python text"),)
     expected = _recorded(sites)
@@ -341,7 +303,7 @@ def _contradictions(sites: list[PlacedSite], calls: _Calls) -> tuple[Gap, ...]:
 
 
 def _unverified_gaps(sites: list[PlacedSite], wrong: Collection[int]) -> tuple[Gap, ...]:
-    """Sites that lost their nodes, since the comment above the launch names other ops."""
+    """The gap for sites whose nodes were dropped."""
     names = sorted({sites[at].site.kernel for at in wrong})
     detail = f"the generated code's comments name other ops for {names}"
     return (Gap(GapReason.CALL_SITES_UNVERIFIED, detail),) if names else ()

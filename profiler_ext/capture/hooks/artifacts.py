@@ -1,12 +1,4 @@
-"""The hooks that see what Inductor makes: call sites, artifacts compiled or cached, C++ kernels.
-
-The generated module's kernels are rebound after it is loaded, cold or warm, so neither
-config nor generated code changes. A rebound kernel costs one Python frame while it is
-bound; it records only while a profiler does.
-
-A cache may hold several entries under one key, all of them valid. Those that were made without
-capture are offered last, or not at all where the user wants them compiled once more.
-"""
+"""The hooks on what Inductor makes: call sites, compiled or cached artifacts, C++ kernels."""
 
 from __future__ import annotations
 
@@ -38,15 +30,13 @@ _Kernel = Callable[..., Any]
 
 
 class CpuKernels:
-    """The rebound kernels, and how to give them back.
+    """The C++ kernels rebound so that each call has an event, without which it is not aligned.
 
-    Attributes:
-        is_on: they have events.
-        lasts: without them, launches would be missing from what is aligned.
+    They are rebound after the generated module is loaded, cold or warm, so neither config nor
+    generated code changes. It costs one Python frame a call.
     """
 
     def __init__(self, guard: Guard) -> None:
-        """Start with nothing rebound."""
         self.is_on = self.is_persistent = True
         self._guard = guard
         self._originals: list[tuple[dict[str, Any], str, _Kernel, _Kernel]] = []
@@ -67,7 +57,7 @@ class CpuKernels:
                 self._originals.append((vars(module), name, original, wrapped))
 
     def restore(self) -> None:
-        """Give the kernels back."""
+        """Restore the original kernels."""
         self.is_on = False
         for namespace, name, original, wrapped in self._originals:
             if namespace.get(name) is wrapped:
@@ -76,8 +66,6 @@ class CpuKernels:
 
 
 def _events(name: str) -> Ranges:
-    """Give each call an event; a step has hundreds of them, so nothing observes it."""
-
     def opened(*_: Any) -> Ends | None:
         if not process.profiler_is_on():
             return None
@@ -96,11 +84,10 @@ class SiteHooks:
     """Collects the call sites of what is compiled."""
 
     def __init__(self, compiles: Compiles) -> None:
-        """Take where the sites are collected."""
         self._compiles = compiles
 
     def observations(self) -> list[Hook]:
-        """Return what is observed where."""
+        """Return the hooks."""
         return [
             *((point, self._call_site) for point in points.CALL_SITES),
             (points.EXTERN_CALL, self._extern_call),
@@ -124,21 +111,17 @@ class SiteHooks:
         self._compiles.add_site(site or _unknown_site(kernel, is_extern))
 
     def _extern_call(self, call: Observed) -> Observation:
-        self._add_unreported(call["scheduler_node"])
-        yield
-
-    def _add_unreported(self, scheduler_node: Any) -> None:
-        """Add what torch reports no call site of: some library calls, and nested graphs."""
-        kernel = inductor.kernel_of(scheduler_node)
-        if (call := call_sites.nested_call(kernel)) is not None:
-            if len(call.graphs) > 1 and call.node is not None:
-                self._compiles.add_site(call_sites.predicate_site(call.node))
-            self._compiles.add_site(call)
+        """Add what torch reports no call site for: some library calls, and nested graphs."""
+        kernel = inductor.kernel_of(call["scheduler_node"])
+        if (nested := call_sites.nested_call(kernel)) is not None:
+            if len(nested.graphs) > 1 and nested.node is not None:
+                self._compiles.add_site(call_sites.predicate_site(nested.node))
+            self._compiles.add_site(nested)
         elif inductor.launches_without_comment(kernel):
             self._add_site(kernel, inductor.extern_name(kernel), is_extern=True)
+        yield
 
     def _kernel_comment(self, call: Observed) -> Observation:
-        """Keep a schedule whose kernel has no name yet."""
         yield
         if call.arguments.get("kernel_name", "") is None:
             self._compiles.keep_schedule(call["node_schedule"])
@@ -154,20 +137,17 @@ class SiteHooks:
 
 
 def _unknown_site(kernel: str, is_extern: bool) -> PendingSite:
-    """Describe a launch of which it was not found out what it computes."""
+    """Describe a launch whose nodes could not be determined."""
     kind = SiteKind.EXTERN if is_extern else generated_kind(kernel)
     graph, op = inductor.current_fx_graph(), spelled_op(kernel) if is_extern else None
     return PendingSite(kind, kernel, op, (), graph=graph, is_commented=False, is_work_known=False)
 
 
 class Warmup(Protocol):
-    """Profiles one call.
-
-    Attributes:
-        recording: records while it is entered; torch's own, so that it ends whatever fails.
-    """
+    """Profiles one call."""
 
     recording: AbstractContextManager[Any]
+    """Records while it is entered; torch's own, so that it ends whatever fails."""
 
     @staticmethod
     def is_wanted() -> bool:
@@ -176,23 +156,18 @@ class Warmup(Protocol):
     def __init__(self) -> None: ...
 
     def learn(self, graph: GraphInstance) -> LibraryKernels:
-        """Tell the device events of each library call in what was recorded."""
+        """Return the device events of each library call that was recorded."""
 
 
 class _Calls(threading.local):
-    """The calls of artifacts under way, each with what the CUDA graphs recorded in it copy."""
+    """The artifact calls in progress, each with the inputs that the CUDA graphs it records copy."""
 
     def __init__(self) -> None:
         self.copied: list[list[tuple[str, ...]]] = []
 
 
 class ArtifactHooks:
-    """Seals provenance on artifacts and registers the graph instances.
-
-    Attributes:
-        on_optimizer_graph: called when a graph that runs an optimizer's step has run.
-        learns: somebody asked for recordings, so that first calls of CUDA graphs are profiled.
-    """
+    """Seals provenance on artifacts and registers the graph instances."""
 
     def __init__(
         self,
@@ -202,14 +177,8 @@ class ArtifactHooks:
         warmup: type[Warmup] | None,
         ready: Callable[[int], None],
     ) -> None:
-        """Take what is known of the compiles, and where instances are registered.
-
-        Args:
-            warmup: torch's pieces of a CUDA graph's first calls, ``None`` where this torch has
-                others.
-        """
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
-        self.learns = False
+        self.learns = False  # whether the first calls of CUDA graphs are profiled
         self._guard = guard
         self._compiles = compiles
         self._registry = registry
@@ -218,7 +187,7 @@ class ArtifactHooks:
         self._calls = _Calls()
 
     def observations(self) -> list[Hook]:
-        """Return what is observed where."""
+        """Return the hooks."""
         return [
             (points.ARTIFACT_INIT, self._artifact_init),
             (points.ARTIFACT_READY, self._artifact_ready),
@@ -241,17 +210,14 @@ class ArtifactHooks:
         self._registry.attach_provenance(artifact, data)
 
     def _failed(self) -> tuple[Gap, ...]:
-        """Return which mechanisms failed in the compile in force; its record says it anywhere."""
         return tuple(map(failure_gap, self._guard.failures_in(process.current_compile_id())))
 
     def _artifact_ready(self, call: Observed) -> Observation:
         started_ns = time.perf_counter_ns()
         yield
         graph_kwargs: dict[str, Any] = call["graph_kwargs"]
-        is_backward, is_replayed = (
-            inductor.is_backward(graph_kwargs),
-            inductor.is_replayed(graph_kwargs),
-        )
+        is_backward = inductor.is_backward(graph_kwargs)
+        is_replayed = inductor.is_replayed(graph_kwargs)
         self._ready(self._registry.register(call["self"], is_backward, is_replayed, started_ns))
 
     def _artifact_call(self, call: Observed) -> Observation:
@@ -266,7 +232,6 @@ class ArtifactHooks:
                 self.on_optimizer_graph(instance)
 
     def _collect_copied_inputs(self, artifact: Any) -> Observation:
-        """Keep which inputs the CUDA graphs copy that a call records."""
         copied: list[tuple[str, ...]] = []
         self._calls.copied.append(copied)
         try:
@@ -282,13 +247,12 @@ class ArtifactHooks:
             self._calls.copied[-1].append(inputs.copied_inputs(call["self"]))
 
     def _instance_to_profile(self, artifact: Any) -> GraphInstance | None:
-        """Return the instance of a call that teaches what library calls launch, if it is wanted."""
+        """Return the instance of a call whose library calls should be profiled now."""
         instance = self._registry.take_unprofiled(artifact) if self.learns else None
         is_wanted = instance is not None and self._warmup is not None and self._warmup.is_wanted()
         return instance if is_wanted else None
 
     def _profile_call(self, artifact: Any, instance: GraphInstance) -> Observation:
-        """Profile a call, and keep what it teaches."""
         assert self._warmup is not None
         warmup = self._warmup()
         with warmup.recording:
@@ -297,19 +261,14 @@ class ArtifactHooks:
 
 
 class CacheHooks:
-    """Orders the candidates of a lookup.
-
-    Attributes:
-        recompile: entries without a record are no candidates.
-    """
+    """Orders the candidates of a cache lookup: those without a record last."""
 
     def __init__(self, registry: Registry) -> None:
-        """Take who knows the records."""
-        self.recompile = False
+        self.recompile = False  # entries without a record are no candidates
         self._registry = registry
 
     def observations(self) -> list[Hook]:
-        """Return what is sorted where."""
+        """Return the hooks."""
         sorting = Sorting(lambda offered: self._is_unknown(offered[0]), self._is_left_out)
         return [(points.CACHE_CANDIDATES, sorting)]
 

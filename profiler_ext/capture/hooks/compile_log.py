@@ -1,8 +1,4 @@
-"""The compiles of this process, as torch reports them: when, how long, why again.
-
-They tell nothing of graphs, so a failure of theirs takes nothing away from one: they run behind
-a guard of their own.
-"""
+"""The compiles of this process as torch reports them: when, how long, why again."""
 
 from __future__ import annotations
 
@@ -44,13 +40,11 @@ _PLACE = re.compile(r'^\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<functi
 
 
 def recompilation(reason_text: str) -> Recompilation:
-    """Return what torch says of code that did not serve a call.
+    """Parse torch's reason why compiled code did not serve a call.
 
-    Args:
-        told: ``0/0: tensor 'x' size mismatch at index 0. expected 4, actual 8``, and from torch
-            2.13 on the lines that made the guard necessary.
-
-    Source: ``torch/_dynamo/guards.py``, ``get_guard_fail_reason_helper``.
+    Source: ``torch/_dynamo/guards.py``, ``get_guard_fail_reason_helper``: ``0/0: tensor 'x' size
+    mismatch at index 0. expected 4, actual 8``, from torch 2.13 on with the lines that made the
+    guard necessary.
     """
     text, _, stack = reason_text.partition(_STACK)
     owner = _OWNER.match(text)
@@ -59,7 +53,7 @@ def recompilation(reason_text: str) -> Recompilation:
 
 
 def _frames(lines: list[str]) -> tuple[Frame, ...]:
-    """A line of source follows that of its place, further in."""
+    """A line of source follows its location, indented further."""
     frames: list[Frame] = []
     for line in lines:
         if place := _PLACE.match(line):
@@ -71,10 +65,8 @@ def _frames(lines: list[str]) -> tuple[Frame, ...]:
 
 
 _FIRST_KEPT, _LAST_KEPT = 1_000, 3_000
-"""Compiles that are kept: what is done at run time may come with every call, for ever.
-
-The first ones are what a start takes, and the last ones may be in what is recorded.
-"""
+"""Run-time tasks may come with every call, so the first (start-up) and the last (the recording's)
+compiles are kept."""
 _FUNCTIONS_KEPT = 10_000
 
 _LATE = Gap(
@@ -106,7 +98,7 @@ _MAX_DISTANCE_NS = 10**17
 
 @dataclass(slots=True)
 class _OpenCompile:
-    """What one thread knows of the compile that it is at."""
+    """One thread's compile in progress."""
 
     kind: CompileKind
     compile_id: str | None
@@ -126,19 +118,10 @@ class _PerThread(threading.local):
 
 
 class CompileLog:
-    """What compiling took in this process.
-
-    Attributes:
-        is_late: graphs were compiled before it began.
-    """
+    """What compiling took in this process."""
 
     def __init__(self, dynamo_number: Callable[[], int | None]) -> None:
-        """Nothing was compiled yet.
-
-        Args:
-            dynamo_number: gives the number of the Dynamo graph of the compile in force.
-        """
-        self.is_late = False
+        self.is_late = False  # whether graphs were compiled before it began
         self._dynamo_number = dynamo_number
         self._thread = _PerThread()
         self._lock = Lock()
@@ -151,13 +134,8 @@ class CompileLog:
         self._latest: dict[str | None, CompiledFunction] = {}
 
     def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
-        """Return those that are over, in the order in which they ended, on a trace's clock.
-
-        Args:
-            base_ns: the wall clock at the trace's time zero; 0 where the trace does not tell it,
-                and nothing can be placed in it.
-        """
-        if not base_ns:
+        """Return the finished compiles in the order of their end, on a trace's clock."""
+        if not base_ns:  # the trace does not say the wall clock at its time zero
             self._gaps[_NO_BASE_TIME] = None
             return ()
         kept = [each.since(base_ns) for each in (*self._first, *self._last)]
@@ -168,11 +146,11 @@ class CompileLog:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What is not known of compiles."""
+        """The gaps of the compiles."""
         return (*((_LATE,) if self.is_late else ()), *self._gaps)
 
     def begin(self, name: str, started_ns: int, compile_id: object) -> None:
-        """Note that this thread begins a part of a compile."""
+        """Note that this thread begins a span of a compile."""
         now = self._thread.open_compile
         if now is not None:
             now.open.append(begin_span(name, started_ns, now.open[-1]))
@@ -189,9 +167,9 @@ class CompileLog:
         )
 
     def end(self, name: str, duration_ns: int) -> None:
-        """Note that a part of a compile is over."""
+        """Note that a span of a compile is over."""
         now = self._thread.open_compile
-        if now is None or not _is_open(name, now.open):
+        if now is None or all(span.name != name for span in reversed(now.open)):
             self._gaps[_BEGIN_NOT_SEEN] = None
             return
         while (span := now.open.pop()).name != name:
@@ -202,32 +180,32 @@ class CompileLog:
             self._keep(now, span)
 
     def note_function(self, function: CompiledFunction | None, restarts: tuple[str, ...]) -> None:
-        """Note which function this thread compiles, and why Dynamo began its trace anew."""
+        """Note which function this thread compiles, and why Dynamo restarted its trace."""
         if (now := self._thread.open_compile) is not None:
             now.function, now.restarts = function or now.function, restarts
 
     def note_failure(self, kind: str, reason: str) -> None:
-        """Note that this thread's compile gives nothing."""
+        """Note that this thread's compile failed."""
         if (now := self._thread.open_compile) is not None:
             now.failure = CompileFailure(kind, reason)
 
     def note_recompiles(self, recompiles: tuple[Recompilation, ...]) -> None:
-        """Note why this thread compiles a function again."""
+        """Note why this thread recompiles a function."""
         if (now := self._thread.open_compile) is not None:
             now.recompiles = recompiles
 
     def note_break(self, broken: GraphBreak) -> None:
-        """Note where Dynamo could not go on."""
+        """Note a graph break."""
         if (now := self._thread.open_compile) is not None:
             now.breaks.append(broken)
 
     def note_lookup(self, lookup: CacheLookup) -> None:
-        """Note what a cache answered."""
+        """Note a cache lookup."""
         if (now := self._thread.open_compile) is not None:
             now.lookups.append(lookup)
 
     def note_graph(self, index: int) -> None:
-        """Note that a graph instance became ready, which Inductor's innermost span is for."""
+        """Note that a graph instance became ready, in Inductor's innermost span."""
         now = self._thread.open_compile
         if now is None:
             return
@@ -250,7 +228,7 @@ class CompileLog:
             self._last.append(compiled)
 
     def _number(self, now: _OpenCompile) -> int | None:
-        """The number of a compile's Dynamo graph; what follows a forward is of its function."""
+        """The number of a compile's Dynamo graph; a backward is of its forward's function."""
         number = self._dynamo_number()
         if now.kind is CompileKind.RUN_TIME:
             now.function = self._latest.get(now.compile_id)
@@ -267,14 +245,9 @@ class CompileLog:
 
 
 def _keep(into: dict[Any, CompiledFunction], key: Any, function: CompiledFunction) -> None:
-    """Keep a function, and of too many the last ones; then compiles are not kept either."""
     into[key] = function
     if len(into) > _FUNCTIONS_KEPT:
         del into[next(iter(into))]
-
-
-def _is_open(name: str, spans: list[Span]) -> bool:
-    return spans[-1].name == name or any(span.name == name for span in spans)
 
 
 def _is_compile(kind: CompileKind) -> bool:
@@ -312,7 +285,7 @@ def _compilation(
 
 
 def _is_in_trace(compilation: Compilation) -> bool:
-    """Tell whether the times of a compile can be those of the trace's process."""
+    """Tell whether the times of a compile can belong to the trace's process."""
     starts_ns = (compilation.started_ns, *(span.started_ns for span in compilation.spans))
     return all(abs(start_ns) < _MAX_DISTANCE_NS for start_ns in starts_ns)
 
@@ -326,19 +299,14 @@ _ANSWERS = {
 
 
 class CompileHooks:
-    """Notes what compiling takes, and why it is done.
-
-    Attributes:
-        guard: what keeps their failures from the user's program.
-    """
+    """Notes what compiling takes, and why; with a guard of its own, as no graph depends on it."""
 
     def __init__(self, guard: Guard, log: CompileLog) -> None:
-        """Take where it is noted."""
         self.guard = guard
         self._log = log
 
     def gaps(self) -> tuple[Gap, ...]:
-        """Return what is not known of compiles."""
+        """Return the gaps of the compiles."""
         failed = (
             Gap(GapReason.COMPILES_INCOMPLETE, f"a hook failed, {each.hook}: {each.detail}")
             for each in self.guard.failures
@@ -346,7 +314,7 @@ class CompileHooks:
         return (*self._log.gaps, *failed)
 
     def observations(self) -> Iterator[Hook]:
-        """Return what is observed where, of the places that this torch has."""
+        """Return the hooks that this torch has places for."""
         hooks = (
             (points.COMPILE_BEGIN, self._begin),
             (points.COMPILE_END, self._end),
@@ -358,7 +326,7 @@ class CompileHooks:
         return ((point, observe) for point, observe in hooks if point.problem() is None)
 
     def ready(self, graph: int) -> None:
-        """Note that a graph instance became ready in the compile that its thread is at."""
+        """Note that a graph instance became ready in this thread's compile."""
         self.guard.run("ready", self._log.note_graph, graph)
 
     def _begin(self, call: Observed) -> Observation:
@@ -414,18 +382,16 @@ class CompileHooks:
 
 
 def _is_from_own_hook(reason: str) -> bool:
-    """Tell whether Dynamo gave up at a hook of ours, as in a compiled optimizer's step.
-
-    Nothing of the program's is left out of a graph then: torch calls hooks when the step is done.
-    """
+    """Tell whether the graph break is at a hook of this package."""
+    # As in a compiled optimizer's step: torch calls hooks after it, and no user code is left out.
     return guard.__file__ in reason
 
 
 def _frame(reported: FrameSummary, code: CodeType) -> Frame | None:
-    """Return a frame, if its line is known: after a graph break torch says others.
+    """Return a frame, if its line is known.
 
-    Source: ``torch/_dynamo/exc.py``, ``collapse_resume_frames``: what goes on with a function
-    has its name there.
+    Source: ``torch/_dynamo/exc.py``, ``collapse_resume_frames``: a resume function has the name of
+    the function there.
     """
     is_resumed_frame = (reported.filename, reported.name) == (
         code.co_filename,

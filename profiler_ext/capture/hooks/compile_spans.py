@@ -1,7 +1,7 @@
 """The spans of one compile that torch times, by phase.
 
-Source: the calls of ``dynamo_timed`` in torch 2.11 to 2.15. A span that is not listed is in the
-phase of the span around it.
+Source: the calls of ``dynamo_timed`` in torch 2.11 to 2.15. An unlisted span has the phase of the
+span around it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _CUDA_GRAPHS = ("cudagraphify.*", "CUDAGraphNode.*")
 def _phase_patterns(
     phase: CompilePhase, patterns: tuple[str, ...]
 ) -> tuple[CompilePhase, frozenset[str], tuple[str, ...], tuple[str, ...]]:
-    """What names tell a phase: whole ones, begins and ends. Expressions are slow to compile."""
+    """Sort names into whole ones, prefixes and suffixes; expressions are slow to compile."""
     prefixes = tuple(each[:-1] for each in patterns if each.endswith("*"))
     suffixes = tuple(each[1:] for each in patterns if each.startswith("*"))
     return phase, frozenset(each for each in patterns if "*" not in each), prefixes, suffixes
@@ -110,7 +110,7 @@ _OUTERMOST = {
 
 
 def kind_of(outermost: str) -> CompileKind:
-    """Return what torch is at, by the name of the outermost span."""
+    """Return the kind of a compile, by the name of its outermost span."""
     if compile_reports.is_frame(outermost):
         return CompileKind.FRAME
     if compile_reports.is_backward(outermost):
@@ -121,7 +121,7 @@ def kind_of(outermost: str) -> CompileKind:
 
 @functools.lru_cache(maxsize=4096)
 def phase_of(name: str) -> CompilePhase | None:
-    """Return the phase that a span is in by its name; ``None`` of one that is not listed."""
+    """Return the phase of a span by its name; ``None`` if it is not listed."""
     if (kind := kind_of(name)) is not CompileKind.RUN_TIME:
         return _OUTERMOST[kind]
     for phase, names, prefixes, suffixes in _PHASES:
@@ -136,27 +136,18 @@ _MIN_FRACTION = 1000  # a thousandth of the compile cannot be seen
 
 @dataclass(slots=True)
 class Span:
-    """One part of a compile that torch times.
-
-    Attributes:
-        name: torch's name for it.
-        phase: the phase that it is in.
-        started_ns: when it began, since 1970.
-        duration_ns: how long it took, once it is over.
-        graph: index of the graph instance that became ready in it, if it is Inductor's.
-        inside: those that lie in it.
-    """
+    """One part of a compile that torch times."""
 
     name: str
     phase: CompilePhase
-    started_ns: int
-    duration_ns: int = 0
-    graph: int | None = None
+    started_ns: int  # since 1970
+    duration_ns: int = 0  # once it is over
+    graph: int | None = None  # index of the instance that became ready in it
     children: list[Span] = field(default_factory=list)
 
 
 def begin_span(name: str, started_ns: int, parent: Span | None) -> Span:
-    """Return a span that has begun."""
+    """Begin a span."""
     outer = parent.phase if parent is not None else CompilePhase.OTHER
     span = Span(name, phase_of(name) or outer, started_ns)
     if parent is not None:
@@ -165,13 +156,11 @@ def begin_span(name: str, started_ns: int, parent: Span | None) -> Span:
 
 
 def times(outermost: Span) -> tuple[CompileTime, ...]:
-    """Return how long a compile was in each phase, and for which graph; it adds up to its time.
-
-    Where the system's clock was set meanwhile, only the sum is known.
-    """
+    """Return the time of a compile by phase and graph; it adds up to the compile's."""
     own: Counter[tuple[CompilePhase, int | None]] = Counter()
     for span, graph, _ in _all(outermost, None, 0):
         own[span.phase, graph] += span.duration_ns - sum(each.duration_ns for each in span.children)
+    # If the system clock was set meanwhile, only the sum is known.
     if any(spent < 0 for spent in own.values()):
         return (CompileTime(CompilePhase.OTHER, outermost.duration_ns),)
     return tuple(
@@ -187,7 +176,7 @@ def _whole_compile_first(entry: tuple[CompilePhase, int | None]) -> tuple[int, i
 
 
 def visible(outermost: Span) -> tuple[CompileSpan, ...]:
-    """Return the spans that are long enough to be seen, in the order of their begin."""
+    """Return the spans that are long enough to be visible, in order."""
     every = [(span, depth) for span, _, depth in _all(outermost, None, 0)]
     shortest = outermost.duration_ns // _MIN_FRACTION
     longest = sorted(every, key=lambda item: -item[0].duration_ns)[:_MAX_SPANS]
@@ -200,7 +189,7 @@ def visible(outermost: Span) -> tuple[CompileSpan, ...]:
 
 
 def _all(span: Span, graph: int | None, depth: int) -> Iterator[tuple[Span, int | None, int]]:
-    """Each span with the graph that it is for and how many lie around it, outer ones first."""
+    """Each span with its graph and depth, outer ones first."""
     graph = graph if span.graph is None else span.graph
     yield span, graph, depth
     for each in span.children:

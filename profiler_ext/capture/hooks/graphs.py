@@ -1,7 +1,4 @@
-"""The hooks that see graphs on their way to Inductor.
-
-Dynamo's, the joint one, marked regions, compiled autograd's.
-"""
+"""The hooks on graphs on their way to Inductor: Dynamo's, joint, regions, compiled autograd's."""
 
 from __future__ import annotations
 
@@ -40,22 +37,19 @@ from profiler_ext.torch_compat.patches import Hook
 
 
 class _PerThread(threading.local):
-    """The graph of compiled autograd that is being traced."""
-
     def __init__(self) -> None:
         self.naming: compiled_autograd.Naming | None = None
 
 
 class AutogradHooks:
-    """Keeps each backward half, and the names of compiled autograd's nodes."""
+    """Keeps each backward half, and names compiled autograd's nodes."""
 
     def __init__(self, backwards: Backwards) -> None:
-        """Take where the backward halves are kept."""
         self._backwards = backwards
         self._thread = _PerThread()
 
     def observations(self) -> list[Hook]:
-        """Return what is observed where."""
+        """Return the hooks."""
         return [
             (points.BACKWARD_MADE, self._backward_made),
             (points.FLATTENED_GRAPH, self._flattened_graph),
@@ -90,7 +84,6 @@ class GraphHooks:
         backwards: Backwards,
         before_trace: Callable[[], None],
     ) -> None:
-        """Take where the descriptions are kept, and what compiled autograd copies."""
         self._before_trace = before_trace
         self._guard = guard
         self._compiles = compiles
@@ -100,7 +93,7 @@ class GraphHooks:
         self.creations = CreationHooks()
 
     def observations(self) -> list[Hook]:
-        """Return what is observed where."""
+        """Return the hooks."""
         return [
             *self.creations.observations(),
             (points.DYNAMO_GRAPH, self._dynamo_graph),
@@ -139,9 +132,10 @@ class GraphHooks:
         if process.in_compiled_autograd():
             compiled_autograd.name_copy_sources(gm)
         fingerprint, finders = fingerprint_of(gm.graph), Finders(self._guard.try_run)
-        watch = Watch(
-            gm, {**self._earlier_replacements(fingerprint), **self._tensorified.get(gm.graph, {})}
-        )
+        # The bodies of inner regions go through the joint passes twice.
+        before = self._compiles.joint_seen_before(fingerprint)
+        earlier = before.findings.replaced if before else {}
+        watch = Watch(gm, {**earlier, **self._tensorified.get(gm.graph, {})})
         mutated = finders.find("mutated", find_mutations, gm, watch.before) or {}
         traced_from = region.traced_from(gm) if region else None
         with watching_replacements(gm, self._replacement_callback(points.JOINT_PASSES.path, watch)):
@@ -151,24 +145,11 @@ class GraphHooks:
         elif traced_from is not None:
             region.keep(gm, traced_from, _replaced(watch, finders), finders.lost)
 
-    def _earlier_replacements(self, fingerprint: Fingerprint) -> Replaced:
-        """Return what nodes replaced which passes made that ran on the very same graph before.
-
-        Of regions within regions torch has the bodies of the inner ones go through them twice.
-        """
-        before = self._compiles.joint_seen_before(fingerprint)
-        return before.findings.replaced if before else {}
-
     def _replacement_callback(self, hook: str, watch: Watch) -> Callable[..., None]:
         return self._guard.callback(hook, watch.note)
 
     def _keep_joint(
-        self,
-        gm: Any,
-        watch: Watch,
-        mutated: Lineages,
-        fingerprint: Fingerprint,
-        finders: Finders,
+        self, gm: Any, watch: Watch, mutated: Lineages, fingerprint: Fingerprint, finders: Finders
     ) -> None:
         creations, find = self.creations.of(gm.graph), finders.find
         overwritten = find("overwritten", watch.overwritten_nodes, creations) or {}
@@ -222,7 +203,7 @@ class GraphHooks:
 
 
 def _replaced(watch: Watch, finders: Finders) -> Replaced:
-    """Return what nodes replaced; where that is not found out, which nodes the passes made."""
+    """Return what nodes replaced; if that is unknown, the nodes that passes made, with nothing."""
     nothing: Replaced = dict.fromkeys(watch.made(), ())
     replaced = finders.find("replaced", watch.replaced)
     return nothing if replaced is None else replaced
@@ -238,12 +219,11 @@ class RegionHooks:
     """Describes the joint graph, its halves, and their regions."""
 
     def __init__(self, compiles: Compiles, creations: CreationHooks) -> None:
-        """Take where the descriptions are kept, and how nodes were made."""
         self._compiles = compiles
         self._creations = creations
 
     def observations(self) -> list[Hook]:
-        """Return what is observed where."""
+        """Return the hooks."""
         return [
             (points.TRACED_GRAPH, self._traced_graph),
             (points.REGIONS, self._regions),
@@ -251,11 +231,9 @@ class RegionHooks:
         ]
 
     def _traced_graph(self, call: Observed) -> Observation:
+        """Keep a joint graph that Inductor sees only in regions."""
         yield
-        self._keep_joint(call.result)
-
-    def _keep_joint(self, gm: Any) -> None:
-        """Keep a joint graph that Inductor will not see, but for its regions."""
+        gm = call.result
         if self._compiles.region is not None or not fx.has_region_marks(gm):
             return
         finders = Finders(self._compiles.try_run)

@@ -1,16 +1,6 @@
-"""The installing and removing of the hooks.
-
-Dynamo's with it, all others with Inductor, if this torch has their names.
-
-A hook may run while Dynamo watches the thread's frames: under compiled autograd's flag the
-engine builds its graph inside the region that is compiled. Torch's own files are skipped
-there; without this, Dynamo would compile the hooks.
+"""The installing and removing of the hooks: Dynamo's with Dynamo, all others with Inductor.
 
 Source: ``torch/_dynamo/trace_rules.py``, ``add`` and ``SKIP_DIRS``.
-
-A function that one module binds from another is bound before it is wrapped, since what is waited
-for imports all the others of its part. When Dynamo hands over its first graph, to whichever
-backend, the others are put in place at the latest: AOTAutograd traces then.
 """
 
 from __future__ import annotations
@@ -66,12 +56,18 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def skip_own_code() -> None:
-    """Tell Dynamo not to compile this package's frames."""
+    """Tell Dynamo not to compile this package's frames.
+
+    A hook may run while Dynamo watches the thread's frames: under compiled autograd the engine
+    builds its graph inside the compiled region. Torch's own files are skipped there.
+
+    Source: ``torch/_dynamo/trace_rules.py``, ``add`` and ``SKIP_DIRS``.
+    """
     running_names.ADD_RULE.get()(_PACKAGE)
 
 
 def forget_own_code() -> None:
-    """Leave Dynamo's rules as they were found."""
+    """Undo :func:`skip_own_code`."""
     from importlib.util import find_spec
 
     spec, skipped = find_spec(_PACKAGE), running_names.SKIP_DIRS.get()
@@ -82,9 +78,9 @@ def forget_own_code() -> None:
 
 
 def not_traced(reason: str) -> Callable[[_F], _F]:
-    """Have Dynamo break its graph at a function of ours, whether capture is on yet or not.
+    """Have Dynamo break its graph at a function, without importing Dynamo.
 
-    It is what ``torch.compiler.disable`` puts on a function, which would import Dynamo for it.
+    It sets what ``torch.compiler.disable`` sets.
 
     Source: ``torch/_dynamo/symbolic_convert.py``, ``check_inlineable``.
     """
@@ -97,11 +93,9 @@ def not_traced(reason: str) -> Callable[[_F], _F]:
 
 
 def problems() -> tuple[str, ...]:
-    """Return what this torch lacks that nothing can be captured without; empty when it has all.
-
-    Looking imports every module that holds a place, so a name that one module binds from
-    another is bound before any of them is wrapped.
-    """
+    """Return the vital names that this torch lacks, without which nothing can be captured."""
+    # Looking imports every module with a hook's place, so a name that one module binds from another
+    # is bound before it is wrapped.
     wrapped = [(point, point.problem()) for point in points.ALL]
     read = (name.problem() for name in names.ALL if name.is_vital)
     vital = (problem for point, problem in wrapped if point.is_vital)
@@ -109,14 +103,8 @@ def problems() -> tuple[str, ...]:
 
 
 def gaps(*, is_compiling: bool = True) -> tuple[Gap, ...]:
-    """Return a gap for each other name that this torch lacks, with what is lost without it.
-
-    And one for each behaviour in which it is not what its version says, and where it was not tried.
-
-    Args:
-        is_compiling: the program has imported torch's compiler, and what is in it counts.
-    """
-    if not is_compiling:
+    """Return a gap for each other missing name, each differing behaviour, an untested version."""
+    if not is_compiling:  # names in the compiler, which was not imported, do not count
         missing_names = names.missing_names(is_loaded=True)
         return (
             *(Gap(GapReason.PRIVATE_NAME, missing_reason) for missing_reason in missing_names),
@@ -129,13 +117,11 @@ def gaps(*, is_compiling: bool = True) -> tuple[Gap, ...]:
 
 
 def _of_version() -> Iterator[Gap]:
-    """Say that this torch was not tried, if it was not."""
     if (said := behaviour.untested_version()) is not None:
         yield Gap(GapReason.TORCH_BEHAVIOUR, said)
 
 
 def _unseen() -> Iterator[str]:
-    """Each place that capture does without, and what is lost by it."""
     for point in points.ALL:
         if not point.is_vital and (problem := point.problem()) is not None:
             yield f"{problem}; lost is {point.purpose}"
@@ -147,12 +133,12 @@ Install = Callable[[], object]
 
 
 def is_dynamo_hook(hook: Hook) -> bool:
-    """Tell whether a hook is in a module that Dynamo imports with itself."""
+    """Tell whether Dynamo imports the hook's module with itself."""
     return hook[0].module.startswith(DYNAMO + ".")
 
 
 class DeferredHooks:
-    """The parts that are not in place yet."""
+    """The parts that are not installed yet."""
 
     def __init__(
         self,
@@ -160,13 +146,7 @@ class DeferredHooks:
         guard: Guard,
         on_incompatible: Callable[[TorchCapabilityError], None],
     ) -> None:
-        """Put none in place yet.
-
-        Args:
-            parts: for each, in order, the module that is waited for, and what puts it in place.
-            unfit: is told why this torch does not fit, where an import shows that.
-        """
-        self._parts = list(parts)
+        self._parts = list(parts)  # the module that is waited for, and what installs the part
         self._guard, self._on_incompatible = guard, on_incompatible
         self._imported: set[str] = set()
         self._watcher: ImportWatcher | None = None
@@ -174,43 +154,42 @@ class DeferredHooks:
 
     @property
     def is_pending(self) -> bool:
-        """Whether any is not in place."""
+        """Whether any is not installed."""
         return bool(self._parts)
 
     def install(self) -> None:
-        """Put in place what can be now, and the rest when its module has been imported.
+        """Install what can be now, and the rest when its module is imported.
 
         Raises:
-            TorchCapabilityError: This torch lacks a place that capture stands on.
+            TorchCapabilityError: This torch lacks a place that capture needs.
         """
         self._install_imported()
         if self._parts:
             self._watcher = ImportWatcher(_HOOKED_MODULES, self._on_import, self._guard)
 
     def install_all(self) -> None:
-        """Import what is waited for, so that all are in place.
-
-        Of several threads that ask for it one imports: torch's compiler is in circles, and two that
-        begin at once find it half there.
+        """Import what is waited for, and install all.
 
         Raises:
-            TorchCapabilityError: This torch lacks a place that capture stands on.
+            TorchCapabilityError: This torch lacks a place that capture needs.
         """
         self.stop_waiting()
+        # One thread imports: torch's compiler has import circles, and two that begin at once see
+        # half of it.
         with self._lock.held():
             while self._parts:
                 module, install = self._parts[0]
                 import_module(module)
-                del self._parts[:1]  # not before: Ctrl-C may end the import
+                del self._parts[:1]  # only now: Ctrl-C may end the import
                 install()
 
     def install_before_trace(self) -> None:
-        """Do the same amid a compile."""
+        """Install all in the middle of a compile: AOTAutograd traces next."""
         if self._parts:
             self._attempt(self.install_all)
 
     def stop_waiting(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for imports."""
         if self._watcher is not None:
             self._watcher.leave()
             self._watcher = None
@@ -234,34 +213,21 @@ class DeferredHooks:
             self.stop_waiting()
 
     def _is_imported(self, module: str) -> bool:
-        """Tell whether a module is imported, and no place of a hook is being so."""
+        """Tell whether a module is imported, and no hooked module is being imported."""
         others = (each for each in _HOOKED_MODULES if each not in self._imported)
         return module in sys.modules and not any(map(is_importing, others))
 
 
 class Capture:
-    """The hooks of this process and what they have seen.
-
-    Attributes:
-        guard: what keeps their failures from the user's program.
-        misfit: why this torch does not fit, where that was found when its compiler was imported.
-        graph_of: tells the index of an artifact's graph instance, where it has but one.
-        call_target: gives the modules of its calls, if that is not the method that calls.
-    """
+    """The hooks of this process and what they recorded."""
 
     def __init__(
         self, *, cpu_events: bool, strict: bool, warmup: type[Warmup] | None = None
     ) -> None:
-        """Prepare; nothing is installed yet.
-
-        Args:
-            strict: raise what goes wrong in a hook instead of keeping it as a gap.
-            warmup: profiles the first call of a graph that CUDA graphs will replay.
-        """
         self.guard = Guard(strict, process.current_compile_id)
         self._compiles = Compiles(self.guard.try_run)
         self._registry = Registry(self._compiles, self.guard)
-        self.graph_of = self._registry.index_of  # itself: each call that is recorded asks
+        self.graph_of = self._registry.index_of  # direct: it runs at each recorded call
         self.call_target = self._registry.call_target.get
         self._cpu_kernels = CpuKernels(self.guard)
         self._cpu_events = cpu_events
@@ -291,7 +257,7 @@ class Capture:
 
     @property
     def strict(self) -> bool:
-        """Whether what goes wrong in a hook is raised."""
+        """Whether failures in hooks are raised, instead of kept as gaps."""
         return self.guard.strict
 
     @strict.setter
@@ -300,7 +266,7 @@ class Capture:
 
     @property
     def recompile(self) -> bool:
-        """Whether graphs whose cached artifact has no record are compiled once more."""
+        """Whether graphs without a record in the cache are recompiled."""
         return self._caches.recompile
 
     @recompile.setter
@@ -309,7 +275,7 @@ class Capture:
 
     @property
     def learns(self) -> bool:
-        """Whether the first calls of CUDA graphs are profiled, of which the store knows nothing."""
+        """Whether the first calls of CUDA graphs without stored kernels are profiled."""
         return self._artifacts.learns
 
     @learns.setter
@@ -332,31 +298,31 @@ class Capture:
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
-        """The graph instances of this process; of those where a hook failed nothing is told."""
+        """The graph instances of this process; without their record if a hook failed."""
         return without_failed_records(self._registry.graphs, self.guard.failures, self._registry)
 
     @property
     def all_gaps(self) -> tuple[Gap, ...]:
-        """What the hooks could not see of graphs, and of compiles."""
+        """The gaps of graphs and of compiles."""
         of_compiles = self._timing.guard.run("gaps of compiles", self._timing.gaps)
         return (*self.gaps, *(of_compiles or ()))
 
     def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
-        """Return what compiling took in this process, on the clock of a trace."""
+        """Return the compiles of this process, on a trace's clock."""
         guard, since = self._timing.guard, self._log.compiles_since
         return guard.run("compiles", since, base_ns) or ()
 
     @property
     def is_late(self) -> bool:
-        """Whether anything was compiled before it was installed."""
+        """Whether anything was compiled before installing."""
         return self._log.is_late
 
     def hold(self, recording: object) -> None:
-        """Let go of nothing that can run from here on until a recording is over."""
+        """Keep everything that can run until a recording is over."""
         self._registry.hold(recording)
 
     def release(self, recording: object) -> None:
-        """Have a recording be over: what ran in it is told."""
+        """End a recording."""
         self._registry.release(recording)
 
     def knows(self, artifact: Any) -> bool:
@@ -365,13 +331,12 @@ class Capture:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What the hooks could not see of graphs."""
+        """The gaps of graphs."""
         failed = map(failure_gap, self.guard.failures)
         gaps = (*self._missing(), *failed)
         return (*gaps, TOO_MANY_FAILURES) if self.guard.is_disabled else gaps
 
     def _missing(self) -> tuple[Gap, ...]:
-        """What this torch lacks; looked for when it is asked for, for that takes a while."""
         is_compiling = not self._parts.is_pending
         if not is_compiling:
             return gaps(is_compiling=False)
@@ -380,17 +345,17 @@ class Capture:
         return self._missing_names
 
     def learn(self, analysis: Analysis) -> None:
-        """Keep what replays showed of library calls, for later processes, and drop what fails."""
+        """Store the kernels of library calls for later processes, and drop mismatches."""
         for graph, kernels in analysis.library_kernels:
             self.guard.run("learn", self._registry.learn, graph, kernels)
         for graph in self.guard.run("learn", graphs_with_unmatched_launches, analysis) or ():
             self.guard.run("learn", self._registry.discard_stored_kernels, graph)
 
     def install(self) -> None:
-        """Put all hooks in place, or none; those of what torch has not imported yet, when it has.
+        """Install all hooks or none; those of modules not imported yet, on import.
 
         Raises:
-            TorchCapabilityError: This torch lacks a place that capture stands on.
+            TorchCapabilityError: This torch lacks a place that capture needs.
         """
         self._log.is_late = process.anything_compiled()
         self._observed = tuple(self._observations())
@@ -405,22 +370,22 @@ class Capture:
             raise
 
     def install_all(self) -> None:
-        """Put in place what still waits for torch's compiler, which is imported for it.
+        """Import torch's compiler, and install what waits for it.
 
         Raises:
-            TorchCapabilityError: This torch lacks a place that capture stands on.
+            TorchCapabilityError: This torch lacks a place that capture needs.
         """
         self._parts.install_all()
         if self.capability_error is not None:
             raise self.capability_error
 
     def remove(self) -> None:
-        """Leave torch as it was found."""
+        """Remove all hooks."""
         self._hooks.close()
         forget_known_calls()
 
     def _on_incompatible(self, error: TorchCapabilityError) -> None:
-        """Take all away again: the program goes on with its import."""
+        """Remove all hooks; the program's import goes on."""
         self.capability_error = error
         self.guard.note(IMPORT_HOOK, error)
         self.remove()

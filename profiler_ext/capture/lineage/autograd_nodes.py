@@ -1,10 +1,4 @@
-"""With which node of a traced graph an autograd node was made: by its number and its name.
-
-The number was given just before the op's nodes were made. Other numbers may have been given there
-too, and an op may leave no node: the node must bear the autograd node's name as well. ``vmap`` runs
-other ops in an op's place, as products and sums for ``addmm``, and no node bears the name then: a
-number that was given between two nodes of one call of Dynamo's graph is of that call all the same.
-"""
+"""The node of a traced graph that an autograd node was made with, by its number and name."""
 
 from __future__ import annotations
 
@@ -32,14 +26,20 @@ _OF_FUNCTION = ("autograd.function",)
 _TANGENT_CHECKS = ("aten.is_same_size.default", "aten._has_same_storage_numel.default")
 """Of ``torch/csrc/autograd/autograd_meta.cpp``, ``AutogradMeta::set_fw_grad``."""
 _SIZE_FUNCTIONS = frozenset((*vars(math), *vars(operator))).difference(PASSTHROUGH_OPS)
-"""What a graph calls on sizes, as Python names it."""
+"""Python functions that graphs call on sizes."""
 _MIN_PREFIX = 4
 _MAX_RUNS = 32
-"""More than an op has views of views to make anew before it runs."""
+"""More than the chained views that an op replays before it runs."""
 
 
 class AutogradNodeIndex:
-    """The nodes of a graph, by the autograd nodes that were made with them."""
+    """The nodes of a graph, by the autograd nodes that were made with them.
+
+    Autograd numbers a node just before the op's graph nodes are made. Other numbers may be given
+    there too, and an op may leave no node, so the names must match as well. ``vmap`` runs other ops
+    instead, products and sums for ``addmm``, under no such name: a number that was given between
+    two nodes of one call of Dynamo's graph belongs to that call.
+    """
 
     def __init__(self, creations: Creations) -> None:
         self.creations = creations
@@ -47,14 +47,16 @@ class AutogradNodeIndex:
         self._runs: Mapping[int, Sequence[_Run]] = self._all_runs()
 
     def _all_runs(self) -> dict[int, list[_Run]]:
-        """Return the runs of each thread."""
         each: dict[int, list[_Run]] = defaultdict(list)
         last: dict[int, str] = {}
         for name, creation in self.creations.items():
             runs, before = each[creation.thread], last.get(creation.thread)
             if before is None or self._is_apart(before, creation):
                 runs.append(_Run(creation.since, creation.until, before, []))
-            if not _is_of_size(creation.target):
+            if not (
+                creation.target.startswith(("aten.sym_", "sym_"))
+                or creation.target in _SIZE_FUNCTIONS
+            ):
                 runs[-1].names.append(name)
             last[creation.thread] = name
         return {thread: [run for run in runs if run.names] for thread, runs in each.items()}
@@ -65,23 +67,23 @@ class AutogradNodeIndex:
         return creation.until > creation.since or not is_same
 
     def of(self, name: str) -> str | None:
-        """Return the node with which the autograd node was made that ran when a node was made."""
+        """Return the node of the autograd node that ran when a node was made."""
         creation = self.creations.get(name)
         return None if creation is None or creation.autograd_node is None else self.by(creation)
 
     def every(self) -> dict[str, str]:
-        """Return it of each node that was made while an autograd node ran."""
+        """Return the same for each node made while an autograd node ran."""
         node_of = {name: self.of(name) for name in self.creations}
         return {name: node for name, node in node_of.items() if node is not None}
 
     def by(self, creation: Creation) -> str | None:
-        """Return the node of the op that made the autograd node which made a node."""
+        """Return the node of the op whose autograd node made a node."""
         nodes = self.call_of(creation)
-        # One op decomposes into several nodes; the last one yields its value.
+        # One op decomposes into several nodes; the last one has its value.
         return nodes[-1] if nodes else None
 
     def call_of(self, creation: Creation) -> tuple[str, ...]:
-        """Return all nodes of the op that made the autograd node which made a node, in order."""
+        """Return all nodes of the op whose autograd node made a node, in order."""
         autograd_node = creation.autograd_node
         assert autograd_node is not None
         runs = (_runs_from(autograd_node.number, runs) for runs in self._runs.values())
@@ -90,10 +92,7 @@ class AutogradNodeIndex:
         return calls.pop() if len(calls) == 1 else ()
 
     def last_of_call(self, name: str) -> str | None:
-        """Return the last node of the call in which the autograd node was made that ran.
-
-        It says which call of Dynamo's graph a node differentiates where no op of it is known.
-        """
+        """Return the last node of the Dynamo call whose backward made a node, if no op is known."""
         creation = self.creations.get(name)
         if creation is None or creation.autograd_node is None:
             return None
@@ -104,16 +103,14 @@ class AutogradNodeIndex:
         return self._last_of_calls.get(calls.pop()) if len(calls) == 1 else None
 
     def _enclosing_call(self, run: _Run) -> _Call | None:
-        """Return the call of which the nodes are between which a run's numbers were given."""
+        """Return the call between whose nodes a run's numbers were given."""
         call = self._call(run.names[0])
         return call if run.before is not None and self._call(run.before) == call else None
 
     def _call(self, name: str) -> _Call | None:
-        """Return what tells the call of Dynamo's graph that made a node, and made no other.
-
-        A body that is called several times has its names again, and a view that is made anew has
-        those of where it was made first; what asks for a gradient runs all of the backward.
-        """
+        """Return the Dynamo call that made a node, if it made no other."""
+        # A body called several times repeats its names, a replayed view has those of the original,
+        # and the call that asks for a gradient runs all of the backward.
         made = self.creations[name]
         named, by, stack = made.lineage.source_fns, made.autograd_node, made.lineage.stack
         is_whole_backward = by is None and fx.calls_autograd_grad(named)
@@ -130,7 +127,7 @@ class AutogradNodeIndex:
         self, runs: Sequence[_Run], autograd_node: AutogradNode, creation: Creation
     ) -> tuple[str, ...]:
         first = runs[0]
-        if autograd_node.name == COPY_SLICES:  # it is made after the op that mutates a view
+        if autograd_node.name == COPY_SLICES:  # made after the op that mutates a view
             mutated = self._mutated(first.before)
             return () if mutated is None else (mutated,)
         named = (
@@ -141,13 +138,13 @@ class AutogradNodeIndex:
         return tuple(name for name in named if self.creations[name].target not in PASSTHROUGH_OPS)
 
     def _mutated(self, name: str | None) -> str | None:
-        """The op that mutated, of which autograd makes all views anew before its node."""
+        """The op that mutated; autograd replays all its views before its node."""
         while name is not None and is_view_op(self.creations[name].target):
             name = next((n for n in self.creations[name].inputs if n in self.creations), None)
         return name
 
     def _past_replayed_views(self, runs: Sequence[_Run]) -> list[str]:
-        """The nodes of an op that has its number before autograd makes views anew which it reads.
+        """The nodes of an op whose number was given before autograd replays its views.
 
         Source: ``torch/csrc/autograd/variable.cpp``, ``VariableHooks::grad_fn``.
         """
@@ -159,28 +156,23 @@ class AutogradNodeIndex:
         return names
 
     def _is_view_of(self, name: str, call: tuple[str, ...]) -> bool:
-        """Tell so; forward mode also asks whether a view and its tangent are alike."""
         target = self.creations[name].target
         return self._source(name) == call and (is_view_op(target) or target in _TANGENT_CHECKS)
 
     def _named(self, names: Sequence[str], autograd_node: AutogradNode) -> list[str]:
-        """The nodes of the first op that bears the autograd node's name."""
-        op = _plain(
-            builtin["op"]
-            if (builtin := _BUILTIN.fullmatch(autograd_node.name))
-            else autograd_node.name
-        )
+        """The nodes of the first op with the autograd node's name."""
+        builtin = _BUILTIN.fullmatch(autograd_node.name)
+        op = _plain(builtin["op"] if builtin else autograd_node.name)
         for same in (str.__eq__, _is_prefix):
             first = next((n for n in names if same(self._op(n), op)), None)
             if first is not None:
-                return [n for n in names if self._is_one_call(first, n)]
+                call = self._op(first), self._source(first)
+                return [n for n in names if (self._op(n), self._source(n)) == call]
         return []
 
     def _of_function(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> list[str]:
-        """The forward of an ``autograd.Function``, in whose call its backward stands too.
-
-        A sum of gradients stands in none: of a value that it yields, the forward is called there.
-        """
+        """The forward of an ``autograd.Function``, whose call its backward has too."""
+        # A sum of gradients has no call: the function was called on one of its values.
         is_sum, named = creation.lineage.is_gradient_acc, creation.lineage.source_fns
         call, calls_grad = (_OF_FUNCTION if is_sum else named[:1]), fx.calls_autograd_grad(named)
         if _BUILTIN.fullmatch(autograd_node.name) or not call or calls_grad:
@@ -189,7 +181,7 @@ class AutogradNodeIndex:
         return [n for n in run.names if is_called and self._source(n)[:1] == call]
 
     def _op(self, name: str) -> str:
-        if name not in self._ops:  # asked for each node that was made while its autograd node ran
+        if name not in self._ops:  # called for each node made while its autograd node ran
             creation = self.creations[name]
             op = creation.lineage.original_aten or creation.target
             self._ops[name] = _plain(op.split(".")[1] if "." in op else op)
@@ -198,18 +190,9 @@ class AutogradNodeIndex:
     def _source(self, name: str) -> tuple[str, ...]:
         return self.creations[name].lineage.source_fns
 
-    def _is_one_call(self, one: str, other: str) -> bool:
-        return (self._op(one), self._source(one)) == (self._op(other), self._source(other))
-
 
 class _Call(NamedTuple):
-    """What tells a call of Dynamo's graph, or the run of one autograd node in such a call.
-
-    Attributes:
-        source: its name there.
-        stack: the lines that it stands at.
-        autograd_node: the one that ran.
-    """
+    """A call in Dynamo's graph, or the run of one autograd node in it."""
 
     source: str
     stack: tuple[Frame, ...]
@@ -218,28 +201,16 @@ class _Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Nodes that were made one after the other, and no autograd node between them.
+    """Nodes that were made one after the other, with no autograd node in between."""
 
-    Attributes:
-        since: the last number given before those of the first node.
-        until: the last number given before the first node was made.
-        before: the node that was made before them.
-        names: the nodes.
-    """
-
-    since: int
-    until: int
-    before: str | None
+    since: int  # the last number before the first node's
+    until: int  # the last number before the first node was made
+    before: str | None  # the node made before them
     names: list[str]
 
 
-def _is_of_size(target: str) -> bool:
-    """Tell whether a node only computes a size that is not known yet: no autograd node is its."""
-    return target.startswith(("aten.sym_", "sym_")) or target in _SIZE_FUNCTIONS
-
-
 def _runs_from(number: int, runs: Sequence[_Run]) -> Sequence[_Run]:
-    """Return the run before which a number was given, and some after it, of those of one thread."""
+    """Return the run before which a number was given, and some after it, in one thread."""
     at = bisect_left(runs, number, key=lambda run: run.until)
     return runs[at : at + _MAX_RUNS] if at < len(runs) and runs[at].since < number else ()
 
@@ -255,5 +226,5 @@ def _is_prefix(one: str, other: str) -> bool:
 
 
 def forward_node_of(creations: Creations) -> dict[str, str]:
-    """Return, of each node made while an autograd node ran, the node with which that was made."""
+    """Return the forward node of each node made while an autograd node ran."""
     return AutogradNodeIndex(creations).every()

@@ -1,10 +1,7 @@
-"""Lineage of the nodes of compiled autograd's graph.
+"""Lineage in compiled autograd's graph: copies of backward nodes, hooks, and sums of copies.
 
-Copies of backward nodes, hooks, and sums of copies.
+AOTAutograd drops the copies' stacks: https://github.com/pytorch/pytorch/issues/133567.
 
-AOTAutograd loses the copies' stacks: https://github.com/pytorch/pytorch/issues/133567.
-
-What ran eagerly in the forward has a backward whose line nobody keeps.
 Source: ``torch/_dynamo/compiled_autograd.py``, ``AutogradCompilerInstance``.
 """
 
@@ -29,7 +26,7 @@ from profiler_ext.torch_compat.names import fx_names
 
 
 def copied_by_autograd(stage: Stage) -> Lineages:
-    """Say of a copy all that is known of the backward node that it copies."""
+    """Give a copy the lineage of the backward node that it copies."""
     copy_sources = stage.dynamo.copy_sources if stage.dynamo else {}
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
@@ -47,11 +44,7 @@ def copied_by_autograd(stage: Stage) -> Lineages:
 def all_with_copied_lineage(
     nodes: Iterable[FxNode], copy_sources: CopySources
 ) -> tuple[FxNode, ...]:
-    """Return nodes with what this process knows of their origins, and how it knows it.
-
-    A record of other source has other names, which lead nowhere here; and of which call a node
-    is a copy, a record of another process does not tell.
-    """
+    """Return nodes with the lineage that this process knows of their origins."""
     return tuple(
         dataclasses.replace(node, lineage=_in_this_process(node.lineage, copy_sources))
         for node in nodes
@@ -59,6 +52,7 @@ def all_with_copied_lineage(
 
 
 def _in_this_process(own: Lineage, copy_sources: CopySources) -> Lineage:
+    # A stale record has other names; another process's does not say which call a node copies.
     source = copy_sources.get(own.copied_from or "")
     if source is None or own.evidence is LineEvidence.STALE:
         return dataclasses.replace(own, copied_call=None)
@@ -73,10 +67,8 @@ def _copied_lineage(own: Lineage, copy_sources: CopySources) -> Lineage:
 def _copied_from(
     own: Lineage, replaced: Iterable[NodeSnapshot], copy_sources: CopySources
 ) -> str | None:
-    """Return the node of compiled autograd's graph that a node, or what it stands for, is of.
-
-    A matrix product that a pattern merged with a sum of gradients stands for the product.
-    """
+    """Return compiled autograd's node that a node is, or was made from."""
+    # A product merged with a sum of gradients counts as the product.
     rows = (own, *reversed([row.lineage for row in replaced]))
     names = [row.copied_from for row in rows if row.copied_from is not None]
     sums = {name for name in names if name in copy_sources and copy_sources[name].is_gradient_acc}
@@ -84,26 +76,25 @@ def _copied_from(
 
 
 def copied_from_backward(stage: Stage) -> Lineages:
-    """Say of a copy where the node of the backward graph comes from, and of which call it is."""
+    """Give a copy the lineage and the call of its node in the backward graph."""
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
         copy = compiled_autograd.copied_node(node.name)
         backwards = stage.compilation.backwards
-        origin = _of_results(node, backwards) if copy is None else _origin(copy, backwards)
+        if copy is None:
+            origin = _of_results(node, backwards)
+        else:
+            source = backwards[copy.aot_id].get(copy.name)
+            origin = None if source is None else _of_call(source, copy)
         if origin is not None:
             lineages[node.name] = origin
     return lineages
 
 
-def _origin(copy: CopiedNode, backwards: Mapping[int, Mapping[str, FxNode]]) -> Lineage | None:
-    node = backwards[copy.aot_id].get(copy.name)
-    return None if node is None else _of_call(node, copy)
-
-
 def _of_results(
     node: torch.fx.Node, backwards: Mapping[int, Mapping[str, FxNode]]
 ) -> Lineage | None:
-    """Return the origin of a copied op with several results: Dynamo names only those."""
+    """Return the origin of a copied op with several results: Dynamo names only the results."""
     for user in node.users:
         copy = compiled_autograd.copied_node(user.name)
         nodes = backwards[copy.aot_id] if copy else {}
@@ -120,7 +111,7 @@ def _of_call(node: FxNode, copy: CopiedNode) -> Lineage:
 
 
 def line_of_hook(stage: Stage) -> Lineages:
-    """Say of what is no copy that it stands where Dynamo saw the user's own frames."""
+    """Give nodes that are no copies the user frames that Dynamo traced."""
     own = (node for node in stage.nodes if compiled_autograd.copied_node(node.name) is None)
     return {node.name: _seen_by_dynamo(node) for node in own}
 
@@ -135,7 +126,7 @@ def _seen_by_dynamo(node: torch.fx.Node) -> Lineage:
 
 
 def sum_of_copies(stage: Stage) -> Lineages:
-    """Say of a sum of gradients that it stands where all of them do, if that is one place."""
+    """Give a sum of gradients the place of its summands, if they share one."""
     lineages = dict(stage.lineages)
     for node in stage.nodes:
         own = lineages.get(node.name)

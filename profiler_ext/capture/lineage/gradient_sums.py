@@ -1,16 +1,6 @@
-"""Which forward value a sum of gradients accumulates.
-
-One that several ops use; of complex gradients several nodes are one sum.
-
-Inductor adds their real and imaginary parts: it adds nothing to each of the two gradients, views
-both as real numbers, adds those, and views the sum as complex again.
+"""The forward value whose gradients a sum accumulates: one that several ops use.
 
 Source: ``torch/_inductor/decomposition.py``, ``add``.
-
-Autograd adds up what an autograd node is handed before it runs, and it was made with the value
-whose gradient that is. The sum stands where that value is made; where that only looks at another
-one, and left no node in the graph, where that other one is. When a node has run, those of what it
-hands on are added up that others handed on before: every node with a higher number has run.
 """
 
 from __future__ import annotations
@@ -28,7 +18,13 @@ _ADD = "aten.add.Tensor"
 
 
 def parts_of_sums(creations: Creations, marked: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the other nodes of each sum of complex gradients, by its first one."""
+    """Return the other nodes of each sum of complex gradients, by its first one.
+
+    Inductor adds their real and imaginary parts: it adds nothing to each gradient, views both as
+    real, adds those, and views the sum as complex.
+
+    Source: ``torch/_inductor/decomposition.py``, ``add``.
+    """
     return {
         pair[0]: (pair[1], *_until_complex(creations, marked[at + 2 :]))
         for at, pair in enumerate(pairwise(marked))
@@ -41,7 +37,6 @@ def _adds_nothing(creation: Creation) -> bool:
 
 
 def _until_complex(creations: Creations, names: Sequence[str]) -> Iterator[str]:
-    """Yield nodes up to the one that is complex again."""
     for name in names:
         yield name
         if _is_complex(creations[name]):
@@ -55,21 +50,20 @@ def _is_complex(creation: Creation) -> bool:
 _ALIAS = "AliasBackward"
 CallOf = Callable[[Creation], tuple[str, ...]]
 Readers = Mapping[str, set[str]]
-"""By node, those that read it outside of a backward."""
+"""The readers of each node outside of a backward."""
 FirstSenders = Mapping[Edge, int]
-"""By edge, the number of the node that hands a gradient along it before all others: the highest."""
+"""The number of the node that sends a gradient along each edge first: the highest."""
 
 
 def summed_values(
     creations: Creations, sums: Collection[str], call_of: CallOf
 ) -> Iterator[tuple[str, str]]:
-    """Pair sums of gradients with the forward node whose value's gradients they add up.
+    """Pair sums of gradients with the forward node whose value's gradients they add.
 
-    A parameter or an input of the graph is made by no node, so its sums have none.
+    Autograd adds the gradients for an autograd node before that runs. The sum belongs where the
+    value is made; a parameter or an input has no node.
+
     Source: ``torch/csrc/autograd/engine.cpp``, ``evaluate_function`` and ``ReadyQueue``.
-
-    Args:
-        call_of: the nodes of the op with which the autograd node was made that ran at a creation.
     """
     first_senders, readers = _first_senders(creations), _readers(creations)
     for (autograd_node, _), group in groupby(
@@ -86,11 +80,9 @@ def summed_values(
 def _of_one(
     creations: Creations, sums: list[str], call_of: CallOf, first_senders: FirstSenders
 ) -> Iterator[tuple[str, tuple[str, ...], Edge]]:
-    """Pair the sums that were made when one node had run with nodes of ops, and their edges.
-
-    They must be as many as the edges that were handed a gradient before, or as all that fit; of an
-    input that nobody asks for, none is summed.
-    """
+    """Pair the sums made after one autograd node with the nodes of ops, and their edges."""
+    # Edges that had a gradient already, all edges that fit, or those to no leaf: whichever are as
+    # many as the sums. A gradient that nobody asked for is not summed.
     creation = creations[sums[0]]
     assert creation.autograd_node is not None
     shapes = {_shape(creations[name], 0) for name in sums}
@@ -108,7 +100,7 @@ def _of_one(
 
 
 def _values(creation: Creation, edge: Edge, call_of: CallOf) -> tuple[str, ...]:
-    """Return the nodes of the op that made the value whose gradient is handed along an edge."""
+    """Return the nodes of the op whose value gets its gradient along an edge."""
     if edge.leaf:
         return ()
     values = call_of(replace(creation, autograd_node=edge.to))
@@ -121,7 +113,7 @@ def _values(creation: Creation, edge: Edge, call_of: CallOf) -> tuple[str, ...]:
 def _given(
     creations: Creations, edge: Edge, values: tuple[str, ...]
 ) -> set[tuple[str, ...] | None]:
-    """Return the shapes that a value may have; none is known of the base of a mutated view."""
+    """Return the possible shapes of a value; unknown for the base of a mutated view."""
     is_view = edge.to.name == COPY_SLICES
     return set() if is_view else {_shape(creations[name], edge.input) for name in values}
 
@@ -133,11 +125,9 @@ def _value(
     shape: tuple[str, ...] | None,
     readers: Readers,
 ) -> str | None:
-    """Return the last node that has a sum's shape and that others read than those of its op.
-
-    ``native_group_norm`` decomposes into nodes of which the last ones are its mean and deviation.
-    Of an ``autograd.Function`` that yields several such values, it is not known which one it is.
-    """
+    """Return the last node with a sum's shape that is read outside its op."""
+    # ``native_group_norm`` ends with its mean and deviation. An ``autograd.Function`` with several
+    # such values is ambiguous.
     same = [n for n in values if _shape(creations[n], edge.input) == shape]
     yielded = [n for n in same if not readers.get(n) or readers[n].difference(values)]
     candidates = yielded or same or list(values[-1:])
@@ -146,7 +136,6 @@ def _value(
 
 
 def _readers(creations: Creations) -> Readers:
-    """Return the nodes outside of a backward that read each node."""
     readers: dict[str, set[str]] = defaultdict(set)
     for name, creation in creations.items():
         for value in creation.inputs if creation.autograd_node is None else ():
@@ -155,7 +144,6 @@ def _readers(creations: Creations) -> Readers:
 
 
 def _first_senders(creations: Creations) -> FirstSenders:
-    """Return the number of the node that is the first to hand a gradient along each edge."""
     first_senders: dict[Edge, int] = {}
     every = next((creation.edges for creation in creations.values()), {})
     for node, edges in every.items():
@@ -164,7 +152,7 @@ def _first_senders(creations: Creations) -> FirstSenders:
 
 
 def _was_sent_before(by: AutogradNode, edge: Edge, first_senders: FirstSenders) -> bool:
-    """Tell whether a gradient was handed along an edge before: by another node, or at first."""
+    """Tell whether an edge had a gradient before: from an earlier node, or at the start."""
     same = (edge, edge._replace(input=ANY_INPUT))
     return any(first_senders.get(each, 0) > by.number for each in same)
 

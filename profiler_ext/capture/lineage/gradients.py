@@ -1,18 +1,6 @@
-"""Lineage of gradients taken inside the traced function.
+"""Lineage of gradients taken inside the traced function: the op differentiated, or the hook.
 
-The op that each node differentiates, or the hook it is of.
-
-A tensor's hook runs between two autograd nodes, where torch expects sums of gradients alone: what
-it does is marked as one, and has the line of the node before. Where Dynamo kept the hook's body as
-a graph, that knows better. Else a sum is an addition that is made when a node has run; what else
-bears the mark is a hook's, and stands nowhere.
 Source: ``torch/_functorch/_aot_autograd/logging_utils.py``, ``get_posthook``.
-
-An op of such a gradient is made while an autograd node runs, and is led to the op that the
-autograd node was made with (``autograd_nodes``), or to its call where it left no node of its name;
-what is made by none is left unlinked. A gradient of a gradient leads to the gradient's node, and on
-to its forward. So is led what torch leads nowhere in a backward of its own: what differentiates an
-op that mutates has the number of none.
 """
 
 from __future__ import annotations
@@ -33,24 +21,27 @@ from profiler_ext.torch_compat.names import fx_names
 
 
 def find_gradient_hooks(creations: Creations) -> Lineages:
-    """Return what is known of the nodes that hooks on gradients made, by their names."""
+    """Return the lineage of the nodes that hooks on gradients made."""
+    # A hook runs between two autograd nodes, where torch marks all ops as sums of gradients, with
+    # the line of the node before. A hook's body in Dynamo's graph is exact. Without one, an
+    # addition after an autograd node is a sum, and other marked nodes are a hook's.
     hook_nodes: dict[str, None] = {}
     for node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
         if node is not None:
             names = list(group)
             known = [name for name in names if creations[name].hook is not None]
             hook_nodes |= dict.fromkeys(known or _hook_nodes_among(creations, names))
-    return {name: _hook_lineage(creations[name]) for name in hook_nodes}
-
-
-def _hook_lineage(creation: Creation) -> Lineage:
-    own = replace(creation.lineage, stack=(), is_gradient_acc=False)
-    return own.with_place_of(lineage_of(creation.hook or {})).by(Mechanism.HOOK)
+    lineages: dict[str, Lineage] = {}
+    for name in hook_nodes:
+        own = replace(creations[name].lineage, stack=(), is_gradient_acc=False)
+        place = lineage_of(creations[name].hook or {})
+        lineages[name] = own.with_place_of(place).by(Mechanism.HOOK)
+    return lineages
 
 
 def _hook_nodes_among(creations: Creations, names: Sequence[str]) -> Iterator[str]:
-    """Find them among the nodes that were made while one autograd node ran: before its own."""
-    names = [name for name in names if creations[name].replays is None]  # a view is made anew late
+    """Find a hook's nodes among those made while one autograd node ran: before its own."""
+    names = [name for name in names if creations[name].replays is None]  # views are replayed late
     marked = [creations[name].lineage.is_gradient_acc for name in names]
     own = max((at for at, is_marked in enumerate(marked) if not is_marked), default=-1)
     parts = parts_of_sums(creations, names[own + 1 :])
@@ -65,7 +56,7 @@ def _hook_nodes_among(creations: Creations, names: Sequence[str]) -> Iterator[st
 
 
 def hook_on_gradient(stage: Stage) -> Lineages:
-    """Say of what a hook on a gradient did that it stands in the hook, or nowhere."""
+    """Give the nodes of a hook on a gradient the place in the hook, or none."""
     known = stage.joint.findings.hooks if stage.joint else {}
     names = {node.name: stage.compilation.traced_name(node) or "" for node in stage.nodes if known}
     return {name: known[traced] for name, traced in names.items() if traced in known}
@@ -73,30 +64,24 @@ def hook_on_gradient(stage: Stage) -> Lineages:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What is known of the nodes of gradients that are taken inside a traced function.
+    """The nodes of gradients that are taken inside a traced function."""
 
-    Attributes:
-        links: to the node whose op each of them differentiates.
-        places: the node whose place is theirs; ``None`` where torch gave them the right one.
-        made: gives the node of one that autograd made, as far as it is known.
-    """
-
-    links: Mapping[str, Link]
-    places: Mapping[str, Lineage | None]
-    made: Callable[[str], str | None]
+    links: Mapping[str, Link]  # to the node that each differentiates
+    places: Mapping[str, Lineage | None]  # ``None`` if torch's own is right
+    made: Callable[[str], str | None]  # the node with which an autograd node was made
 
 
 def find_gradients(creations: Creations) -> Gradients:
-    """Lead the nodes of gradients to what they differentiate."""
+    """Match the nodes of gradients to what they differentiate."""
     if all(creation.autograd_node is None for creation in creations.values()):
         return Gradients({}, {}, lambda _: None)
     made, rule = AutogradNodeIndex(creations), ForwardEvidence.AUTOGRAD_NODE
-    # A backward that torch tags has torch's links, and no other is led to it.
+    # A backward that torch tags has torch's links.
     is_tagged = not any(map(_is_traced, creations.values()))
     forward = {} if is_tagged else made.every()
     links = {} if is_tagged else dict(_traced(made, forward))
     links |= {} if is_tagged else _seeds(creations, links)
-    # The joint graph's own backward of such a gradient has its numbers, and the line that asks.
+    # The joint graph's own backward of such a gradient has its numbers, and the line of the call.
     outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
     hooks = find_gradient_hooks(creations).keys()
     sums = frozenset(_sums(creations, hooks))
@@ -108,7 +93,7 @@ def find_gradients(creations: Creations) -> Gradients:
 
 
 def _traced(made: AutogradNodeIndex, forward: Mapping[str, str]) -> Iterator[tuple[str, Link]]:
-    """Lead the nodes of gradients to an op, or else to the call that the op is of."""
+    """Match the nodes of gradients to an op, or to the call that the op belongs to."""
     for name in filter(lambda name: _is_traced(made.creations[name]), made.creations):
         if name in forward:
             yield name, Link(forward[name], ForwardEvidence.AUTOGRAD_NODE)
@@ -117,7 +102,7 @@ def _traced(made: AutogradNodeIndex, forward: Mapping[str, str]) -> Iterator[tup
 
 
 def gradient_of(stage: Stage) -> Lineages:
-    """Say of a gradient's node that it stands where the op does that it differentiates."""
+    """Give a gradient's node the place of the op that it differentiates."""
     known = stage.joint.findings.gradients if stage.joint else {}
     return _place_lineages(
         stage, {n: at for n, at in known.items() if not (at and at.is_gradient_acc)}
@@ -125,7 +110,7 @@ def gradient_of(stage: Stage) -> Lineages:
 
 
 def sum_of_gradients(stage: Stage) -> Lineages:
-    """Say of a sum of gradients that it stands where the value is made whose gradients it sums."""
+    """Give a sum of gradients the place of the value whose gradients it adds."""
     known = stage.joint.findings.gradients if stage.joint else {}
     return _place_lineages(stage, {n: at for n, at in known.items() if at and at.is_gradient_acc})
 
@@ -135,7 +120,7 @@ def _place_lineages(stage: Stage, places: Mapping[str, Lineage | None]) -> Linea
     for node in stage.nodes if places else ():
         place = places.get(stage.compilation.traced_name(node) or "")
         if place is not None:
-            # Of a line that torch does not tell, the line of a use would stand in another module.
+            # If torch has no line for it, the line of a use would be in another module.
             own = replace(stage.lineages[node.name].with_place_of(place), stack=place.stack)
             summed = replace(own, is_gradient_acc=own.is_gradient_acc or place.is_gradient_acc)
             rule = Mechanism.GRADIENT_SUM if place.is_gradient_acc else Mechanism.GRADIENT
@@ -146,7 +131,7 @@ def _place_lineages(stage: Stage, places: Mapping[str, Lineage | None]) -> Linea
 def _without_source(
     creations: Creations, made: AutogradNodeIndex, excluded: frozenset[str]
 ) -> Iterator[tuple[str, Link]]:
-    """Lead the nodes of torch's own backward for whose number it found no forward op."""
+    """Match the nodes of torch's own backward whose number has no forward op."""
     for name in creations.keys() - excluded:
         node = made.of(name) if _lacks_source(creations[name]) else None
         if node is not None:
@@ -160,20 +145,18 @@ def _lacks_source(creation: Creation) -> bool:
 
 
 def _is_traced(creation: Creation) -> bool:
-    """The joint graph's own backward is tagged, and has torch's links."""
-    return (
-        creation.autograd_node is not None
-        and creation.lineage.partitioner_tag != fx_names.TAG_BACKWARD.text
-    )
+    # The joint graph's own backward is tagged, and has torch's links.
+    is_tagged = creation.lineage.partitioner_tag == fx_names.TAG_BACKWARD.text
+    return creation.autograd_node is not None and not is_tagged
 
 
 def _is_at_grad_call(creation: Creation) -> bool:
-    """Tell whether torch gives a node the line that asks for the gradient."""
+    """Tell whether torch gave a node the line of ``autograd.grad``."""
     return fx.calls_autograd_grad(creation.lineage.source_fns)
 
 
 def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
-    """Lead a gradient's first value to the op whose gradient it is: the one that it is handed."""
+    """Match a gradient's first value to the op that receives it."""
     first = (
         n for n, made in creations.items() if made.autograd_node is None and _is_at_grad_call(made)
     )
@@ -191,9 +174,9 @@ def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
 
 
 def _sums(creations: Creations, hooks: Collection[str]) -> Iterator[str]:
-    """Find the sums of gradients of one value: autograd makes them when a node has run."""
+    """Find the sums of gradients of one value, which autograd makes after a node has run."""
     for name, made in creations.items():
-        # A view is made anew when the sum reads it, and has the mark with it.
+        # A view replayed for the sum is marked as well.
         if made.lineage.is_gradient_acc and made.replays is None and name not in hooks:
             yield name
     for autograd_node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
@@ -209,7 +192,7 @@ def _sums(creations: Creations, hooks: Collection[str]) -> Iterator[str]:
 def _links_of_sums(
     creations: Creations, sums: frozenset[str], call_of: CallOf
 ) -> Iterator[tuple[str, Link]]:
-    """Lead sums to the values whose gradients they add up: one of several nodes as a whole."""
+    """Match sums to the values whose gradients they add; several nodes may be one sum."""
     parts = parts_of_sums(creations, [name for name in creations if name in sums])
     for name, value in summed_values(creations, sums.difference(*parts.values()), call_of):
         for part in (name, *parts.get(name, ())):
@@ -217,23 +200,18 @@ def _links_of_sums(
 
 
 def _is_sum(creations: Creations, name: str, same_run: frozenset[str]) -> bool:
-    """Tell whether an addition's inputs are gradients, of which one at least was there before."""
+    """Tell whether an addition adds gradients, at least one of them made earlier."""
     creation = creations[name]
-    if (
-        creation.target != "aten.add.Tensor"
-        or not creation.inputs
-        or not _is_at_grad_call(creation)
-    ):
+    if {creation.target, creation.lineage.original_aten} != {"aten.add.Tensor"}:
         return False
-    if creation.lineage.original_aten != "aten.add.Tensor":
+    if not creation.inputs or not _is_at_grad_call(creation):
         return False
-    if not all(v in creations and _is_gradient(creations[v]) for v in creation.inputs):
+    made = [creations[value] for value in creation.inputs if value in creations]
+    if len(made) < len(creation.inputs):
+        return False
+    if not all(each.autograd_node is not None or _is_at_grad_call(each) for each in made):
         return False
     return creation.feeds_twice or not same_run.issuperset(creation.inputs)
-
-
-def _is_gradient(creation: Creation) -> bool:
-    return creation.autograd_node is not None or _is_at_grad_call(creation)
 
 
 def _places(

@@ -1,11 +1,6 @@
-"""The description of a joint graph after its passes.
+"""The description of a joint graph after its passes, before it is partitioned.
 
-Before it is partitioned into forward and backward.
-
-That a module's code has a key as a text says that torch knows it, not that it still puts it on
-nodes. One node may lack it for reasons of torch's; all nodes of a joint graph may not.
-
-Source: ``torch/fx/experimental/proxy_tensor.py`` for values and ops, and
+Source: ``torch/fx/experimental/proxy_tensor.py`` for values and ops,
 ``torch/_functorch/_aot_autograd/graph_capture_wrappers.py`` for tags.
 """
 
@@ -42,20 +37,14 @@ _ON_SOME_NODE = (fx_names.VAL, fx_names.ORIGINAL_ATEN, fx_names.PARTITIONER_TAG)
 
 
 def check_told(graph: torch.fx.Graph) -> None:
-    """Look whether the nodes of a joint graph say what torch puts on nodes that it traces.
-
-    Graphs that take no gradient of an output are left alone, and so are those of compiled
-    autograd, which copies nodes without it; there the name of the copied node tells.
-
-    Raises:
-        PrivateNameError: No node has one of the keys.
-    """
-    calls = [node for node in graph.nodes if node.op == "call_function"]
+    """Raise PrivateNameError if no node of a joint graph has a key that torch puts on them."""
+    # One node may lack a key; not all. Compiled autograd's copies have none of them.
+    calls = fx.call_nodes(graph)
     if not calls or not has_tangents(graph):
         return
     ops = [node for node in calls if fx_names.OP_OVERLOAD.is_type_of(node.target)]
     for key in _ON_SOME_NODE:
-        # A graph whose work is all in the bodies of calls, its regions', has no op of its own.
+        # A graph of regions alone has no op of its own.
         nodes = ops if key is fx_names.ORIGINAL_ATEN else calls
         if nodes and not any(key.text in node.meta for node in nodes):
             key.refuse(f"none of {len(nodes)} traced nodes has {key.name!r}")
@@ -69,16 +58,9 @@ def describe_joint(
     overwritten: Mapping[str, NodeSnapshot] | None = None,
     finders: Finders | None = None,
 ) -> JointGraph:
-    """Describe a joint graph after its passes and before it is cut.
-
-    Args:
-        mutated: where its epilogue copies' values were made, looked up before the passes.
-
-    Raises:
-        PrivateNameError: No node has a key that torch puts on nodes that it traces.
-    """
+    """Describe a joint graph after its passes and before it is partitioned."""
     check_told(gm.graph)
-    nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
+    nodes = fx.call_nodes(gm.graph)
     finders = finders or Finders()
     findings = _findings(gm.graph, nodes, replaced, creations or {}, overwritten or {}, finders)
     return JointGraph(
@@ -138,10 +120,8 @@ def _without_neighbours(
     creations: Creations,
     made: Callable[[str], str | None],
 ) -> dict[str, Link]:
-    """Drop links by the number of an op whose own nodes are gone, as nobody uses its value.
-
-    What is left of that number are neighbours that have no gradient, at other lines.
-    """
+    """Drop links by the number of an op whose own nodes are gone, as its value is unused."""
+    # The nodes left with that number are neighbours without a gradient, at other lines.
     apart = {name for name, link in links.items() if _are_apart(name, link, snapshots)}
     numbers = {snapshots[name].lineage.seq_nr for name in apart}
     removed_numbers = {
@@ -160,7 +140,6 @@ def _are_apart(name: str, link: Link, snapshots: Mapping[str, NodeSnapshot]) -> 
 
 
 def _random(nodes: Sequence[torch.fx.Node]) -> dict[OpCall, NodeSnapshot]:
-    """Return what the nodes that draw random numbers say, by their calls."""
     drawing = filter(ops.is_random, nodes)
     return {op_call(node.target, node.args): snapshot(node.name, node.meta) for node in drawing}
 
@@ -168,7 +147,7 @@ def _random(nodes: Sequence[torch.fx.Node]) -> dict[OpCall, NodeSnapshot]:
 def _outputs(
     graph: torch.fx.Graph, snapshots: Mapping[str, NodeSnapshot]
 ) -> dict[int, NodeSnapshot]:
-    """Return what the nodes say that the graph yields, by their places among its outputs."""
+    """Return the nodes that a graph returns, by output index."""
     yielded = inputs.outputs(graph).items()
     return {at: snapshots[node.name] for at, node in yielded if node.name in snapshots}
 
@@ -183,12 +162,12 @@ def _snapshot(
     first = replayed.get(node.name)
     if first is None:
         return own
-    # Torch gives a whole chain of views that are made anew the number of its last one.
+    # Torch gives a whole chain of replayed views the number of its last one.
     return replace(own, lineage=replace(own.lineage.with_place_of(first), seq_nr=first.seq_nr))
 
 
 def _by_autograd(links: Mapping[str, Link], made: Callable[[str], str | None]) -> dict[str, Link]:
-    """Lead what a line alone tells by the autograd node that ran: the line may be a loop's."""
+    """Replace links by line alone with the autograd node's: the line may be a loop's."""
     by_line = (name for name, link in links.items() if link.evidence is ForwardEvidence.STACK)
     forward = {name: made(name) for name in by_line}
     rule = ForwardEvidence.AUTOGRAD_NODE

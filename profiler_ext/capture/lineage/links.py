@@ -1,17 +1,14 @@
-"""The way from a backward node of a joint graph to the forward node it differentiates.
+"""The link from a backward node of a joint graph to the forward node it differentiates.
 
-``seq_nr`` links within one joint graph, never across, and it is not a key: nodes that
-have no gradient share the number of their neighbour. Where several forward nodes carry a
-number, the source function, the modules and the stack tell them apart. Where none does
-(views that autograd made anew), the line does.
-Source: ``torch/fx/proxy.py`` puts the number on nodes since https://github.com/pytorch/pytorch/pull/103129;
-a backward whose number no forward node has is https://github.com/pytorch/torchtitan/issues/3208.
+Source: ``torch/fx/proxy.py`` puts ``seq_nr`` on nodes since
+https://github.com/pytorch/pytorch/pull/103129; a backward whose number no forward node has is
+https://github.com/pytorch/torchtitan/issues/3208.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch.fx
@@ -27,7 +24,7 @@ PASSTHROUGH_OPS = ("getitem", "aten.detach.default", "aten.alias.default")
 
 
 def joint_graph(stage: Stage) -> Lineages:
-    """Say each node's name in the joint graph, and which forward node it differentiates there."""
+    """Add each node's name in the joint graph, and its forward node there."""
     joint, lineages = stage.joint, dict[str, Lineage]()
     for node in stage.nodes if joint else ():
         replaced = _names(stage.compilation.represented_nodes(node))
@@ -42,7 +39,7 @@ def joint_graph(stage: Stage) -> Lineages:
 
 
 def _names(rows: Sequence[NodeSnapshot]) -> list[str]:
-    """Return the names of what a node replaced, but first of what it mainly stands for."""
+    """Return the names of the nodes that a node replaced, the main one first."""
     main = main_of(rows)
     return [*([main.name] if main else ()), *(row.name for row in rows)]
 
@@ -50,7 +47,7 @@ def _names(rows: Sequence[NodeSnapshot]) -> list[str]:
 def link_of(
     node: torch.fx.Node, compilation: Compilation, replaced: Iterable[str] = ()
 ) -> Link | None:
-    """Return the forward node of a node, or of the first one that it replaced."""
+    """Return the link of a node, or of the first node that it replaced."""
     joint = compilation.joint_of(node.graph)
     if joint is None:
         return None
@@ -71,13 +68,13 @@ def joint_name(node: torch.fx.Node, compilation: Compilation) -> str | None:
 
 
 def forward_name(node: torch.fx.Node, compilation: Compilation) -> str | None:
-    """Return the name in the joint graph of a call's forward: of its own, if it is that."""
+    """Return the joint graph's name of a call's forward, or of the call if it is forward."""
     link = link_of(node, compilation)
     return link.forward_node if link else joint_name(node, compilation)
 
 
 def is_forward(lineage: Lineage) -> bool:
-    """Tell whether a node was there when the forward ended."""
+    """Tell whether a node is in the forward half."""
     tags = (fx_names.TAG_FORWARD.text, fx_names.TAG_MUST_BE_FORWARD.text)
     return lineage.partitioner_tag in tags
 
@@ -85,11 +82,7 @@ def is_forward(lineage: Lineage) -> bool:
 def find_links(
     nodes: Iterable[torch.fx.Node], snapshots: Mapping[str, NodeSnapshot]
 ) -> dict[str, Link]:
-    """Return the forward node of each backward node that has one.
-
-    Args:
-        snapshots: what is known of them, with what a pattern lost found again.
-    """
+    """Return the forward node of each backward node that has one."""
     ordered = list(nodes)
     forward = _Forward([n for n in ordered if is_forward(snapshots[n.name].lineage)], snapshots)
     backward = [n.name for n in ordered if differentiates(n, snapshots[n.name].lineage)]
@@ -100,19 +93,14 @@ def find_links(
 def follow_replaced(
     links: Mapping[str, Link], nodes: Iterable[torch.fx.Node], replaced: Replaced
 ) -> dict[str, Link]:
-    """Return links, those to a node that a pattern replaced led on to what stands for it.
-
-    Args:
-        links: the forward node of each node, as it was before the passes.
-        nodes: the call nodes of a joint graph after its passes, in graph order.
-    """
+    """Return links with replaced forward nodes exchanged for their replacement."""
     targets = {node.name: fx.target_name(node.target) for node in nodes}
     left: dict[str, str] = {}
     for name in targets:
         main = main_of(replaced.get(name, ()))
         if main is not None and main.name not in targets:
             replacement = left.get(main.name)
-            # A node may not say its op, as a `full` that a pass made: the last one stands for it.
+            # A node may have no op, as a `full` that a pass made: then the last one counts.
             is_same_op = (
                 replacement is not None and targets[replacement] == main.lineage.original_aten
             )
@@ -124,20 +112,23 @@ def follow_replaced(
 
 
 def differentiates(node: torch.fx.Node, lineage: Lineage) -> bool:
-    """Tell whether a node of a joint graph differentiates a forward node.
-
-    A gradient sum's and an epilogue copy's number and stack tell of some other node.
-    """
+    """Tell whether a node of a joint graph differentiates a forward node."""
+    # The number and stack of a gradient sum or an epilogue copy are another node's.
     return not is_forward(lineage) and not lineage.is_gradient_acc and not _is_epilogue(node)
 
 
 def _is_epilogue(node: torch.fx.Node) -> bool:
-    """Tell whether a node writes a mutated input back: its number is that of some other node."""
+    """Tell whether a node writes a mutated input back."""
     return fx.target_name(node.target).startswith("aten.copy_")
 
 
 class _Forward:
-    """The forward nodes of a joint graph, by what a backward node can know of them."""
+    """The forward nodes of a joint graph, by what their backward nodes share with them.
+
+    ``seq_nr`` holds within one joint graph and is no key: nodes without a gradient share their
+    neighbour's. Among several candidates the source function, modules and stack decide. Replayed
+    views have numbers of their own, and are matched by line.
+    """
 
     def __init__(self, nodes: list[torch.fx.Node], snapshots: Mapping[str, NodeSnapshot]) -> None:
         self._snapshots = {node.name: snapshots[node.name] for node in nodes}
@@ -145,7 +136,7 @@ class _Forward:
         self._by_number: dict[int, list[str]] = defaultdict(list)
         self._by_stack: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
-            # What only hands a value on has the number of the node that computes it.
+            # A passthrough node has the number of the node that computes the value.
             if self._ops[node.name] not in PASSTHROUGH_OPS and not _is_epilogue(node):
                 self._add(snapshots[node.name])
 
@@ -156,11 +147,9 @@ class _Forward:
             self._by_stack[snapshot.stack_text].append(snapshot.name)
 
     def link(self, snapshot: NodeSnapshot) -> Link | None:
-        """Return the forward node of a backward node.
-
-        What autograd made outside a node of its own (the Python backward of an
-        ``autograd.Function``) has no tag, and the number of the last forward node.
-        """
+        """Return the forward node of a backward node."""
+        # The Python backward of an ``autograd.Function`` has no tag, and the number of the last
+        # forward node.
         if snapshot.lineage.partitioner_tag is None:
             return None
         return self._of_number(snapshot) or self._of_line(snapshot)
@@ -171,18 +160,18 @@ class _Forward:
         if len(candidates) <= 1:
             return Link(candidates[0], ForwardEvidence.SEQ_NR) if candidates else None
         remaining = candidates
-        for same in (_same_source, _same_modules, _same_stack):
-            kept = [name for name in remaining if same(snapshot, self._snapshots[name])]
+        for key in _SOURCE_KEYS:
+            kept = [name for name in remaining if key(self._snapshots[name]) == key(snapshot)]
             remaining = kept or remaining
         is_one = len(remaining) == 1
         rule = ForwardEvidence.SEQ_NR_SOURCE if is_one else ForwardEvidence.SEQ_NR_DECOMPOSED
         return Link(self._yielding(remaining), rule)
 
     def _yielding(self, names: Sequence[str]) -> str:
-        """Return which of one op's nodes yields its value: the last one, but for a padded product.
+        """Return the node with an op's value: the last one, except for a padded product.
 
-        There the product is still the op itself, and what follows cuts the padding off.
-        Source: ``torch/_inductor/fx_passes/pad_mm.py``, ``pad_mm``.
+        Source: ``torch/_inductor/fx_passes/pad_mm.py``, ``pad_mm``: the padding is cut off after
+        it.
         """
         op = self._snapshots[names[-1]].lineage.original_aten
         same = (name for name in names if self._snapshots[name].lineage.original_aten == op)
@@ -190,23 +179,17 @@ class _Forward:
         return (undecomposed or names)[-1]
 
     def _of_line(self, snapshot: NodeSnapshot) -> Link | None:
-        """A view that autograd makes anew has a number of its own, and the mutation's line.
-
-        So has what a pattern made. Several layers run one line: another layer's node is none.
-        """
+        """Match by line: a replayed view, or a pattern's node, within the same modules."""
         candidates = self._by_stack.get(snapshot.stack_text or "", [])
         if snapshot.lineage.modules:
-            candidates = [n for n in candidates if _same_modules(snapshot, self._snapshots[n])]
+            modules = snapshot.lineage.modules
+            candidates = [n for n in candidates if self._snapshots[n].lineage.modules == modules]
         return Link(candidates[-1], ForwardEvidence.STACK) if candidates else None
 
 
-def _same_source(backward: NodeSnapshot, forward: NodeSnapshot) -> bool:
-    return backward.lineage.source_fns == forward.lineage.source_fns
-
-
-def _same_modules(backward: NodeSnapshot, forward: NodeSnapshot) -> bool:
-    return backward.lineage.modules == forward.lineage.modules
-
-
-def _same_stack(backward: NodeSnapshot, forward: NodeSnapshot) -> bool:
-    return backward.stack_text == forward.stack_text
+_SOURCE_KEYS: tuple[Callable[[NodeSnapshot], object], ...] = (
+    lambda node: node.lineage.source_fns,
+    lambda node: node.lineage.modules,
+    lambda node: node.stack_text,
+)
+"""What tells candidates with one number apart, in this order."""

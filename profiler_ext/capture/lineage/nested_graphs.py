@@ -1,18 +1,4 @@
-"""Lineage of nodes in nested graphs: the bodies of higher-order ops, through the calls around them.
-
-A region that is compiled once for several calls (``invoke_subgraph``) has a joint graph of its
-own; its nodes stand in the outer one once for each call, so the calls are part of their names.
-
-The backward of a branch (``torch.cond``) is traced while autograd runs, with the branch's forward
-work in it once more; that graph is then traced again to become the body, and torch gives all of
-it the line of the call. The first trace has the autograd nodes, and the forward's own body has
-the lines; bodies that are not the same op by op are left as torch has them.
-
-Retracing left them their caller's line; Dynamo's graph tells what each was.
-
-Dynamo's graph tells where each node stands at the other calls. Where it is not known which of them
-a node belongs to, it stands as far as they agree.
-"""
+"""Lineage of nodes in the bodies of higher-order ops, through the calls around them."""
 
 from __future__ import annotations
 
@@ -45,7 +31,8 @@ Named = Callable[[torch.fx.Node, Compilation], str | None]
 
 
 def called_graph(stage: Stage) -> Lineages:
-    """Say the joint graph's names of a nested graph's nodes, all calls on the way included."""
+    """Name a nested graph's nodes in the joint graph, with all calls on the way."""
+    # ``invoke_subgraph`` compiles a region once for several calls, so the calls are in the names.
     if not stage.prefix:
         return {}
     joint_path = _path_of(stage, joint_name)
@@ -66,10 +53,8 @@ def _named(node: torch.fx.Node, stage: Stage, path: str | None) -> Lineage:
 
 
 def _linked(node: torch.fx.Node, own: Lineage, stage: Stage, path: str | None) -> Lineage:
-    """Return a node's lineage, its forward node named by the region's call in the forward.
-
-    A body whose own trace tells nothing differentiates what its call does.
-    """
+    """Return a node's lineage, with its forward node named by the region's forward call."""
+    # A body whose own trace has no link differentiates what its call does.
     link = own.forward_node
     forward = None if link is None or path is None else f"{path}/{link}"
     evidence = None if forward is None else own.forward_evidence
@@ -81,22 +66,15 @@ def _linked(node: torch.fx.Node, own: Lineage, stage: Stage, path: str | None) -
 
 
 class Innermost(NamedTuple):
-    """The call of a nested graph.
-
-    Attributes:
-        call: the node that calls it.
-        inside: what its nodes' names begin with in the graph that calls it.
-        around: what the names in the joint graph begin with of the forward of the graph that calls
-            it, empty of an outermost one; ``None`` where a call around it has none.
-    """
+    """The call of a nested graph."""
 
     call: torch.fx.Node
-    inside: str
-    around: str | None
+    inside: str  # the prefix of its nodes' names in the calling graph
+    around: str | None  # of the calling graph's forward in the joint graph; ``None`` if unknown
 
 
 def innermost_call(stage: Stage) -> Innermost | None:
-    """Return the call of the graph that nodes are in; ``None`` where it is not found."""
+    """Return the call of the graph that nodes are in; ``None`` if it is not found."""
     if stage.caller is None:
         return None
     *outer, (call, which) = calls_to_graph(stage.prefix, stage.caller)
@@ -108,7 +86,7 @@ def innermost_call(stage: Stage) -> Innermost | None:
 
 
 def _path_of(stage: Stage, named: Named) -> str | None:
-    """Return the names of the calls on the way to a graph; ``None`` where one has none there."""
+    """Return the joined names of the calls on the way to a graph; ``None`` if one has none."""
     if stage.caller is None:
         return None
     call_path = calls_to_graph(stage.prefix, stage.caller)
@@ -119,7 +97,7 @@ def _names(
     call_path: Iterable[tuple[torch.fx.Node | None, str | None]],
     named: Callable[[torch.fx.Node], str | None],
 ) -> Iterator[str | None]:
-    """Yield the names of the calls, and which of its graphs each calls where it has several."""
+    """Yield the names of the calls, and of their graph if they have several."""
     for node, which in call_path:
         yield named(node) if node else None
         if which is not None:
@@ -129,10 +107,9 @@ def _names(
 def calls_to_graph(
     prefix: str, outermost: torch.fx.Node
 ) -> Iterator[tuple[torch.fx.Node | None, str | None]]:
-    """Yield the calls on the way to a nested graph, from the outermost one inwards.
+    """Yield the calls on the way to a nested graph, outermost first, ``None`` if not found.
 
-    Yields:
-        The call, ``None`` where it is not found, and which of its graphs if it has several.
+    With each, the name of the graph called if it has several.
     """
     parts = iter(prefix.split("/"))
     graph: torch.fx.Graph | None = outermost.graph
@@ -150,11 +127,11 @@ def _path(names: Iterable[str | None]) -> str | None:
 
 
 Graph = tuple[str, torch.fx.GraphModule]
-"""A nested graph, and the attribute of its caller that names it."""
+"""The caller's attribute for a nested graph, and the graph."""
 
 
 def body_of_call(stage: Stage) -> Lineages:
-    """Say of a backward body's node that it stands where the forward body's does."""
+    """Give a backward body's node the place of its forward body's node."""
     nested = innermost_call(stage)
     joint = stage.compilation.joint_of(nested.call.graph) if nested else None
     if nested is None or joint is None:
@@ -184,22 +161,15 @@ def _body_lineage(stage: Stage, own: Lineage, body: Lineage, around: str | None)
 
 
 def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
-    """Return what names a nested graph: its caller, and which one where there are several."""
+    """Return the prefix of a nested graph's names: its caller, and which one of several."""
     return f"{outer}/{attribute}/" if graphs > 1 else f"{outer}/"
 
 
 def is_retraced(creations: Creations) -> bool:
-    """Tell whether a whole graph was made while one autograd node ran: its numbers are that one's.
-
-    No number was given between its nodes, so none of them was differentiated there.
-    """
+    """Tell whether a whole graph was made while one autograd node ran, so is not differentiated."""
     ran = {creation.autograd_node for creation in creations.values()}
-    return len(ran) == 1 and None not in ran and not _numbers_given(creations)
-
-
-def _numbers_given(creations: Creations) -> bool:
-    ordered = list(creations.values())
-    return any(creation.until > creation.since for creation in ordered[1:])
+    has_new_numbers = any(made.until > made.since for made in list(creations.values())[1:])
+    return len(ran) == 1 and None not in ran and not has_new_numbers
 
 
 def find_bodies(
@@ -208,11 +178,10 @@ def find_bodies(
     creations_of: Callable[[torch.fx.Graph], Creations],
     traced: Iterable[Creations],
 ) -> Lineages:
-    """Lead the nodes of a joint graph's backward bodies, by qualified names.
-
-    Args:
-        links: its backward nodes, calls of higher-order ops included, to their forward nodes.
-    """
+    """Return the lineage of the nodes of a joint graph's backward bodies, by qualified name."""
+    # The backward of a ``torch.cond`` branch is traced while autograd runs, with the branch's
+    # forward in it once more, then traced again on the line of the call. The first trace has the
+    # autograd nodes, the forward's body has the lines; they are matched op by op.
     if not any(isinstance(child, torch.fx.GraphModule) for child in gm.children()):
         return {}
     calls = {node.name: tuple(fx.nested(node)) for node in gm.graph.nodes}
@@ -240,7 +209,7 @@ def find_bodies(
 def _recomputed_bodies(
     forward: str, forward_side: Sequence[Graph], backward: str, backward_side: Sequence[Graph]
 ) -> Iterator[tuple[str, Lineage]]:
-    """Lead bodies that a backward runs once more: FlexAttention makes its scores again."""
+    """Match bodies that a backward runs once more: FlexAttention recomputes its scores."""
     for attribute, body in backward_side:
         same = [
             (inner, graph) for inner, graph in forward_side if _targets(graph) == _targets(body)
@@ -248,7 +217,8 @@ def _recomputed_bodies(
         for inner, graph in same if len(same) == 1 else ():
             backward_prefix = inner_prefix(backward, attribute, len(backward_side))
             forward_prefix = inner_prefix(forward, inner, len(forward_side))
-            for own, original in zip(_calls(body), _calls(graph), strict=True):
+            pairs = zip(fx.call_nodes(body.graph), fx.call_nodes(graph.graph), strict=True)
+            for own, original in pairs:
                 link = Link(forward_prefix + original.name, ForwardEvidence.RECOMPUTED)
                 yield backward_prefix + own.name, _with_link(lineage_of(own.meta), link)
 
@@ -258,11 +228,7 @@ def _with_link(lineage: Lineage, link: Link) -> Lineage:
 
 
 def _targets(graph: torch.fx.GraphModule) -> list[object]:
-    return [node.target for node in _calls(graph)]
-
-
-def _calls(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    return [node for node in graph.graph.nodes if node.op == "call_function"]
+    return [node.target for node in fx.call_nodes(graph.graph)]
 
 
 def _match_body(
@@ -292,20 +258,20 @@ def _match_body(
 
 
 def _summing(own: Lineage, link: Link, value: str | None) -> Lineage:
-    """Say that a node sums; of a value that the body is given the line is that of a use."""
+    """Mark a node as a sum; for a value given to the body, the line is that of a use."""
     summing = replace(own, is_gradient_acc=True)
     rule = ForwardEvidence.GRADIENT_SUM
     return summing if value is None else _with_link(summing, replace(link, evidence=rule))
 
 
 def _summed(first: Creations) -> dict[str, str | None]:
-    """Return the sums of gradients, with the node that made the value; ``None`` of an input."""
+    """Return the sums of gradients, with the node that made the value; ``None`` for an input."""
     sums = frozenset(n for n, creation in first.items() if creation.lineage.is_gradient_acc)
     return dict.fromkeys(sums) | dict(summed_values(first, sums, AutogradNodeIndex(first).call_of))
 
 
 def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | None:
-    """Return the trace in which autograd made a body, of the same ops with the same inputs."""
+    """Return the trace in which autograd made a body: the same ops with the same inputs."""
     same = (t for t in traced if t.keys() == body.keys() and _shape(t) == _shape(body))
     traces = [
         creations
@@ -321,7 +287,6 @@ def _shape(creations: Creations) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _ops(creations: Creations) -> list[str]:
-    """The nodes that do more than hand a value on."""
     return [name for name, creation in creations.items() if creation.target not in PASSTHROUGH_OPS]
 
 
@@ -329,10 +294,8 @@ _NO_SOURCE = Source((), ())
 
 
 def graph_of_call(stage: Stage) -> Lineages:
-    """Say where the nodes of a ``score_mod`` were called.
-
-    A call that a pass made carries other graphs.
-    """
+    """Give the nodes of a ``score_mod`` their place in Dynamo's graph; retracing lost it."""
+    # A call that a pass made carries other graphs.
     dynamo, caller = stage.dynamo, stage.caller
     if dynamo is None or caller is None or stage.compilation.represented_nodes(caller):
         return {}
@@ -349,12 +312,9 @@ def graph_of_call(stage: Stage) -> Lineages:
 def _source(
     node: torch.fx.Node, caller: torch.fx.Node, dynamo: DynamoGraph, call: tuple[str, ...]
 ) -> Source:
-    """Return where a node of a carried graph was called.
-
-    The derivative of a ``score_mod`` has other operators; its line is known where all of the
-    ``score_mod`` stands on one, else it has none.
-    """
-    inner = [each for each in node.graph.nodes if each.op == "call_function"]
+    """Return where a node of a carried graph was called."""
+    # The derivative of a ``score_mod`` has other ops: it has a line if the ``score_mod`` is on one.
+    inner = fx.call_nodes(node.graph)
     ops = tuple(fx.op_name(each) for each in inner)
     graphs = [module.graph for _, module in fx.nested(caller)]
     is_mask = len(graphs) > 1 and node.graph is graphs[-1]
@@ -363,21 +323,20 @@ def _source(
 
 
 def place_of_run(stage: Stage) -> Lineages:
-    """Lead the nodes of a region that was traced for one call to the lines and modules of this."""
+    """Give the nodes of a region traced for another call the lines and modules of this one."""
     dynamo, caller = stage.dynamo, stage.caller
     if dynamo is None or not dynamo.runs.of_call:
         return {}
     if caller is None:
         return _in_place_of_calls(stage, dynamo)
     call_path = [call for call, _ in calls_to_graph(stage.prefix, caller) if call is not None]
-    runs = _runs_on(call_path, dynamo)
-    return (
-        {name: _lineage_of_runs(own, runs) for name, own in stage.lineages.items()} if runs else {}
-    )
+    if not (runs := _runs_on(call_path, dynamo)):
+        return {}
+    return {name: _lineage_of_runs(own, runs) for name, own in stage.lineages.items()}
 
 
 def _in_place_of_calls(stage: Stage, dynamo: DynamoGraph) -> Lineages:
-    """Say where nodes stand of a region whose graph a pass put in the place of its calls."""
+    """Do the same for a region whose graph a pass inlined at its calls."""
     of_node, lineages = dynamo.runs.of_node, stage.lineages.items()
     matching = {name: of_node.get((own.source_fns, own.stack)) for name, own in lineages}
     return {
@@ -388,7 +347,7 @@ def _in_place_of_calls(stage: Stage, dynamo: DynamoGraph) -> Lineages:
 
 
 def _runs_on(call_path: Sequence[torch.fx.Node], dynamo: DynamoGraph) -> Sequence[Run]:
-    """Return the runs that are led to by calls, which also say where they stand."""
+    """Return the runs for a path of calls."""
     names = [fx.source_fns(call.meta) for call in call_path]
     while names and names[-1] not in dynamo.runs.of_call:
         names.pop()  # a pass made that call

@@ -1,23 +1,9 @@
-"""Lineage rules that look at one node.
+"""Lineage rules for one node: its metadata, what it replaced or wraps, graph inputs and outputs.
 
-Its metadata, what it replaced or wraps, the input or output that it is.
-
-What FX tells of replacements is in :mod:`profiler_ext.capture.traces.replacements`.
-Upstream: https://github.com/pytorch/pytorch/pull/160542 (metadata of what is traced, where asked),
+Upstream: https://github.com/pytorch/pytorch/pull/160542 (metadata of what is traced, opt-in),
 https://github.com/pytorch/pytorch/pull/179113 (of every replacement).
 
 Source: ``torch/_functorch/partitioners.py``, ``functionalize_rng_ops``, which copies no metadata.
-
-Bucketing (``torch/_inductor/fx_passes/bucketing.py``) copies the metadata of the first of the
-collectives onto all that it makes; what FX reports as replaced tells which node serves which.
-
-Where a no-op is removed beside a node, FX copies all that the no-op said onto it
-(``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``).
-
-A region's graph is traced anew: its nodes have other names, the numbers of no joint graph, and
-no forward source. Each leads back to the node that ran while it was traced.
-
-A CUDA graph copies such an input before each replay.
 """
 
 from __future__ import annotations
@@ -37,13 +23,13 @@ from profiler_ext.torch_compat import fx, inputs
 
 
 def own_metadata(stage: Stage) -> Lineages:
-    """Say what each node's own metadata says."""
+    """Read each node's own metadata."""
     return {node.name: lineage_of(node.meta) for node in stage.nodes}
 
 
 def modules_of_the_user(stage: Stage) -> Lineages:
-    """Say each node's modules by their paths from the model that the user holds."""
-    # Most nodes share their modules, and to compare all takes longer than to name each once.
+    """Replace each node's modules with their paths from the user's model."""
+    # Most nodes share their modules: comparing all is slower than naming each once.
     named = {id(each.modules): each.modules for each in stage.lineages.values()}
     users = {key: user_modules(modules, stage.dynamo) for key, modules in named.items()}
     others = {key: modules for key, modules in users.items() if modules != named[key]}
@@ -57,7 +43,7 @@ def modules_of_the_user(stage: Stage) -> Lineages:
 def user_modules(
     modules: tuple[ModuleFrame, ...], dynamo: DynamoGraph | None
 ) -> tuple[ModuleFrame, ...]:
-    """Return modules as the user names them; of none, the one whose own method was compiled."""
+    """Return modules with the user's paths; if there are none, the compiled method's module."""
     stack = tuple((each.path, each.class_name) for each in modules)
     if dynamo is None:
         return module_frames(stack, ())
@@ -65,7 +51,7 @@ def user_modules(
 
 
 def replaced_by_pattern(stage: Stage) -> Lineages:
-    """Fill what a node does not say from the node that it mainly replaced."""
+    """Fill what a node lacks from the node that it mainly replaced."""
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
         rows = stage.compilation.replaced_by(node)
@@ -78,11 +64,8 @@ def replaced_by_pattern(stage: Stage) -> Lineages:
 
 
 def _without_addition(own: Lineage, main: Lineage, rows: Iterable[NodeSnapshot]) -> Lineage:
-    """Return what a node says of itself, but for what a pattern copied from an addition to it.
-
-    ``x + self.last(y)`` is ``addmm``, and so is the gradient of a tied weight: of a product, and of
-    the sum with the other use's.
-    """
+    """Return a node's own lineage without what a pattern copied from an addition to it."""
+    # ``x + self.last(y)`` is ``addmm``, and so is the gradient of a tied weight.
     ops = {row.lineage.original_aten for row in rows}
     if main.original_aten not in PRODUCTS or ADD not in ops:
         return own
@@ -91,7 +74,10 @@ def _without_addition(own: Lineage, main: Lineage, rows: Iterable[NodeSnapshot])
 
 
 def random_op(stage: Stage) -> Lineages:
-    """Fill what a wrapping call does not say, which is all, from the call that it wraps."""
+    """Fill a wrapping call, which has no metadata, from the call that it wraps.
+
+    Source: ``torch/_functorch/partitioners.py``, ``functionalize_rng_ops``.
+    """
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
         wrapped = stage.compilation.wrapped_by(node)
@@ -103,7 +89,8 @@ def random_op(stage: Stage) -> Lineages:
 
 
 def member_of_bucket(stage: Stage) -> Lineages:
-    """Say of a bucket's node that serves one collective where that comes from."""
+    """Give a bucket's node that serves one collective the place of that one."""
+    # Bucketing (``torch/_inductor/fx_passes/bucketing.py``) copies the first collective's metadata.
     served = {node.name: bucket_members(node, stage.compilation) for node in stage.nodes}
     return {
         name: each[0].lineage.by(Mechanism.BUCKET)
@@ -113,7 +100,7 @@ def member_of_bucket(stage: Stage) -> Lineages:
 
 
 def bucket_members(node: torch.fx.Node, compilation: Compilation) -> tuple[NodeSnapshot, ...]:
-    """Return the collectives that a bucket's node serves; of a wait, their waits."""
+    """Return the collectives that a bucket's node serves; for a wait, their waits."""
     rows = compilation.made_from(node)
     if not rows or not all(fx.is_collective(row.lineage.original_aten) for row in rows):
         return ()
@@ -122,7 +109,9 @@ def bucket_members(node: torch.fx.Node, compilation: Compilation) -> tuple[NodeS
 
 
 def overwritten_by_pass(stage: Stage) -> Lineages:
-    """Say of a node, or what it stands for, what was said before."""
+    """Give a node, or what it replaced, the metadata from before a pass overwrote it."""
+    # Removing a no-op copies its metadata to the node before it
+    # (``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``).
     was = stage.joint.findings.overwritten if stage.joint else {}
     return _overwritten_lineages(stage, was, Mechanism.OVERWRITTEN) if was else {}
 
@@ -137,7 +126,7 @@ def _overwritten_lineages(stage: Stage, known: Lineages, mechanism: Mechanism) -
 
 
 def region_of_graph(stage: Stage) -> Lineages:
-    """Say of a region's node where that comes from which it was traced from."""
+    """Give a region's node the place of the node that it was traced from."""
     region = stage.joint.region if stage.joint else None
     if region is None:
         return {}
@@ -147,13 +136,13 @@ def region_of_graph(stage: Stage) -> Lineages:
 def _region_lineage(node: torch.fx.Node, stage: Stage, region: TracedFrom) -> Lineage:
     own, traced = stage.lineages[node.name], stage.compilation.traced_name(node) or ""
     outer = region.lineages.get(traced)
-    # The number that a region's node was traced anew with is of no joint graph.
+    # The number from the region's own trace belongs to no joint graph.
     lineage = own.traced_from(outer).by(Mechanism.REGION) if outer else replace(own, seq_nr=None)
     return replace(lineage, copied_from=lineage.copied_from or region.names.get(traced))
 
 
 def gradient_of_output(stage: Stage) -> Lineages:
-    """Say of a gradient from outside that it stands where the output was made that it is of."""
+    """Give a gradient passed in the place of its output."""
     made = stage.joint.findings.outputs if stage.joint else {}
     outputs = {node.name: inputs.output_of_gradient(node) for node in stage.inputs if made}
     return {n: _of_output(made[at]) for n, at in outputs.items() if at is not None and at in made}
@@ -170,7 +159,7 @@ def _of_output(made: NodeSnapshot) -> Lineage:
 
 
 def argument_of_function(stage: Stage) -> Lineages:
-    """Say of an input that it stands where the compiled function names its arguments."""
+    """Give an input, which CUDA graphs copy, the line of the function's signature."""
     lineages: dict[str, Lineage] = {}
     for node in stage.inputs:
         number = inputs.argument_of(node)

@@ -1,11 +1,4 @@
-"""The lineage rules in the order in which they win, with what is lost where one fails.
-
-Of two rules that know a node the later wins, so where a rule fails its nodes still have what the
-earlier ones say, which may be another line. Such nodes lose it; all others keep what they have.
-
-Each rule is a function from a stage to the lineages of some of its nodes. It sees what the rules
-before it found, and what it says replaces that: **of two rules that know a node, the later wins**.
-"""
+"""The lineage rules in order of precedence, with what is lost if one fails."""
 
 from __future__ import annotations
 
@@ -47,11 +40,15 @@ from profiler_ext.records.lineage import Lineage
 from profiler_ext.records.provenance import is_view_op
 from profiler_ext.torch_compat import compiled_autograd, fx, inputs
 
+# Each rule is a function from a stage to the lineages of some of its nodes. It sees what the rules
+# before it found, and its answer replaces that: **of two rules that know a node, the later wins**.
+# If a rule fails, its nodes would keep an earlier rule's line, which may be wrong: they lose it.
+
 MayApply = Callable[[Stage, torch.fx.Node], bool]
 
 
 def without_place(lineage: Lineage) -> Lineage:
-    """Return a lineage that does not say where its node comes from; its tags are torch's own."""
+    """Return a lineage without its place; the tags are torch's own."""
     return replace(
         lineage,
         original_aten=None,
@@ -68,41 +65,33 @@ def without_place(lineage: Lineage) -> Lineage:
 
 
 def without_modules(lineage: Lineage) -> Lineage:
-    """Return a lineage that does not say its node's modules."""
+    """Return a lineage without modules."""
     return replace(lineage, modules=())
 
 
 def without_link(lineage: Lineage) -> Lineage:
-    """Return a lineage that does not say which forward node its node differentiates."""
+    """Return a lineage without its forward node."""
     return replace(lineage, forward_node=None, forward_evidence=None)
 
 
 def without_names(lineage: Lineage) -> Lineage:
-    """Return a lineage without its node's name in the joint graph, and without its link."""
+    """Return a lineage without its names in the joint graph."""
     return replace(without_link(lineage), joint_name=None)
 
 
 def without_all(lineage: Lineage) -> Lineage:
-    """Return a lineage that says neither a place nor a link."""
+    """Return a lineage without place and link."""
     return without_link(without_place(lineage))
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one rule gives.
+    """What one rule provides."""
 
-    Attributes:
-        gives: what is lost without it, as a gap says it.
-        without: takes that from a lineage.
-        may_apply: tells whether the rule may know a node; asked where it failed.
-        findings: what it reads that other mechanisms find, in a joint graph or in Dynamo's.
-        is_of_it: tells whether it says what was found of a node.
-    """
-
-    gives: str
-    without: Callable[[Lineage], Lineage]
-    may_apply: MayApply
-    findings: tuple[str, ...] = ()
+    gives: str  # what is lost without it, in the words of a gap
+    without: Callable[[Lineage], Lineage]  # removes that from a lineage
+    may_apply: MayApply  # asked if the rule failed
+    findings: tuple[str, ...] = ()  # that it reads, in a joint graph or in Dynamo's
     is_of_it: Callable[[Lineage | None], bool] = lambda found: found is not None
 
 
@@ -128,7 +117,7 @@ def _is_view(stage: Stage, node: torch.fx.Node) -> bool:
 
 
 def _is_of_gradient(stage: Stage, node: torch.fx.Node) -> bool:
-    """A sum, what has the line that asks for a gradient, and what says its line alone."""
+    """A sum, a node with the line of ``autograd.grad``, or one with a line alone."""
     own = lineage_of(node.meta)
     is_bare = not own.source_fns and not own.modules
     needs_place = own.is_gradient_acc or fx.calls_autograd_grad(own.source_fns) or is_bare
@@ -262,15 +251,11 @@ CONTRIBUTIONS: Mapping[str, Contribution] = {
     ),
     "sum_of_copies": Contribution("where sums of copies come from", without_all, _is_no_copy),
 }
-"""What each rule of ``order.py`` gives, by its name."""
+"""What each rule provides, by its name."""
 
 
 def without_failed_rules(stage: Stage, failed: Iterable[Contribution]) -> Lineages:
-    """Return the lineages of a stage without what failed rules give.
-
-    Args:
-        failed: what those rules give that failed, or that lack what they read.
-    """
+    """Return the lineages of a stage without what failed rules provide."""
     lineages = dict(stage.lineages)
     nodes = {node.name: node for node in (*stage.nodes, *stage.inputs) if node.name in lineages}
     for each in failed:
@@ -286,7 +271,7 @@ def without_failed_rules(stage: Stage, failed: Iterable[Contribution]) -> Lineag
 
 
 def _may_apply_to(contribution: Contribution, stage: Stage, node: torch.fx.Node) -> bool:
-    """Ask whether a rule may know a node: what cannot be asked may be known."""
+    """Tell whether a rule may apply to a node; if that fails too, it may."""
     with suppress(Exception):
         known = _finding_of(contribution, stage)
         if known is None:
@@ -297,7 +282,7 @@ def _may_apply_to(contribution: Contribution, stage: Stage, node: torch.fx.Node)
 
 
 def _finding_of(contribution: Contribution, stage: Stage) -> Mapping[str, Lineage | None] | None:
-    """Return what a rule reads by names of nodes, where that was found; ``None`` of any other."""
+    """Return the finding that a rule reads by node name, if it was found."""
     if stage.joint is None or contribution.findings[:1] not in _BY_NAME:
         return None
     (finding,) = contribution.findings
@@ -312,7 +297,7 @@ _BY_NAME = {("overwritten",), ("replayed_views",), ("gradients",), ("hooks",), (
 Rule = Callable[[Stage], Lineages]
 
 TRACED: tuple[Rule, ...] = (
-    # What torch says of the node: `y = x.sin()` keeps its line through every trace.
+    # The node's own metadata: `y = x.sin()` keeps its line through every trace.
     own_metadata,
     # A pattern made it and kept nothing: `addmm`, of the `mm` and the `add` of `x @ w + b`.
     replaced_by_pattern,
@@ -322,11 +307,11 @@ TRACED: tuple[Rule, ...] = (
     member_of_bucket,
     # `copy_` at the end of a graph: of the line that mutated, `self.seen.add_(1)`.
     mutated_input,
-    # A no-op was removed beside it, and wrote its own line on it: `x.clone()` beside `x.sin()`.
+    # A removed no-op wrote its own line on it: `x.clone()` on `x.sin()`.
     overwritten_by_pass,
-    # `y = x.view(6)` was made anew after `x.add_(1)`, and says the module that reads it next.
+    # `y = x.view(6)` was replayed after `x.add_(1)`, and has the module of its next reader.
     replayed_view,
-    # A region that is compiled by itself was traced anew: the graph around it knows.
+    # A separately compiled region was traced again: the outer graph has its lines.
     region_of_graph,
     # `torch.func.grad(f)(x)`: torch says the line that asks; it is of the op differentiated.
     gradient_of,
@@ -345,7 +330,7 @@ ORDER: tuple[Rule, ...] = (
     modules_of_the_user,
     # An input that is an argument: of the line of `def forward(self, x)`.
     argument_of_function,
-    # In the joint graph a backward node is led to its forward node: by `seq_nr`, or as found there.
+    # In the joint graph a backward node is matched to its forward node: by `seq_nr`, or as found.
     joint_graph,
     # Compiled autograd copied it: `aot0_mul` is all that `mul` of that backward graph is.
     copied_by_autograd,
@@ -380,10 +365,7 @@ def find_lineages(
     prefix: str = "",
     caller: torch.fx.Node | None = None,
 ) -> Lineages:
-    """Return where nodes of one graph come from; of an input only if a rule knows it.
-
-    What a rule gives that fails is lost, and what no other rule gives stays.
-    """
+    """Return the lineages of nodes of one graph; of an input only if a rule knows it."""
     stage = Stage(tuple(nodes), compilation, tuple(inputs), prefix=prefix, caller=caller)
     failed: list[Contribution] = []
     for rule in rules if stage.nodes or stage.inputs else ():

@@ -1,10 +1,4 @@
-"""What the lineage rules are given.
-
-The joint graph with its findings, the compilation, and nodes on their way to code.
-
-A joint graph is seen before it is cut in two; what a mechanism finds there, a rule says of the
-nodes of the graphs that were cut from it.
-"""
+"""The input of the lineage rules: the joint graph with its findings, the compile, and the nodes."""
 
 from __future__ import annotations
 
@@ -23,13 +17,13 @@ from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
 
 Fingerprint = frozenset[tuple[str, int | None]]
-"""A graph's nodes by their names and numbers; names alone are those of many graphs."""
+"""The names and numbers of a graph's nodes; names alone are shared by many graphs."""
 
 OpCall = tuple[str, tuple[str, ...]]
-"""An operator, and the names of the tensors it is called with."""
+"""An operator, and the names of its input tensors."""
 
 Lineages = Mapping[str, Lineage]
-"""Where nodes come from, by their names."""
+"""Lineages by node name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +36,23 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class JointFindings:
-    """What mechanisms found in a joint graph, each by the names of its nodes.
+    """What mechanisms found in a joint graph, by node name."""
 
-    Attributes:
-        links: the forward node that each backward node differentiates.
-        replaced: nodes that a pattern made, with what they replaced.
-        mutated: epilogue copies, with what mutated.
-        overwritten: nodes that a pass wrote another's origin on, as they were before.
-        replayed_views: views that functionalization made anew, with where they were made first.
-        hooks: what hooks on gradients made, without a place.
-        gradients: nodes of gradients that are taken inside the traced function, with the node
-            whose place is theirs; ``None`` where torch gave them the right one.
-        bodies: nodes of the backward bodies of higher-order ops, by qualified names.
-        random: the random calls, by operator and inputs; the partitioner wraps them anew.
-        outputs: the nodes that yield the outputs of Dynamo's graph, by their places.
-        lost: those of the others that are not known, as the mechanism failed that finds them.
-    """
-
-    links: Mapping[str, Link] = field(default_factory=dict)
+    links: Mapping[str, Link] = field(default_factory=dict)  # of backward nodes
     replaced: Replaced = field(default_factory=dict)
-    mutated: Lineages = field(default_factory=dict)
-    overwritten: Lineages = field(default_factory=dict)
-    replayed_views: Lineages = field(default_factory=dict)
-    hooks: Lineages = field(default_factory=dict)
+    mutated: Lineages = field(default_factory=dict)  # what mutated, by epilogue copy
+    overwritten: Lineages = field(default_factory=dict)  # before a pass wrote another's metadata
+    replayed_views: Lineages = field(default_factory=dict)  # of the original view
+    hooks: Lineages = field(default_factory=dict)  # nodes made by hooks on gradients
     gradients: Mapping[str, Lineage | None] = field(default_factory=dict)
-    bodies: Lineages = field(default_factory=dict)
-    random: Mapping[OpCall, NodeSnapshot] = field(default_factory=dict)
-    outputs: Mapping[int, NodeSnapshot] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
+    """Of gradients taken inside the traced function; ``None`` if torch's place is right."""
+    bodies: Lineages = field(default_factory=dict)  # backward bodies of higher-order ops
+    random: Mapping[OpCall, NodeSnapshot] = field(default_factory=dict)  # wrapped by partitioner
+    outputs: Mapping[int, NodeSnapshot] = field(default_factory=dict)  # by index in Dynamo's graph
+    lost: frozenset[str] = frozenset()  # the findings whose mechanism failed
 
     def over(self, parent: JointFindings) -> JointFindings:
-        """Return what was found in a graph or else in the whole that it is a part of."""
+        """Return these findings merged over those of the graph that this is a part of."""
         merged = {
             f.name: {**getattr(parent, f.name), **getattr(self, f.name)}
             for f in fields(JointFindings)
@@ -83,43 +63,27 @@ class JointFindings:
 
 @dataclass(frozen=True, slots=True)
 class TracedFrom:
-    """What the nodes of a region, which is compiled by itself, were traced from.
+    """What the nodes of a separately compiled region were traced from."""
 
-    Attributes:
-        names: the node of the graph around the region.
-        lineages: where that comes from.
-        whole: the nodes of the joint graph that the region was cut from.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)  # in the outer graph
     lineages: Lineages = field(default_factory=dict)
-    parent: frozenset[str] = frozenset()
+    parent: frozenset[str] = frozenset()  # the nodes of the outer joint graph
 
 
 @dataclass(frozen=True, slots=True)
 class JointGraph:
-    """What is kept of a joint graph until its halves are compiled.
+    """What is kept of a joint graph, seen before partitioning, until its halves are compiled."""
 
-    Attributes:
-        id: digest of its nodes; the halves carry it.
-        names: its nodes.
-        fingerprint: what tells a graph that was cut from it.
-        is_inference: no gradient was asked for, so it is the forward alone.
-        findings: what mechanisms found in it.
-        region: of a region that is compiled by itself; ``None`` of any other graph.
-        made: nodes that passes made after it was cut, which it has not itself.
-    """
-
-    id: str
+    id: str  # digest of its nodes; the halves carry it
     names: frozenset[str]
     fingerprint: Fingerprint = frozenset()
-    is_inference: bool = False
+    is_inference: bool = False  # it is a forward alone
     findings: JointFindings = JointFindings()
-    region: TracedFrom | None = None
-    made: frozenset[str] = frozenset()
+    region: TracedFrom | None = None  # if it is a separately compiled region
+    made: frozenset[str] = frozenset()  # by passes after partitioning
 
     def joint_name(self, name: str) -> str | None:
-        """Return the name that a node of this graph has in the joint graph, if it has one."""
+        """Return the name of one of its nodes in the joint graph, if it has one."""
         if self.region is None:
             return None if name in self.made else name
         parent_name = self.region.names.get(name)
@@ -127,51 +91,49 @@ class JointGraph:
 
     @property
     def has_other_origins(self) -> bool:
-        """Whether any node comes from elsewhere than its own metadata says."""
+        """Whether any node has another origin than its own metadata says."""
         traced = self.region.lineages if self.region else {}
         return bool(self.findings.overwritten or self.findings.gradients or traced)
 
     def has_other_origin(self, name: str | None) -> bool:
-        """Tell whether a node comes from elsewhere than its own metadata says."""
+        """Tell whether a node has another origin than its own metadata says."""
         traced = self.region.lineages if self.region else {}
         return (
             name in self.findings.overwritten or name in self.findings.gradients or name in traced
         )
 
     def replaced_by(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
-        """Return what its passes had a node of this name take the place of."""
+        """Return what a node of this name replaced in the joint passes."""
         return tuple(self.findings.replaced.get(node.name, ()))
 
     def is_own_replacement(self, node: torch.fx.Node) -> bool:
-        """Tell whether a node that passes made is the one that its own passes made.
-
-        A region that a checkpoint runs again has been through another compile's passes by then,
-        which use the names of others. What a pattern makes has the stack of what it replaced.
-        """
+        """Tell whether a node is the one that this graph's passes made."""
+        # A recomputed region has been through another compile's passes, which reuse names. A
+        # pattern's node has the stack of what it replaced.
         stacks = {row.stack_text for row in self.replaced_by(node)}
         return not stacks or fx.text(node.meta, fx_names.STACK_TRACE) in {None, *stacks}
 
     def contains_graph(self, fingerprint: Fingerprint) -> bool:
-        """Tell whether a graph is a part of this one, by numbers that torch did not wipe.
-
-        What a pass made has none, neither here nor there.
-        """
-        made = self.findings.replaced
+        """Tell whether a graph is a part of this one, by numbers that torch did not wipe."""
+        made = self.findings.replaced  # without numbers here as well
         wiped = any(number is None and name not in made for name, number in fingerprint)
         numbered = any(number is not None for _, number in fingerprint)
         return fingerprint < self.fingerprint and numbered and not wiped
 
     def part(self, joint: JointGraph) -> JointGraph:
-        """Return a part of this graph with what only the whole tells.
+        """Return a part of this graph with the findings that only the whole has.
 
-        The body of a region is cut in halves, and the passes for joint graphs run on each of them
-        once more (``torch/_functorch/_aot_autograd/graph_compile.py``,
-        ``run_joint_graph_passes_on_hops``). The whole knows better what is differentiated.
+        The body of a region is partitioned, and the joint passes run on each half once more
+        (``torch/_functorch/_aot_autograd/graph_compile.py``, ``run_joint_graph_passes_on_hops``).
         """
         made = joint.findings.replaced
         known = joint.names.union(*({row.name for row in rows} for rows in made.values()))
         links = {name: link for name, link in self.findings.links.items() if name in known}
-        bodies = {n: lineage for n, lineage in self.findings.bodies.items() if _call_of(n) in known}
+        bodies = {
+            n: lineage
+            for n, lineage in self.findings.bodies.items()
+            if n.partition("/")[0] in known
+        }
         own = replace(
             joint.findings,
             links={**joint.findings.links, **links},
@@ -181,68 +143,53 @@ class JointGraph:
         return replace(joint, id=self.id, findings=own.over(parent), made=frozenset(made))
 
     def shared(self, fingerprint: Fingerprint) -> int:
-        """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""
+        """Return how many nodes of a graph it has; by name if torch wiped the numbers."""
         if any(number is not None for _, number in fingerprint):
             return len(self.fingerprint & fingerprint)
         return sum(name in self.names for name, _ in fingerprint)
 
 
-def _call_of(qualified: str) -> str:
-    """Return the call of a nested graph's node."""
-    return qualified.partition("/")[0]
-
-
 def fingerprint_of(graph: torch.fx.Graph) -> Fingerprint:
-    """Return what tells which joint graph a graph was cut from."""
-    nodes = (node for node in graph.nodes if node.op == "call_function")
+    """Return what identifies the joint graph that a graph was cut from."""
+    nodes = fx.call_nodes(graph)
     return frozenset((node.name, fx.integer(node.meta, fx_names.SEQ_NR)) for node in nodes)
 
 
 def op_call(target: object, args: Iterable[object]) -> OpCall:
-    """Return what tells a call from others: its operator and its inputs."""
+    """Return what identifies a call: its operator and its inputs."""
     named = tuple(value.name for value in args if isinstance(value, torch.fx.Node))
     return fx.target_name(target), named
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What is known of a compile when its graphs reach Inductor.
-
-    Attributes:
-        joint_of: the joint graph that a graph was cut from, if it is known.
-        dynamo: the Dynamo graph of the same compile, if it is known.
-        entered: names in the graph as it entered Inductor.
-        replaced: for each graph what the post-grad passes' new nodes replaced.
-        backwards: for a graph of compiled autograd's the nodes of the backward graphs that it
-            copies, by the number of the compile in AOTAutograd, and by their names.
-        alone: runs mechanisms, each of which may fail alone.
-        lost: what was not found of the post-grad passes, as the mechanism failed.
-    """
+    """What is known of a compile when its graphs reach Inductor."""
 
     joint_of: Callable[[torch.fx.Graph], JointGraph | None]
     dynamo: DynamoGraph | None = None
-    entered: frozenset[str] = frozenset()
-    replaced: Mapping[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    entered: frozenset[str] = frozenset()  # names in the graph as it entered Inductor
+    replaced: Mapping[torch.fx.Graph, Replaced] = field(default_factory=dict)  # post-grad
     backwards: Mapping[int, Mapping[str, FxNode]] = field(default_factory=dict)
+    """The backward graphs that compiled autograd copies, by their number in AOTAutograd."""
     try_run: TryRun = unguarded
-    lost: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()  # mechanisms that failed in the post-grad passes
     _represented: dict[torch.fx.Node, tuple[NodeSnapshot, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def made_from(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
-        """Return what the post-grad passes made a node of; empty of any other node."""
+        """Return what the post-grad passes made a node from, if they did."""
         return tuple(self.replaced.get(node.graph, {}).get(node.name, ()))
 
     def is_of_failed_pattern(self, node: torch.fx.Node) -> bool:
-        """Tell whether a pass made a node of which it was not found out what it replaced."""
+        """Tell whether a pass made a node, and what it replaced is unknown."""
         joint = self.joint_of(node.graph)
         at_joint = joint.findings.replaced if joint else {}
         known = (self.replaced.get(node.graph, {}), at_joint)
         return any(node.name in rows and not rows[node.name] for rows in known)
 
     def replaced_by(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
-        """Return what a node replaced, in the post-grad passes or in the joint graph's."""
+        """Return what a node replaced, in the post-grad or the joint passes."""
         joint = self.joint_of(node.graph)
         at_joint = joint.replaced_by(node) if joint and joint.is_own_replacement(node) else ()
         return self.made_from(node) or at_joint
@@ -254,21 +201,21 @@ class Compilation:
         return joint.findings.random.get(call) if joint and call is not None else None
 
     def represented_nodes(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
-        """Return the nodes that a node stands for: the one that it wraps, or what it replaced."""
+        """Return the nodes that a node stands for: the one it wraps, or those it replaced."""
         if node not in self._represented:  # asked by several rules
             wrapped = self.wrapped_by(node)
             self._represented[node] = self.replaced_by(node) if wrapped is None else (wrapped,)
         return self._represented[node]
 
     def own_name(self, node: torch.fx.Node) -> str | None:
-        """Return a node's name in the traced graph; a later pass may use one of its names anew."""
+        """Return a node's name in the traced graph; a later pass may reuse one of its names."""
         joint = self.joint_of(node.graph)
         is_made_later = node.name in self.replaced.get(node.graph, {})
         is_known = joint is not None and node.name in joint.names and joint.is_own_replacement(node)
         return node.name if is_known and not is_made_later else None
 
     def traced_name(self, node: torch.fx.Node) -> str | None:
-        """Return the name of the traced node that a node is, or mainly stands for."""
+        """Return the name of the traced node that a node is, or mainly represents."""
         joint = self.joint_of(node.graph)
         main = main_of(self.represented_nodes(node))
         name = main.name if main else self.own_name(node)
@@ -279,8 +226,8 @@ class Compilation:
 def wrapped_call(node: torch.fx.Node) -> OpCall | None:
     """Return the call that a higher-order op carries, ``None`` for any other node.
 
-    To replay random numbers the partitioner puts an op into ``graphsafe_run_with_rng_state``
-    and copies no metadata (``torch/_functorch/partitioners.py``, ``functionalize_rng_ops``).
+    To replay random numbers the partitioner wraps an op in ``graphsafe_run_with_rng_state`` without
+    metadata (``torch/_functorch/partitioners.py``, ``functionalize_rng_ops``).
     """
     carried = fx.carried_op(node)
     if carried is None:
@@ -290,33 +237,24 @@ def wrapped_call(node: torch.fx.Node) -> OpCall | None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Nodes of one graph on their way to code, and what is known of them so far.
-
-    Attributes:
-        nodes: the nodes.
-        compilation: what is known of their compile.
-        inputs: inputs of the graph; they have no metadata that any other rule reads.
-        lineages: where they come from, as far as earlier rules know.
-        prefix: what names a nested graph, ``cond/true_graph_0``; ``""`` of the outermost one.
-        caller: the node of the outermost graph that calls a nested one.
-    """
+    """The nodes of one graph on their way to code, with the lineages found so far."""
 
     nodes: tuple[torch.fx.Node, ...]
     compilation: Compilation
     inputs: tuple[torch.fx.Node, ...] = ()
     lineages: Lineages = field(default_factory=dict)
-    prefix: str = ""
-    caller: torch.fx.Node | None = None
+    prefix: str = ""  # of a nested graph: ``cond/true_graph_0``
+    caller: torch.fx.Node | None = None  # the outermost graph's node that calls a nested one
 
     @property
     def joint(self) -> JointGraph | None:
-        """The joint graph that theirs was cut from."""
+        """The joint graph of the nodes."""
         first = next(iter((*self.nodes[:1], *self.inputs[:1])), None)
         return self.compilation.joint_of(first.graph) if first is not None else None
 
     @property
     def lost(self) -> frozenset[str]:
-        """What was not found, in the joint graph or elsewhere, as its mechanism failed."""
+        """The findings whose mechanism failed, in the joint graph or elsewhere."""
         lost = self.compilation.lost | (self.dynamo.lost if self.dynamo else frozenset())
         around = self.compilation.joint_of(self.caller.graph) if self.caller else None
         for joint in (self.joint, around):  # a body's nodes are found with the graph around it
@@ -325,9 +263,9 @@ class Stage:
 
     @property
     def dynamo(self) -> DynamoGraph | None:
-        """The Dynamo graph of the same compile."""
+        """The Dynamo graph of the compile."""
         return self.compilation.dynamo
 
     def with_lineages(self, added: Lineages) -> Stage:
-        """Return this stage with what one more rule found."""
+        """Return this stage with a rule's lineages."""
         return replace(self, lineages={**self.lineages, **added}) if added else self

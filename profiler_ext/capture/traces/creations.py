@@ -1,9 +1,4 @@
-"""Which autograd node ran while each node of a graph was traced.
-
-Autograd numbers its nodes. Where a gradient is taken inside the function that is traced, each
-op of it is made while an autograd node runs, and the number of that node was given when the
-forward op was made: the exact link, where torch's own metadata has none.
-"""
+"""The autograd node that ran while each node of a graph was traced."""
 
 from __future__ import annotations
 
@@ -41,37 +36,27 @@ from profiler_ext.torch_compat.patches import Hook, installed
 class Creation:
     """How a node of a traced graph was made.
 
-    Attributes:
-        target: what it calls.
-        inputs: the nodes that it reads.
-        meta: its metadata, which outlives the node where a pass erases it.
-        autograd_node: the autograd node that ran, if one did.
-        feeds_twice: that node hands two gradients to one other node, which are summed.
-        edges: where autograd's nodes hand their gradients, as far as that one leads.
-        replays: the view that functionalization made anew with it.
-        hook: the metadata of the node of a hook's body that was traced with it.
-        overwritten: where it came from, before a pass overwrote it.
-        thread: where it was made; each thread has numbers of its own.
-        since: the last number given before the node that was made before it.
-        until: the last number given before it was made.
+    If a gradient is taken inside the traced function, each of its ops is made while an autograd
+    node runs, which got its number when the forward op was made: an exact link where torch's
+    metadata has none.
     """
 
     target: str
     inputs: tuple[str, ...]
-    meta: fx.Meta
-    autograd_node: AutogradNode | None
-    feeds_twice: bool
-    thread: int
-    since: int
-    until: int
-    edges: Edges = field(default_factory=dict)
-    replays: str | None = None
-    hook: fx.Meta | None = None
-    overwritten: Lineage | None = None
+    meta: fx.Meta  # outlives the node
+    autograd_node: AutogradNode | None  # that ran
+    feeds_twice: bool  # it sends two gradients to one other node, which are summed
+    thread: int  # numbers are per thread
+    since: int  # the last number before the previous node was made
+    until: int  # the last number before this node was made
+    edges: Edges = field(default_factory=dict)  # of autograd's nodes from that one on
+    replays: str | None = None  # the view that functionalization replayed
+    hook: fx.Meta | None = None  # of the node in a hook's body that was traced
+    overwritten: Lineage | None = None  # before a pass overwrote its metadata
 
     @functools.cached_property
     def lineage(self) -> Lineage:
-        """Where it comes from by its own metadata, once that is complete."""
+        """Its lineage by its own metadata, once that is complete."""
         own = lineage_of(self.meta)
         return own if self.overwritten is None else own.traced_from(self.overwritten)
 
@@ -81,14 +66,14 @@ _KEPT_TRACES = 256
 
 
 def with_overwritten(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creations:
-    """Return the creations with what nodes said of their origin before a pass overwrote it."""
+    """Return the creations with the lineages from before a pass overwrote them."""
     known = overwritten.keys() & creations.keys()
     was = {n: dataclasses.replace(creations[n], overwritten=overwritten[n]) for n in known}
     return {**creations, **was}
 
 
 class _PerThread(threading.local):
-    """The last number that was given before a node was made here, and the backward that begins."""
+    """The last number before a node was made in this thread, and the backward that begins."""
 
     last: int | None = None
     begun_edges: dict[AutogradNode, tuple[Edge, ...]] | None = None
@@ -98,7 +83,6 @@ class CreationHooks:
     """Watches the nodes of graphs as they are traced."""
 
     def __init__(self) -> None:
-        """Begin with no graph."""
         self._creations: WeakKeyDictionary[torch.fx.Graph, dict[str, Creation]] = (
             WeakKeyDictionary()
         )
@@ -109,23 +93,23 @@ class CreationHooks:
         self._thread = _PerThread()
 
     def observations(self) -> list[Hook]:
-        """Return what is observed where."""
+        """Return the hooks."""
         return [
             (points.NODE_MADE, Results(self._note)),
             (points.BACKWARD_BEGIN, self._backward_begin),
         ]
 
     def of(self, graph: torch.fx.Graph) -> Creations:
-        """Return how the nodes of a graph were made, in order, those gone since included."""
+        """Return how the nodes of a graph were made, in order, erased ones included."""
         return self._creations.get(graph, {})
 
     @property
     def traced(self) -> tuple[Creations, ...]:
-        """How the nodes of the graphs were made that were traced lately, gone since or not."""
+        """The creations of recently traced graphs."""
         return tuple(self._traced)
 
     def forget(self) -> None:
-        """Let go of graphs that are gone: what was traced of them is compiled."""
+        """Forget traced graphs once they are compiled."""
         self._traced.clear()
 
     def _note(self, node: torch.fx.Node) -> None:
@@ -171,11 +155,7 @@ class CreationHooks:
 
 @contextmanager
 def watched() -> Iterator[CreationHooks]:
-    """Watch what is traced in this context, whether capture is on or not.
-
-    Raises:
-        TorchCapabilityError: A function of torch's is not there or has another shape.
-    """
+    """Watch what is traced in this context, whether capture is on or not."""
     creations = CreationHooks()
     with installed(creations.observations(), Guard(strict=True)):
         yield creations

@@ -1,12 +1,4 @@
-"""The reading of Dynamo's graphs, whole or the part that a backend compiles.
-
-What recall needs, with a digest of each.
-
-A backend may cut the graph (DDP at its buckets, serving engines at attention) and have each part
-compiled on its own. Parts that are equal share one cache key, and a backend may keep one artifact
-for all of them. So a part is described without the names that tell it from its equals, and its
-nodes correspond to those of an equal part by their position.
-"""
+"""The reading of Dynamo's graphs, whole or the part that a backend compiles, for recall."""
 
 from __future__ import annotations
 
@@ -41,7 +33,7 @@ def describe_dynamo_graph(
     dropped: DroppedTraces,
     finders: Finders | None = None,
 ) -> DynamoGraph:
-    """Describe the graph that Dynamo hands to the backend."""
+    """Describe the graph that Dynamo passes to the backend."""
     _note_code(output_graph)
     finders = finders or Finders()
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
@@ -75,7 +67,7 @@ def describe_dynamo_graph(
 
 
 class _Modules(NamedTuple):
-    """The user's outermost modules, the one whose method was compiled, and other paths to some."""
+    """The user's outermost modules, the compiled method's module, and other paths to some."""
 
     models: dict[str, torch.nn.Module]
     own: ModuleFrame | None
@@ -83,27 +75,29 @@ class _Modules(NamedTuple):
 
 
 def _modules(output_graph: Any, nodes: Sequence[torch.fx.Node]) -> _Modules:
-    # Compiled autograd's own graph module is no module of the user's.
+    # Compiled autograd's own graph module is no user module.
     resolved = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
     own_path, module = resolved or (None, None)
-    models = dict([resolved] if resolved else []) | _outermost_modules(
-        output_graph, nodes, own_path
-    )
+    outermost = _outermost_modules(output_graph, nodes, own_path)
+    models = dict([resolved] if resolved else []) | outermost
     held = held_paths({module_paths.modules_called(node.meta) for node in nodes}, models, own_path)
-    return _Modules(models, _own_module(module), held)
+    own = None if module is None else ModuleFrame("", type(module).__name__)
+    return _Modules(models, own, held)
 
 
 def _arguments(
     gm: torch.fx.GraphModule, output_graph: Any, own: ModuleFrame | None
 ) -> dict[tuple[str, ...], Source | None]:
-    """Return the names that stand for inputs, with the place of those that are passed in."""
+    """Return the names of inputs, with the place of those that are arguments."""
     defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
     every = inputs.all_inputs(gm)
-    return {_argument(v): defined if inputs.is_function_argument(v) else None for v in every}
+    return {
+        (f"argument {v.name}",): defined if inputs.is_function_argument(v) else None for v in every
+    }
 
 
 class _Runs(NamedTuple):
-    """The runs of regions, the graphs of those, and where each was called again."""
+    """The runs of regions, their graphs, and the places of repeated calls."""
 
     records: RegionRuns = RegionRuns()
     bodies: Collection[torch.fx.Graph] = ()
@@ -126,7 +120,7 @@ def _runs(
 def _outermost_modules(
     output_graph: Any, nodes: Sequence[torch.fx.Node], own_path: str | None
 ) -> dict[str, torch.nn.Module]:
-    """Return the user's outermost modules by how the graph spells them."""
+    """Return the user's outermost modules by their names in the graph."""
     scope, names = process.dynamo_scope(output_graph), process.dynamo_globals(output_graph)
     paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
     return root_modules(paths | ({own_path} if own_path else set()), scope, names)
@@ -134,15 +128,10 @@ def _outermost_modules(
 
 def _note_code(output_graph: Any) -> None:
     traced = process.traced_code(output_graph)
-    # Under `nested_graph_breaks` code that goes on calls such code, which is traced within it.
+    # Under `nested_graph_breaks` a resume function calls others, which are traced within it.
     for code in filter(process.is_resumed, {process.dynamo_code(output_graph), *traced}):
         note_resumed(code)
     note_equal_code(traced)
-
-
-def _argument(given: torch.fx.Node) -> tuple[str, ...]:
-    """Return the name in ``sources`` that stands for an input."""
-    return (f"argument {given.name}",)
 
 
 def _inlined(
@@ -161,10 +150,9 @@ def _inlined(
 
 
 def _traced_name(node: torch.fx.Node) -> str:
-    """The name of the operator that a node of a carried graph is traced to.
+    """The name of the ATen op that a node of a carried graph is traced to.
 
-    Source: ``torch/_dynamo/_trace_wrapped_higher_order_op.py``, ``TransformGetItemToIndex``; an
-    operator of Python's has another name than the ATen op.
+    Source: ``torch/_dynamo/_trace_wrapped_higher_order_op.py``, ``TransformGetItemToIndex``.
     """
     name = fx.op_name(node).strip("_")
     return _TRACED_NAMES.get(name, name)
@@ -181,10 +169,6 @@ _TRACED_NAMES = {
 }
 
 
-def _own_module(module: torch.nn.Module | None) -> ModuleFrame | None:
-    return None if module is None else ModuleFrame("", type(module).__name__)
-
-
 def _sources(
     named: list[tuple[str, ...]], places: Sequence[Source]
 ) -> dict[tuple[str, ...], Source]:
@@ -194,7 +178,7 @@ def _sources(
 
 
 class Sources:
-    """Reads where the nodes of one graph were called; many are of one module."""
+    """Reads where the nodes of one graph were called."""
 
     def __init__(
         self,
@@ -204,7 +188,6 @@ class Sources:
         *,
         has_no_modules: bool,
     ) -> None:
-        """Take what tells the modules of the graph's nodes, as :func:`module_frames` has it."""
         self._roots, self._own, self._held, self._has_no_modules = roots, own, held, has_no_modules
         self._frames: dict[tuple[tuple[str, str], ...], tuple[ModuleFrame, ...]] = {}
 
@@ -212,16 +195,14 @@ class Sources:
         """Return where a node was called."""
         stack = fx.module_stack(node.meta)
         if stack not in self._frames:
-            self._frames[stack] = () if self._has_no_modules else self._read(stack)
+            known = module_frames(stack, self._roots, self._own, self._held)
+            self._frames[stack] = () if self._has_no_modules else known
         text = fx.text(node.meta, fx_names.STACK_TRACE)
         return Source(parse_stack(text), self._frames[stack], fx.annotation(node.meta))
 
-    def _read(self, stack: tuple[tuple[str, str], ...]) -> tuple[ModuleFrame, ...]:
-        return module_frames(stack, self._roots, self._own, self._held)
-
 
 def digest_of(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:
-    """Return what tells a graph from others: its ops, what each reads, and its source functions."""
+    """Return a digest of a graph: its ops, what each reads, and its source functions."""
     position = {node: index for index, node in enumerate(nodes)}
     rows = [
         (key, fx.target_name(n.target), [position.get(i) for i in n.all_input_nodes])
@@ -231,15 +212,18 @@ def digest_of(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:
 
 
 def part_of(gm: torch.fx.GraphModule, dynamo_graph: DynamoGraph) -> DynamoGraph | None:
-    """Describe a graph that a backend has compiled; ``None`` where it is all of Dynamo's graph.
+    """Describe a part of Dynamo's graph; ``None`` for the whole.
 
-    Passes of a backend may change nodes, but what a graph takes stays: a part takes something else.
+    A backend may cut the graph (DDP at its buckets, serving engines at attention). Equal parts
+    share one cache key and perhaps one artifact, so a part is described without names, and its
+    nodes correspond to those of an equal part by position.
     """
+    # Passes of a backend may change nodes, but not the inputs: a part has other inputs.
     given = inputs.all_inputs(gm)
     if tuple((f"argument {node.name}",) for node in given) == dynamo_graph.arguments:
         return None
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
-    # Inputs are called p_0, p_1, ... where torch's cache keys are to be the same for equal graphs.
+    # Torch may rename inputs to p_0, p_1, ... to give equal graphs the same cache key.
     if digest_of(nodes, [fx.source_fns(node.meta) for node in nodes]) == dynamo_graph.digest:
         return None
     source_of = Sources(

@@ -1,4 +1,4 @@
-"""How what mechanisms find in a graph is found: each alone, and what failed is noted."""
+"""Runs the mechanisms that look at one graph, each on its own, and notes which failed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FINDING_LABELS = {
     "inlined": "where nodes of carried graphs come from",
     "arguments": "where arguments come from",
 }
-"""What is lost with each finding, as a gap says it."""
+"""What is lost with each finding, in the words of a gap."""
 
 DEPENDENTS = {
     "creations": ("gradients", "hooks", "replayed_views"),
@@ -39,26 +39,21 @@ DEPENDENTS = {
     "links": ("bodies",),
     "modules": ("runs", "tensors"),
 }
-"""What is found by means of another finding, and is lost with it."""
+"""The findings that need another finding, and are lost with it."""
 
 
 class Finders:
-    """Runs the mechanisms that look at one graph.
-
-    Attributes:
-        lost: the names of what is not known, as the mechanism failed that finds it.
-    """
+    """Runs the mechanisms that look at one graph."""
 
     def __init__(self, try_run: TryRun = unguarded) -> None:
-        """Nothing failed yet."""
-        self._alone = try_run
-        self.lost: frozenset[str] = frozenset()
+        self._try_run = try_run
+        self.lost: frozenset[str] = frozenset()  # the findings whose mechanism failed
 
     def find(self, finding: str, function: Callable[..., T], *args: Any) -> T | None:
-        """Return what a mechanism finds; ``None`` where it fails, or lacks what it stands on."""
+        """Return what a mechanism finds; ``None`` if it fails or lacks what it needs."""
         if finding in self.lost:
             return None
-        found = self._alone(FINDING_LABELS[finding], function, *args)
+        found = self._try_run(FINDING_LABELS[finding], function, *args)
         if found is None:
             self._mark_lost(finding)
         return found

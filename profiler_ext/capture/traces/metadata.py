@@ -1,4 +1,4 @@
-"""The reading of a node's metadata: what torch says of where it comes from, as a lineage."""
+"""The reading of a node's metadata as a lineage."""
 
 from __future__ import annotations
 
@@ -20,22 +20,15 @@ from profiler_ext.torch_compat.names import fx_names
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """What was said of a node at one time, which outlives the node.
-
-    Attributes:
-        name: its name then.
-        lineage: where it comes from; modules are spelled as Dynamo does.
-        stack_text: its stack as torch wrote it: carets tell the ops of one line apart.
-        outputs: the tensors that it yields.
-    """
+    """The metadata of a node at one time, which outlives the node."""
 
     name: str
-    lineage: Lineage
-    stack_text: str | None = None
+    lineage: Lineage  # modules in Dynamo's spelling
+    stack_text: str | None = None  # as torch wrote it: carets tell the ops of one line apart
     outputs: tuple[TensorSpec, ...] = ()
 
     def filled_by(self, replaced: Iterable[NodeSnapshot]) -> NodeSnapshot:
-        """Return this, with what a pattern lost taken from the node it mainly replaced."""
+        """Return this, with what a pattern lost filled from the node it mainly replaced."""
         main = main_of(replaced)
         if main is None:
             return self
@@ -47,28 +40,25 @@ class NodeSnapshot:
 
 
 Replaced = Mapping[str, tuple[NodeSnapshot, ...]]
-"""New nodes, each with what was said of those that it replaced."""
+"""New nodes, each with the snapshots of those that it replaced."""
 
 
 _LINEAGES: dict[tuple[object, ...], Lineage] = {}
 _MAX_LINEAGES = 16384
-"""More than the nodes of most graphs; each takes less than 1 kB, until its graph and the backward
-of that are compiled."""
+"""More than the nodes of most graphs; each takes less than 1 kB, until graph and backward are
+compiled."""
 
 
 def lineage_of(meta: fx.Meta) -> Lineage:
-    """Return what torch says of where a node comes from.
-
-    It is asked several times of most nodes, whose metadata passes write on meanwhile: what is said
-    is looked at anew each time, and who says the same has the same lineage.
-    """
+    """Return the lineage in a node's metadata."""
+    # Passes change metadata in place, so it is read each time; equal metadata share one lineage.
     origin = fx.origin_metadata(meta)
     if origin is None:
         return _read(meta)
     key = (*origin, meta.get(COPIED_FROM))
     try:
         known = _LINEAGES.get(key)
-    except TypeError:  # something in there has no hash
+    except TypeError:  # unhashable metadata
         return _read(meta)
     if known is None:
         if len(_LINEAGES) >= _MAX_LINEAGES:
@@ -78,7 +68,7 @@ def lineage_of(meta: fx.Meta) -> Lineage:
 
 
 def has_same_origin(one: fx.Meta, other: fx.Meta) -> bool:
-    """Tell whether two nodes' metadata agree in all that says where they come from."""
+    """Tell whether two nodes' metadata agree on their origin."""
     same = map(operator.is_, fx_names.ORIGIN.of(one), fx_names.ORIGIN.of(other))
     return all(same) and one.get(COPIED_FROM) == other.get(COPIED_FROM)
 
@@ -108,18 +98,18 @@ def _frames(modules: tuple[tuple[str, str], ...]) -> tuple[ModuleFrame, ...]:
 
 
 def clear_lineage_cache() -> None:
-    """Let go of what is known of metadata, as a graph is compiled whose nodes no other has."""
+    """Clear the cached lineages once a graph is compiled."""
     _LINEAGES.clear()
     _frames.cache_clear()
 
 
 def snapshot(name: str, meta: fx.Meta) -> NodeSnapshot:
-    """Return what metadata says, but for the node's tensors."""
+    """Return a snapshot without the node's tensors."""
     return NodeSnapshot(name, lineage_of(meta), fx.text(meta, fx_names.STACK_TRACE))
 
 
 def snapshot_with_outputs(name: str, meta: fx.Meta) -> NodeSnapshot:
-    """Return all that metadata says."""
+    """Return a snapshot with the node's tensors."""
     text = fx.text(meta, fx_names.STACK_TRACE)
     return NodeSnapshot(name, lineage_of(meta), text, tensor_specs(meta))
 
@@ -127,15 +117,13 @@ def snapshot_with_outputs(name: str, meta: fx.Meta) -> NodeSnapshot:
 ADD = "aten.add.Tensor"
 """The op of a sum, of gradients too."""
 PRODUCTS = frozenset({"aten.mm.default", "aten.bmm.default"})
-"""What is ``addmm`` and ``baddbmm`` with an addition."""
+"""With an addition: ``addmm`` and ``baddbmm``."""
 
 
 def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
-    """Return the replaced node that a new node stands for: the last one with a source.
-
-    A product that a pattern merged with an addition or a sum of gradients stands for the product,
-    and so does an op of a gradient that it merged with what the same graph does with that gradient.
-    """
+    """Return the replaced node that a new node mainly represents: the last one with a source."""
+    # A product merged with an addition or a sum of gradients counts as the product, and an op of a
+    # gradient merged with what the graph does with that gradient as the former.
     rows = [row for row in replaced if row.lineage.is_known]
     if not rows:
         return None
@@ -148,13 +136,14 @@ def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
 
 
 def tensor_specs(meta: fx.Meta) -> tuple[TensorSpec, ...]:
-    """Return what is recorded of the tensors that a node yields."""
+    """Return the specs of the tensors in a node's value."""
     return tuple([_tensor_spec(value) for value in fx.tensors(meta)])
 
 
 def _tensor_spec(value: torch.Tensor) -> TensorSpec:
     size = tuple([_dimension(size) for size in value.shape])
-    return _spec(value.dtype, size, _stride(value), value.device)
+    strides = value.stride() if value.layout is torch.strided else ()
+    return _spec(value.dtype, size, tuple([_dimension(each) for each in strides]), value.device)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -165,12 +154,6 @@ def _spec(
     device: torch.device,
 ) -> TensorSpec:
     return TensorSpec(str(dtype).removeprefix("torch."), size, stride, str(device))
-
-
-def _stride(value: torch.Tensor) -> tuple[int | str, ...]:
-    if value.layout is not torch.strided:
-        return ()
-    return tuple([_dimension(stride) for stride in value.stride()])
 
 
 def _dimension(size: object) -> int | str:

@@ -1,9 +1,4 @@
-"""The path of a module or parameter as the user sees it: ``layers.7.mlp``, without Dynamo's scope.
-
-Dynamo names a module by how the program came to it: through a closure (``mlpf.__closure__``), a
-bound method, a global. What a model holds has its path of ``named_modules()``, whichever way it
-was called; what it does not hold has no place in its tree, and that work is its caller's.
-"""
+"""The path of a module or parameter as the user sees it, without Dynamo's scope."""
 
 from __future__ import annotations
 
@@ -21,10 +16,10 @@ from profiler_ext.torch_compat.names import fx_names, running_names
 
 
 def held_modules(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the modules that a module holds, without a call of what is the user's own.
+    """Yield the modules that a module holds, without running user code.
 
-    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_modules``, which is not
-    there before it has run, and may be anything in a module that is no ordinary one.
+    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_modules``, which does not exist
+    before it ran, and may be anything in an unusual module.
     """
     for name, module in _entries(holder, "_modules"):
         if process.is_module(module):
@@ -32,7 +27,7 @@ def held_modules(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module
 
 
 def held_parameters(holder: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters that a module holds itself, without a call of what is the user's own.
+    """Yield the parameters that a module holds itself, without running user code.
 
     Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_parameters``.
     """
@@ -51,10 +46,10 @@ def _entries(holder: torch.nn.Module, attribute: str) -> Iterator[tuple[str, Any
 
 
 def modules_called(meta: fx.Meta) -> tuple[tuple[int | None, str], ...]:
-    """Return ``(id, path)`` from the root inwards; the id of a module that torch numbers only.
+    """Return ``(id, path)`` from the root inwards; the id of a module that torch only numbers.
 
     Source: ``torch/_dynamo/variables/nn_module.py``, ``record_nn_module_stack``: the key is the
-    module's ``id``, and from its second call on ``@`` with the number of calls before.
+    module's ``id``, with ``@`` and the number of earlier calls from the second call on.
     """
     stack = fx_names.NN_MODULE_STACK.of(meta) or {}
     return tuple([(_identity(str(key)), str(path)) for key, (path, _) in stack.items()])
@@ -77,33 +72,30 @@ _WRAPPED_UNDER = {
     running_names.FSDP_WRAPPER.name: running_names.FSDP_MODULE.name,
     running_names.OPTIMIZED_MODULE.name: running_names.ORIGINAL_MODULE.name,
 }
-"""Modules that torch puts around the user's, each with the attribute that holds it."""
+"""Torch's wrapper modules, each with the attribute that holds the user's module."""
 
 
 def wrapped_under(class_name: str) -> str | None:
-    """Return the attribute under which a wrapper of torch's holds the user's module.
+    """Return the attribute under which a wrapper class of torch's holds the user's module.
 
     Source: ``torch/distributed/fsdp/_fully_shard/_fsdp_init.py``, ``_apply_to_module``: a sharded
     ``OptimizedModule`` is an ``FSDPOptimizedModule``.
-
-    Args:
-        class_name: the class of any module; of one that is no wrapper the answer is ``None``.
     """
     return _WRAPPED_UNDER.get(class_name) or _WRAPPED_UNDER.get(without_prefix(class_name))
 
 
 def held_under(module: Any) -> str | None:
-    """Return the attribute under which a module holds the user's, where it is such a wrapper."""
+    """Return the attribute under which a module holds the user's, if it is a wrapper."""
     return wrapped_under(type(module).__name__)
 
 
 def user_class(module: Any) -> str:
-    """Return how the user calls the class of a module, or of what a wrapper of torch's holds."""
+    """Return the user's name for the class of a module, without torch's wrappers."""
     return user_name(type(without_wrappers(module)))
 
 
 def without_wrappers(module: Any) -> Any:
-    """Return a module, or what wrappers of torch's hold that it is one of."""
+    """Return a module, or the user's module inside torch's wrappers."""
     while (under := held_under(module)) is not None:
         held = process.own_attributes(module)
         inner = held.get(under, (held.get("_modules") or {}).get(under))
@@ -116,7 +108,7 @@ def without_wrappers(module: Any) -> Any:
 def root_modules(
     stacks: set[str], local: Mapping[str, Any], outer: Mapping[str, Any]
 ) -> dict[str, torch.nn.Module]:
-    """Return the variables among ``stacks`` that hold a module, in order of their names."""
+    """Return the variables among ``stacks`` that hold a module, sorted by name."""
     variables = {match[0]: match for path in stacks if (match := _VARIABLE.match(dotted(path)))}
     scopes = {"L": local, "G": outer}
     held = {each: scopes[m["scope"]].get(m["name"]) for each, m in sorted(variables.items())}
@@ -129,17 +121,13 @@ def module_frames(
     own: ModuleFrame | None = None,
     held: Mapping[str, str | None] | None = None,
 ) -> tuple[ModuleFrame, ...]:
-    """Return a node's modules by their path from the model that the user holds.
+    """Return a node's modules by their path from the user's model, without torch's wrappers.
 
-    Args:
-        roots: variables that hold a module (:func:`root_modules`); that of the module whose own
-            method was compiled is the first.
-        own: the module whose own method was compiled; Dynamo leaves it out of every stack.
-
-    Returns:
-        The same modules without torch's wrappers; the path of the model itself is ``""``, and
-        where there are several, all but the one whose own method was compiled begin at their
-        variable: ``G['critic'].up``.
+    Dynamo names a module by how the program reached it: a closure (``mlpf.__closure__``), a bound
+    method, a global. A module that a model holds gets its path of ``named_modules()``; the work of
+    any other belongs to its caller. With several models, all but the one whose method was compiled
+    (``own``, the first of ``roots``, in no stack of Dynamo's) begin at their variable:
+    ``G['critic'].up``.
     """
     where = ((path if held is None else held.get(path, path), name) for path, name in stack)
     stack = tuple((path, name) for path, name in where if path is not None)
@@ -156,7 +144,7 @@ def module_frames(
 
 
 def name_of_root(root: str, roots: tuple[str, ...], own: ModuleFrame | None) -> str:
-    """Return where the paths of a model begin in the record of a graph."""
+    """Return the prefix of a model's paths in the record of a graph."""
     is_own = own is not None and root == roots[0]
     return "" if is_own or len(roots) < 2 else root
 
@@ -168,7 +156,7 @@ def variable(root: str) -> tuple[str, str]:
 
 
 def join_path(model: str, path: str) -> str:
-    """Return a path that begins at a model, given the one from there on."""
+    """Join a model's name and a path in it."""
     return f"{model}.{path}".strip(".")
 
 
@@ -183,7 +171,7 @@ def dotted(path: str) -> str:
 def _unwrapped(
     stack: tuple[tuple[str, str], ...], outer: tuple[tuple[str, str], ...]
 ) -> list[tuple[str, str]]:
-    """Leave out the modules that torch put around the user's, and their names in the paths."""
+    """Leave out torch's wrapper modules, and their names in the paths."""
     wrappers = [(path, under) for path, n in (*outer, *stack) if (under := wrapped_under(n))]
     shown = []
     for path, name in stack:
@@ -196,21 +184,21 @@ def _unwrapped(
 
 
 def is_within(path: str, root: str) -> bool:
-    """Tell whether a path is that of a root, or of something that the root holds."""
+    """Tell whether a path is a root, or below it."""
     return path == root or path.startswith((root + ".", root + "["))
 
 
 def relative(path: str, root: str) -> str:
-    """Return a path from a root, ``""`` of the root itself; of one elsewhere from its variable."""
+    """Return a path from a root, or from its variable if it is elsewhere."""
     rest = path[len(root) :] if is_within(path, root) else _VARIABLE.sub("", path)
     return _ITEM.sub(r".\1", rest).strip(".")
 
 
 HeldPaths = Mapping[str, str | None]
-"""Paths as Dynamo spells them, and as their root holds the module; ``None`` where it does not."""
+"""Dynamo's paths, each with the path under which a root holds the module, if it does."""
 
 Named = tuple[tuple[int | None, str], ...]
-"""The modules of a node from the root inwards: the identity of each, and Dynamo's path."""
+"""The modules of a node from the root inwards: id and Dynamo's path."""
 
 _HIDDEN = re.compile(r"(^|\.)__\w+__(\.|$)")
 
@@ -218,11 +206,7 @@ _HIDDEN = re.compile(r"(^|\.)__\w+__(\.|$)")
 def held_paths(
     stacks: Iterable[Named], roots: Mapping[str, torch.nn.Module], own_path: str | None = None
 ) -> HeldPaths:
-    """Return the modules that are held elsewhere than where the program reached them, or nowhere.
-
-    Args:
-        itself: that of the module whose own method was compiled, and calls all others.
-    """
+    """Return the modules that a root holds elsewhere than where Dynamo reached them, or nowhere."""
     trees = {root: _Tree(root, module) for root, module in roots.items()}
     held: dict[str, str | None] = {}
     for stack in filter(None, set(stacks)):
@@ -235,7 +219,7 @@ def held_paths(
 
 
 class _Tree:
-    """The modules that a variable's module holds, and those that these hold."""
+    """The modules under a variable's module."""
 
     def __init__(self, root: str, module: torch.nn.Module) -> None:
         self._root, self._module = root, module
@@ -249,18 +233,14 @@ class _Tree:
                 todo += [(f"{path}.{name}", child) for name, child in held]
 
     def path(self, identity: int | None, path: str) -> str | None:
-        """Return where a module is held that the program reached by a path.
-
-        Args:
-            path: the way that the program came to it, as Dynamo spells it.
-        """
+        """Return the path at which a module is held that Dynamo reached by a path."""
         reached = dotted(path)
         own = relative(reached, self._root) if is_within(reached, self._root) else None
         if identity is None or (own is not None and self._is_at(own, identity)):
             return path
         if identity in self._paths:
             return self._paths[identity]
-        # One in a plain list or object of the model's is not among its modules, but has a name.
+        # A module in a plain list or object of the model has a name only there.
         return None if own is None or _HIDDEN.search(own) else path
 
     def _is_at(self, path: str, identity: int) -> bool:
@@ -274,15 +254,11 @@ _TENSOR = re.compile(r"(?P<holder>.+)\._(?:parameters|buffers)\['(?P<name>[^']+)
 
 
 def held_tensors(
-    gm: torch.fx.GraphModule,
-    roots: Mapping[str, torch.nn.Module],
-    own: ModuleFrame | None = None,
+    gm: torch.fx.GraphModule, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | None
 ) -> dict[str, str]:
-    """Return the path of each tensor that the user's modules hold, as nodes' modules have theirs.
+    """Return the path of each tensor that the user's modules hold, by the name of its source.
 
-    Returns:
-        By the name of each input's source, ``L['self']._modules['a']._parameters['b']``, its path
-        ``a.b``, without the names that torch's wrappers add.
+    ``L['self']._modules['a']._parameters['b']`` has the path ``a.b``.
     """
     sources = filter(None, map(inputs.source_name, inputs.all_inputs(gm)))
     paths = ((source, _path(source, roots, own)) for source in sources)
@@ -302,7 +278,7 @@ def _path(source: str, roots: Mapping[str, torch.nn.Module], own: ModuleFrame | 
 
 
 def _names(path: str, module: torch.nn.Module) -> list[str] | None:
-    """Return the names on a path without those of wrappers; ``None`` of one that is not there."""
+    """Return the names on a path without those of wrappers; ``None`` if it does not exist."""
     names = []
     for name in filter(None, path.split(".")):
         held = dict(held_modules(module)).get(name)

@@ -1,17 +1,6 @@
-"""The calls of repeated regions (``invoke_subgraph``), which torch traces once.
+"""The calls of repeated regions (``invoke_subgraph``), and the place of their nodes at each call.
 
-Where their nodes stand at each call.
-
-Dynamo traces a repeated region once, on the modules of its first call; another call passes other
-parameters in the same places. A parameter's placeholder is named after its source,
-``l_self_modules_blocks_modules_3_modules_norm_parameters_weight_``.
-
-Such a trace has the lines of the call: another function that is passed, another module. The call's
-node yields the very fake tensors that its trace made, whatever graph it then runs.
 Source: ``torch/_dynamo/variables/invoke_subgraph.py``, ``install_subgraph_in_output_graph``.
-
-Dynamo traces a repeated region once. Of another call it has a trace that it dropped, as it found
-the graph to be one that it had; or none, where what an earlier trace had looked at is the same.
 """
 
 from __future__ import annotations
@@ -19,7 +8,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import takewhile
 from weakref import WeakKeyDictionary
 
 import torch.fx
@@ -45,48 +33,24 @@ _Pair = tuple[torch.fx.Node, torch.fx.Node]
 
 
 def moved_modules(traced: torch.fx.Node, call: torch.fx.Node) -> Mapping[str, str]:
-    """Lead the modules of one call to those of another; what leads to two is led to none.
-
-    Returns:
-        The paths of modules of the former, each with that of the latter.
-    """
+    """Map the modules of one call to those of another, without ambiguous ones."""
+    # Dynamo traces a region on the modules of its first call; other calls pass other parameters in
+    # the same positions, whose placeholders are named after their source:
+    # ``l_self_modules_blocks_modules_3_modules_norm_parameters_weight_``.
     pairs = [*zip(traced.all_input_nodes, call.all_input_nodes, strict=False)]
-    targets: dict[str, set[str]] = {}
+    all_targets: dict[str, set[str]] = {}
     for traced_path, call_path in filter(None, map(_modules_of, pairs)):
-        targets.setdefault(traced_path, set()).add(call_path)
-    moved = {
-        traced_path: call_path.pop()
-        for traced_path, call_path in targets.items()
-        if len(call_path) == 1
-    }
-    kept = {
-        path
-        for traced_path, call_path in pairs
-        if traced_path is call_path
-        for path in _prefixes_of(traced_path)
-    }
-    return moved | {
-        path: path for path in kept if not any(is_within(path, each) for each in targets)
-    }
-
-
-def differing_modules(
-    moved: Mapping[str, str], models: Collection[torch.nn.Module]
-) -> frozenset[str]:
-    """Return those modules in whose place another call has one of other code."""
-    return frozenset(
-        traced_path
-        for traced_path, call_path in moved.items()
-        if _differ(traced_path, call_path, models)
-    )
+        all_targets.setdefault(traced_path, set()).add(call_path)
+    moved = {path: targets.pop() for path, targets in all_targets.items() if len(targets) == 1}
+    kept = {path for one, other in pairs if one is other for path in _prefixes_of(one)}
+    outside = (path for path in kept if not any(is_within(path, each) for each in all_targets))
+    return moved | {path: path for path in outside}
 
 
 def _differ(traced_path: str, call_path: str, models: Collection[torch.nn.Module]) -> bool:
-    """Tell whether two modules have other code; where no model holds one of them, they may."""
-    codes = [
-        {_code_of(held) for held in _held_at(path, models)} for path in (traced_path, call_path)
-    ]
-    return len(codes[0]) != 1 or codes[0] != codes[1]
+    """Tell whether two modules have different code, or one of them is in no model."""
+    traced, called = (set(map(_code_of, _held_at(p, models))) for p in (traced_path, call_path))
+    return len(traced) != 1 or traced != called
 
 
 def _held_at(path: str, models: Collection[torch.nn.Module]) -> Iterator[torch.nn.Module]:
@@ -101,83 +65,69 @@ def _held_at(path: str, models: Collection[torch.nn.Module]) -> Iterator[torch.n
 
 
 def _code_of(module: torch.nn.Module) -> tuple[object, ...]:
-    """Return the name of a module's class, as a parametrized one has its own class, and code."""
+    """Return a module's class name (a parametrized module has a class of its own) and code."""
     kind = type(module)
     return kind.__module__, kind.__qualname__, *process.methods_of(module, "forward")
 
 
 def _modules_of(pair: _Pair) -> tuple[str, str] | None:
-    """Return the modules that hold two parameters, without the names that both end in."""
+    """Return the modules that hold two parameters, without their common last names."""
     traced_path, call_path = (_module_of(node.name) for node in pair)
     if not traced_path or not call_path or traced_path == call_path:
         return None
-    same = sum(
-        1
-        for _ in takewhile(
-            lambda names: names[0] == names[1], _from_the_end(traced_path, call_path)
-        )
-    )
-    return ".".join(traced_path[: len(traced_path) - same]), ".".join(
-        call_path[: len(call_path) - same]
-    )
+    while len(traced_path) > 1 and len(call_path) > 1 and traced_path[-1] == call_path[-1]:
+        traced_path, call_path = traced_path[:-1], call_path[:-1]
+    return ".".join(traced_path), ".".join(call_path)
 
 
 def _prefixes_of(parameter: torch.fx.Node) -> list[str]:
-    """Return the modules that hold a parameter which both calls are passed."""
     names = _module_of(parameter.name)
     return [".".join(names[:length]) for length in range(1, len(names) + 1)]
 
 
-def _from_the_end(traced_path: list[str], call_path: list[str]) -> Iterator[tuple[str, str]]:
-    """Pair names from the last one on; the first of each is kept, for it names a module."""
-    return zip(reversed(traced_path[1:]), reversed(call_path[1:]), strict=False)
-
-
 def _module_of(placeholder: str) -> list[str]:
-    """Return the names on the way to a parameter's module; none where that can be read twice."""
+    """Return the names on the way to a parameter's module; none if they are ambiguous."""
     parts = _OF_MODULE.split(placeholder)
     return parts[0].split("_modules_")[1:] if len(parts) == 2 else []
 
 
 class DroppedTraces:
-    """The traces that were dropped, by the graph that was kept."""
+    """The traces that Dynamo dropped, as it had an equal graph, by the graph it kept."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._of: WeakKeyDictionary[torch.fx.GraphModule, list[torch.fx.GraphModule]] = (
             WeakKeyDictionary()
         )
 
     def keep(self, kept: torch.fx.GraphModule, dropped: torch.fx.GraphModule) -> None:
-        """Keep a trace."""
+        """Keep a dropped trace."""
         self._of.setdefault(kept, []).append(dropped)
 
     def forget(self, gm: torch.fx.GraphModule) -> None:
-        """Let go of the traces for a graph and those nested in it."""
+        """Forget the traces for a graph and those nested in it."""
         for kept in fx.graph_modules(gm):
             self._of.pop(kept, None)
 
     def of(self, kept: torch.fx.GraphModule) -> Sequence[torch.fx.GraphModule]:
-        """Return the traces that were dropped for a graph."""
+        """Return the traces dropped for a graph."""
         return self._of.get(kept, ())
 
     def of_call(
         self, call: torch.fx.Node, kept: torch.fx.GraphModule
     ) -> torch.fx.GraphModule | None:
-        """Return the trace of a call."""
+        """Return the trace of a call: the call's node has the very values of its trace."""
         traces = self.of(kept)
         yielded = _values([call]) if traces else set()
         return next((each for each in traces if yielded and yielded <= _yields(each)), None)
 
 
 def _yields(trace: torch.fx.GraphModule) -> set[int]:
-    """Return what a trace puts out; torch 2.11 puts out more than a call of it yields."""
+    """Return the values a trace returns; torch 2.11 returns more than its call does."""
     output = next(node for node in reversed(trace.graph.nodes) if node.op == "output")
     return _values(output.all_input_nodes)
 
 
 def _values(nodes: Sequence[torch.fx.Node]) -> set[int]:
-    """Return which tensors nodes yield."""
     return {id(value) for node in nodes for value in fx.tensors(node.meta)}
 
 
@@ -186,7 +136,7 @@ _Named = tuple[tuple[str, ...], tuple[Frame, ...]]
 
 
 class RegionCalls:
-    """The calls of regions in one Dynamo graph, and in the traces that were dropped for it."""
+    """The calls of regions in one Dynamo graph, and in the traces dropped for it."""
 
     def __init__(
         self,
@@ -195,11 +145,6 @@ class RegionCalls:
         models: Collection[torch.nn.Module],
         dropped: DroppedTraces,
     ) -> None:
-        """Find them.
-
-        Args:
-            nodes: the nodes of the graph and of those nested in it, in order.
-        """
         self._source_of, self._models, self._dropped = source_of, models, dropped
         self._retraced: dict[torch.fx.Node, Again] = {}
         self._at: dict[torch.fx.Node, list[Source]] = {}
@@ -209,11 +154,7 @@ class RegionCalls:
         self._gather(nodes)
 
     def again(self, call: torch.fx.Node) -> Again | None:
-        """Return what is known of a call whose region was traced for another call.
-
-        Args:
-            call: a node of the Dynamo graph or of one nested in it.
-        """
+        """Return how a call relates to the call that its region was traced for."""
         for _, body in fx.nested(call):
             if body not in self._found:
                 self._found.add(body)
@@ -221,11 +162,7 @@ class RegionCalls:
         return self._retraced.get(call)
 
     def places_at(self, call: torch.fx.Node) -> list[Source]:
-        """Return where the nodes of the graphs that a node calls stand at it.
-
-        Args:
-            call: a node of the Dynamo graph or of one nested in it.
-        """
+        """Return the places, at a call, of the nodes of the graphs that it calls."""
         if call not in self._at:
             self._at[call] = list(self._nodes_at(call))
         return self._at[call]
@@ -244,7 +181,7 @@ class RegionCalls:
             yield from self.places_at(node)
 
     def _gather(self, nodes: Sequence[torch.fx.Node]) -> None:
-        """Note the calls of each graph, also those in traces that were dropped."""
+        """Note the calls of each graph, dropped traces included."""
         for node in nodes:
             for _, body in fx.nested(node):
                 is_new = body not in self._calls
@@ -253,10 +190,8 @@ class RegionCalls:
                     self._gather([n for g in fx.graph_modules(trace) for n in calls_in(g.graph)])
 
     def _find(self, body: torch.fx.GraphModule, calls: Sequence[torch.fx.Node]) -> None:
-        """Find those calls of a graph that it was not traced for.
-
-        A call of which torch made no trace is alike to one of those that it did trace.
-        """
+        """Relate the calls of a graph to those that it was traced for."""
+        # A call without a trace is similar to one of those with a trace.
         own = {call: trace for call in calls if (trace := self._dropped.of_call(call, body))}
         self._own.update(own)
         for call in own:
@@ -270,14 +205,14 @@ class RegionCalls:
                 self._retraced[call] = self._similar_call(call, body.graph, known)
 
     def _is_traced_for(self, call: torch.fx.Node, body: torch.fx.Graph) -> bool:
-        """Tell whether a graph was traced for a call, by whether its nodes stand within it."""
+        """Tell whether a graph was traced for a call: its nodes are in the call's frames."""
         stack = self._source_of(call).stack
         return any(self._source_of(n).stack[: len(stack)] == stack for n in calls_in(body))
 
     def _similar_call(
         self, call: torch.fx.Node, body: torch.fx.Graph, known: Sequence[torch.fx.Node]
     ) -> Again:
-        """Return what is known of a call that is alike to one of several that were traced."""
+        """Relate a call to the similar ones among several that were traced."""
         moved = {there: self._moved(there, call) for there in known}
         similar = [there for there in known if not moved[there].unlike] or known
         if len(similar) == 1 and similar[0] not in self._own:
@@ -288,20 +223,24 @@ class RegionCalls:
 
     def _moved(self, traced: torch.fx.Node, call: torch.fx.Node) -> RegionCall:
         moved = moved_modules(traced, call)
-        unlike = differing_modules(moved, self._models)
+        unlike = frozenset(
+            traced_path
+            for traced_path, call_path in moved.items()
+            if _differ(traced_path, call_path, self._models)
+        )
         return RegionCall(self._source_of(traced), self._source_of(call), moved, unlike)
 
     def _table(
         self, call: torch.fx.Node, kept: torch.fx.Graph, places: Sequence[Source]
     ) -> RetracedCall:
-        """Return where the nodes of a graph stand at a call, given in their order."""
+        """Return the places of a graph's nodes at a call, given in their order."""
         rows = list(zip(self._named(kept), places, strict=True)) if places else []
         by_name = unambiguous((names, place) for (names, _), place in rows if names)
         by_stack = unambiguous((stack, place) for (_, stack), place in rows)
         return RetracedCall(self._source_of(call), by_name, by_stack)
 
     def _named(self, graph: torch.fx.Graph) -> Iterator[_Named]:
-        """Yield the source functions, of the graph's own nodes alone, and the stack of each."""
+        """Yield the source functions (of the graph's own nodes) and the stack of each node."""
         for node in calls_in(graph):
             yield fx.source_fns(node.meta), self._source_of(node).stack
             for place in self.places_at(node):
@@ -309,11 +248,8 @@ class RegionCalls:
 
 
 def calls_in(graph: torch.fx.Graph) -> list[torch.fx.Node]:
-    """Return the calls among a graph's nodes.
-
-    What takes a part of what a region yields is none: it stands where that is called, and torch
-    2.11 drops most of them, of the graph alone that it keeps.
-    """
+    """Return the calls among a graph's nodes."""
+    # A ``getitem`` of a region's result is none: torch 2.11 drops most of them in the kept graph.
     calls = (node for node in graph.nodes if node.op.startswith("call_"))
     return [node for node in calls if not _is_getitem_of_region(node)]
 
@@ -327,23 +263,19 @@ _Names = tuple[tuple[str, ...], ...]
 
 
 class RunsOfGraph:
-    """The runs of the regions of one Dynamo graph.
-
-    Attributes:
-        bodies: the graphs of regions that run more often than they were traced, with their runs.
-    """
+    """The runs of the regions of one Dynamo graph."""
 
     def __init__(self, graph: torch.fx.Graph, regions: RegionCalls, source_of: SourceOf) -> None:
-        """Find them."""
         self._regions, self._source_of = regions, source_of
         runs: dict[torch.fx.Graph, list[Run]] = {}
         for body, run in self._runs_in(graph, (), ()):
             runs.setdefault(body, []).append(run)
+        # The graphs of regions that run more often than they were traced.
         self.bodies = {b: each for b, each in runs.items() if any(any(r.again) for r in each)}
         self._all = [run for each in runs.values() for run in each]
 
     def records(self) -> RegionRuns:
-        """Return them by what tells of them."""
+        """Return the runs by call and by node."""
         of_call: dict[tuple[str, ...], list[Run]] = {}
         of_node: dict[NodeKey, list[Run]] = {}
         for run in self._all if self.bodies else ():

@@ -1,12 +1,7 @@
 """What a pattern's node replaced: pattern matching drops ``seq_nr``, stack and source.
 
-FX reports each replacement; from a new node the walk leads back through the replaced
-nodes and those erased with them, staying in the same half of the joint graph. It ends where
-another new node took the place of what was read: one match may feed the next.
-
-Inductor traces such a body anew, in the body of a ``while_loop``, and drops where its nodes
-stand. What was the body before stands in it node by node; all else is the work of the call.
-Source: ``torch/_inductor/fx_passes/post_grad.py``, ``decompose_scan_to_while_loop``.
+Source: ``torch/_inductor/fx_passes/post_grad.py``, ``decompose_scan_to_while_loop``, which traces
+bodies again and drops their nodes' places.
 """
 
 from __future__ import annotations
@@ -41,11 +36,7 @@ _REPORTS: WeakKeyDictionary[torch.fx.GraphModule, Report] = WeakKeyDictionary()
 
 @contextmanager
 def watching_replacements(gm: torch.fx.GraphModule, on_replace: Report) -> Iterator[None]:
-    """Report each replacement made in a graph.
-
-    Args:
-        on_replace: takes ``old``, ``new`` and ``user`` by these names, amid torch's passes: it
-            must not raise.
+    """Report each replacement in a graph; ``on_replace`` runs inside torch's passes.
 
     Source: ``torch/fx/graph_module.py``, ``GraphModule._register_replace_node_hook``.
     """
@@ -63,8 +54,8 @@ def watching_replacements(gm: torch.fx.GraphModule, on_replace: Report) -> Itera
 def unreported(node: torch.fx.Node) -> Iterator[None]:
     """Report no replacement in the graph of a node.
 
-    What takes a node's place may be a number, as of a Python float that cannot become a tensor;
-    torch asks it for its name where anybody is reported to, and fails.
+    The new node may be a number, as for a Python float that cannot become a tensor; with a hook
+    registered torch asks for its name, and fails.
 
     Source: ``torch/fx/node.py``, ``Node.replace_all_uses_with``.
     """
@@ -91,23 +82,19 @@ class _Before(NamedTuple):
 class Watch:
     """A watch over the passes that run on one graph.
 
-    Attributes:
-        gm: the graph.
-        known: what earlier passes' new nodes replaced.
-        at_joint: the same of the joint graph's passes, where they are over; it is told apart.
-        overwritten: what nodes said of their origin before those overwrote it.
+    From a new node the walk leads back through the replaced nodes and those erased with them, in
+    the same half of the joint graph, up to another new node: one match may feed the next.
     """
 
     gm: torch.fx.GraphModule
-    known: Replaced = field(default_factory=dict)
-    at_joint: Replaced = field(default_factory=dict)
-    overwritten: Mapping[str, Lineage] = field(default_factory=dict)
+    known: Replaced = field(default_factory=dict)  # by earlier passes
+    at_joint: Replaced = field(default_factory=dict)  # by the joint passes
+    overwritten: Mapping[str, Lineage] = field(default_factory=dict)  # before those overwrote it
     _before: dict[str, _Before] = field(default_factory=dict)
     _old_of: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _snapshots: dict[str, NodeSnapshot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take down the nodes as they are before the passes."""
         self._before = {
             node.name: _Before(
                 dict(node.meta), tuple([i.name for i in node.all_input_nodes]), call_of(node), place
@@ -117,7 +104,7 @@ class Watch:
         }
 
     def before(self, node: torch.fx.Node) -> Lineage:
-        """Return where a node comes from, with what an earlier pass lost; no pass has run yet."""
+        """Return a node's lineage before the passes, with what an earlier pass lost."""
         if node.name in self._before:
             return self._snapshot_before(node.name).lineage
         return lineage_of(node.meta)
@@ -132,26 +119,25 @@ class Watch:
         return self._snapshots[name]
 
     def note(self, old: Any, new: Any, user: Any) -> None:
-        """Take down one replacement, as FX tells it."""
+        """Note one replacement, as FX reports it."""
         self._old_of[fx.node_name(new)].append(fx.node_name(old))
 
     def made(self) -> tuple[str, ...]:
-        """Return the names of the nodes that passes made, these or those that are known."""
-        calls = (node.name for node in self.gm.graph.nodes if node.op == "call_function")
+        """Return the names of the nodes that these or known passes made."""
+        calls = (node.name for node in fx.call_nodes(self.gm.graph))
         return tuple(name for name in calls if name not in self._before or name in self.known)
 
     def replaced(self) -> Replaced:
-        """Return, for each node the passes made, what it replaced.
+        """Return, for each node the passes made, what it replaced; the last one counts most.
 
-        In graph order; but one of the op whose name torch gave the new node comes later (the
-        product that is padded, not the views that went with it), and one that made the very same
-        call last (the scale of a softmax that a pattern rewrote; of several, as the views around
-        an attention, the one of the same value): the new node stands for the last.
-        What only looks at values (the views around an attention) comes first, and of a backward
-        the rest goes backwards: an attention's stands where its forward does, at the last product.
+        In graph order, except: views come first, and in a backward the rest is reversed (an
+        attention's place is its last product). The op whose name torch gave the new node comes
+        later (the product that is padded). A node that made the very same call comes last (the
+        scale of a softmax that a pattern rewrote; of several, the one of the same value).
+
         Source: ``torch/_inductor/pattern_matcher.py``, ``_transfer_meta``, copies the op.
         """
-        nodes = {n.name: n for n in self.gm.graph.nodes if n.op == "call_function"}
+        nodes = {node.name: node for node in fx.call_nodes(self.gm.graph)}
         made = [node for name, node in nodes.items() if name not in self._before]
         live = set(nodes)
         old = {node.name: self._old(node.name) for node in made}
@@ -161,36 +147,30 @@ class Watch:
         return {**still, **self._of_memory(made, rows), **rows}
 
     def _of_memory(self, made: list[torch.fx.Node], rows: Replaced) -> Replaced:
-        """Return what stood in place of calls that write to memory, and of the views they use.
+        """Return what calls that write to memory replaced, and the views they use.
 
-        Nothing reads such a call. A bucket is filled so, and what a view's gradient is scattered
-        into: there the memory took the scatter's place (``torch/_inductor/fx_passes/reinplace.py``,
+        A bucket is filled that way, and a view's gradient scattered: there the memory took the
+        scatter's place (``torch/_inductor/fx_passes/reinplace.py``,
         ``_decompose_scatter_mutating``).
         """
         replaced: dict[str, tuple[NodeSnapshot, ...]] = {}
         for node in filter(_writes, made):
             *value_path, memory = self._to_memory(node, rows)
             row = rows.get(memory.name, ()) or self._scattered(node, memory)
-            own = (
-                each
-                for each in value_path
-                if each is node or is_view_op(fx.target_name(each.target))
-            )
-            replaced |= {each.name: row for each in own if row}
+            for each in value_path if row else ():
+                if each is node or is_view_op(fx.target_name(each.target)):
+                    replaced[each.name] = row
         return replaced
 
     def _to_memory(self, node: torch.fx.Node, rows: Replaced) -> list[torch.fx.Node]:
-        """Return a call that writes, and on to the memory or to what is known of it.
-
-        A scatter that is the last to use its input is written into that, which was there before.
-        """
+        """Return a call that writes, and the path to the memory or a known node."""
         value_path, known = [node, *node.all_input_nodes[:1]], rows.keys() | self._before.keys()
         while value_path[-1].name not in known and value_path[-1].all_input_nodes:
             value_path.append(value_path[-1].all_input_nodes[0])
         return value_path
 
     def _scattered(self, node: torch.fx.Node, memory: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
-        """Return the one call whose place memory took, of those that were given what is written."""
+        """Return the one call that memory replaced, among the users of what is written."""
         written = {name for value in node.all_input_nodes[1:] for name in self._names(value.name)}
         removed = self._old(memory.name) & set(self._before)
         same = [name for name in removed if written & set(self._before[name].inputs)]
@@ -200,9 +180,8 @@ class Watch:
         return {name} | self._old(name)
 
     def _written(self, made: list[torch.fx.Node], live: set[str]) -> Replaced:
-        """Return the functional calls that calls which write to their inputs were made of.
+        """Return the functional calls that in-place calls were made from; nothing reads those.
 
-        Nothing reads such a call, so no replacement leads to it; the order of equal ones is kept.
         Source: ``torch/_inductor/fx_passes/post_grad.py``, ``decompose_auto_functionalized`` and
         ``decompose_triton_kernel_wrapper_functional``.
         """
@@ -217,7 +196,7 @@ class Watch:
         return {n: (row,) for each in same for n, row in zip(new[each], removed[each], strict=True)}
 
     def overwritten_nodes(self, creations: Creations) -> Mapping[str, NodeSnapshot]:
-        """Return what nodes said of their origin that took that of a no-op removed beside them.
+        """Return the nodes whose metadata was overwritten by that of a removed no-op.
 
         Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
         """
@@ -240,12 +219,12 @@ class Watch:
         erased = self._erased(seeds, live, read)
         tag = fx_names.PARTITIONER_TAG.of(node.meta)
         tags = {name: self._snapshot_before(name).lineage.partitioner_tag for name in erased}
-        # A node without a tag, as of a hook's sum, is in no half: it stands for all of them.
+        # A node without a tag, as of a hook's sum, is in no half, and replaced all of them.
         same = [name for name in erased if tag in (None, tags[name])]
         call, op = call_text(call_of(node)), fx.original_aten(node.meta)
         values = {name for each in node.all_input_nodes for name in self._names(each.name)}
         target = fx.target_name(node.target)
-        # A backward goes the other way: its first work is of the forward's last.
+        # A backward is reversed: its first op is of the forward's last.
         direction = -1 if "_backward" in target else 1
 
         def sort_key(name: str) -> tuple[bool, bool, bool, bool, int]:
@@ -260,7 +239,7 @@ class Watch:
         return tuple(map(self._snapshot_before, sorted(same or erased, key=sort_key)))
 
     def _old(self, new: str) -> set[str]:
-        """What a node replaced, at once or by way of nodes that are gone again."""
+        """The nodes that a node replaced, directly or through erased ones."""
         old: set[str] = set()
         todo = [new]
         while todo:
@@ -270,7 +249,7 @@ class Watch:
         return old
 
     def _erased(self, seeds: set[str], live: set[str], read: set[str]) -> set[str]:
-        """What stood in place of a new node: the replaced nodes and those gone with them."""
+        """The nodes erased for a new node: the replaced ones and those removed with them."""
         erased: set[str] = set()
         todo = list(seeds)
         while todo:
@@ -285,7 +264,6 @@ class Watch:
 
 
 def _is_overwritten(before: fx.Meta, after: fx.Meta) -> bool:
-    """Tell whether a node says that it was traced from elsewhere than it said before."""
     if has_same_origin(before, after):
         return False
     was, now = lineage_of(before), lineage_of(after)
@@ -302,10 +280,7 @@ def _nearest(
     old: Mapping[str, set[str]],
     following: Callable[[torch.fx.Node], Iterable[torch.fx.Node]],
 ) -> set[str]:
-    """What new nodes replaced; where one replaced nothing, what the ones that follow it did.
-
-    A pattern's node may replace nothing itself, and feed the one that does (``getitem``).
-    """
+    """What new nodes replaced; for one that replaced nothing (``getitem``), its neighbours'."""
     nearest: set[str] = set()
     seen: set[str] = set()
     todo = list(start)
@@ -322,7 +297,7 @@ Carried = Mapping[str, tuple[torch.fx.Graph, ...]]
 
 
 def carried_graphs(gm: torch.fx.GraphModule) -> Carried:
-    """Return the graphs that the nodes of a graph call, by the nodes' names."""
+    """Return the graphs that each node of a graph calls, by node name."""
     return {node.name: graphs for node in gm.graph.nodes if (graphs := _graphs(node))}
 
 
@@ -345,15 +320,14 @@ def retraced(
 def _inside(
     call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: NodeSnapshot
 ) -> dict[torch.fx.Graph, Replaced]:
-    """Return the same of all graphs in a call, which did stand in a call of other graphs."""
+    """Return the same for all graphs in a call that replaced a call of other graphs."""
     graphs = _graphs(call)
     is_alike = len(graphs) == len(before)  # the branches of a ``cond`` keep their order
     replaced: dict[torch.fx.Graph, Replaced] = {}
     for at, graph in enumerate(graphs):
-        nodes = _calls(graph)
-        own = _only_copy(
-            [_calls(body) for body in (before[at : at + 1] if is_alike else before)], nodes
-        )
+        nodes = fx.call_nodes(graph)
+        bodies = before[at : at + 1] if is_alike else before
+        own = _only_copy([fx.call_nodes(body) for body in bodies], nodes)
         rows = {
             n: snapshot_with_outputs(own[n].name, own[n].meta) if n in own else row for n in nodes
         }
@@ -366,7 +340,7 @@ def _inside(
 def _only_copy(
     bodies: Sequence[Sequence[torch.fx.Node]], nodes: Sequence[torch.fx.Node]
 ) -> Mapping[torch.fx.Node, torch.fx.Node]:
-    """Lead nodes to a body's, where just one run of them has a body's ops and edges."""
+    """Match nodes to a body's, if exactly one run of them has its ops and edges."""
     copies = [
         dict(zip(run, body, strict=True))
         for body in bodies
@@ -379,7 +353,3 @@ def _only_copy(
 def _shape(nodes: Sequence[torch.fx.Node]) -> list[tuple[object, list[int | None]]]:
     place = {node: at for at, node in enumerate(nodes)}
     return [(node.target, [place.get(i) for i in node.all_input_nodes]) for node in nodes]
-
-
-def _calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
-    return [node for node in graph.nodes if node.op == "call_function"]

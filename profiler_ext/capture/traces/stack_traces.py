@@ -1,13 +1,4 @@
-"""Torch's stack traces as frames, with the file and line that are meant where Dynamo names others.
-
-What is compiled of it says the lines of that code's table, which are off
-(:mod:`profiler_ext.torch_compat.code_lines`), and so is the line at which it goes on, which it has
-in its name.
-
-Dynamo keeps instructions by the value of their code, of which its file is no part. Of a function
-whose equal in another file was compiled before (a copy of a module, an earlier version of a
-notebook's cell) it takes the functions within, a lambda or a generator, from there, and names that
-file.
+"""Torch's stack traces as frames, with the right file and line where Dynamo names others.
 
 Source: ``torch/_dynamo/bytecode_transformation.py``, ``_cached_cleaned_instructions``.
 """
@@ -28,13 +19,13 @@ from profiler_ext.torch_compat.code_lines import Traced, lines_traced
 from profiler_ext.torch_compat.process import resumed
 
 _TRACED: dict[tuple[str, str], dict[int, set[Traced]]] = {}
-"""By file, function and the line that torch says."""
+"""By file, function and reported line: a resume function's line table is off."""
 _RESUMED_AT: dict[tuple[str, str, int], set[int | None]] = defaultdict(set)
 _CARETS = re.compile(r" +[~^]*")
 
 
 def note_resumed(code: CodeType) -> None:
-    """Note which lines the lines of such code are; several may bear one name, and differ."""
+    """Note the lines of a resume function; several may have one name, and differ."""
     known = _TRACED.setdefault((code.co_filename, code.co_name), defaultdict(set))
     for each in lines_traced(code):
         known[each.reported_line].add(each)
@@ -43,13 +34,10 @@ def note_resumed(code: CodeType) -> None:
 def line_of(
     file: str, function: str, reported_line: int, text: Sequence[str] = ()
 ) -> tuple[int | None, str | None]:
-    """Return the line that is meant where torch says another of what a graph has, with its text.
+    """Return the line that torch's reported line stands for, with its text.
 
-    Args:
-        text: all that torch says; where there are carets, they tell the column.
-
-    Returns:
-        The line; ``None`` where it may be one of several. Its text is ``None`` where torch has it.
+    ``None`` if it is ambiguous; carets in ``text`` give the column. The text is ``None`` if torch
+    has it.
     """
     traced: set[Traced] = _TRACED.get((file, function), {}).get(reported_line, set())
     candidates: set[Traced] = {each for each in traced if each.computes} or traced
@@ -60,13 +48,13 @@ def line_of(
 
 
 def _first_caret(text: Sequence[str]) -> int | None:
-    """Return where the line of carets begins that torch writes under a line of code."""
+    """Return the column of torch's carets under a line of code."""
     carets = "".join(text[2:3])
     return len(carets) - len(carets.lstrip()) if _CARETS.fullmatch(carets) else None
 
 
 def _text(file: str, traced: Traced) -> Sequence[str]:
-    """Return what torch says of an instruction.
+    """Return torch's text for an instruction.
 
     Source: ``torch/_dynamo/symbolic_convert.py``, ``InstructionTranslatorBase.frame_summary``.
     """
@@ -85,12 +73,9 @@ def _only(file: str, reported_line: int, traced: Iterable[Traced]) -> tuple[int 
 
 
 def note_break(file: str, function: str, reported_line: int) -> tuple[int | None, str | None]:
-    """Return the line at which a graph breaks, with its text, as :func:`line_of` does; note it.
+    """Return the line at which a graph breaks, as :func:`line_of` does, and note it.
 
-    A graph may break where nothing is computed: at the first instruction of a statement.
-
-    Args:
-        said: the line that torch says; the code that goes on there will say so, too.
+    A graph may break at the first instruction of a statement, where nothing is computed.
     """
     line, text = _only(
         file, reported_line, _TRACED.get((file, function), {}).get(reported_line, ())
@@ -100,7 +85,7 @@ def note_break(file: str, function: str, reported_line: int) -> tuple[int | None
 
 
 def line_resumed(file: str, function: str, reported_line: int) -> int | None:
-    """Return the line at which code goes on, ``None`` where it may be one of several."""
+    """Return the line at which a resume function starts; ``None`` if it is ambiguous."""
     candidates = _RESUMED_AT.get((file, function, reported_line), {reported_line})
     return next(iter(candidates)) if len(candidates) == 1 else None
 
@@ -109,12 +94,15 @@ Function = tuple[str, str]
 """Its file and its name."""
 
 _OWNERS: dict[tuple[str, str, int], set[Function]] = defaultdict(set)
-"""By file, name and line of what torch names: the functions of which one has it within."""
+"""By file, name and line of reported code: the functions that may contain it."""
 _LOCALS_MARKER = "<locals>"
 
 
 def note_equal_code(traced: Collection[CodeType]) -> None:
-    """Note what torch may name in another file's stead."""
+    """Note the functions whose nested code torch may report in another file."""
+    # Dynamo caches instructions by code equality, which ignores the file. For a function with an
+    # equal in another file (a copy of a module, an earlier notebook cell) it takes the nested
+    # lambdas and generators from there, and reports that file.
     named = [code for code in traced if _LOCALS_MARKER in code.co_qualname]
     for owner in traced if named else ():
         for own in _nested_codes(owner):
@@ -139,7 +127,7 @@ def _note(code: CodeType, owners: set[Function]) -> None:
 def file_of(
     file: str, function: str, line: int, outer_functions: Collection[Function]
 ) -> str | None:
-    """Return the file of a frame: that of the function around it that has such code within."""
+    """Return the file of a frame: that of the outer function that contains such code."""
     owners = _OWNERS.get((file, function, line))
     if owners is None:
         return file
@@ -153,11 +141,7 @@ _MARKER = re.compile(r"^[\s~^]*$")
 
 @functools.lru_cache(maxsize=65536)
 def parse_stack(trace: str | None) -> tuple[Frame, ...]:
-    """Read a ``node.meta["stack_trace"]``.
-
-    Args:
-        trace: the text, outermost frame first; there may be lines of carets in it.
-    """
+    """Parse a ``node.meta["stack_trace"]``: outermost frame first, perhaps with carets."""
     lines = (trace or "").splitlines()
     matches = [(index, match) for index, line in enumerate(lines) if (match := _FILE.match(line))]
     functions = {(match["file"], match["function"]) for _, match in matches}

@@ -1,4 +1,4 @@
-"""The rule of steps that take memory from the driver, and give it back."""
+"""The rule for steps that allocate and free device memory through the driver."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _when(facts: Facts, rows: Ints) -> str:
-    """Say in which steps: what a program does once, as it starts, is in none of the later ones."""
+    """Say in which steps: what a program does once at its start is in no later one."""
     steps = len(facts.analysis.steps)
     having = len(np.unique(facts.analysis.idle.step[rows]))
     if steps == 1:

@@ -1,9 +1,8 @@
-"""The rule of kernels that autotuning chose for other sizes than those they run with.
+"""The rule for kernels that autotuning chose for other sizes than those they run with.
 
-Autotuning times the choices with the sizes of the call that is compiled. In dynamic code one
-dimension of a product is a symbol, and later calls have others. What capture estimated of the call
-site holds for the sizes that were compiled; the grid of a launch, times the tile that the generated
-code names, is the size that it ran with.
+Autotuning uses the sizes of the call that is compiled. In dynamic code one dimension of a product
+is a symbol, and later calls differ. Capture's estimates hold for the compiled sizes; the grid of a
+launch, times the tile in the generated code, is the size that it ran with.
 """
 
 from __future__ import annotations
@@ -23,32 +22,28 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, TensorSpec
 from profiler_ext.records.vocabulary import LaunchKind
 
+# Products of two matrices, and which of their inputs is the first one
 _PRODUCTS = {"aten.mm.default": 0, "aten.addmm.default": 1}
-"""Products of two matrices, and which of their inputs is the first one."""
 _TILE = re.compile(r"^\s*BLOCK_([MN]) : tl\.constexpr = (\d{1,5})$", re.MULTILINE | re.ASCII)
 _OTHERS, _DIMENSIONS = (1, 0), "MN"
+# So many times as large, or as small, a size is another one: a choice serves its neighbours
+_OTHER = 4
+_MIN_FRACTION = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class TunedTemplate:
-    """Launches of one template in dynamic code.
+    """Launches of one template in dynamic code."""
 
-    Attributes:
-        launches: their rows.
-        tuned_size: the size of the dynamic dimension for which its kernel was chosen.
-        run_size: that of each launch, rounded up to whole tiles.
-        tile: the tile of the dynamic dimension, and of the other one.
-    """
-
-    launches: Ints
-    tuned_size: int
-    run_size: Ints
-    tile: tuple[int, int]
+    launches: Ints  # their rows
+    tuned_size: int  # the size of the dynamic dimension for which its kernel was chosen
+    run_size: Ints  # that of each launch, rounded up to whole tiles
+    tile: tuple[int, int]  # the tile of the dynamic dimension, and of the other one
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A product whose result has one dynamic dimension: which, its symbol, the other one's size."""
+    """A product with one dynamic dimension: which, its symbol, and the other dimension's size."""
 
     dynamic: int
     symbol: str
@@ -104,10 +99,8 @@ def _spec(node: FxNode | None) -> TensorSpec | None:
 
 
 def _tuned_for(graph: GraphInstance, products: Mapping[int, _Product]) -> dict[str, int]:
-    """Return the size that each symbol had when the graph was compiled, where one product tells.
-
-    What is fused into a product adds to its estimate, so the least of several is nearest.
-    """
+    """Return each symbol's size when the graph was compiled, by the estimates of its products."""
+    # What is fused into a product adds to its estimate, so the least of several is nearest.
     result: dict[str, int] = {}
     for at, product in products.items():
         flops = _number(graph.call_sites[at])
@@ -122,7 +115,6 @@ def _number(site: CallSite) -> int | None:
 
 
 def _text(facts: Facts, graph: GraphInstance) -> str:
-    """Return the code that Inductor generated for a graph; empty where it is not kept."""
     kept = facts.analysis.recording.generated
     return next((each.text for each in kept if graph.output_module in each.paths), "")
 
@@ -137,18 +129,13 @@ def _tile(text: str, kernel: str, dynamic: int) -> tuple[int, int] | None:
 
 
 def _ran_with(facts: Facts, launches: Ints, product: _Product, tile: tuple[int, int]) -> Ints:
-    """Return the size of the dynamic dimension in each launch; 0 where its grid is not told."""
+    """Return the size of the dynamic dimension in each launch; 0 without a grid."""
     own, other = tile
     events = facts.launches.event[launches]
     shapes = launch_shapes(facts.analysis.recording.trace, events)
     blocks = [prod(map(int, text.split("x"))) if text else 0 for text in shapes.grid.strings]
     tiles: Ints = np.array(blocks, np.int64)[shapes.grid.codes] // ceil(product.other / other)
     return tiles * own
-
-
-_OTHER = 4
-"""So many times as large, or as small, a size is another one: a choice serves its neighbours."""
-_MIN_FRACTION = 0.03
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -165,7 +152,6 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _mistuned(of_template: TunedTemplate) -> Ints:
-    """Return the launches that ran with a size far from the one that was tuned for."""
     run_size, tuned_size = of_template.run_size, of_template.tuned_size
     is_larger = run_size >= _OTHER * max(tuned_size, of_template.tile[0])
     is_smaller = (run_size > 0) & (run_size * _OTHER <= tuned_size)
@@ -201,7 +187,7 @@ def _candidate(facts: Facts, launches: Ints, of_longest: TunedTemplate) -> Candi
 
 
 def _compiled_ns(facts: Facts, launches: Ints) -> int:
-    """Return what the code takes that these launches are of, forward and backward."""
+    """Return the compiled code's time around these launches, forward and backward."""
     ids = [graph.compile_id for graph in facts.analysis.recording.graphs]
     own = {ids[at] for at in facts.launches.graph[launches].data.tolist()}
     graphs = [at for at, each in enumerate(ids) if each in own]

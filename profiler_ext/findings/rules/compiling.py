@@ -1,4 +1,4 @@
-"""The rule of steps in which torch compiles."""
+"""The rule for steps in which torch compiles."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
             if is_steady
             else "torch compiles while it is recorded",
             at_stake_ns=median_low(spent) if is_steady else sum(spent) // len(spent),
-            of_ns=None if is_steady else _mean_ns(facts.analysis.steps),
+            of_ns=None
+            if is_steady
+            else (sum(step.wall_ns for step in facts.analysis.steps) // len(facts.analysis.steps)),
             stake=Stake.STEP if is_steady else Stake.WINDOW,
             sureness=Confidence.MEASURED,
             remedy=_STEADY if is_steady else _LATER,
@@ -54,7 +56,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _within(compiles: list[Compilation], step: Step) -> int:
-    """Return how long of a step something was compiled; what lies in another counts once."""
+    """Return the compile time within a step; nested compiles count once."""
     spent, reached = 0, step.cpu_start_ns
     for each in sorted(compiles, key=lambda one: one.started_ns):
         started = max(each.started_ns, reached)
@@ -67,10 +69,6 @@ def _within(compiles: list[Compilation], step: Step) -> int:
 def _overlap(compiled: Compilation, step: Step) -> bool:
     ended = compiled.started_ns + compiled.duration_ns
     return compiled.started_ns < step.cpu_end_ns and ended > step.cpu_start_ns
-
-
-def _mean_ns(steps: tuple[Step, ...]) -> int:
-    return sum(step.wall_ns for step in steps) // len(steps)
 
 
 def _where(compiled: Compilation) -> Location:

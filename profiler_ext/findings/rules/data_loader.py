@@ -1,4 +1,4 @@
-"""The rule of steps in which the device waits for the next batch."""
+"""The rule for steps in which the device waits for the next batch."""
 
 from __future__ import annotations
 

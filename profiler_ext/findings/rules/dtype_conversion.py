@@ -1,4 +1,4 @@
-"""The rule of launches that only convert a dtype, at lines that ask for no conversion."""
+"""The rule for launches that only convert a dtype, at lines without an explicit conversion."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _is_conversion(name: str) -> bool:
 
 
 def _is_implicit(place: Place) -> bool:
-    """Tell whether a place is at a line whose text is known and asks for no conversion."""
+    """Tell whether a place's line is known and has no conversion."""
     return place.code is not None and not _EXPLICIT_CAST.search(place.code)
 
 

@@ -1,4 +1,4 @@
-"""The rule of collectives beside which the device computes nothing."""
+"""The rule for collectives that overlap no computation."""
 
 from __future__ import annotations
 
@@ -24,19 +24,25 @@ from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
+# Something of each collective is exposed; less than this was hardly won by hiding it
 _MIN_FRACTION = 0.08
-"""Something of each collective is exposed; less than this was hardly won by hiding it."""
 _MIN_UNITS = 4
+# The fraction of hideable time that is saved, and the slowdown of what overlaps it.
+# Fitted to all-reduces on two H200s (torch 2.11) that had 2, 4, 8 and 24 blocks: hidden, they take
+# 1.2 to 1.6 times as long, and overlapping bf16 products 1.2 to 1.4 times; the last one stays.
 _SAVED_PART, _SLOWDOWN_PART = 0.6, 0.1
-"""So much of what could be hidden is won, and so much of what it would run beside is lost to it.
-
-Fitted to all-reduces on two H200s (torch 2.11) that had 2, 4, 8 and 24 blocks: hidden, they take
-1.2 to 1.6 times as long, and products in bf16 beside them 1.2 to 1.4 times; the last one stays.
-"""
+_UNITS = (
+    "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
+    "each costs the CPU a millisecond or two a step, so see that it is not behind then"
+)
+_SINGLE_RANK = (
+    "merge the sessions of all ranks (profiler-ext merge), which tells a wait for a late rank from "
+    "the transfer; of the transfer: "
+)
 
 
 class _Part(Enum):
-    """What a collective serves, which tells what could run beside it."""
+    """What a collective serves, which decides what could overlap it."""
 
     GRADIENTS = "gradients"
     GATHERS = "gathers"
@@ -62,14 +68,6 @@ _REMEDY = {
     "parallelism; or move less: bfloat16, fewer ranks in that group",
 }
 _PHASES = {_Part.GATHERS: (Phase.FORWARD,), _Part.AWAITED: (Phase.FORWARD, Phase.BACKWARD)}
-_UNITS = (
-    "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
-    "each costs the CPU a millisecond or two a step, so see that it is not behind then"
-)
-_SINGLE_RANK = (
-    "merge the sessions of all ranks (profiler-ext merge), which tells a wait for a late rank from "
-    "the transfer; of the transfer: "
-)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -90,7 +88,7 @@ def _by_collective(facts: Facts) -> Iterator[Candidate]:
 
 
 def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
-    """Tell which collectives of the steps serve what; those of micro-batches are another rule's."""
+    """Classify the collectives of the steps; those of micro-batches are another rule's."""
     launches = facts.analysis.communication.launch
     in_steps = facts.in_steps(np.ones(len(facts.launches), np.bool_))[launches]
     in_forward, sharding = passes.in_forward[launches], is_sharding(facts, launches)
@@ -108,18 +106,22 @@ def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
 def _candidate(
     facts: Facts, name: str, rows: Ints, part: _Part, passes: Passes
 ) -> Candidate | None:
-    """Return what one kind of collective costs, where that is much of a step."""
+    """Return the candidate of one kind of collective, where it is much of a step."""
     communication = facts.analysis.communication
     launches = communication.launch[rows]
     transfer_ns, is_measured = exposed_transfers_ns(facts, rows)
     transfer_ns = np.where(facts.pace.is_critical[launches], transfer_ns, 0)
     spent_ns = facts.median_per_step(launches, transfer_ns)
     overlappable_ns = _overlappable_ns(facts, launches, part, passes)
-    at_stake_ns = _saving_ns(facts, spent_ns, overlappable_ns)
+    # What hiding such transfers wins; no step gets shorter than what the CPU needs.
+    won_ns = int(_SAVED_PART * min(spent_ns, overlappable_ns) - _SLOWDOWN_PART * overlappable_ns)
+    at_stake_ns = min(won_ns, facts.training.step_ns - facts.training.cpu_ns)
     is_unsure = part is _Part.AWAITED and not is_measured
     if is_unsure or at_stake_ns < _MIN_FRACTION * facts.step_ns:
         return None
-    is_one_unit = _is_one_unit(facts, launches, part, passes)
+    # Tell whether FSDP has so few units that a remedy makes more of them, which the CPU pays.
+    count = facts.launches_per_step(launches) // int(passes.count[launches].max())
+    is_one_unit = part in (_Part.GATHERS, _Part.SHARDS) and count < _MIN_UNITS
     is_measured &= not is_one_unit
     is_merged = not np.ma.getmaskarray(communication.waiting_ns[rows]).all()
     remedy = _UNITS if is_one_unit else _REMEDY[part]
@@ -139,30 +141,16 @@ def _candidate(
     )
 
 
-def _saving_ns(facts: Facts, spent_ns: int, overlappable_ns: int) -> int:
-    """Return what hiding such transfers wins; no step gets shorter than what the CPU needs."""
-    won_ns = int(_SAVED_PART * min(spent_ns, overlappable_ns) - _SLOWDOWN_PART * overlappable_ns)
-    return min(won_ns, facts.training.step_ns - facts.training.cpu_ns)
-
-
 def _overlappable_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:
-    """Return how long the device computes by itself in the phase that they could be hidden in.
-
-    That is the backward of their pass, wherever they are called, but for what the forward gathers;
-    beside what the next layer waits for, the other half of the batch can compute in both.
-    """
+    """Return the computing time of the phase that could hide them."""
+    # That is the backward of their pass, wherever they are called, but for what the forward
+    # gathers; what the next layer waits for can be overlapped with the other half of the batch.
     phases = _PHASES.get(part, (Phase.BACKWARD,))
     own = facts.in_steps(facts.launches.phase.where(*phases) & ~overlaps_collective(facts))
     own &= np.isin(passes.number, passes.number[launches])
     own[facts.analysis.communication.launch] = False
     rows = np.flatnonzero(own)
     return facts.median_per_step(rows, facts.pace.busy_ns[rows])
-
-
-def _is_one_unit(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> bool:
-    """Tell whether FSDP has so few units that a remedy makes more of them, which the CPU pays."""
-    count = facts.launches_per_step(launches) // int(passes.count[launches].max())
-    return part in (_Part.GATHERS, _Part.SHARDS) and count < _MIN_UNITS
 
 
 def _figures(facts: Facts, rows: Ints) -> tuple[Figure, ...]:

@@ -1,4 +1,4 @@
-"""The rule of products that take much longer than what they move and compute has to."""
+"""The rule for products that take much longer than their roofline."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 from profiler_ext.rooflines.compute_units import Bound
 
+# A kernel that could not be twice as fast is near enough: the makers' peaks are not reached
 _MAX_SAVED_FRACTION = 0.5
-"""A kernel that could not be twice as fast is near enough: the makers' peaks are not reached."""
 _MAX_SHOWN = 3
 _MAX_CHARACTERS = 80
 # Attention over short sequences and convolutions of few channels are far from it by their nature,
@@ -78,7 +78,7 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
 
 
 def _reached(facts: Facts, launch: int, bound: Bound) -> str:
-    """Return how fast a launch is in what bounds it, and how fast the device's best would be."""
+    """Return a launch's rate in what bounds it, and the device's peak."""
     result = facts.rooflines
     if bound is Bound.COMPUTE:
         rate, best = result.tflop_per_s[launch], result.attainable_tflop_per_s[launch]
@@ -88,7 +88,7 @@ def _reached(facts: Facts, launch: int, bound: Bound) -> str:
 
 
 def _name(facts: Facts, launch: int) -> str:
-    """Return the device's own name of a launch: a library's tells tiles, and how it may load."""
+    """Return the device's own name of a launch: a library's shows tiles, and how it may load."""
     name = facts.launches.name
     return name.strings[int(name.codes[launch])].partition("(")[0][:_MAX_CHARACTERS]
 

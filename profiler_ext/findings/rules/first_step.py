@@ -1,4 +1,4 @@
-"""The rule of a first recorded step that is unlike the others."""
+"""The rule for a first recorded step that is unlike the others."""
 
 from __future__ import annotations
 

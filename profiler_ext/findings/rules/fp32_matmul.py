@@ -1,4 +1,4 @@
-"""The rule of matrix products in fp32 that leave the tensor cores unused."""
+"""The rule for matrix products in fp32 without tensor cores."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from profiler_ext.rooflines.rooflines import REACHABLE_FRACTION
 
 _OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
+# TF32's speedup in practice; the data sheets of A100, H100 and H200 have 7 to 8
 _TF32_SPEEDUP = 4
-"""How many times quicker TF32 is in practice; the data sheets of A100, H100 and H200 say 7 to 8."""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -33,18 +33,16 @@ def _multiplies_matrices(name: str) -> bool:
     return _OF_MATRICES.search(name) is not None and not _CONVOLUTION.search(name)
 
 
-def _saved_ns(facts: Facts, launches: Ints) -> Ints:
-    """Return what TF32 would save of each launch: not more than its bytes leave."""
-    paced = facts.critical_ns(launches)
-    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / REACHABLE_FRACTION
-    return (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
-
-
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
     longest, duration = facts.longest(launches), facts.launches.duration_ns[launches]
+    # What TF32 would save of each launch: not more than its bytes leave.
+    paced = facts.critical_ns(launches)
+    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / REACHABLE_FRACTION
     return Candidate(
         what="matrix products run in fp32 without tensor cores",
-        at_stake_ns=facts.median_per_step(launches, _saved_ns(facts, launches)),
+        at_stake_ns=facts.median_per_step(
+            launches, (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
+        ),
         sureness=Confidence.ESTIMATED,
         remedy="torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
         where=location_of(facts.place(longest), facts.launches.name[longest]),

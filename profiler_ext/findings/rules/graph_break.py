@@ -1,4 +1,4 @@
-"""The rule of breaks in the graphs that Dynamo makes, which keep the device waiting."""
+"""The rule for graph breaks that keep the device waiting."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from profiler_ext.records.events import Ints
 _Span = tuple[int, int]
 _Line = tuple[str | None, int | None]
 _MIN_FRACTION = 0.01
+# What heads the last part of a reason. Source: ``torch/_dynamo/exc.py``.
 _FOR_DEVELOPERS = "Developer debug context"
-"""What heads the last part of a reason. Source: ``torch/_dynamo/exc.py``."""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -41,7 +41,6 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _breaks_by_line(compiles: Sequence[Compilation]) -> dict[_Line, GraphBreak]:
-    """Return the first break at each line of its stack."""
     match: dict[_Line, GraphBreak] = {}
     for each in (one for compiled in compiles for one in compiled.breaks):
         for frame in each.stack:
@@ -52,7 +51,6 @@ def _breaks_by_line(compiles: Sequence[Compilation]) -> dict[_Line, GraphBreak]:
 def _candidate(
     facts: Facts, match: GraphBreak, calls: Sequence[_Span], idle_of: Mapping[_Span, int]
 ) -> Candidate | None:
-    """Return a break where the device waits on the way to the next graph."""
     steps = facts.analysis.steps
     idle_ns = median_low(
         sum(idle_of[each] for each in calls if step.cpu_start_ns <= each[0] < step.cpu_end_ns)
@@ -61,6 +59,10 @@ def _candidate(
     if idle_ns < _MIN_FRACTION * facts.step_ns:
         return None
     frame = match.stack[-1] if match.stack else None
+    # What Dynamo could not trace, why, and its hints, without the text of all breaks.
+    own = match.reason.partition(_FOR_DEVELOPERS)[0].strip()
+    opening, _, rest = own.partition("\n")
+    shown = rest if opening.endswith(":") and rest.strip() else own
     return Candidate(
         what="a graph breaks here, and the device waits until the next one is called",
         at_stake_ns=0,
@@ -72,7 +74,11 @@ def _candidate(
         why=(
             Figure("breaks a step", len(calls) / len(steps)),
             Figure("idle on the way to the next graph", idle_ns, FigureUnit.NS),
-            Figure("torch's reason", _short_reason(match.reason), FigureUnit.TEXT),
+            Figure(
+                "torch's reason",
+                "; ".join(line.strip() for line in shown.splitlines() if line.strip()),
+                FigureUnit.TEXT,
+            ),
         ),
         idle=_pieces(facts, calls),
     )
@@ -89,7 +95,11 @@ class _Frames:
         self._of_id: dict[str, list[int]] = {}
         for row in self._rows.tolist():
             self._of_id.setdefault(str(ids[int(codes[row])]), []).append(row)
-        calls = _forwards(facts)
+        # The rows of the calls of compiled graphs that are no backward, in order of time. What
+        # a call does before its first kernel grows with its inputs, of which one graph in the
+        # place of two has as many: a break costs what lies between the calls.
+        compiled = _named(facts, classify.is_compiled_forward)
+        calls = compiled if len(compiled) else _named(facts, names.is_graph_marker)
         self._starts_ns, self._ends_ns = self._events.start_ns[calls], self._events.end_of(calls)
         self._latest_ns = np.maximum.accumulate(self._ends_ns)
         ordered = self._rows[np.argsort(self._events.start_ns[self._rows], kind="stable")]
@@ -97,37 +107,21 @@ class _Frames:
         self._frame_latest_ns = np.maximum.accumulate(self._events.end_of(ordered))
 
     def spans_before(self, compile_ids: Sequence[str]) -> list[_Span]:
-        """Return from the end of a graph before a break to the begin of the one after it."""
         rows = sorted(row for each in compile_ids for row in self._of_id.get(each, ()))
         return list(filter(None, map(self._span_before, rows)))
 
     def _span_before(self, row: int) -> _Span | None:
-        """Return the way to the first graph in a frame, from within the frame around it."""
         begin, end = int(self._events.start_ns[row]), self._events.end_at(row)
         following = int(np.searchsorted(self._starts_ns, begin))
         if following == len(self._starts_ns) or self._starts_ns[following] >= end:
             return None
-        outer = self._outer_ns(begin, end)
+        first = int(np.searchsorted(self._frame_latest_ns, end))
+        is_around = first < np.searchsorted(self._frame_starts_ns, begin)
+        outer = int(self._frame_starts_ns[first]) if is_around else begin
         before = self._ends_ns[int(np.searchsorted(self._latest_ns, outer)) : following]
         left = before[(before <= begin) & (before >= outer)]
         # Else it is the way to the first graph, which is there without a break.
         return (int(left.max()), int(self._starts_ns[following])) if len(left) else None
-
-    def _outer_ns(self, begin: int, end: int) -> int:
-        """Return when the outermost frame around this one began; of one without, its own begin."""
-        first = int(np.searchsorted(self._frame_latest_ns, end))
-        is_around = first < np.searchsorted(self._frame_starts_ns, begin)
-        return int(self._frame_starts_ns[first]) if is_around else begin
-
-
-def _forwards(facts: Facts) -> Ints:
-    """Return the rows of the calls of compiled graphs that are no backward, in order of time.
-
-    What a call does before its first kernel grows with its inputs, of which one graph in the place
-    of two has as many: a break costs what lies between the calls.
-    """
-    compiled = _named(facts, classify.is_compiled_forward)
-    return compiled if len(compiled) else _named(facts, names.is_graph_marker)
 
 
 def _named(facts: Facts, predicate: Callable[[str], bool]) -> Ints:
@@ -138,7 +132,6 @@ def _named(facts: Facts, predicate: Callable[[str], bool]) -> Ints:
 
 
 def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
-    """Return the pieces of idle time of which something lies in spans."""
     idle = facts.analysis.idle
     begins, ends = (np.sort(each) for each in np.array(spans, np.int64).reshape(-1, 2).T)
     started = np.searchsorted(begins, idle.start_ns + idle.duration_ns)
@@ -147,18 +140,9 @@ def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
 
 
 def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> dict[_Span, int]:
-    """Return how long devices ran nothing within each span."""
     idle = facts.analysis.idle
     spent = time_within(spans, idle.start_ns, idle.start_ns + idle.duration_ns)
     return dict(zip(spans, spent, strict=True))
-
-
-def _short_reason(reason: str) -> str:
-    """Return what Dynamo could not trace, why and what it hints at, without what all breaks say."""
-    own = reason.partition(_FOR_DEVELOPERS)[0].strip()
-    opening, _, rest = own.partition("\n")
-    shown = rest if opening.endswith(":") and rest.strip() else own
-    return "; ".join(line.strip() for line in shown.splitlines() if line.strip())
 
 
 RULE = Rule(

@@ -1,4 +1,4 @@
-"""The rule of a rank that the others wait for."""
+"""The rule for a straggler: a rank that the others wait for."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from profiler_ext.records.vocabulary import IdleCause
 
 _MIN_FRACTION = 0.03
 _MIN_ALONE = 0.1
+# What one rank does and another does not; that one launches more slowly is often the recording
 _RANK_CAUSES = (
     IdleCause.PYTHON,
     IdleCause.DATA_LOADER,
@@ -27,7 +28,6 @@ _RANK_CAUSES = (
     IdleCause.ALLOCATING,
     IdleCause.COMPILING,
 )
-"""What one rank does and another does not; that one launches more slowly is often the recording."""
 _RANKS = (
     "this rank waits for others: its collectives take longer than equal ones",
     "merge the sessions of all ranks (profiler-ext merge), which tells who came last, and what "
@@ -38,8 +38,8 @@ _STAGES = (
     "more micro-batches, a schedule with several stages on a rank, or stages that take equally "
     "long; merged sessions do not tell who came last, as messages have no number",
 )
+# A CPU that is slower, or more in demand, is so in these and in Python alike
 _SLOWER = (IdleCause.LAUNCHING, IdleCause.AUTOGRAD)
-"""A CPU that is slower, or more in demand, is so in these and in Python alike."""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -74,7 +74,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _judge_single_rank(facts: Facts) -> Iterable[Candidate] | CannotJudge:
-    """Say of one rank alone that it waits, where collectives differ much that move as much."""
+    """Judge one rank alone: it waits, where equal collectives differ much."""
     communication = facts.analysis.communication
     rows = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0)[communication.launch])
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
@@ -107,14 +107,14 @@ def _judge_single_rank(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _waited_ns(facts: Facts, causes: tuple[IdleCause, ...]) -> int:
-    """Return how long others waited for this rank in the usual step because of some causes."""
+    """Return how long others waited for this rank in the usual step, for some causes."""
     late = facts.analysis.rank_delay
     rows = np.flatnonzero(late.cause.where(*causes))
     return facts.median_per_step(late.launch[rows], late.duration_ns[rows])
 
 
 def _dominant_cause(facts: Facts, rows: Ints) -> tuple[Location, str]:
-    """Return what made this rank late for most of the time, and where."""
+    """Return the cause of most of this rank's delay, and its place."""
     late = facts.analysis.rank_delay
     sums: dict[tuple[Location, str], int] = {}
     for row in rows.tolist():

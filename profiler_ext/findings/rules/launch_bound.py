@@ -1,4 +1,4 @@
-"""The rule of steps in which the device waits for the CPU to launch."""
+"""The rule for CPU launch-bound steps."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from profiler_ext.records.provenance import CallSite
 from profiler_ext.records.vocabulary import IdleCause, Scope
 
 _MIN_IDLE = 0.1
-_MIN_LAUNCHES = 5
-"""Fewer launches are no stream of them that the CPU could be behind with."""
+_MIN_LAUNCHES = 5  # fewer launches are no stream of them that the CPU could be behind with
 _LINE_PART = 0.5
 _MAX_FRACTION = 0.5
+# From one launch to the next Python takes some tens of microseconds; so long it does else
 _LONG_NS = 1_000_000
-"""From one launch to the next Python takes some tens of microseconds; so long it does else."""
 
+# What the CPU does on its way to the next launch; what follows a wait is that wait's
 _LAUNCHING = (
     IdleCause.LAUNCHING,
     IdleCause.PYTHON,
@@ -37,7 +37,6 @@ _LAUNCHING = (
     IdleCause.LAUNCH_LATENCY,
     IdleCause.END_OF_STEP,
 )
-"""What the CPU does on its way to the next launch; what follows a wait is that wait's."""
 
 _EAGER = (
     "compile what runs eagerly: torch.compile(model, mode='reduce-overhead'); or a larger batch"
@@ -83,7 +82,10 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints) -> Candidate:
-    python, python_ns = _long_python(facts)
+    # The pieces in which Python launched nothing for long, and their time in a step.
+    rows = idle_pieces(facts, IdleCause.PYTHON, IdleCause.END_OF_STEP)
+    long = rows[facts.analysis.idle.duration_ns[rows] >= _LONG_NS]
+    python, python_ns = (long, median_per_step(facts, long))
     is_python = python_ns > _MAX_FRACTION * median_per_step(facts, idle)
     remedy = _PYTHON if is_python else _remedy(facts, launches)
     fused = eager_kernels(facts) if remedy == _EAGER else NO_ROWS
@@ -97,7 +99,8 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
         remedy=remedy,
         where=_where(facts, python if is_python else idle),
         why=(
-            *_of_idle(facts, idle, launches),
+            Figure("launches a step", facts.launches_per_step(launches)),
+            Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
             *_figure_if_any("of it in such Python", python_ns if is_python else 0),
             *_figure_if_any("kernels of eager ops", eager_ns),
             *_of_step(facts, times_ns[1], launches),
@@ -107,21 +110,19 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
     )
 
 
-def _of_idle(facts: Facts, idle: Ints, launches: Ints) -> tuple[Figure, ...]:
-    return (
-        Figure("launches a step", facts.launches_per_step(launches)),
-        Figure("idle in the recorded step", median_per_step(facts, idle), FigureUnit.NS),
-    )
-
-
 def _figure_if_any(name: str, time_ns: int) -> tuple[Figure, ...]:
     return (Figure(name, time_ns, FigureUnit.NS),) if time_ns else ()
 
 
 def _of_step(facts: Facts, of_ns: int, launches: Ints) -> tuple[Figure, ...]:
     durations = facts.launches.duration_ns[launches]
+    known = "the step before the recording"
     return (
-        Figure(_step_name(facts), of_ns, FigureUnit.NS),
+        Figure(
+            known if facts.training.is_known else "the step without recording, estimated",
+            of_ns,
+            FigureUnit.NS,
+        ),
         Figure("median launch", float(median_low(durations.tolist())), FigureUnit.NS),
         Figure("compiled", _compiled(facts, launches), FigureUnit.FRACTION),
         Figure("replayed by CUDA graphs", _replayed(facts, launches), FigureUnit.FRACTION),
@@ -136,18 +137,6 @@ def _replayed(facts: Facts, launches: Ints) -> float:
     return float(facts.pace.replayed[launches].mean())
 
 
-def _long_python(facts: Facts) -> tuple[Ints, int]:
-    """Return the pieces in which Python launched nothing for long, and their time in a step."""
-    rows = idle_pieces(facts, IdleCause.PYTHON, IdleCause.END_OF_STEP)
-    long = rows[facts.analysis.idle.duration_ns[rows] >= _LONG_NS]
-    return long, median_per_step(facts, long)
-
-
-def _step_name(facts: Facts) -> str:
-    known = "the step before the recording"
-    return known if facts.training.is_known else "the step without recording, estimated"
-
-
 def _remedy(facts: Facts, launches: Ints) -> str:
     if _replayed(facts, launches) > _MAX_FRACTION:
         return _REPLAYED
@@ -159,11 +148,9 @@ def _remedy(facts: Facts, launches: Ints) -> str:
 
 
 def _has_control_flow(facts: Facts, launches: Ints) -> bool:
-    """Tell whether most compiled launches are in loops, or in graphs that choose between branches.
-
-    Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
-    its own (``config.graph_partition``).
-    """
+    """Tell whether most compiled launches are in loops, or in graphs with branches."""
+    # Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
+    # its own (``config.graph_partition``).
     graphs = facts.analysis.recording.graphs
     has_branches = [any(map(_is_of_branch, graph.call_sites)) for graph in graphs]
     called = launches[~np.ma.getmaskarray(facts.launches.graph)[launches]]
@@ -185,7 +172,7 @@ def _is_of_loop(site: CallSite) -> bool:
 
 
 def _where(facts: Facts, idle: Ints) -> Location:
-    """Return the line at which the CPU was for most of that time, if there is one."""
+    """Return the line at which the CPU was for most of that time, if any."""
     duration_ns = facts.analysis.idle.duration_ns
     lines = idle_by_line(facts, idle, facts.analysis.idle.place)
     sums = {where: int(duration_ns[rows].sum()) for where, rows in lines.items()}

@@ -1,4 +1,4 @@
-"""The rule of layouts that cuDNN changes before and after each convolution."""
+"""The rule for layouts that cuDNN changes before and after each convolution."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ _CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 _NORMALISES = re.compile(
     r"at::native::batch_norm_(collect_statistics|transform_input|backward)_kernel\b"
 )
+# The part of their time that torch's batch norms do without where the channels are last. Of a
+# ResNet-18 in bfloat16 on an H200 it was 73%.
 _BATCH_NORM_SAVING = 2 / 3
-"""The part of their time that torch's batch norms do without where the channels are last.
-
-Of a ResNet-18 in bfloat16 on an H200 it was 73%.
-"""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -44,6 +42,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     norms = np.flatnonzero(facts.in_steps(facts.named(_normalises)))
     norms_ns = facts.median_per_step(norms, facts.critical_ns(norms))
     removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
+    own = Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)
     return Candidate(
         what="convolutions change the layout of their operands and back",
         at_stake_ns=removal_saving_ns + int(_BATCH_NORM_SAVING * norms_ns),
@@ -54,16 +53,10 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
             Figure("changes of layout a step", facts.launches_per_step(launches)),
             Figure("they take", facts.median_per_step(launches, duration), FigureUnit.NS),
             *launching(facts, launches, removal_saving_ns),
-            *_of_norms(norms_ns),
+            *((own,) if norms_ns else ()),
         ),
         launches=np.concatenate([launches, norms]),
     )
-
-
-def _of_norms(norms_ns: int) -> tuple[Figure, ...]:
-    """Return what batch norms take, where there are any."""
-    own = Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)
-    return (own,) if norms_ns else ()
 
 
 RULE = Rule(

@@ -1,4 +1,4 @@
-"""The rule of copies between the device and pageable memory."""
+"""The rule for copies between the device and pageable memory."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _candidate(facts: Facts, direction: str, launches: Ints) -> Candidate:
 
 
 def _blocking_ns(facts: Facts, launches: Ints) -> Ints:
-    """Return how long each copy's call lasts once the device has run what it was given before."""
+    """Return how long each copy's call lasts after the device has finished earlier work."""
     events, call = facts.analysis.recording.trace.events, facts.pace.call[launches]
     drained_ns = facts.launches.start_ns[launches] - facts.pace.waited_ns[launches]
     since_ns = np.maximum(events.start_ns[call], drained_ns)

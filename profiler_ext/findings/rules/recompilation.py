@@ -1,7 +1,4 @@
-"""The rule of functions that are compiled again because a guard failed.
-
-With a remedy for each kind of guard.
-"""
+"""The rule for recompilations, with a remedy for each kind of failed guard."""
 
 from __future__ import annotations
 
@@ -33,14 +30,14 @@ TRAINING: Final = (
     "code for train() and code for eval() are compiled apart, so one of each is right; where that "
     "costs too much, evaluate with the model that torch.compile was given, uncompiled"
 )
+# What may fail once where a program trains and evaluates, or calls equal blocks one after another,
+# of which the first has an input that requires no gradient
 _ONE_OF_EACH: Final = (
     r"requires_grad mismatch",
     r"dispatch key set mismatch",
     r"changed: grad_mode",
     r"\.training == ",
 )
-"""What may fail once where a program trains and evaluates, or calls equal blocks one after another,
-of which the first has an input that wants no gradient."""
 BACKEND: Final = "call torch.compile once for each function, and keep what it returns"
 STATE: Final = (
     "call it in one state: the same autocast, determinism and number of threads in each call"
@@ -48,6 +45,7 @@ STATE: Final = (
 VALUES: Final = (
     "keep what the guard compares constant: hand it over as a tensor, or take it out of the model"
 )
+# The first one that a guard contains applies
 _REMEDIES: Final = (
     (r"stride mismatch", LAYOUT),
     (r"(?:dtype|rank|device index) mismatch", TENSOR),
@@ -57,11 +55,10 @@ _REMEDIES: Final = (
     (r"\.training == ", TRAINING),
     (r"size mismatch|\bsize\b|\.shape", SIZES),
 )
-"""Of two that stand in a guard the first is meant."""
 
 
 def expected_guard_kind(guard: str) -> str | None:
-    """Return what kind of guard it is, where one failure of that kind is as it should be."""
+    """Return a guard's kind, if one failure of that kind is expected."""
     return next((kind for kind in _ONE_OF_EACH if re.search(kind, guard)), None)
 
 
@@ -85,7 +82,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _without_expected(compiles: list[Compilation]) -> list[Compilation]:
-    """Leave out the first of each kind that training and evaluation make necessary."""
+    """Leave out the first of each kind, which training and evaluation need."""
     kinds = [expected_guard_kind(each.recompiles[0].guard) for each in compiles]
     return [each for at, each in enumerate(compiles) if not kinds[at] or kinds[at] in kinds[:at]]
 

@@ -1,4 +1,4 @@
-"""The rule of forwards that the backward runs once more."""
+"""The rule for activation-checkpoint recomputation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from profiler_ext.findings.rule import Candidate, Rule, launching
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.vocabulary import LaunchKind, Phase
 
+# What a checkpoint runs again; what the compiler itself recomputes is fused into its kernels
 _HEAVY = (LaunchKind.EXTERN, LaunchKind.TRITON_TEMPLATE, LaunchKind.EAGER)
-"""What a checkpoint runs again; what the compiler itself recomputes is fused into its kernels."""
 _MIN_HEAVY = 0.3
 
 

@@ -1,4 +1,4 @@
-"""The rule of gradients that are reduced after each micro-batch of a step."""
+"""The rule for gradients that are reduced after each micro-batch of a step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _transfer_ns(facts: Facts, rows: Ints) -> int:
-    """Return how long collectives take without their waits, exposed or not."""
+    """Return the time of collectives without waits, exposed or not."""
     communication = facts.analysis.communication
     launches, waiting = communication.launch[rows], communication.waiting_ns[rows]
     single_rank_ns = np.ma.minimum(

@@ -1,4 +1,4 @@
-"""The rule of copies and seeds that torch runs before it replays a CUDA graph."""
+"""The rule for copies and seeds before the replay of a CUDA graph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     launches = launches[[not _is_one_number(facts, launch) for launch in launches.tolist()]]
     is_backward = facts.launches.phase.where(Phase.BACKWARD)[launches]
     forward, backward = launches[~is_backward], launches[is_backward]
-    critical_ns, removal_saving_ns = _paced_ns(facts, forward), _removed_ns(facts, backward)
+    copies = _copies(facts, forward)
+    critical_ns, removal_saving_ns = (
+        facts.median_per_step(copies, facts.critical_ns(copies)),
+        _removed_ns(facts, backward),
+    )
     result = ((forward, critical_ns, Stake.STEP), (backward, removal_saving_ns, Stake.UNKNOWN))
     least_ns = max(_MIN_FRACTION * facts.step_ns, _MIN_NS)
     return tuple(_candidate(facts, *each) for each in result if each[1] >= least_ns)
@@ -41,11 +45,6 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _copies(facts: Facts, launches: Ints) -> Ints:
     return launches[~facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]]
-
-
-def _paced_ns(facts: Facts, launches: Ints) -> int:
-    copies = _copies(facts, launches)
-    return facts.median_per_step(copies, facts.critical_ns(copies))
 
 
 def _removed_ns(facts: Facts, launches: Ints) -> int:
@@ -78,13 +77,13 @@ def _candidate(facts: Facts, launches: Ints, spent_ns: int, stake: Stake) -> Can
 
 
 def _is_one_number(facts: Facts, launch: int) -> bool:
-    """Tell whether it copies one number: a loss's own gradient, or a seed; no remedy spares it."""
+    """Tell whether it copies one number, a loss's gradient or a seed, which no remedy avoids."""
     result = _input(facts, launch)
     return result is not None and not result.size
 
 
 def _input_of(facts: Facts, launch: int) -> str:
-    """Return the type and the sizes of the input that a launch copies most of."""
+    """Return the type and the sizes of the input that a launch mostly copies."""
     result = _input(facts, launch)
     if result is None:
         return "an input of unknown size"

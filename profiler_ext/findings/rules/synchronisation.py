@@ -1,4 +1,4 @@
-"""The rule of lines at which the CPU waits for the device, so that it then has no lead."""
+"""The rule for lines at which the CPU waits for the device, and so loses its lead."""
 
 from __future__ import annotations
 
@@ -32,10 +32,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _step_with_and_without_waits(facts: Facts) -> tuple[int, int]:
-    """Return how long the usual step takes in training, and would if the CPU waited for no value.
-
-    Where the steps cannot be laid out anew nothing is won.
-    """
+    """Return the usual step without recording, and the same without waits for values."""
+    # Where the steps cannot be replayed nothing is saved.
     if facts.replay is None:
         return 0, 0
     slowdown = facts.training.slowdown

@@ -1,4 +1,4 @@
-"""The rule of compiled graphs that torch's caches do not keep."""
+"""The rule for compiled graphs that torch's caches do not keep."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: in
 
 
 def _where(facts: Facts, compile_id: str | None) -> Location:
-    """Return the function that a compile was of, where the session tells, with its number."""
     if compile_id is None:
         return NOWHERE
     compiles = () if isinstance(facts.compiles, CannotJudge) else facts.compiles

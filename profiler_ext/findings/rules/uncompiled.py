@@ -1,4 +1,4 @@
-"""The rule of a step whose device runs eager ops one by one, and nothing that is compiled."""
+"""The rule for unfused eager kernels in a step without compiled code."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 
 _MIN_STEP_FRACTION = 0.1
-_FILLED = 0.9
-"""A step whose device idles for more is that of the rule of launch-bound ones."""
+_FILLED = 0.9  # A step whose device idles for more is that of the rule of launch-bound ones
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -28,18 +27,16 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if is_partly_compiled(facts):
         return ()
     launches = eager_kernels(facts)
-    critical_ns = _paced_ns(facts, launches)
-    if not critical_ns or critical_ns < _MIN_STEP_FRACTION * facts.training.step_ns:
-        return ()
-    return (_candidate(facts, launches, critical_ns),)
-
-
-def _paced_ns(facts: Facts, launches: Ints) -> int:
-    """Return how long the usual step waits for launches: for all, if a device is hardly idle."""
+    # How long the usual step waits for launches: for all, if a device is hardly idle.
     training = facts.training
     is_filled = training.is_known and facts.busy_ns >= _FILLED * training.step_ns
     all_ns = facts.launches.duration_ns[launches]
-    return facts.median_per_step(launches, all_ns if is_filled else facts.critical_ns(launches))
+    critical_ns = facts.median_per_step(
+        launches, all_ns if is_filled else facts.critical_ns(launches)
+    )
+    if not critical_ns or critical_ns < _MIN_STEP_FRACTION * facts.training.step_ns:
+        return ()
+    return (_candidate(facts, launches, critical_ns),)
 
 
 def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> Candidate:

@@ -1,4 +1,4 @@
-"""The rule of attention that runs as products and a softmax, and not as one kernel."""
+"""The rule for attention that runs as products and a softmax instead of one kernel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from profiler_ext.records.vocabulary import Phase
 _CALL = "scaled_dot_product_attention"
 _PRODUCT = "bmm"
 _KERNEL = "attention"
-_PROJECTION = re.compile(r"\b(?:add)?mm\b")
-"""Products with a weight may stand at the same line."""
+_PROJECTION = re.compile(r"\b(?:add)?mm\b")  # products with a weight may be at the same line
 _FUSED_AWAY = 2 / 3
 
 

@@ -1,4 +1,4 @@
-"""The rule of a numbered layer that takes longer than its siblings."""
+"""The rule for a numbered layer that takes longer than its siblings."""
 
 from __future__ import annotations
 
@@ -22,25 +22,19 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import sum_by
 
 _BEYOND = 0.5
+# The largest measured slowdown of a product on an H200 during a collective
 _COLLECTIVE_SLOWDOWN = 2
-"""Beside a collective a product on an H200 took up to so many times as long as without it."""
 _CONVOLVES = re.compile(r"\bconvolution|_convolution\b|conv\dd")
 _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class _Siblings:
-    """Layers of one list with the same modules in each.
+    """Layers of one list with the same modules in each."""
 
-    Attributes:
-        places: path of each to the indices of the places in it.
-        convolves: convolutions run in their list, whose sizes may change from layer to layer.
-        ends: the first and the last layer of the list, siblings or not.
-    """
-
-    places: Mapping[str, list[int]]
-    convolves: bool
-    ends: tuple[str, str]
+    places: Mapping[str, list[int]]  # path of each to the indices of its places
+    convolves: bool  # the list has convolutions, whose sizes may change from layer to layer
+    ends: tuple[str, str]  # the first and the last layer of the list, siblings or not
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -61,7 +55,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _families(facts: Facts) -> Iterator[_Siblings]:
-    """Yield the layers that are alike: one list, and the same modules in each."""
+    """Yield groups of equal layers: one list, and the same modules in each."""
     lists: dict[str, dict[str, list[int]]] = {}
     inside: dict[str, set[str]] = {}
     convolving = set[str]()
@@ -80,7 +74,7 @@ def _families(facts: Facts) -> Iterator[_Siblings]:
 
 
 def _layers_of(module: str) -> Iterator[tuple[str, str, str]]:
-    """Yield for each number in a path the list of layers, the layer, and the path within it."""
+    """Yield for each number in a path the list, the layer, and the path within it."""
     for result in _NUMBERED.finditer(module):
         yield module[: result.start(1)], module[: result.end(1)], module[result.end(1) :]
 
@@ -132,7 +126,6 @@ def _candidate(
 
 
 def _of_places(facts: Facts, wanted: Rows) -> Ints:
-    """Return the time of each place in each step, of some launches."""
     shares, launches = facts.analysis.shares, facts.launches
     numbers = {step.number: at for at, step in enumerate(facts.analysis.steps)}
     steps = np.array([numbers.get(each, -1) for each in launches.step.filled(-1).tolist()])

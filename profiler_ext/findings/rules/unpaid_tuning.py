@@ -1,4 +1,4 @@
-"""The rule of autotuning that takes longer than many thousand steps can win back."""
+"""The rule for autotuning that takes longer than many thousand steps can win back."""
 
 from __future__ import annotations
 
@@ -36,17 +36,12 @@ def _unamortized(
         tuning_ns = sum(each.phase_ns(CompilePhase.AUTOTUNING) for each in compiles)
         if tuning_ns < _MIN_NS:
             continue
-        runs_ns = _runs_ns(facts, compile_id)
+        graphs = facts.analysis.recording.graphs
+        own = [at for at, graph in enumerate(graphs) if graph.compile_id == compile_id]
+        rows = facts.in_steps(np.isin(facts.launches.graph.filled(-1), own))
+        runs_ns = int(facts.launches.duration_ns[rows].sum()) // len(facts.analysis.steps)
         if runs_ns and tuning_ns >= _MIN_STEPS * runs_ns:
             yield _candidate(compiles, (tuning_ns, runs_ns, total_ns))
-
-
-def _runs_ns(facts: Facts, compile_id: str) -> int:
-    """Return what devices run for the graphs of a compile in a mean step."""
-    graphs = facts.analysis.recording.graphs
-    own = [at for at, graph in enumerate(graphs) if graph.compile_id == compile_id]
-    rows = facts.in_steps(np.isin(facts.launches.graph.filled(-1), own))
-    return int(facts.launches.duration_ns[rows].sum()) // len(facts.analysis.steps)
 
 
 def _candidate(compiles: list[Compilation], times: tuple[int, int, int]) -> Candidate:

@@ -1,4 +1,4 @@
-"""The list of torch's private names that are read or called, each declared once."""
+"""The private names of torch that are read or called, each declared once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ ALL = tuple(dict.fromkeys(name for module in _MODULES for name in _declared(modu
 
 
 def missing_names(*, is_loaded: bool = False) -> tuple[str, ...]:
-    """Return what this torch is to have and has not: the name, and what is lost without it."""
+    """Return each name that this torch should have and lacks, with what is lost."""
     expected = (name for name in ALL if not is_loaded or name.module in sys.modules)
     names = ((name.missing_reason(), name.purpose) for name in expected)
-    return tuple(
-        f"{missing_reason}; lost is {purpose}"
-        for missing_reason, purpose in names
-        if missing_reason is not None
-    )
+    return tuple(f"{reason}; lost is {purpose}" for reason, purpose in names if reason is not None)

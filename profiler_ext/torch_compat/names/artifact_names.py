@@ -1,7 +1,4 @@
-"""The declared names of compiled artifacts, of their caches, of CUDA graphs.
-
-And of what torch reports of compiles.
-"""
+"""The declared names of compiled artifacts, their caches, CUDA graphs, and compile reports."""
 
 from __future__ import annotations
 

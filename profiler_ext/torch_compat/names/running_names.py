@@ -48,12 +48,7 @@ RESUMED_CODE = Key(
     is_lazy=True,
 )
 """What the names of that code begin with."""
-ORIGINAL_CODES = Member(
-    "torch._dynamo.utils",
-    "orig_code_map",
-    _EAGER_LINES,
-    is_lazy=True,
-)
+ORIGINAL_CODES = Member("torch._dynamo.utils", "orig_code_map", _EAGER_LINES, is_lazy=True)
 """What Dynamo made code of, since its last reset."""
 RESUMED_CODES = Member(
     "torch._dynamo.resume_execution",

@@ -1,0 +1,117 @@
+"""HTML elements, for the pages and for notebooks: every name becomes text here, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from profiler_ext.printable import printable
+
+
+def text(value: str) -> str:
+    """Return a name as the text of an element, or the value of an attribute."""
+    return escape(printable(value))
+
+
+def tag(name: str, *children: str, **attributes: str | None) -> str:
+    """Return an element; children are markup, attributes are escaped, ``None`` is left out.
+
+    ``class_`` stands for ``class``, ``data_rank`` for ``data-rank``.
+    """
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{given}>{''.join(children)}</{name}>"
+
+
+def quiet(value: str, name: str = "p") -> str:
+    """Return a text of less weight."""
+    return tag(name, text(value), class_="quiet")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a column, and the kind of its cells: ``number``, ``track``, ``what``."""
+
+    title: str
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """The cells of a row as markup, and a class of the whole row."""
+
+    cells: Sequence[str]
+    kind: str | None = None
+
+
+def table(
+    heads: Sequence[Head],
+    rows: Iterable[TableRow],
+    total: TableRow | None = None,
+    styles: Mapping[str | None, str] | None = None,
+) -> str:
+    """Return a table.
+
+    Args:
+        total: the row at its foot.
+        styles: kind of column to its style, where no style sheet has classes for them.
+    """
+
+    def line(cell: str, cells: Iterable[str], kind: str | None = None) -> str:
+        made = (tag(cell, each, **attributes) for each, attributes in zip(cells, of, strict=True))
+        return tag("tr", *made, class_=kind)
+
+    of: list[dict[str, str | None]] = [
+        {"class_": head.kind} if styles is None else {"style": styles[head.kind]} for head in heads
+    ]
+    head = tag("thead", line("th", (text(each.title) for each in heads)))
+    body = tag("tbody", *(line("td", row.cells, row.kind) for row in rows))
+    foot = "" if total is None else tag("tfoot", line("td", total.cells, total.kind))
+    return tag("table", head, body, foot)
+
+
+def section(name: str | None, title: str, body: str, kind: str | None = None) -> str:
+    """Return a section of a page, which links lead to by its name."""
+    head = tag("h2", text(title)) if title else ""
+    return tag("section", head, body, id=name, class_=kind) + "\n"
+
+
+def folding_section(name: str, title: str, count: str, body: str, is_open: bool = False) -> str:
+    """Return a section that opens with a click, and says how much is in it."""
+    summary = f"{tag('h2', text(title))} {quiet(count, 'span')}"
+    return tag("section", details(summary, body, is_open), id=name)
+
+
+def details(summary: str, body: str, is_open: bool = False) -> str:
+    """Return markup that opens with a click on its summary."""
+    return tag("details", tag("summary", summary), body, open="" if is_open else None)
+
+
+def numbered(items: Sequence[str], shown: int, count: int, how: str) -> str:
+    """Return items of a numbered list, of which those after the first can be opened.
+
+    Args:
+        items: the first of ``count``, as markup.
+        how: how all are seen, where there are more.
+    """
+    if not items:
+        return ""
+    rest = tag("ol", *items[shown:], start=str(shown + 1))
+    if count > len(items):
+        rest += tag("p", text(f"and {count - len(items):,} more: {how}"))
+    more = details(f"{count - shown:,} more", rest) if count > shown else ""
+    return tag("ol", *items[:shown]) + more
+
+
+def bar(parts: Mapping[str, float], most: float, titles: Mapping[str, str]) -> str:
+    """Return a bar of parts, each in the colour of its kind; ``most`` fills it."""
+    pieces = (
+        tag("span", class_=kind, style=f"width:{100 * part / most:.3f}%", title=titles[kind])
+        for kind, part in parts.items()
+        if part
+    )
+    return tag("div", *pieces, class_="bar")
