@@ -25,11 +25,9 @@ _FEW = 1 << 16
 def sum_by(
     key: _Key | tuple[_Key, _Key], values: npt.NDArray[_Number], *sizes: int
 ) -> npt.NDArray[_Number]:
-    """Return the sum of the values of each key.
+    """Return the sum of the values of each key, ``0`` to ``size - 1``.
 
-    Args:
-        key: the key of each value, from 0 on; for sums by two keys, both.
-        sizes: how many keys there are; for sums by two keys, of each.
+    Of two keys and two sizes it has a row for each first key, a column for each second.
     """
     sums = np.zeros((*sizes, *values.shape[1:]), values.dtype)
     np.add.at(sums, key, values)
