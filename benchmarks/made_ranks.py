@@ -20,11 +20,11 @@ import numpy as np
 
 from profiler_ext.attribution.collectives import collectives_of, ends_ns, starts_ns
 from profiler_ext.exporters.formats import FILE_NAME
-from profiler_ext.exporters.tables.rows import largest_places
 from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 from profiler_ext.records.recording import Recording
+from profiler_ext.records.share_sums import largest_places
 from profiler_ext.sessions.session import Session
 
 _JITTER, _CLOCK_NS = 0.005, 5_000_000

@@ -13,8 +13,7 @@ import numpy as np
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.lineage import Frame
-
-NO_PLACE = -1
+from profiler_ext.records.share_sums import share_offsets
 
 
 class PartColumns:
@@ -32,15 +31,7 @@ class PartColumns:
         order = np.lexsort((-shares.duration_ns, shares.launch))
         self.place: Codes = shares.place[order]
         self.duration_ns: Ints = shares.duration_ns[order]
-        launches = np.arange(len(analysis.launches) + 1)
-        self.firsts: Ints = np.searchsorted(shares.launch[order], launches)
-
-    def largest(self) -> Ints:
-        """Return the place of each launch's largest part, ``NO_PLACE`` where it has none."""
-        some = self.firsts[:-1] < self.firsts[1:]
-        places = np.full(len(some), NO_PLACE)
-        places[some] = self.place[self.firsts[:-1][some]]
-        return places
+        self.firsts: Ints = share_offsets(analysis)
 
     def of(self, launch: int) -> list[int]:
         """Return the places of one launch."""
@@ -60,6 +51,7 @@ class PartColumns:
 
 
 THE_MODEL = "(model)"
+"""What the model itself is called, whose path is empty."""
 
 
 def distinct(places: Iterable[Place], text_of: Callable[[Place], str | None]) -> list[str]:

@@ -10,7 +10,6 @@ from profiler_ext.comparison.gate import Outcome
 from profiler_ext.comparison.records import Account, Match, Verdict
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.formats import FORMATS, Format
-from profiler_ext.exporters.json_output.schema import json_schema
 from profiler_ext.exporters.table_kinds import PRINT_FORMATS, TABLES, TableKind
 from profiler_ext.exporters.tables.comparison import COMPARED
 from profiler_ext.exporters.tables.schema import COLUMNS
@@ -44,6 +43,7 @@ from tests import reference_commands as shell
 from tests import reference_communication as communication
 from tests import reference_texts as texts
 from tests.analyses import gpu_step
+from tests.answer_schema import json_schema
 from tests.maps import MAPS
 from tests.reference_findings import false_alarms
 from tests.reference_tables import comparison_columns, table_section

@@ -137,7 +137,7 @@ def test_no_argument_is_described_that_is_not_there() -> None:
 
 def test_the_public_api_describes_each_argument_and_each_error_of_ours() -> None:
     every = offered()
-    assert {"Tabled.by_line", "LastSessionMixin.annotate"} <= {each.name for each in every}
+    assert {"SessionTables.by_line", "LastSessionMixin.annotate"} <= {each.name for each in every}
     silent = [
         each
         for each in every

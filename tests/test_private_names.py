@@ -122,7 +122,7 @@ def test_each_place_that_is_wrapped_is_checked_before_capture_begins_and_by_the_
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Point"
     ]
-    assert set(made) == {"points.py", "profiler_use.py"}  # the second makes them of names
+    assert set(made) == {"points.py", "profilers.py"}  # the second makes them of names
 
 
 @pytest.mark.usefixtures("fresh_torch")

@@ -31,11 +31,11 @@ NOT_TORCHS = {
     # What torch documents of a ``FunctionEvent``.
     "profiling/torch_views.py": {"name", "trace_name", "cpu_children", "cpu_parent"},
     "run/program.py": {"_run_module_as_main"},  # of ``runpy``
-    "torch_compat/arrivals.py": {"_initializing"},  # of Python's import
+    "torch_compat/import_hooks.py": {"_initializing"},  # of Python's import
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is
     # Public, of a device's events and streams.
-    "torch_compat/device_marks.py": {"query", "elapsed_time", "is_current_stream_capturing"},
-    "torch_compat/profiler_use.py": {"on_exit"},  # of the C library
+    "torch_compat/accelerator.py": {"query", "elapsed_time", "is_current_stream_capturing"},
+    "torch_compat/profilers.py": {"on_exit"},  # of the C library
     "torch_compat/process.py": {"get_device_name"},  # public, and not of each device's module
 }
 

@@ -18,7 +18,7 @@ from profiler_ext.comparison.gate import Evaluation, Gate, Outcome, PlacedLine, 
 from profiler_ext.comparison.records import Verdict
 from profiler_ext.exporters.diff.texts import signed
 from profiler_ext.exporters.terminal.console import Console, Padding, Text, print_line
-from profiler_ext.exporters.views.formatting import time_text
+from profiler_ext.exporters.views.formatting import signed_time_text
 from profiler_ext.file_io import replacing
 from profiler_ext.printable import printable
 
@@ -91,7 +91,7 @@ def judged_text(judged: Evaluation) -> str:
 def amount_text(judged: Evaluation, amount: float) -> str:
     """Return a time, or a size."""
     if judged.unit is Unit.NS:
-        return f"-{time_text(-amount)}" if amount < 0 else time_text(amount)
+        return signed_time_text(amount)
     for factor, unit in _UNITS:
         if abs(amount) >= factor:
             return f"{amount / factor:.4g} {unit}"

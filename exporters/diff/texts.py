@@ -28,6 +28,7 @@ from profiler_ext.exporters.views.formatting import (
     middle,
     short_kernel,
     short_phase,
+    signed_time_text,
     time_text,
 )
 from profiler_ext.records.compiles import CompileKind
@@ -163,9 +164,10 @@ def step_text(comparison: Comparison) -> str:
 
 
 def _phase_text(row: Row) -> str:
-    times = f"{time_of(row.change.base_per_step_ns)} -> {time_of(row.change.head_per_step_ns)}"
-    part = percent_of(row.change) or row.change.verdict.words
-    return f"{names_text('phase', row)} {times} ({part})"
+    change = row.change
+    base, head = map(signed_time_text, (change.base_per_step_ns, change.head_per_step_ns))
+    part = percent_of(change) or change.verdict.words
+    return f"{names_text('phase', row)} {base} -> {head} ({part})"
 
 
 def change_text(change: Change) -> str:
@@ -211,8 +213,8 @@ def row_texts(comparison: Comparison, table: Table, row: Row) -> RowTexts:
     """Return a row as texts."""
     change = row.change
     return RowTexts(
-        base=time_of(change.base_per_step_ns) if row.base else "",
-        head=time_of(change.head_per_step_ns) if row.head else "",
+        base=signed_time_text(change.base_per_step_ns) if row.base else "",
+        head=signed_time_text(change.head_per_step_ns) if row.head else "",
         delta=signed(change.delta_ns),
         percent=percent_of(change) if row.base and row.head else "",
         verdict=change.verdict.words,
@@ -253,11 +255,6 @@ def _kernels_text(kernel: FusedKernel) -> str:
 def signed(time_ns: float) -> str:
     """Return a difference of times with its sign: ``+1.20 ms``."""
     return f"{'-' if time_ns < 0 else '+'}{time_text(abs(time_ns))}"
-
-
-def time_of(time_ns: float) -> str:
-    """Return a time, which can be below zero in a comparison."""
-    return f"-{time_text(-time_ns)}" if time_ns < 0 else time_text(time_ns)
 
 
 def percent_of(change: Change) -> str:

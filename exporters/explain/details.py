@@ -22,6 +22,7 @@ from profiler_ext.exporters.json_output.answers import SessionLike, finding_entr
 from profiler_ext.exporters.json_output.documents import FindingEntry, GapRow
 from profiler_ext.exporters.json_output.explained import Generated, IdleRow, NodeFacts, Roofline
 from profiler_ext.exporters.sources import kernel_sources, recorded_modules
+from profiler_ext.exporters.tables.rows import roofline_columns_by_key
 from profiler_ext.exporters.views.formatting import short_path, time_text
 from profiler_ext.exporters.views.modules import is_below
 from profiler_ext.exporters.views.summary import records
@@ -29,6 +30,7 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import FxNode, GraphInstance, TensorSpec
+from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS
 from profiler_ext.rooflines.rooflines import rooflines
 
@@ -190,8 +192,8 @@ def _sum(values: Sequence[int | None]) -> int | None:
 
 
 def _achieved(each: SelectedShares) -> dict[str, Any]:
-    nothing = np.zeros(len(each.own), np.int64)
-    columns = tables.roofline_columns_by_key(each.analysis, PEAKS, each.own, nothing, 1)
+    whole = KeyedShares(each.analysis, each.own, np.zeros(len(each.own), np.int64), 1)
+    columns = roofline_columns_by_key(whole, PEAKS)
     (row,) = records(tables.DataFrame(columns))
     return row
 

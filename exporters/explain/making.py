@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from profiler_ext.errors import UnclearNameError, UsageError
@@ -115,6 +115,7 @@ def _lists(
 
 
 _LINE = ("file", "line", "code", "gap")
+_Name = tuple[str | int | None, ...]
 
 
 def _fused(about: ExplainContext) -> list[PartRow]:
@@ -135,15 +136,15 @@ def _modules(about: ExplainContext) -> list[PartRow]:
     return sums.part_rows(known, ("module", "modules"))
 
 
-def _line(place: Place) -> tuple[Hashable, ...]:
+def _line(place: Place) -> _Name:
     return place.file, place.line, place.code, place.gap if place.file is None else None
 
 
-def _module(place: Place) -> Hashable:
+def _module(place: Place) -> _Name | None:
     return None if place.module is None else (place.module,)
 
 
-def _op(place: Place) -> Hashable:
+def _op(place: Place) -> _Name | None:
     return None if place.aten_op is None else (place.aten_op,)
 
 
@@ -208,7 +209,7 @@ def _time(about: ExplainContext) -> TimeFacts:
 def _below(about: ExplainContext) -> int:
     by_module = sums.by_place(about.ranks, lambda place: place.module)
     own = depth_of(about.subject.name)
-    return sum(each.duration_ns for path, each in by_module.items() if depth_of(str(path)) > own)
+    return sum(each.duration_ns for path, each in by_module.items() if depth_of(path) > own)
 
 
 def _called(about: ExplainContext) -> int:
@@ -225,7 +226,7 @@ def _callers(about: ExplainContext) -> list[PartRow]:
 _CALLER = ("file", "line", "code")
 
 
-def _caller(place: Place) -> Hashable:
+def _caller(place: Place) -> _Name | None:
     own = (place.file, place.line)
     at = [n for n, frame in enumerate(place.stack) if (frame.file, frame.line) == own]
     if not at or not at[-1]:

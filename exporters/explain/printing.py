@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.explain.against import Earlier
@@ -13,6 +12,8 @@ from profiler_ext.exporters.explain.making import explain
 from profiler_ext.exporters.explain.sections import Page, Section, page
 from profiler_ext.exporters.json_output.answers import SessionLike
 from profiler_ext.exporters.json_output.bounds import answer_text
+from profiler_ext.exporters.tables.files import markdown_escape
+from profiler_ext.exporters.terminal.columns import BETWEEN, ONE_LINE
 from profiler_ext.exporters.terminal.console import (
     Console,
     Table,
@@ -25,10 +26,8 @@ from profiler_ext.exporters.views.formatting import PHASE_STYLES, middle, short_
 from profiler_ext.printable import printable, printable_lines
 
 FORMATS = ("text", "json", "md")
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 _STYLES = {short_phase(phase): style for phase, style in PHASE_STYLES.items()}
-_BETWEEN, _FIXED_COLUMNS = 2, 2
-_ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+_FIXED_COLUMNS = 2
 
 
 def explained(
@@ -79,12 +78,12 @@ def page_text(about: Page, width: int) -> str:
 
 def page_markdown(about: Page) -> str:
     """Return the page in GitHub's Markdown; names cannot break out of their place."""
-    lines = [f"# {_escape_markdown(about.title)}", ""]
+    lines = [f"# {markdown_escape(about.title)}", ""]
     if about.code:
         lines += [*_fenced(about.code.strip(), "python"), ""]
-    lines += [f"- {_escape_markdown(text)}" for text in about.texts]
+    lines += [f"- {markdown_escape(text)}" for text in about.texts]
     for section in about.sections:
-        lines += ["", f"## {_escape_markdown(section.title)}", "", *_section_lines(section)]
+        lines += ["", f"## {markdown_escape(section.title)}", "", *_section_lines(section)]
     return "\n".join(lines) + "\n"
 
 
@@ -103,12 +102,12 @@ def _table(section: Section, console: Console) -> Table:
     name, *numbers = section.heads
     widths = [max(map(len, column)) for column in zip(section.heads, *section.rows, strict=True)]
     shown = _columns(widths[1:], console.width)
-    taken = sum(widths[at + 1] + _BETWEEN for at in shown)
+    taken = sum(widths[at + 1] + BETWEEN for at in shown)
     room = max(min(widths[0], console.width - taken), 1)
-    table.add_column(name, width=room, **_ONE_LINE)
+    table.add_column(name, width=room, **ONE_LINE)
     for at in shown:
         head = Text(numbers[at], style=_STYLES.get(numbers[at], ""))
-        table.add_column(head, justify="right", width=widths[at + 1], **_ONE_LINE)
+        table.add_column(head, justify="right", width=widths[at + 1], **ONE_LINE)
     cut = middle if section.keeps_end else start
     for first, *others in section.rows:
         cells = (Text(others[at]) for at in shown)
@@ -120,9 +119,9 @@ def _columns(widths: Sequence[int], width: int) -> list[int]:
     """Return which columns of numbers leave half of the width for names; the first two do stay."""
     shown, taken = [], 0
     for at, each in enumerate(widths):
-        if at < _FIXED_COLUMNS or taken + each + _BETWEEN <= width // 2:
+        if at < _FIXED_COLUMNS or taken + each + BETWEEN <= width // 2:
             shown.append(at)
-            taken += each + _BETWEEN
+            taken += each + BETWEEN
     return shown
 
 
@@ -130,10 +129,10 @@ def _section_lines(section: Section) -> list[str]:
     lines = []
     if section.rows:
         rule = ["---", *("---:" for _ in section.heads[1:])]
-        cells = [section.heads, rule, *(tuple(map(_escape_markdown, row)) for row in section.rows)]
+        cells = [section.heads, rule, *(tuple(map(markdown_escape, row)) for row in section.rows)]
         lines += [f"| {' | '.join(each)} |" for each in cells]
         lines += [""] if section.texts else []
-    lines += [f"- {_escape_markdown(text)}" for text in section.texts]
+    lines += [f"- {markdown_escape(text)}" for text in section.texts]
     if section.code:
         lines += ["", *_fenced(section.code, "")]
     return lines
@@ -144,7 +143,3 @@ def _fenced(code: str, language: str) -> list[str]:
     longest = max((len(run) for run in re.findall("`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return [fence + language, printable_lines(code), fence]
-
-
-def _escape_markdown(text: str) -> str:
-    return printable(" ".join(_MARKDOWN.sub(r"\\\1", text.expandtabs()).splitlines()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from profiler_ext.exporters.explain.subjects import THE_MODEL, Kind
+from profiler_ext.exporters.explain.subjects import Kind
 from profiler_ext.exporters.json_output.documents import FindingEntry, GapRow
 from profiler_ext.exporters.json_output.explained import (
     Explanation,
@@ -16,6 +16,7 @@ from profiler_ext.exporters.json_output.explained import (
     PartRow,
     StepTime,
 )
+from profiler_ext.exporters.launch_parts import THE_MODEL
 from profiler_ext.exporters.views.formatting import (
     cause_text,
     gap_text,

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.errors import UnclearNameError
+from profiler_ext.exporters.launch_parts import THE_MODEL
 from profiler_ext.exporters.views.formatting import short_path
 from profiler_ext.exporters.views.modules import is_below, parents
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, Place
-from profiler_ext.records.events import Ints
+from profiler_ext.records.events import Codes, Ints
+from profiler_ext.records.share_sums import profiled_shares, sum_by, sum_by_name
 
-THE_MODEL = "(model)"
-"""What the model itself is called, whose path is empty."""
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d{1,18})")
 _MAX_CANDIDATES = 12
 
@@ -57,18 +57,14 @@ Times = Mapping[Subject, int]
 
 def times_by_subject(analyses: Sequence[Analysis]) -> dict[Subject, int]:
     """Return all that has a name in a session, with its device time in the profiled steps."""
-    times: dict[Subject, int] = {}
-    for analysis in analyses:
-        for subject, time in _named(analysis):
-            times[subject] = times.get(subject, 0) + time
-    return times
+    return sum_by_name(pair for analysis in analyses for pair in _named(analysis))
 
 
 def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
     """Return the one thing that a name means.
 
     Args:
-        asked: ``FILE:LINE``, a module's path, or a kernel's name; ``line:``, ``module:`` or
+        query: ``FILE:LINE``, a module's path, or a kernel's name; ``line:``, ``module:`` or
             ``kernel:`` before it says which.
 
     Returns:
@@ -100,28 +96,27 @@ def subject_label(subject: Subject, analysis: Analysis) -> str:
 
 
 def _named(analysis: Analysis) -> Iterable[tuple[Subject, int]]:
-    within = ~np.ma.getmaskarray(analysis.launches.step)
-    shares, selected = analysis.shares, within[analysis.shares.launch]
-    time = np.zeros(len(analysis.places), np.int64)
-    np.add.at(time, shares.place[selected], shares.duration_ns[selected])
+    shares, rows = analysis.shares, profiled_shares(analysis)
+    time = sum_by(shares.place[rows], shares.duration_ns[rows], len(analysis.places))
     for place, spent in zip(analysis.places, time.tolist(), strict=True):
         yield from ((line, spent) for line in _own_line(place))
         for path in [] if place.module is None else parents(place.module):
             yield Subject(Kind.MODULE, path), spent
     yield from ((line, 0) for line in dict.fromkeys(_other_lines(analysis)))
-    yield from _kernels(analysis, within)
+    yield from _kernels(analysis)
 
 
-def _kernels(analysis: Analysis, within: Flags) -> Iterable[tuple[Subject, int]]:
+def _kernels(analysis: Analysis) -> Iterable[tuple[Subject, int]]:
     """Yield kernels as Inductor calls them, and as the device does where that is another name."""
-    kernel, name = analysis.launches.kernel, analysis.launches.name
+    launches, within = analysis.launches, analysis.launches.in_steps
+    kernel, name = launches.kernel, launches.name
     number = {text: code for code, text in enumerate(kernel.strings)}
     as_kernel = np.array([number.get(text, -1) for text in name.strings], np.int64)
     differs = as_kernel[name.codes] != kernel.codes
     for column, selected in ((kernel, within & ~kernel.where("")), (name, within & differs)):
-        time = np.zeros(len(column.strings), np.int64)
-        np.add.at(time, column.codes[selected], analysis.launches.duration_ns[selected])
-        for code in np.unique(column.codes[selected]).tolist():
+        codes = column.codes[selected]
+        time = sum_by(codes, launches.duration_ns[selected], len(column.strings))
+        for code in np.unique(codes).tolist():
             yield Subject(Kind.KERNEL, column.strings[code]), int(time[code])
 
 
@@ -258,9 +253,9 @@ class SelectedShares:
         """Return the launch of each of these shares."""
         return self.analysis.shares.launch[shares]
 
-    def place_of(self, shares: Ints) -> Ints:
+    def place_of(self, shares: Ints) -> Codes:
         """Return the place of each of these shares."""
-        return self.analysis.shares.place[shares].astype(np.int64)
+        return self.analysis.shares.place[shares]
 
 
 def select_shares(analysis: Analysis, subject: Subject | None) -> SelectedShares:
@@ -270,7 +265,7 @@ def select_shares(analysis: Analysis, subject: Subject | None) -> SelectedShares
         subject: a line, a module with those below it, or a kernel; ``None`` for all.
     """
     shares = analysis.shares
-    within = ~np.ma.getmaskarray(analysis.launches.step)[shares.launch]
+    within = analysis.launches.in_steps[shares.launch]
     own = within if subject is None else within & _of_subject(analysis, subject)
     launches = np.unique(shares.launch[own])
     others = within & ~own & np.isin(shares.launch, launches)

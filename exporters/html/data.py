@@ -49,6 +49,7 @@ from profiler_ext.records.events import Codes as PlaceCodes
 from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Settings
+from profiler_ext.records.share_sums import sum_by, sum_by_name
 from profiler_ext.records.vocabulary import Phase
 from profiler_ext.rooflines.peaks import PEAKS
 
@@ -156,12 +157,9 @@ class Layers:
     def _own(self, sums: Mapping[str, Any]) -> dict[str, int]:
         chosen = [self._module[site] for site in sums["sites"]]
         modules: Ints = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
-        times = np.zeros(len(self._paths) + 1, np.int64)
-        np.add.at(times, modules, np.array(sums["times"], np.int64))  # ABSENT is the last
-        own: dict[str, int] = {}
-        for path, time in zip(self._paths, times[:ABSENT].tolist(), strict=True):
-            own[path] = own.get(path, 0) + time
-        return own
+        # ABSENT is the last.
+        times = sum_by(modules, np.array(sums["times"], np.int64), len(self._paths) + 1)
+        return sum_by_name(zip(self._paths, times[:ABSENT].tolist(), strict=True))
 
 
 CodeByKey = Mapping[Any, int]
@@ -264,13 +262,12 @@ def _kernel(name: str, own: str, kind: str) -> tuple[str, ...]:
 
 
 def _kernel_times(analyses: Sequence[Analysis]) -> dict[str, int]:
-    times: dict[str, int] = {}
+    every: list[tuple[str, int]] = []
     for launches in (analysis.launches for analysis in analyses):
-        sums = np.zeros(len(launches.kernel.strings), np.int64)
-        np.add.at(sums, launches.kernel.codes, launches.duration_ns)
-        for kernel, time in zip(launches.kernel.strings, sums.tolist(), strict=True):
-            times[kernel] = times.get(kernel, 0) + time
-    return times
+        kernels = launches.kernel.strings
+        times = sum_by(launches.kernel.codes, launches.duration_ns, len(kernels))
+        every += zip(kernels, times.tolist(), strict=True)
+    return sum_by_name(every)
 
 
 def _sites(analyses: Sequence[Analysis], pools: Pools, paths: Mapping[str, int]) -> Sites:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, first_rows, numbered
+from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, numbered
+from profiler_ext.records.share_sums import kernel_names, share_offsets, sum_by, sum_by_name
 from profiler_ext.records.vocabulary import Scope
 
 ABSENT = -1
@@ -63,7 +64,6 @@ class Pools:
 
 
 MAX_KERNELS = 2_000
-_Name = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,81 +109,59 @@ def sites_of(
     Args:
         kernels: numbers kernels; those that are among too many have one name together.
     """
-    named, pool, columns = _kernel_names(analyses), Pool(), []
-    for analysis, names, of_graph, of_place in zip(analyses, named, graphs, places, strict=True):
-        columns.append(_of_launch(analysis, names, kernels, of_graph, of_place, pool))
+    named, pool, columns = _kernels_of(analyses), Pool(), []
+    for analysis, own, of_graph, of_place in zip(analyses, named, graphs, places, strict=True):
+        columns.append(_of_launch(analysis, own, kernels, of_graph, of_place, pool))
     return Sites(tuple(Site(*each) for each in pool.values()), tuple(columns))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernels:
-    """The names and kinds of one rank's kernels, and which launch has which."""
-
-    names: Sequence[_Name]
-    codes: Ints
+_Kernels = tuple[Ints, list[tuple[str, str, str]]]
+"""The number of each launch's kernel; name, the device's own name and kind of each number."""
 
 
-def _kernel_names(analyses: Sequence[Analysis]) -> list[_Kernels]:
+def _kernels_of(analyses: Sequence[Analysis]) -> list[_Kernels]:
     """Return the kernels of each rank; where they are too many, the smallest are one."""
-    every = [_kernels_of(analysis) for analysis in analyses]
-    times: dict[_Name, int] = {}
-    for analysis, found in zip(analyses, every, strict=True):
-        for name, time in zip(found.names, _times(analysis, found), strict=True):
-            times[name] = times.get(name, 0) + time
+    every = [kernel_names(analysis) for analysis in analyses]
+    times = sum_by_name(
+        pair
+        for analysis, (codes, names) in zip(analyses, every, strict=True)
+        for pair in zip(names, _times(analysis, codes, len(names)), strict=True)
+    )
     rest = sorted(times, key=lambda name: -times[name])[MAX_KERNELS:]
     renamed = dict.fromkeys(rest, (f"({len(rest):,} smaller kernels)", "", "several"))
-    return [_Kernels([renamed.get(n, n) for n in each.names], each.codes) for each in every]
+    return [(codes, [renamed.get(name, name) for name in names]) for codes, names in every]
 
 
-def _kernels_of(analysis: Analysis) -> _Kernels:
-    launches = analysis.launches
-    columns = (launches.kernel.codes, launches.name.codes, launches.kind.codes)
-    codes = numbered(columns)
-    firsts = first_rows(codes)
-    kernels, names, kinds = (
-        [column.strings[code] for code in column.codes[firsts].tolist()]
-        for column in (launches.kernel, launches.name, launches.kind)
-    )
-    shown = [kernel or name for kernel, name in zip(kernels, names, strict=True)]
-    return _Kernels(list(zip(shown, names, kinds, strict=True)), codes)
-
-
-def _times(analysis: Analysis, found: _Kernels) -> list[int]:
-    sums = np.zeros(len(found.names), np.int64)
-    within = ~np.ma.getmaskarray(analysis.launches.step)
-    np.add.at(sums, found.codes[within], analysis.launches.duration_ns[within])
-    times: list[int] = sums.tolist()
+def _times(analysis: Analysis, codes: Ints, size: int) -> list[int]:
+    within = analysis.launches.in_steps
+    times: list[int] = sum_by(codes[within], analysis.launches.duration_ns[within], size).tolist()
     return times
 
 
 def _of_launch(
     analysis: Analysis,
-    names: _Kernels,
+    own_kernels: _Kernels,
     kernels: Pool,
     of_graph: Ints,
     of_place: Codes,
     pool: Pool,
 ) -> Ints:
     """Return the site of each launch, -1 outside of the steps."""
-    within = np.flatnonzero(~np.ma.getmaskarray(analysis.launches.step))
+    within = np.flatnonzero(analysis.launches.in_steps)
+    kernel_codes, names = own_kernels
     starts = share_offsets(analysis)
     own = of_place[analysis.shares.place]
-    columns = [column[within] for column in (names.codes, *_identity(analysis, of_graph))]
+    columns = [column[within] for column in (kernel_codes, *_identity(analysis, of_graph))]
     firsts, group = _in_order(numbered([*columns, *_place_runs(starts, own, within)]))
     numbers = np.empty(len(firsts), np.int64)
     for at, first in enumerate(firsts):
         name, graph, call_site, is_eager = (int(column[first]) for column in columns)
         run = own[starts[within[first]] : starts[within[first] + 1]]
         site = (graph, call_site, bool(is_eager), tuple(run.tolist()))
-        numbers[at] = pool.code((kernels.code(names.names[name]), *site))
+        numbers[at] = pool.code((kernels.code(names[name]), *site))
     sites = np.full(len(analysis.launches), -1, np.int64)
     sites[within] = numbers[group]
     return sites
-
-
-def share_offsets(analysis: Analysis) -> Ints:
-    """Return where the shares of each launch begin, and where the last one's end."""
-    return np.searchsorted(analysis.shares.launch, np.arange(len(analysis.launches) + 1))
 
 
 def _identity(analysis: Analysis, of_graph: Ints) -> tuple[Ints, Ints, Ints]:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters.html.elements import quiet, tag, text
-from profiler_ext.exporters.html.sites import Sites, share_offsets
+from profiler_ext.exporters.html.sites import Sites
 from profiler_ext.exporters.tables.selection import Rows
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import share_offsets, sum_by
 
 MAX_RANKS = 8
 MAX_STEPS = 32
@@ -31,7 +32,7 @@ def step_without_communication_ns(analysis: Analysis) -> float:
     Ranks that communicate take as long as the slowest, so wall time does not tell them apart.
     """
     wall = sum(step.wall_ns for step in analysis.steps)
-    in_steps = ~np.ma.getmaskarray(analysis.launches.step)[analysis.communication.launch]
+    in_steps = analysis.launches.in_steps[analysis.communication.launch]
     exposed = int(analysis.communication.exposed_ns[in_steps].sum())
     return (wall - exposed) / max(len(analysis.steps), 1)
 
@@ -179,7 +180,7 @@ class Sums:
             ran = _ran(analysis, chosen.step)
             launches += np.bincount(of_launch[ran], minlength=len(launches))
             shares = ran[analysis.shares.launch]
-            np.add.at(times, parts[shares], analysis.shares.duration_ns[shares])
+            times += sum_by(parts[shares], analysis.shares.duration_ns[shares], len(times))
         return self._written(launches, times)
 
     def _written(self, launches: Ints, times: Ints) -> dict[str, Any]:
@@ -193,9 +194,8 @@ class Sums:
 
 
 def _ran(analysis: Analysis, step: int | None) -> Rows:
-    steps = analysis.launches.step
-    within = ~np.ma.getmaskarray(steps)
-    return within if step is None else within & (np.ma.getdata(steps) == step)
+    within = analysis.launches.in_steps
+    return within if step is None else within & (np.ma.getdata(analysis.launches.step) == step)
 
 
 def controls(chosen: Choices) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -13,6 +13,7 @@ from profiler_ext.exporters.html.slices import rank_number, selectable_ranks
 from profiler_ext.exporters.views.formatting import percent_text, time_text
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import KeyedShares, profiled_shares
 from profiler_ext.records.vocabulary import Phase, Scope
 
 MAX_COLUMNS = 300
@@ -58,7 +59,7 @@ def columns_of(analysis: Analysis) -> list[StepColumn]:
     numbers = list(dict.fromkeys(step.number for step in analysis.steps))
     if not numbers:
         return []
-    times = _times(analysis, {number: at for at, number in enumerate(numbers)})
+    times = _times(analysis, numbers)
     together = -(-len(numbers) // MAX_COLUMNS)
     starts = range(0, len(numbers), together)
     return [_column(numbers[at : at + together], times[at : at + together]) for at in starts]
@@ -69,34 +70,20 @@ def _column(numbers: Sequence[int], times: Ints) -> StepColumn:
     return StepColumn(numbers[0], numbers[-1], tuple(times[:, 0].tolist()), busy, tuple(phases))
 
 
-def _times(analysis: Analysis, rows: Mapping[int, int]) -> Ints:
+def _times(analysis: Analysis, numbers: Sequence[int]) -> Ints:
     """Return for each step its wall and busy time, and its device time by phase."""
-    times = np.zeros((len(rows), 2 + len(Phase)), np.int64)
+    rows = {number: row for row, number in enumerate(numbers)}
+    times = np.zeros((len(rows), 2), np.int64)
     for line in analysis.ledger:
         if line.step in rows:
             times[rows[line.step], 0] += line.duration_ns
             times[rows[line.step], 1] += line.duration_ns * (line.scope != Scope.IDLE)
-    np.add.at(times, _cells(analysis, rows), _profiled_ns(analysis))
-    return times
-
-
-def _cells(analysis: Analysis, rows: Mapping[int, int]) -> tuple[Ints, Ints]:
-    """Return the row and the column of each share of a profiled launch."""
-    launch = analysis.shares.launch[_profiled(analysis)]
-    steps = np.ma.getdata(analysis.launches.step)[launch]
-    numbers, codes = np.unique(steps, return_inverse=True)
-    of_number = np.array([rows[number] for number in numbers.tolist()], np.int64)
-    phases = np.array([list(Phase).index(place.phase) for place in analysis.places], np.int64)
-    return of_number[codes], 2 + phases[analysis.shares.place[_profiled(analysis)]]
-
-
-def _profiled_ns(analysis: Analysis) -> Ints:
-    return analysis.shares.duration_ns[_profiled(analysis)]
-
-
-def _profiled(analysis: Analysis) -> Ints:
-    within = ~np.ma.getmaskarray(analysis.launches.step)
-    return np.flatnonzero(within[analysis.shares.launch])
+    shares = profiled_shares(analysis)
+    step = np.ma.getdata(analysis.launches.step)[analysis.shares.launch[shares]]
+    order = np.argsort(numbers)
+    row = order[np.searchsorted(np.sort(numbers), step)]
+    phases_ns = KeyedShares(analysis, shares, row, len(rows)).phases_ns()
+    return np.concatenate((times, phases_ns), axis=1)
 
 
 _HEIGHT = 1000

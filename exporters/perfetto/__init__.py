@@ -145,12 +145,11 @@ def _start_ns(events: Events) -> int:
 Sides = tuple[Sequence[RunOfRanks], Sequence[RunOfRanks]]
 
 
-def export_sides(sides: Sides, path: Path, peaks: Mapping[str, Peak] = PEAKS) -> Path:
+def export_sides(sides: Sides, path: Path) -> Path:
     """Write the runs of both sides as one Perfetto trace; each track's name begins with its side.
 
     Args:
         path: where; an existing file is replaced when the new one is whole.
-        peaks: what devices can do at best, by the words of their names.
 
     Raises:
         OutputError: The file cannot be written.
@@ -170,7 +169,7 @@ def export_sides(sides: Sides, path: Path, peaks: Mapping[str, Peak] = PEAKS) ->
     ]
     drawn = [RankTrace(a, number, shift, name) for number, (a, shift, name) in enumerate(shifted)]
     first, shift_ns, _ = shifted[0]
-    return write_trace(drawn, path, first.recording.trace.base_ns - shift_ns, peaks)
+    return write_trace(drawn, path, first.recording.trace.base_ns - shift_ns)
 
 
 def _shift_ns(run: RunOfRanks, place: int) -> int:

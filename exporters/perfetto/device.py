@@ -21,6 +21,7 @@ from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
 from profiler_ext.exporters.views.formatting import PYTHON, ActivityNames, cause_text
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import largest_places
 
 
 class LaunchSlices:
@@ -151,7 +152,7 @@ class _Drawing:
         self._analysis = analysis
         arguments = LaunchArgumentColumns(analysis, rates, writer.texts)
         self._slices = LaunchSlices(writer, analysis.launches, arguments, flows)
-        self._label_spans = LabelSpans(writer, analysis, arguments.parts.largest(), of_steps)
+        self._label_spans = LabelSpans(writer, analysis, largest_places(analysis), of_steps)
         self._idle_slices = IdleSlices(writer, analysis)
         self._other_rows = _other_rows(analysis, flows)
         self.counters = Counters(writer, tracks, analysis.launches, rates)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.records.events import Codes, Ints
+from profiler_ext.records.events import Codes, Ints, first_rows, numbered
 
 _BITS = 14
 _LOW = (1 << _BITS) - 1
@@ -61,7 +61,6 @@ def sized(key: bytes, content: bytes) -> bytes:
 
 Matrix = npt.NDArray[np.uint8]
 _SEVEN_BITS = 7
-_MOST_NUMBERS = 2**62
 
 
 def varints(values: Ints) -> Matrix:
@@ -158,7 +157,7 @@ def encode_rows(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], In
     Rows of one shape, which have equally many cells of every field, are laid out together.
     """
     counts = [np.diff(each.bounds) for each in fields]
-    shape = alike(counts, len(after))
+    shape = numbered([np.zeros(len(after), np.int64), *counts])
     order = np.argsort(shape, kind="stable")
     shapes = np.split(order, np.flatnonzero(np.diff(shape[order])) + 1)
     texts = np.empty(len(after), np.object_)
@@ -170,18 +169,6 @@ def encode_rows(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], In
         texts[rows] = row_bytes(whole)
         lengths[rows] = whole.shape[1] - after.shape[1]
     return texts.tolist(), lengths
-
-
-def alike(columns: Sequence[Codes | Ints], rows: int) -> Ints:
-    """Return a number for each row, the same for those that are alike in all columns."""
-    numbers, most = np.zeros(rows, np.int64), 1
-    for each in columns:
-        more = int(each.max(initial=0)) + 1
-        if most * more > _MOST_NUMBERS:
-            known, numbers = np.unique(numbers, return_inverse=True)
-            most = len(known)
-        numbers, most = numbers * more + each, most * more
-    return numbers
 
 
 class _Numbers(dict[Hashable, int]):
@@ -212,19 +199,13 @@ class Shared:
             codes: rows with the same key must be alike in these columns, too.
         """
         numbers = np.fromiter(map(_Numbers().__getitem__, keys), np.int64)
-        firsts, self.of_row = _kinds([*codes, numbers])
-        self.constants = ByteDictionary([encode(row) for row in firsts.tolist()])
+        self.of_row = numbered([*codes, numbers])
+        self.constants = ByteDictionary([encode(row) for row in first_rows(self.of_row).tolist()])
 
 
 def concatenated(parts_shared: Sequence[Shared]) -> tuple[ByteDictionary, Ints]:
     """Return what rows share one after the other; of the whole texts there are few again."""
-    firsts, of_row = _kinds([each.of_row for each in parts_shared])
+    of_row = numbered([each.of_row for each in parts_shared])
+    firsts = first_rows(of_row)
     parts = [each.constants.chosen(each.of_row[firsts])[0] for each in parts_shared]
     return ByteDictionary([b"".join(each) for each in zip(*parts, strict=True)]), of_row
-
-
-def _kinds(columns: Sequence[Codes | Ints]) -> tuple[Ints, Ints]:
-    """Return the first row of each kind of rows that are alike, and of which kind each row is."""
-    numbers = alike(columns, len(columns[-1]))
-    _, firsts, kinds = np.unique(numbers, return_index=True, return_inverse=True)
-    return firsts, kinds

@@ -12,15 +12,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.exporters.launch_parts import THE_MODEL, module_text, position_text
+from profiler_ext.exporters.launch_parts import THE_MODEL, position_text
 from profiler_ext.exporters.perfetto.annotations import Argument, IntArgument, present
 from profiler_ext.exporters.perfetto.arguments import path_text
 from profiler_ext.exporters.perfetto.encoding import ByteDictionary
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.queries import ROOFLINE, RooflineTotals
 from profiler_ext.exporters.perfetto.tracks import FreeLanes
+from profiler_ext.exporters.views.modules import parents
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import codes_of
 from profiler_ext.records.vocabulary import Phase
 
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
@@ -47,13 +49,14 @@ class LabelSpans:
         self._known: dict[tuple[object, ...], int] = {}
         phases = analysis.launches.phase
         passes = {text: _PASS.get(Phase(text), Phase(text)) for text in phases.strings if text}
-        self._phases = _codes_of([*phases.strings])[phases.codes]
-        self._passes = _codes_of([passes.get(text) for text in phases.strings])[phases.codes]
+        self._phases = codes_of(phases.strings)[0][phases.codes]
+        self._passes = codes_of(map(passes.get, phases.strings))[0][phases.codes]
         steps = analysis.launches.step
         numbers = np.unique(steps.data, return_inverse=True)[1]
         self._steps = np.where(np.ma.getmaskarray(steps), _NOTHING, numbers)
         self._positions = [position_text(place) for place in analysis.places]
-        self._paths = [_prefixes(module_text(place)) for place in analysis.places]
+        modules = (place.module for place in analysis.places)
+        self._paths = [[] if path is None else parents(path)[1:] or [THE_MODEL] for path in modules]
         self._depths = max(map(len, self._paths), default=1) or 1
         self._of_lines = of_steps.words(of_steps.of_lines)
         self._of_modules: dict[str, str] = {}
@@ -90,7 +93,7 @@ class LabelSpans:
         return [path[depth] if depth < len(path) else None for path in self._paths]
 
     def _of_places(self, labels: Sequence[str | None], rows: Ints) -> Ints:
-        codes = np.append(_codes_of(labels), _NOTHING)
+        codes = np.append(codes_of(labels)[0], _NOTHING)
         return codes[self._largest[rows]]
 
     def _drawn(self, lane: str, rows: Ints, runs: Iterable[_LabelRuns]) -> Slices:
@@ -152,21 +155,6 @@ class LabelSpans:
         about = {"code": place.code, "function": place.function, "path": path_text(place)}
         about[ROOFLINE] = self._of_lines.get((place.file, place.line)) if place.file else None
         return position_text(place) or "", present(about)
-
-
-def _codes_of(labels: Sequence[str | None]) -> Ints:
-    """Return a number for each label, the same for the same text, ``_NOTHING`` for ``None``."""
-    known: dict[str, int] = {}
-    codes = (_NOTHING if label is None else known.setdefault(label, len(known)) for label in labels)
-    return np.array([*codes], np.int64)
-
-
-def _prefixes(path: str | None) -> list[str]:
-    """Return the modules that a module lies in, the outermost first, and itself."""
-    if path is None:
-        return []
-    names = [path] if path == THE_MODEL else path.split(".")
-    return [".".join(names[: depth + 1]) for depth in range(len(names))]
 
 
 class _LabelRuns(NamedTuple):

@@ -23,7 +23,8 @@ from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
 from profiler_ext.exporters.views.formatting import time_text
 from profiler_ext.exporters.views.rooflines import work_text
 from profiler_ext.records.analysis import Analysis, Place
-from profiler_ext.records.events import Codes, Ints, first_rows, numbered
+from profiler_ext.records.events import Codes, Ints
+from profiler_ext.records.share_sums import KeyedShares, codes_of, kernel_names, profiled_shares
 from profiler_ext.rooflines.compute_units import Bound
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import rooflines
@@ -97,8 +98,7 @@ class RooflineTotals:
         """
         self._analysis = analysis
         self._found = rooflines(analysis, peaks)
-        in_step = ~np.ma.getmaskarray(analysis.launches.step)
-        self._shares = np.flatnonzero(in_step[analysis.shares.launch])
+        self._shares = profiled_shares(analysis)
 
     @cached_property
     def of_lines(self) -> dict[tuple[str, int | None], Row]:
@@ -111,11 +111,7 @@ class RooflineTotals:
     @cached_property
     def of_kernels(self) -> dict[tuple[str, str, str], Row]:
         """The same for each kernel, its name on the device and its kind."""
-        launches = self._analysis.launches
-        columns = (launches.kernel, launches.name, launches.kind)
-        codes = numbered([column.codes for column in columns])
-        told = (tuple(column[row] for column in columns) for row in first_rows(codes).tolist())
-        names = [(kernel or name, name, kind) for kernel, name, kind in told]
+        codes, names = kernel_names(self._analysis)
         return self._rows(names, self._sums(codes[self._analysis.shares.launch], len(names)))
 
     def of_places(self, labels: Sequence[Label | None]) -> dict[Label, Row]:
@@ -139,13 +135,11 @@ class RooflineTotals:
 
     def _sums(self, code_of_share: Ints | Codes, codes: int) -> PartSums:
         key = code_of_share[self._shares].astype(np.int64, copy=False)
-        return part_sums(self._analysis, self._found, self._shares, key, codes)
+        return part_sums(KeyedShares(self._analysis, self._shares, key, codes), self._found)
 
     def _rows(self, labels: Sequence[Label | None], sums: PartSums) -> dict[Label, Row]:
-        numbers: dict[Label, int] = {}
-        codes = [-1 if each is None else numbers.setdefault(each, len(numbers)) for each in labels]
-        told = sums.by(np.array(codes, np.int64), len(numbers)).told()
-        rows = zip(numbers, _rows_of(told), strict=True)
+        codes, known = codes_of(labels)
+        rows = zip(known, _rows_of(sums.by(codes, len(known)).told()), strict=True)
         return {label: row for label, row in rows if present(row)}
 
 

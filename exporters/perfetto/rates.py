@@ -12,6 +12,7 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Interned, Ints
+from profiler_ext.records.share_sums import sum_by
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 from profiler_ext.rooflines.rooflines import MAX_PEAK_FRACTION, MaskedFloats, rooflines
 
@@ -42,8 +43,8 @@ class Rates:
     def main_unit(self, rows: Ints) -> str | None:
         """Return the unit that did most of some launches' operations, ``None`` without any."""
         unit = self._estimated.unit
-        done = np.zeros(len(unit.strings))
-        np.add.at(done, unit.codes[rows], self._estimated.flops.filled(0)[rows])
+        flops = self._estimated.flops.filled(0)[rows].astype(np.float64)
+        done = sum_by(unit.codes[rows], flops, len(unit.strings))
         return unit.strings[int(done.argmax())] or None if done.any() else None
 
     def of(self, rows: Ints) -> dict[str, MaskedFloats]:

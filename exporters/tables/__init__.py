@@ -27,7 +27,7 @@ from profiler_ext.exporters.tables.overview import (
     utilisation,
 )
 from profiler_ext.exporters.tables.ranks import of_ranks
-from profiler_ext.exporters.tables.rows import attribution, launches, roofline_columns_by_key
+from profiler_ext.exporters.tables.rows import attribution, launches
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.tables.sequence import SequenceRow, seq_table, seq_text
 from profiler_ext.exporters.tables.sums import (
@@ -71,7 +71,6 @@ __all__ = [
     "printed_csv",
     "read_csv",
     "read_parquet",
-    "roofline_columns_by_key",
     "seq_table",
     "seq_text",
     "skew",

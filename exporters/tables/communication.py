@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.rows import largest_places
 from profiler_ext.exporters.tables.schema import (
     COLUMNS,
     INT,
@@ -23,6 +22,7 @@ from profiler_ext.exporters.tables.schema import (
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Codes, Interned, Ints
+from profiler_ext.records.share_sums import largest_places
 
 _LINE = ("file", "line", "function", "code", "gap")
 _CALLED = ("collective", "process_group")

@@ -13,6 +13,7 @@ from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import CompileKind, CompilePhase
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import sum_by
 from profiler_ext.rooflines.rooflines import MaskedFloats
 
 
@@ -117,14 +118,12 @@ def _row(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
 
 def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[Ints, Ints]:
     """Device time and launches of the profiled steps, of the graphs that each row made."""
-    selection = Selection()
     launches = analysis.launches
-    profiled = selection.profiled(analysis) & ~np.ma.getmaskarray(launches.graph)
+    profiled = launches.in_steps & ~np.ma.getmaskarray(launches.graph)
     graph = np.asarray(launches.graph.filled(0), np.int64)[profiled]
     size = len(analysis.recording.graphs)
     count = np.bincount(graph, minlength=size)
-    spent = np.zeros(size, np.int64)
-    np.add.at(spent, graph, launches.duration_ns[profiled])
+    spent = sum_by(graph, launches.duration_ns[profiled], size)
     made = [list(_graphs_of(each)) for each in chosen]
     sums = [np.array([int(of[each].sum()) for each in made], np.int64) for of in (spent, count)]
     return sums[0], sums[1]

@@ -39,7 +39,7 @@ def csv_parts(table: pd.DataFrame, format_cell: Callable[[str, str], str]) -> It
     """Yield the text of a table, some of its rows at a time.
 
     Args:
-        written: makes what stands in a cell of a column's name and its text.
+        format_cell: makes what stands in a cell of a column's name and its text.
     """
     texts = {
         name: _Texts(table[name], format_cell) for name in table.columns if _has_text(table[name])

@@ -11,7 +11,8 @@ import pandas as pd
 from profiler_ext.exporters.tables.schema import COLUMNS, INT, frame, gather, ratio, repeated, whole
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered, sorted_distinct
+from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
+from profiler_ext.records.share_sums import codes_of, count_distinct, sum_by
 
 _OF_LINE = ("file", "line", "function", "code", "user_file", "user_line", "module", "module_class")
 _BY_LINE = ("file", "line", "user_file", "user_line", "module", "gap")
@@ -78,10 +79,10 @@ class _Sums:
         """Return the sums, a row for each device, cause and place."""
         own = tuple(name for name in order if name in ("device", "cause", "cpu_activity"))
         firsts, group = self._groups(own, of_place)
-        duration = _sum_of(group, self._idle.duration_ns[self._rows], len(firsts))
+        duration = sum_by(group, self._idle.duration_ns[self._rows], len(firsts))
         named = {name: self._column(name, firsts) for name in order}
         sums = {
-            "spans": whole(self._spans(group, len(firsts))),
+            "spans": whole(count_distinct(group, self._idle.span[self._rows], len(firsts))),
             "duration_ns": whole(duration),
             "fraction": ratio(duration, int(duration.sum())),
             "steps": repeated(self._steps, len(firsts), INT),
@@ -93,10 +94,8 @@ class _Sums:
 
     def _groups(self, own: Sequence[str], of_place: Sequence[str]) -> tuple[Ints, Ints]:
         """Return the first piece of each row of the table, and the row of each chosen piece."""
-        known: dict[object, int] = {}
-        key = attrgetter(*of_place)
-        places = [known.setdefault(key(place), len(known)) for place in self._idle.places]
-        columns = [np.array(places, dtype=np.int64)[self._place[self._rows]]]
+        places, _ = codes_of(map(attrgetter(*of_place), self._idle.places))
+        columns = [places[self._place[self._rows]]]
         columns += [self._codes(name)[self._rows] for name in own]
         group = numbered(columns)
         return self._rows[first_rows(group)], group
@@ -107,12 +106,6 @@ class _Sums:
         column: Interned = getattr(self._idle, name)
         return column.codes.astype(np.int64)
 
-    def _spans(self, group: Ints, count: int) -> Ints:
-        span = self._idle.span[self._rows]
-        every = int(span.max(initial=0)) + 1
-        pairs = sorted_distinct(group * every + span)
-        return np.bincount(pairs // every, minlength=count).astype(np.int64)
-
     def _column(self, name: str, rows: Ints) -> pd.api.extensions.ExtensionArray:
         idle, dtype = self._idle, COLUMNS[name].dtype
         if name == "device":
@@ -121,9 +114,3 @@ class _Sums:
             column = getattr(idle, name)
             return gather([text or None for text in column.strings], column.codes[rows], dtype)
         return gather([getattr(place, name) for place in idle.places], self._place[rows], dtype)
-
-
-def _sum_of(group: Ints, values: Ints, count: int) -> Ints:
-    sums = np.zeros(count, dtype=np.int64)
-    np.add.at(sums, group, values)
-    return sums

@@ -12,7 +12,6 @@ from pandas.api.extensions import ExtensionArray
 from profiler_ext.exporters.tables.rows import (
     common_launch_shapes,
     input_shapes,
-    largest_places,
     launch_shapes_of,
     shape_columns,
     site_paths,
@@ -24,12 +23,12 @@ from profiler_ext.exporters.tables.sums import (
     kernel_columns,
     kernel_keys,
     launch_keys,
-    launches_of_keys,
     texts_at,
     with_rooflines,
 )
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Ints
+from profiler_ext.records.share_sums import largest_places
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 _SITE = ("graph", "call_site", "file", "line", "module", "input_shapes", "grid", "block")
@@ -52,7 +51,7 @@ def by_kernel(
         UsageError: There is no such step or phase.
     """
     keys, selection = kernel_keys(analysis), Selection(**filters)
-    key, launch = _chosen(analysis, keys, selection)
+    key, launch = keys.select(analysis, selection).launch_pairs()
     of_kernel = common_launch_shapes(analysis, key, launch, len(keys.table))
     times = _times(analysis.launches.duration_ns[launch], key, len(keys.table))
     return with_rooflines(analysis, keys, selection, peaks, times | of_kernel)
@@ -78,15 +77,9 @@ def by_site(
         UsageError: There is no such step or phase.
     """
     keys, selection = site_keys(analysis), Selection(**filters)
-    key, launch = _chosen(analysis, keys, selection)
+    key, launch = keys.select(analysis, selection).launch_pairs()
     times = _times(analysis.launches.duration_ns[launch], key, len(keys.table))
     return with_rooflines(analysis, keys, selection, peaks, times)
-
-
-def _chosen(analysis: Analysis, keys: Keys, selection: Selection) -> tuple[Ints, Ints]:
-    """Return the chosen launches of each key."""
-    chosen = selection.shares(analysis, selection.profiled(analysis))
-    return launches_of_keys(analysis, keys.of_share[chosen], analysis.shares.launch[chosen])
 
 
 def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]:

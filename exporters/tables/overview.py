@@ -28,6 +28,7 @@ from profiler_ext.records.analysis import Analysis, BreakdownRow, Place
 from profiler_ext.records.evidence import ForwardEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.share_sums import profiled_shares, sum_by
 from profiler_ext.records.vocabulary import Level, Phase, Scope
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 from profiler_ext.rooflines.utilisation import Utilisation, utilisation_by_step
@@ -151,21 +152,13 @@ def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
     """
     linked, total = 0, 0
     for analysis in analyses:
-        for index, spent in _profiled_time(analysis).items():
-            place = analysis.places[index]
+        rows, shares = profiled_shares(analysis), analysis.shares
+        times = sum_by(shares.place[rows], shares.duration_ns[rows], len(analysis.places))
+        for place, spent in zip(analysis.places, times.tolist(), strict=True):
             if _differentiates(place):
                 total += spent
                 linked += spent if place.forward_node is not None else 0
     return linked / total if total else None
-
-
-def _profiled_time(analysis: Analysis) -> dict[int, int]:
-    """Return the time of each place in the profiled steps."""
-    selection = Selection()
-    chosen = selection.shares(analysis, selection.profiled(analysis))
-    time = np.zeros(len(analysis.places), np.int64)
-    np.add.at(time, analysis.shares.place[chosen], analysis.shares.duration_ns[chosen])
-    return {int(place): int(time[place]) for place in np.flatnonzero(time)}
 
 
 def _differentiates(place: Place) -> bool:

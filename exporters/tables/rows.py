@@ -27,17 +27,10 @@ from profiler_ext.kineto.op_inputs import OpInput, inputs_of
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Interned, Ints
 from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 from profiler_ext.rooflines.rooflines import rooflines
 from profiler_ext.rooflines.sums import part_sums
-
-
-def largest_places(analysis: Analysis) -> Ints:
-    """Return the place of the largest share of each launch."""
-    shares = analysis.shares
-    order = np.lexsort((-shares.duration_ns, shares.launch))
-    firsts = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches)))
-    return shares.place[order][firsts].astype(np.int64)
 
 
 def site_paths(analysis: Analysis) -> ExtensionArray:
@@ -155,14 +148,14 @@ def roofline_columns_by_launch(
 
 
 def roofline_columns_by_key(
-    analysis: Analysis, peaks: Mapping[str, Peak], share: Ints, key: Ints, rows: int
+    shares: KeyedShares, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
     """Return the columns of rooflines, summed over parts of launches.
 
     Returns:
         The columns; a rate is over the time of those parts that have an estimate.
     """
-    sums = part_sums(analysis, rooflines(analysis, peaks), share, key, rows).told()
+    sums = part_sums(shares, rooflines(shares.analysis, peaks)).told()
     return {
         "est_bytes": whole(sums.bytes),
         "est_flops": whole(sums.flops),

@@ -93,7 +93,7 @@ class Selection:
 
     def profiled(self, analysis: Analysis) -> Rows:
         """Return which of these launches belong to a profiled step."""
-        return self.launches(analysis) & ~np.ma.getmaskarray(analysis.launches.step)
+        return self.launches(analysis) & analysis.launches.in_steps
 
     def shares(self, analysis: Analysis, launches: Rows) -> Rows:
         """Return which shares are of the given launches and of the phase."""

@@ -26,10 +26,11 @@ from profiler_ext.exporters.tables.schema import (
     repeated,
     whole,
 )
-from profiler_ext.exporters.tables.selection import PHASES, Filters, Rows, Selection
+from profiler_ext.exporters.tables.selection import PHASES, Filters, Selection
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
 from profiler_ext.records.lineage import Frame
+from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 
@@ -44,6 +45,11 @@ class Keys:
 
     table: pd.DataFrame
     of_share: Ints
+
+    def select(self, analysis: Analysis, selection: Selection) -> KeyedShares:
+        """Return the shares that filters choose, each with its row of the table."""
+        rows = np.flatnonzero(selection.shares(analysis, selection.profiled(analysis)))
+        return KeyedShares(analysis, rows, self.of_share[rows], len(self.table))
 
 
 def line_keys(analysis: Analysis, view: str) -> Keys:
@@ -95,7 +101,7 @@ def kernel_keys(analysis: Analysis) -> Keys:
 def kernel_columns(analysis: Analysis) -> dict[str, Interned]:
     """Return what tells the kernels of launches apart, one row for each launch."""
     launches = analysis.launches
-    return {"kernel": _kernel_or_name(analysis), "name": launches.name, "kind": launches.kind}
+    return {"kernel": launches.kernel_or_name, "name": launches.name, "kind": launches.kind}
 
 
 def texts_at(columns: Mapping[str, Interned], rows: Ints) -> dict[str, ExtensionArray]:
@@ -145,12 +151,6 @@ def _module_classes(analysis: Analysis) -> dict[str, str]:
     classes = {each.path: each.class_name for node in nodes for each in node.lineage.modules}
     placed = ((place.module, place.module_class) for place in analysis.places)
     return classes | {path: name for path, name in placed if path is not None and name is not None}
-
-
-def _kernel_or_name(analysis: Analysis) -> Interned:
-    kernel, name = analysis.launches.kernel, analysis.launches.name
-    codes = np.where(kernel.where(""), name.codes + len(kernel.strings), kernel.codes)
-    return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))
 
 
 def _keys_with_gaps(
@@ -300,9 +300,7 @@ def with_rooflines(
     ``est_bytes``, ``est_flops``, ``roofline_ns`` and ``could_save_ns`` add up those parts of
     launches of which they are known; a rate is over the time of these parts.
     """
-    chosen = selection.shares(analysis, selection.profiled(analysis))
-    key, rows = keys.of_share[chosen], len(keys.table)
-    achieved = roofline_columns_by_key(analysis, peaks, np.flatnonzero(chosen), key, rows)
+    achieved = roofline_columns_by_key(keys.select(analysis, selection), peaks)
     return _sums(analysis, keys, selection, {**more, **achieved})
 
 
@@ -312,10 +310,9 @@ def _sums(
     selection: Selection,
     more: Mapping[str, ExtensionArray] = NO_COLUMNS,
 ) -> pd.DataFrame:
-    chosen = selection.shares(analysis, selection.profiled(analysis))
-    key, rows = keys.of_share[chosen], len(keys.table)
-    phases = _phase_sums(analysis, key, chosen, rows)
-    count, inclusive = _whole_launches(analysis, key, analysis.shares.launch[chosen], rows)
+    shares = keys.select(analysis, selection)
+    phases = shares.phases_ns()
+    count, inclusive = shares.whole_launches()
     duration = phases.sum(axis=1)
     steps = selection.count_steps(analysis)
     sums = frame(
@@ -325,41 +322,13 @@ def _sums(
             **{name: whole(phases[:, at]) for at, name in enumerate(PHASES)},
             "inclusive_ns": whole(inclusive),
             "fraction": ratio(duration, int(duration.sum())),
-            "steps": repeated(steps, rows, INT),
+            "steps": repeated(steps, len(keys.table), INT),
             "per_step_ns": ratio(duration, steps),
             **more,
         }
     )
     table = pd.concat([keys.table, sums], axis=1).loc[count > 0]
     return _in_order(table, keys.table.columns)
-
-
-def _phase_sums(analysis: Analysis, key: Ints, chosen: Rows, rows: int) -> Ints:
-    phase_of_place = np.array([PHASES.index(place.phase) for place in analysis.places], np.int64)
-    phase = phase_of_place[analysis.shares.place[chosen]]
-    sums = np.zeros((rows, len(PHASES)), np.int64)
-    np.add.at(sums, (key, phase), analysis.shares.duration_ns[chosen])
-    return sums
-
-
-def launches_of_keys(analysis: Analysis, key: Ints, launch: Ints) -> tuple[Ints, Ints]:
-    """Return each pair of a key and a launch that has a part in it once, in order of the keys."""
-    every = max(len(analysis.launches), 1)
-    # The parts are in order of their launches, so a stable sort by key sorts the pairs; keys are
-    # few, and of 16 bits numpy sorts them in linear time.
-    small = key.astype(np.uint16) if key.max(initial=0) < 1 << 16 else key
-    pairs = (key * every + launch)[np.argsort(small, kind="stable")]
-    is_new = np.append(True, np.diff(pairs) > 0)[: len(pairs)]
-    once_key, once_launch = np.divmod(pairs[is_new], every)
-    return once_key, once_launch
-
-
-def _whole_launches(analysis: Analysis, key: Ints, launch: Ints, rows: int) -> tuple[Ints, Ints]:
-    once_key, once_launch = launches_of_keys(analysis, key, launch)
-    count = np.bincount(once_key, minlength=rows)
-    inclusive = np.zeros(rows, np.int64)
-    np.add.at(inclusive, once_key, analysis.launches.duration_ns[once_launch])
-    return count, inclusive
 
 
 def _in_order(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-import numpy as np
 import pandas as pd
 
 from profiler_ext.exporters.tables.kernels import site_keys
@@ -20,7 +19,6 @@ from profiler_ext.exporters.tables.sums import (
     text_keys,
 )
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Ints
 
 Identity = tuple[Any, ...]
 _KEYS: Mapping[str, Callable[..., Keys]] = {
@@ -78,18 +76,16 @@ def _add(
     identity: Sequence[str],
     selection: Selection,
 ) -> None:
-    chosen = np.flatnonzero(selection.shares(analysis, selection.profiled(analysis)))
-    rows = _identities(keys.table, identity)
-    key, place = keys.of_share[chosen], analysis.shares.place[chosen]
-    site = analysis.launches.evidence.codes[analysis.shares.launch[chosen]]
-    duration = analysis.shares.duration_ns[chosen]
+    shares = keys.select(analysis, selection)
+    rows, place = _identities(keys.table, identity), analysis.shares.place[shares.rows]
+    site = analysis.launches.evidence.codes[analysis.shares.launch[shares.rows]]
     texts = {
         "site_evidence_ns": (site, analysis.launches.evidence.strings),
         "line_evidence_ns": (place, [each.evidence for each in analysis.places]),
         "gaps_ns": (place, [each.gap for each in analysis.places]),
     }
     for column, (code, words) in texts.items():
-        for row, at, time in _summed(key, code.astype(np.int64), duration):
+        for row, at, time in shares.pairs_ns(code):
             if words[at]:
                 of_row = getattr(totals.setdefault(rows[row], RowEvidence()), column)
                 of_row[words[at]] = of_row.get(words[at], 0) + time
@@ -98,12 +94,3 @@ def _add(
 def _identities(table: pd.DataFrame, names: Sequence[str]) -> list[Identity]:
     plain = table[list(names)].astype(object).where(table[list(names)].notna(), None)
     return [tuple(row) for row in plain.to_numpy().tolist()]
-
-
-def _summed(key: Ints, code: Ints, duration: Ints) -> list[tuple[int, int, int]]:
-    every = int(code.max(initial=0)) + 1
-    pairs, of_pair = np.unique(key * every + code, return_inverse=True)
-    time = np.zeros(len(pairs), np.int64)
-    np.add.at(time, of_pair, duration)
-    rows, codes = np.divmod(pairs, every)
-    return list(zip(rows.tolist(), codes.tolist(), time.tolist(), strict=True))

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import TENSORBOARD
 from profiler_ext.exporters.launch_parts import (
     THE_MODEL,
@@ -31,6 +30,7 @@ from profiler_ext.exporters.launch_parts import (
     position_text,
 )
 from profiler_ext.exporters.tensorboard_plugin.writing import write_attribution
+from profiler_ext.exporters.views.modules import parents
 from profiler_ext.kineto.names import CALL_CATEGORIES, Arg, Category
 from profiler_ext.kineto.raw_events import edited, microseconds
 from profiler_ext.kineto.recording import write_trace
@@ -66,22 +66,17 @@ _APART_NS = 4
 def export_tensorboard(
     analysis: Analysis,
     log_dir: Path,
-    worker: str | None = None,
     roots: Iterable[str | Path] = (),
 ) -> Path:
     """Write what TensorBoard shows: a copy of the trace for torch-tb-profiler, and our view's data.
 
     Args:
         log_dir: the folder to give to ``tensorboard --logdir``, or one below it for each run.
-        worker: the plugin's name for the process; by default that of its rank: ``rank0``.
 
     Raises:
-        UsageError: ``worker`` cannot be a file's name.
         OutputError: The file cannot be written.
     """
-    worker = f"rank{analysis.recording.settings.rank}" if worker is None else worker
-    if not worker or Path(worker).name != worker:
-        raise UsageError(f'worker "{worker}" cannot name a file; use letters, digits, _ and -')
+    worker = f"rank{analysis.recording.settings.rank}"
     path = log_dir / f"{worker}{SUFFIX}"
     write_trace(path, analysis.recording.trace.header, _events(analysis))
     write_attribution(analysis, log_dir, worker, roots)
@@ -93,7 +88,7 @@ def export_ranks(
 ) -> Path:
     """Write what TensorBoard shows of several ranks; see :func:`export_tensorboard`."""
     for analysis in analyses:
-        export_tensorboard(analysis, log_dir, roots=roots)
+        export_tensorboard(analysis, log_dir, roots)
     return log_dir
 
 
@@ -244,7 +239,8 @@ class _Labels:
         if place.module is None:
             return
         parent: int | None = None
-        for path in _paths(place.module, self._models):
+        top = [] if self._models else [THE_MODEL]
+        for path in (*top, *parents(place.module)[1:]):
             name = f"nn.Module: {path}" + ("" if phase == Phase.FORWARD else f".{phase}")
             # One id for every call, or the plugin's tree would repeat the module per call.
             number = self._module_ids.setdefault(name, len(self._module_ids))
@@ -261,12 +257,6 @@ class _Labels:
 def _before(category: str, name: str) -> bytes:
     """Return what the JSON of an event begins with."""
     return msgspec.json.encode({"ph": "X", "cat": category, "name": name})[:-1] + b","
-
-
-def _paths(module: str, models: Sequence[str]) -> list[str]:
-    parts = module.split(".") if module else []
-    top = [] if models else [THE_MODEL]
-    return [*top, *(".".join(parts[: end + 1]) for end in range(len(parts)))]
 
 
 def _call_stack(place: Place) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.sources import SourceFile, local_sources, source_files
 from profiler_ext.exporters.table_kinds import BY
-from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.exporters.tables.sums import (
     Keys,
     kernel_keys,
@@ -59,6 +58,7 @@ from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints, first_rows, numbered
 from profiler_ext.records.recording import Settings
+from profiler_ext.records.share_sums import count_distinct, distinct_pairs, profiled_shares, sum_by
 from profiler_ext.records.vocabulary import Phase
 
 
@@ -102,7 +102,7 @@ def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
     """Return the number of each share's content, in the order in which launches have new ones."""
     content = numbered([numbers[name] for name in _CONTENT])
     launches, shares = np.unique(launch, return_index=True)
-    of_launch, contents = _pairs(launch, content)
+    of_launch, contents = distinct_pairs(launch, content)
     bounds = np.searchsorted(of_launch, np.append(launches, launches[-1] + 1))
     content_bytes, size = contents.tobytes(), contents.itemsize
     texts = [content_bytes[begin:end] for begin, end in pairwise((bounds * size).tolist())]
@@ -121,16 +121,9 @@ def _summed(
     of_share = numbered(columns)
     firsts = first_rows(of_share)
     rows = np.column_stack([column[firsts] for column in columns])
-    duration = np.zeros(len(rows), np.int64)
-    np.add.at(duration, of_share, duration_ns)
-    launches = np.bincount(_pairs(of_share, launch)[0], minlength=len(rows))
+    duration = sum_by(of_share, duration_ns, len(rows))
+    launches = count_distinct(of_share, launch, len(rows))
     return rows.tolist(), list(zip(launches.tolist(), duration.tolist(), strict=True))
-
-
-def _pairs(first: Ints, second: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct pairs, in order; neither column has a number below zero."""
-    of_second = int(second.max()) + 1
-    return np.divmod(np.unique(first * of_second + second), of_second)
 
 
 _TAB = 8
@@ -240,8 +233,8 @@ def _fusions_and_parts(
     analysis: Analysis, tables: Mapping[str, _Table]
 ) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
     shares = analysis.shares
-    chosen = Selection().profiled(analysis)[shares.launch]
-    if not chosen.any():
+    chosen = profiled_shares(analysis)
+    if not len(chosen):
         return (), ()
     keys = _keys(analysis)
     numbers = {by: _numbers(keys[by], tables[by].records, by)[chosen] for by in _SHOWN}

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from profiler_ext.exporters.compiled import Compiled, profiled_ns, rows
 from profiler_ext.exporters.views.formatting import short_path, time_text
 from profiler_ext.printable import printable
@@ -62,7 +60,7 @@ def _graphs_text(analysis: Analysis, records: Iterable[Compilation]) -> str:
     A process may have compiled what its profiled steps do not run: another model, sizes before.
     """
     made = [graph for record in records for graph in record.graphs]
-    in_steps = ~np.ma.getmaskarray(analysis.launches.step)
+    in_steps = analysis.launches.in_steps
     launching = set(analysis.launches.graph[in_steps].compressed().tolist())
     ran = sum(graph in launching for graph in made)
     summary = counted(len(made), "graph")

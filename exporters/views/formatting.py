@@ -173,6 +173,11 @@ def time_text(duration_ns: float) -> str:
     return f"{duration_ns:.0f} ns"
 
 
+def signed_time_text(duration_ns: float) -> str:
+    """Return a time that can be below zero, as in a comparison."""
+    return f"-{time_text(-duration_ns)}" if duration_ns < 0 else time_text(duration_ns)
+
+
 def per_step_text(duration_ns: float, steps: int) -> str:
     """Return a time that some steps have together as that of one: ``12.3 us a step``."""
     return time_text(duration_ns) if steps < 2 else f"{time_text(duration_ns / steps)} a step"

@@ -23,6 +23,7 @@ from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, IdlePieces, Place
 from profiler_ext.records.events import first_rows, numbered
 from profiler_ext.records.recording import Settings
+from profiler_ext.records.share_sums import sum_by, sum_by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,11 @@ def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
         most: so many lines at most, besides one that says how much is left.
     """
     named = ActivityNames(analysis.recording.graphs)
-    sums: dict[LineText, int] = {}
-    for (cause, place, activity), duration_ns in _distinct(analysis.idle):
-        text = _placed(cause, place, activity, analysis.recording.settings, named)
-        sums[text] = sums.get(text, 0) + duration_ns
+    settings = analysis.recording.settings
+    sums = sum_by_name(
+        (_placed(*each, settings, named), duration_ns)
+        for each, duration_ns in _distinct(analysis.idle)
+    )
     largest = sorted(sums.items(), key=lambda each: -each[1])
     steps = len(analysis.steps)
     shown = largest[:most]
@@ -73,23 +75,18 @@ def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
 
 def cause_times(table: tables.DataFrame) -> list[tuple[str, int]]:
     """Return the causes of idle time in words, each with its time; together they are all of it."""
-    sums: dict[str, int] = {}
-    for row in records(table):
-        sums[row["cause"]] = sums.get(row["cause"], 0) + row["duration_ns"]
-    return top_causes(sums)
+    return top_causes(sum_by_name((row["cause"], row["duration_ns"]) for row in records(table)))
 
 
 def cause_sums(analyses: Iterable[Analysis], step: int | None = None) -> dict[str, int]:
     """Return the idle time of each cause."""
-    sums: dict[str, int] = {}
+    every: list[tuple[str, int]] = []
     for idle in (analysis.idle for analysis in analyses):
         chosen = idle.step == step if step is not None else np.ones(len(idle), np.bool_)
-        times = np.zeros(len(idle.cause.strings), np.int64)
-        np.add.at(times, idle.cause.codes[chosen], idle.duration_ns[chosen])
-        for cause, time in zip(idle.cause.strings, times.tolist(), strict=True):
-            if time:
-                sums[cause] = sums.get(cause, 0) + time
-    return sums
+        causes = idle.cause.strings
+        times = sum_by(idle.cause.codes[chosen], idle.duration_ns[chosen], len(causes))
+        every += zip(causes, times.tolist(), strict=True)
+    return sum_by_name((cause, time) for cause, time in every if time)
 
 
 def top_causes(sums: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -115,8 +112,7 @@ def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None],
     columns = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
     group = numbered(columns)
     firsts = first_rows(group)
-    sums = np.zeros(len(firsts), dtype=np.int64)
-    np.add.at(sums, group, idle.duration_ns)
+    sums = sum_by(group, idle.duration_ns, len(firsts))
     groups = zip(*(column[firsts].tolist() for column in columns), sums.tolist(), strict=True)
     for cause, place, activity, duration_ns in groups:
         shares = (
@@ -157,7 +153,7 @@ def straggler_lines(analyses: Sequence[Analysis]) -> Iterator[LineText]:
 def _last_count(analysis: Analysis) -> str:
     """Return to how many of the collectives in steps a rank came last."""
     collectives = analysis.communication
-    in_steps = ~np.ma.getmaskarray(analysis.launches.step)[collectives.launch]
+    in_steps = analysis.launches.in_steps[collectives.launch]
     late_ns = collectives.late_ns[in_steps]
     return f"{int((late_ns.filled(0) > 0).sum())} of {int(late_ns.count())}"
 

@@ -73,15 +73,14 @@ def root_label(models: Sequence[str]) -> str:
     return "(all models)" if models else "(the model itself)"
 
 
-def module_tree(own_ns: Times, classes: Classes, fold: bool = True) -> ModuleNode:
+def module_tree(own_ns: Times, classes: Classes) -> ModuleNode:
     """Return modules as a tree under the model itself.
 
     Args:
         own_ns: path of a module to the time of its own; ``""`` is the model itself.
     """
     every = inclusive_times(own_ns)
-    folds = folded_paths(every, classes) if fold else {path: path for path in every}
-    return _TreeBuilder(own_ns, every, classes, folds).node("")
+    return _TreeBuilder(own_ns, every, classes, folded_paths(every, classes)).node("")
 
 
 def inclusive_times(own_ns: Times) -> dict[str, int]:

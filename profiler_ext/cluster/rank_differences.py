@@ -24,6 +24,7 @@ from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.schema import frame
 from profiler_ext.kineto.distributed import may_synchronize
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import sum_by
 
 CollectiveKey = tuple[str | None, str | None]
 """Collective and process group."""
@@ -90,9 +91,8 @@ def _of_rank(part: RankSummary, waited: Waited) -> list[tuple[CollectiveKey, Wai
     row = calls.row[is_counted]
 
     def summed(values: Ints) -> list[int]:
-        sums = np.zeros(count, dtype=np.int64)
-        np.add.at(sums, row, values[is_counted])
-        return [int(each) for each in sums]
+        sums: list[int] = sum_by(row, values[is_counted], count).tolist()
+        return sums
 
     duration_ns = part.collectives.launch_duration_ns
     is_open = np.ma.getmaskarray(waited.waiting_ns)

@@ -40,14 +40,14 @@ from profiler_ext.cluster.tables import summed
 from profiler_ext.errors import ProfilerExtError, TraceError
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.exporters.tables.rows import largest_places
 from profiler_ext.file_io import temporary_folder
 from profiler_ext.kineto.distributed import host_name, is_rank_known, with_rank
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.kineto.source import Limit
 from profiler_ext.records.analysis import Analysis, Place, RankCollectives
-from profiler_ext.records.events import Ints
+from profiler_ext.records.events import first_rows
 from profiler_ext.records.recording import Recording
+from profiler_ext.records.share_sums import codes_of, largest_places, sum_by
 from profiler_ext.records.vocabulary import LaunchKind
 from profiler_ext.sessions.session import Session
 
@@ -78,45 +78,37 @@ def device_of(recording: Recording) -> str:
 def line_times(analysis: Analysis) -> LineTimes:
     """Return device time by line as ``by_line`` has it, of all launches but collectives."""
     launches, shares = analysis.launches, analysis.shares
-    chosen = ~np.ma.getmaskarray(launches.step) & ~launches.kind.where(LaunchKind.COMMUNICATION)
-    known: dict[tuple[object, ...], int] = {}
-    names: list[LineKey] = []
-    row = np.array([_row(place, known, names) for place in analysis.places], dtype=np.int64)
+    chosen = launches.in_steps & ~launches.kind.where(LaunchKind.COMMUNICATION)
+    lines = [_line_key(place) for place in analysis.places]
+    row, known = codes_of((file, line, gap) for file, line, _, _, gap in lines)
     of_shares = np.flatnonzero(chosen[shares.launch])
-    duration_ns = np.zeros(len(names), dtype=np.int64)
-    np.add.at(duration_ns, row[shares.place[of_shares]], shares.duration_ns[of_shares])
+    place, times = shares.place[of_shares], shares.duration_ns[of_shares]
+    duration_ns = sum_by(row[place], times, len(known))
     spent = np.flatnonzero(duration_ns)
-    return LineTimes(tuple(names[at] for at in spent.tolist()), duration_ns[spent])
+    # Function and text tell no rows apart: those of the first place are shown.
+    firsts = first_rows(row)[spent].tolist()
+    return LineTimes(tuple(lines[at] for at in firsts), duration_ns[spent])
 
 
-def _row(place: Place, known: dict[tuple[object, ...], int], names: list[LineKey]) -> int:
-    """Return the row of a place's line; of what tells no rows apart the first is shown."""
-    gap = None if place.file is not None else place.gap
-    at = known.setdefault((place.file, place.line, gap), len(names))
-    if at == len(names):
-        names.append((place.file, place.line, place.function, place.code, gap))
-    return at
+def _line_key(place: Place) -> LineKey:
+    gap = place.gap if place.file is None else None
+    return place.file, place.line, place.function, place.code, gap
 
 
 def call_times(analysis: Analysis, collectives: RankCollectives) -> CallTimes:
     """Return device time by collective, process group and line, as ``communication`` has it."""
     communication, launches = analysis.communication, analysis.launches
-    profiled = np.flatnonzero(~np.ma.getmaskarray(launches.step)[communication.launch])
+    profiled = np.flatnonzero(launches.in_steps[communication.launch])
     places = largest_places(analysis)[communication.launch]
-    known: dict[CallKey, int] = {}
-    rows = [
-        known.setdefault(_key(analysis, at, int(places[at])), len(known))
-        for at in profiled.tolist()
-    ]
-    row = np.array(rows, dtype=np.int64)
+    row, known = codes_of(_key(analysis, at, int(places[at])) for at in profiled.tolist())
     of_launch = np.full(len(launches), NO_ROW, dtype=np.int32)
     of_launch[communication.launch[profiled]] = row
     duration_ns = launches.duration_ns[communication.launch[profiled]]
     return CallTimes(
         keys=tuple(known),
         launches=np.bincount(row, minlength=len(known)).astype(np.int64),
-        duration_ns=_sums(row, duration_ns, len(known)),
-        exposed_ns=_sums(row, communication.exposed_ns[profiled], len(known)),
+        duration_ns=sum_by(row, duration_ns, len(known)),
+        exposed_ns=sum_by(row, communication.exposed_ns[profiled], len(known)),
         row=of_launch[collectives.launch],
     )
 
@@ -125,12 +117,6 @@ def _key(analysis: Analysis, at: int, place: int) -> CallKey:
     communication, of = analysis.communication, analysis.places[place]
     line = (of.file, of.line, of.function, of.code, of.gap if of.line is None else None)
     return (communication.collective[at] or None, communication.process_group[at] or None, *line)
-
-
-def _sums(row: Ints, values: Ints, count: int) -> Ints:
-    sums = np.zeros(count, dtype=np.int64)
-    np.add.at(sums, row, values)
-    return sums
 
 
 def median_step_ns(walls_ns: Sequence[int]) -> int:

@@ -27,6 +27,7 @@ from profiler_ext.exporters.tables.schema import (
     repeated,
 )
 from profiler_ext.records.analysis import Place, RankDelay
+from profiler_ext.records.share_sums import sum_by
 
 _OF_JOBS = (
     Column("host", TEXT, "the machine; absent where nothing tells it"),
@@ -120,21 +121,19 @@ def _calls(part: RankSummary, waited: Waited) -> DataFrame:
     """Return the collectives of one rank, with how long they waited where that is known."""
     calls, duration_ns = part.calls, part.collectives.launch_duration_ns
     known = ~np.ma.getmaskarray(waited.waiting_ns) & (calls.row >= 0)
-    waiting = np.zeros(len(calls.keys), dtype=np.int64)
-    np.add.at(waiting, calls.row[known], waited.waiting_ns.data[known])
-    counts = np.bincount(calls.row[known], minlength=len(calls.keys))
-    waiting_sums = np.ma.MaskedArray(waiting, mask=counts == 0)
-    of_known = np.zeros(len(calls.keys), dtype=np.int64)
-    # What is not known of a launch is in neither of the two.
-    np.add.at(of_known, calls.row[known], duration_ns[known])
+    # What is not known of a launch is in neither of the two sums.
+    row, size = calls.row[known], len(calls.keys)
+    is_unknown = np.bincount(row, minlength=size) == 0
+    waiting = np.ma.MaskedArray(sum_by(row, waited.waiting_ns.data[known], size), is_unknown)
+    of_known = np.ma.MaskedArray(sum_by(row, duration_ns[known], size), is_unknown)
     columns = {
         **_keys(calls.keys),
         "launches": calls.launches.tolist(),
         "duration_ns": calls.duration_ns.tolist(),
         "exposed_ns": calls.exposed_ns.tolist(),
         "overlapped_ns": (calls.duration_ns - calls.exposed_ns).tolist(),
-        "waiting_ns": waiting_sums.tolist(),
-        "transfer_ns": (np.ma.MaskedArray(of_known, mask=counts == 0) - waiting_sums).tolist(),
+        "waiting_ns": waiting.tolist(),
+        "transfer_ns": (of_known - waiting).tolist(),
         **dict.fromkeys(("fraction", "steps", "per_step_ns"), [None] * len(calls.keys)),
     }
     return frame_of(columns)

@@ -9,7 +9,13 @@ from typing import Any
 from profiler_ext.cluster.job import Job
 from profiler_ext.cluster.records import FileGap
 from profiler_ext.cluster.stragglers import StragglerKind
-from profiler_ext.exporters.views.formatting import cause_text, gap_text, short_path, time_text
+from profiler_ext.exporters.views.formatting import (
+    cause_text,
+    gap_text,
+    short_path,
+    signed_time_text,
+    time_text,
+)
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import IdleCause
 
@@ -52,11 +58,7 @@ class View:
 
 
 def _time(column: str) -> Cell:
-    return lambda row, _: "" if row[column] is None else _signed(row[column])
-
-
-def _signed(duration_ns: float) -> str:
-    return f"-{time_text(-duration_ns)}" if duration_ns < 0 else time_text(duration_ns)
+    return lambda row, _: "" if row[column] is None else signed_time_text(row[column])
 
 
 def _step_waiting(row: Row, _: Settings) -> str:
@@ -279,8 +281,8 @@ def sentences(job: Job) -> list[str]:
     moved = [each.shift_ns for each in job.clocks if each.collectives]
     if moved:
         result.append(
-            f"the clocks of {len(moved):,} ranks were moved by {_signed(min(moved))} to "
-            f"{_signed(max(moved))}, so that their collectives end at one moment"
+            f"the clocks of {len(moved):,} ranks were moved by {signed_time_text(min(moved))} to "
+            f"{signed_time_text(max(moved))}, so that their collectives end at one moment"
         )
     if unset:
         listed_ranks = ", ".join(str(each.rank) for each in unset[:8])

@@ -45,6 +45,7 @@ from profiler_ext.errors import UsageError
 from profiler_ext.findings import training_steps
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import sum_by
 from profiler_ext.records.vocabulary import Scope
 
 _MAX_IDLE_DIFFERENCE = 0.2
@@ -293,7 +294,6 @@ def _all_launches(launch: Ints) -> int:
 def _sample(of: Side, predicate: Callable[[Subject], bool]) -> tuple[Sample, int]:
     chosen = np.array([predicate(each) for each in of.parts.subjects], np.bool_)[of.parts.subject]
     account = np.array([_ACCOUNTS.index(Account(s.account)) for s in of.parts.subjects], np.int64)
-    sums = np.zeros((len(of.ranks_of_step), len(_ACCOUNTS)), np.int64)
-    own = account[of.parts.subject[chosen]]
-    np.add.at(sums, (of.parts.step[chosen], own), of.parts.duration_ns[chosen])
+    key = of.parts.step[chosen], account[of.parts.subject[chosen]]
+    sums = sum_by(key, of.parts.duration_ns[chosen], len(of.ranks_of_step), len(_ACCOUNTS))
     return of.sample(sums), _all_launches(of.parts.launch[chosen])

@@ -229,9 +229,6 @@ _EXAMPLES = {
 }
 
 
-NO_NAME = None
-
-
 def matched_name(condition: Condition, subject: Subject) -> str | None:
     """Return which of what a condition names a subject is of: its name; ``None`` if of none."""
     glob = condition.name or ""

@@ -20,6 +20,7 @@ from profiler_ext.comparison.records import Account, FusedKernel, FusionChange, 
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.significance import Sample, change_of_all
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import sum_by, sum_by_name
 
 Work = frozenset[int]
 
@@ -116,11 +117,9 @@ def _common_time(
 
 def _times(side: Side, work: Ints, parts: Ints) -> dict[int, int]:
     """Return the time of each op of a set of launches, of a mean step's size on both sides."""
-    result: dict[int, int] = {}
-    ops = work[side.parts.subject[parts]]
-    for op, ns in zip(ops.tolist(), side.parts.duration_ns[parts].tolist(), strict=True):
-        result[op] = result.get(op, 0) + ns
-    return {op: ns // side.steps for op, ns in result.items()}
+    ops, times = work[side.parts.subject[parts]].tolist(), side.parts.duration_ns[parts].tolist()
+    sums = sum_by_name(zip(ops, times, strict=True))
+    return {op: ns // side.steps for op, ns in sums.items()}
 
 
 def _change(matched: Matched, base: list[_LaunchGroup], head: list[_LaunchGroup]) -> FusionChange:
@@ -143,9 +142,8 @@ def _change(matched: Matched, base: list[_LaunchGroup], head: list[_LaunchGroup]
 
 def _sample(side: Side, launched: list[_LaunchGroup]) -> Sample:
     rows = np.concatenate([each.parts for each in launched])
-    sums = np.zeros((len(side.ranks_of_step), 1), np.int64)
-    np.add.at(sums[:, 0], side.parts.step[rows], side.parts.duration_ns[rows])
-    return side.sample(sums)
+    sums = sum_by(side.parts.step[rows], side.parts.duration_ns[rows], len(side.ranks_of_step))
+    return side.sample(sums[:, np.newaxis])
 
 
 def _fused_kernel(parts: Parts, launched: _LaunchGroup) -> FusedKernel:

@@ -35,6 +35,7 @@ from profiler_ext.comparison.significance import Sample, changes
 from profiler_ext.comparison.tables import TABLES, ComparedTable, rows_of
 from profiler_ext.errors import UsageError
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import count_distinct, sum_by
 from profiler_ext.records.vocabulary import Term
 
 
@@ -144,17 +145,17 @@ def changes_of(comparison: Comparison, of: Selection) -> list[Change]:
 def lines_of(comparison: Comparison, of: Selection) -> list[PlacedLine]:
     """Return what each line has of a change, that of most first."""
     count, *row_of = rows_of(comparison.matched, _table("line"))
-    sums = np.zeros((2, count))
+    per_step: list[npt.NDArray[np.float64]] = []
     result: dict[int, tuple[Subject, bool]] = {}
     sides = zip(comparison.matched.sides, row_of, (of.base, of.head), strict=True)
     for at, (side, rows, group) in enumerate(sides):
         own = group[side.parts.subject] >= 0
-        np.add.at(sums[at], rows[side.parts.subject[own]], side.parts.duration_ns[own])
-        sums[at] /= side.steps
+        sums = sum_by(rows[side.parts.subject[own]], side.parts.duration_ns[own], count)
+        per_step.append(sums / side.steps)
         for row, subject in zip(rows.tolist(), side.parts.subjects, strict=True):
             if subject.file is not None and (row not in result or not result[row][1]):
                 result[row] = subject, bool(at)
-    delta = (sums[1] - sums[0]).tolist()
+    delta = (per_step[1] - per_step[0]).tolist()
     lines = [PlacedLine(subject, is_head, delta[row]) for row, (subject, is_head) in result.items()]
     return sorted((line for line in lines if line.delta_ns), key=lambda line: -abs(line.delta_ns))
 
@@ -223,12 +224,10 @@ def _sample(side: Side, group: Ints, groups: int) -> tuple[Sample, Ints]:
     parts = side.parts
     of_part = group[parts.subject]
     own = of_part >= 0
-    sums = np.zeros((len(side.ranks_of_step), groups), np.int64)
-    np.add.at(sums, (parts.step[own], of_part[own]), parts.duration_ns[own])
+    key = parts.step[own], of_part[own]
+    sums = sum_by(key, parts.duration_ns[own], len(side.ranks_of_step), groups)
     launched = own & (parts.launch != NO_LAUNCH)
-    distinct = np.unique(np.column_stack((of_part[launched], parts.launch[launched])), axis=0)
-    launches = np.bincount(distinct[:, 0], minlength=groups).astype(np.int64)
-    return side.sample(sums), launches
+    return side.sample(sums), count_distinct(of_part[launched], parts.launch[launched], groups)
 
 
 def _table(by: str) -> ComparedTable:

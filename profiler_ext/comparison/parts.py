@@ -17,7 +17,8 @@ from profiler_ext.attribution.step_breakdown import busy_spans
 from profiler_ext.comparison.records import Account, Subject
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.compiles import CompileKind
-from profiler_ext.records.events import Interned, Ints
+from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import codes_of, profiled_shares, sum_by
 from profiler_ext.records.vocabulary import Scope
 
 NO_LAUNCH = -1
@@ -127,9 +128,9 @@ def parts_of_compiles(analysis: Analysis, display_names: Mapping[str, str]) -> P
 
 def _of_launches(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
     shares, launches = analysis.shares, analysis.launches
-    chosen = np.flatnonzero(~np.ma.getmaskarray(launches.step)[shares.launch])
+    chosen = profiled_shares(analysis)
     launch, place = shares.launch[chosen], shares.place[chosen].astype(np.int64)
-    kernel = kernel_or_name(analysis)
+    kernel = launches.kernel_or_name
     columns = np.column_stack(
         (place, kernel.codes[launch], launches.kind.codes[launch], launches.scope.codes[launch])
     )
@@ -176,13 +177,13 @@ def _overlap_and_displaced(
     busy_ns, idle_ns = _of_ledger(analysis)
     alone_ns = np.zeros(len(launches), np.int64)
     for device in busy_spans(launches):
-        np.add.at(alone_ns, device.launch, device.end_ns - device.start_ns)
-    own = np.flatnonzero(~np.ma.getmaskarray(launches.step))
+        alone_ns += sum_by(device.launch, device.end_ns - device.start_ns, len(launches))
+    own = np.flatnonzero(launches.in_steps)
     step = _rows(analysis, np.asarray(launches.step.filled(0))[own])
     steps = len(analysis.steps)
-    exclusive_ns = _sums(step, alone_ns[own], steps)
-    summed_ns = _sums(step, launches.duration_ns[own], steps)
-    idle_recorded_ns = _sums(_rows(analysis, analysis.idle.step), analysis.idle.duration_ns, steps)
+    exclusive_ns = sum_by(step, alone_ns[own], steps)
+    summed_ns = sum_by(step, launches.duration_ns[own], steps)
+    idle_recorded_ns = sum_by(_rows(analysis, analysis.idle.step), analysis.idle.duration_ns, steps)
     return _from_rows(
         (row, Subject(account=account), amount)
         for account, amounts in zip(
@@ -223,18 +224,11 @@ def _subject_at(
     )
 
 
-def kernel_or_name(analysis: Analysis) -> Interned:
-    """Return what the kernel of each launch is called; one of no name of its own as its event."""
-    kernel, name = analysis.launches.kernel, analysis.launches.name
-    codes = np.where(kernel.where(""), name.codes + len(kernel.strings), kernel.codes)
-    return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))
-
-
 def _from_rows(parts: Iterable[tuple[int, Subject, int]]) -> Parts:
-    known: dict[Subject, int] = {}
-    rows = [(step, known.setdefault(subject, len(known)), ns) for step, subject, ns in parts]
-    step, codes, duration_ns = np.array(rows, np.int64).reshape(-1, 3).T
-    return Parts(tuple(known), step, codes, duration_ns, np.full(len(rows), NO_LAUNCH, np.int64))
+    rows = list(parts)
+    codes, subjects = codes_of(subject for _, subject, _ in rows)
+    step, duration_ns = (np.array([row[at] for row in rows], np.int64) for at in (0, 2))
+    return Parts(tuple(subjects), step, codes, duration_ns, np.full(len(rows), NO_LAUNCH, np.int64))
 
 
 def _rows_of_steps(analysis: Analysis) -> dict[int, int]:
@@ -246,9 +240,3 @@ def _rows(analysis: Analysis, numbers: Ints) -> Ints:
     order = np.argsort(known)
     rows: Ints = order[np.searchsorted(known[order], numbers)]
     return rows
-
-
-def _sums(step: Ints, duration_ns: Ints, steps: int) -> Ints:
-    sums = np.zeros(steps, np.int64)
-    np.add.at(sums, step, duration_ns)
-    return sums

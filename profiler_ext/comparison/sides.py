@@ -23,7 +23,6 @@ from profiler_ext.comparison.matching import Kernel
 from profiler_ext.comparison.parts import (
     Parts,
     join,
-    kernel_or_name,
     parts_of_compiles,
     parts_of_ledger,
     parts_of_steps,
@@ -77,7 +76,7 @@ def shapes_of(analyses: Iterable[Analysis]) -> Mapping[Kernel, Shape]:
 
 
 def _distinct(analysis: Analysis) -> Iterable[tuple[Kernel, Shape]]:
-    launches, kernel = analysis.launches, kernel_or_name(analysis)
+    launches, kernel = analysis.launches, analysis.launches.kernel_or_name
     shapes = launch_shapes(analysis.recording.trace, launches.event)
     columns = np.column_stack(
         (kernel.codes, launches.kind.codes, shapes.grid.codes, shapes.block.codes)

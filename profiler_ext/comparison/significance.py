@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from profiler_ext.comparison.records import Account, Change, Interval, Verdict
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import codes_of, sum_by
 
 _MAX_ITERATIONS, _TOLERANCE, _TINY = 500, 1e-15, 1e-300
 
@@ -341,10 +342,8 @@ def _changes(
 
 def _std_of_all(sample: Sample, accounts: Sequence[str]) -> Floats:
     """Return what all rows together usually differ by: those of one account go together."""
-    distinct = list(dict.fromkeys(accounts))
-    of_row = np.array([distinct.index(account) for account in accounts], np.int64)
-    means = np.zeros(len(distinct))
-    np.add.at(means, of_row, sample.means)
+    of_row, distinct = codes_of(accounts)
+    means = sum_by(of_row, sample.means, len(distinct))
     usual = between_runs_std_ns(means, distinct, on_cpu=sample.on_cpu)
     return np.array([math.sqrt(float((usual**2).sum()))])
 

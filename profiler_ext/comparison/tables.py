@@ -15,9 +15,8 @@ from profiler_ext.comparison.records import Account, Subject
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.significance import Sample
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import count_distinct, sum_by
 from profiler_ext.records.vocabulary import Phase
-
-Rest = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +234,11 @@ def summed(
 ) -> Summed:
     """Return the parts of a side summed."""
     row = row_of[parts.subject] if len(parts) else np.empty(0, np.int64)
-    sums = np.zeros((len(steps.ranks), rows), np.int64)
-    np.add.at(sums, (parts.step, row), parts.duration_ns)
+    launched = parts.launch != NO_LAUNCH
+    sums = sum_by((parts.step, row), parts.duration_ns, len(steps.ranks), rows)
     return Summed(
         sample=replace(steps, sums=sums),
-        launches=_launches(parts, row, rows),
+        launches=count_distinct(row[launched], parts.launch[launched], rows),
         subjects=_first(subjects, row_of, rows),
         phases=_phases(parts, row, rows),
         modules=_modules(parts, row, rows),
@@ -256,24 +255,15 @@ def _first(subjects: Sequence[Subject], row_of: Ints, rows: int) -> tuple[Subjec
     return tuple(result)
 
 
-def _launches(parts: Parts, row: Ints, rows: int) -> Ints:
-    own = parts.launch != NO_LAUNCH
-    every = int(parts.launch.max(initial=0)) + 1
-    once = np.unique(row[own] * every + parts.launch[own])
-    return np.bincount(once // every, minlength=rows).astype(np.int64)
-
-
 def _phases(parts: Parts, row: Ints, rows: int) -> Ints:
-    phase = np.array([PHASES.index(Phase(s.phase)) if s.phase else -1 for s in parts.subjects])
-    sums = np.zeros((rows, len(PHASES)), np.int64)
-    of = phase.astype(np.int64)[parts.subject] if len(parts) else np.empty(0, np.int64)
-    np.add.at(sums, (row[of >= 0], of[of >= 0]), parts.duration_ns[of >= 0])
-    return sums
+    # What has no phase is summed in a column of its own, the last.
+    phases = [PHASES.index(Phase(s.phase)) if s.phase else -1 for s in parts.subjects]
+    phase = np.array(phases, np.int64)[parts.subject]
+    return sum_by((row, phase), parts.duration_ns, rows, len(PHASES) + 1)[:, :-1]
 
 
 def _modules(parts: Parts, row: Ints, rows: int) -> tuple[dict[str, int], ...]:
-    time = np.zeros(len(parts.subjects), np.int64)
-    np.add.at(time, parts.subject, parts.duration_ns)
+    time = sum_by(parts.subject, parts.duration_ns, len(parts.subjects))
     of_row = np.zeros(len(parts.subjects), np.int64)
     of_row[parts.subject] = row
     result: tuple[dict[str, int], ...] = tuple({} for _ in range(rows))

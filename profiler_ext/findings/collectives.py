@@ -11,7 +11,7 @@ least, so the transfer takes at most its time; of few, all may have waited long.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from profiler_ext.findings.finding import Figure, FigureUnit, Location
 from profiler_ext.kineto import names
 from profiler_ext.kineto.raw_events import event_arguments
 from profiler_ext.records.events import Ints, MaskedInts
+from profiler_ext.records.share_sums import codes_of, sum_by_name
 from profiler_ext.records.vocabulary import Phase
 
 _MIN_FORWARD = 0.05
@@ -121,14 +122,14 @@ def equal_call_ids(facts: Facts, launches: Ints) -> Ints:
     """Number launches that communicate so that those are alike which do the same with as much."""
     own = facts.launches.name.codes[launches].tolist()
     given = _arguments(facts, launches)
-    return _ids([(name, *each) for name, each in zip(own, given, strict=True)])
+    return codes_of((name, *each) for name, each in zip(own, given, strict=True))[0]
 
 
 def equal_size_ids(facts: Facts, launches: Ints) -> Ints:
     """Number launches that communicate; equal ones move as much in one group."""
     # The backward of an all-gather is a reduce-scatter that moves as much.
     given = _arguments(facts, launches)
-    return _ids([(group, *sorted(sizes)) for *sizes, _, group in given])
+    return codes_of((group, *sorted(sizes)) for *sizes, _, group in given)[0]
 
 
 def is_sharding(facts: Facts, launches: Ints) -> Rows:
@@ -179,9 +180,7 @@ def dominant_location(facts: Facts, rows: Ints) -> Location:
 
 
 def _most(keys: list[_Key], amount: Ints) -> _Key | None:
-    sums: dict[_Key, int] = {}
-    for key, own in zip(keys, amount.tolist(), strict=True):
-        sums[key] = sums.get(key, 0) + own
+    sums = sum_by_name(zip(keys, amount.tolist(), strict=True))
     first = max(sums, key=lambda key: sums[key])
     return first if 2 * sums[first] > int(amount.sum()) else None
 
@@ -194,18 +193,13 @@ def _arguments(facts: Facts, launches: Ints) -> list[tuple[str, ...]]:
     return [tuple(str(each.get(name)) for name in _SIZE_ARGUMENTS) for each in given]
 
 
-def _ids(keys: list[tuple[Any, ...]]) -> Ints:
-    numbers: dict[tuple[Any, ...], int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
-
-
 def is_repeated_per_pass(facts: Facts, passes: Passes) -> Rows:
     """Flag collectives whose reduction each pass of their step repeats."""
     # A forward's does not count: the next layer needs it in each pass.
     launches = facts.analysis.communication.launch
     result = np.zeros(len(launches), np.bool_)
     chosen = (passes.count[launches] > 1) & ~passes.in_forward[launches]
-    chosen &= ~np.ma.getmaskarray(facts.launches.step)[launches]
+    chosen &= facts.launches.in_steps[launches]
     rows = np.flatnonzero(chosen)
     own, kind = launches[rows], equal_call_ids(facts, launches[rows])
     keys = np.stack([facts.launches.step[own].filled(-1), kind], axis=1)

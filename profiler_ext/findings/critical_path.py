@@ -324,7 +324,7 @@ class Training:
     """The usual step without recording.
 
     Attributes:
-        slowed: slowdown of the CPU by recording.
+        slowdown: slowdown of the CPU by recording.
     """
 
     is_known: bool  # measured in steps before the recording; else all is estimated

@@ -25,6 +25,7 @@ from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.records.analysis import Analysis, Launches, Place, Step
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Codes, Events, Ints, flag_rows
+from profiler_ext.records.share_sums import largest_places, sum_by
 from profiler_ext.records.vocabulary import IdleCause, Phase, Scope
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
@@ -46,8 +47,7 @@ def sum_by_step(steps: Sequence[Step], number: Ints, amount: Ints) -> list[int]:
     known, of_step = np.unique([step.number for step in steps], return_inverse=True)
     at = np.minimum(np.searchsorted(known, number), len(known) - 1)
     is_of = known[at] == number
-    sums = np.zeros(len(known), np.int64)
-    np.add.at(sums, at[is_of], amount[is_of])
+    sums = sum_by(at[is_of], amount[is_of], len(known))
     result: list[int] = sums[of_step].tolist()
     return result
 
@@ -236,7 +236,7 @@ class Facts:
 
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""
-        return rows & ~np.ma.getmaskarray(self.launches.step)
+        return rows & self.launches.in_steps
 
     def median_per_step(self, launches: Ints, amount_ns: Ints) -> int:
         """Return the lower median over the steps of an amount of time."""
@@ -287,8 +287,7 @@ class Facts:
     def longest(self, launches: Ints) -> int:
         """Return the row of the launch at whose place such launches took longest in all."""
         duration, place = self.launches.duration_ns[launches], self.main_place[launches]
-        sums = np.zeros(len(self.analysis.places), np.int64)
-        np.add.at(sums, place, duration)
+        sums = sum_by(place, duration, len(self.analysis.places))
         of_place = launches[place == int(sums.argmax())]
         return int(of_place[int(self.launches.duration_ns[of_place].argmax())])
 
@@ -299,12 +298,7 @@ class Facts:
     @cached_property
     def main_place(self) -> Ints:
         """Index of the place of the largest share of each launch, the first of equal ones."""
-        shares = self.analysis.shares
-        order = np.lexsort((-shares.duration_ns, shares.launch))
-        launch, first = np.unique(shares.launch[order], return_index=True)
-        main = np.full(len(self.launches), -1, np.int64)
-        main[launch] = shares.place[order][first]
-        return main
+        return largest_places(self.analysis)
 
     def place(self, launch: int) -> Place:
         """Return the place of the largest share of a launch."""

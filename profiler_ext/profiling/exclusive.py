@@ -51,7 +51,7 @@ class ExclusiveProfiler(ThreadRecordingProfiler):
     """
 
     def __init__(self, guard: Guard, **torch_options: Any) -> None:
-        """Take what keeps failures from the program, and what ``torch.profiler.profile`` takes."""
+        """Take a guard, and the options of :class:`torch.profiler.profile`."""
         self._guard = guard
         self.is_prepared = self.is_recording = self.has_trace = self.was_ended = False
         self._process = os.getpid()

@@ -162,7 +162,7 @@ class LineWatchingProfiler(ExclusiveProfiler):
     """
 
     def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
-        """Take its parts."""
+        """Take its parts, and the options of :class:`torch.profiler.profile`."""
         self.lines = lines
         self._has_stepped = False
         super().__init__(guard, **torch_options)

@@ -81,6 +81,10 @@ class ThreadRecordingProfiler(torch.profiler.profile):
         Torch cannot have a recording of all threads collect operators once more: "registration_
         state_ptr INTERNAL ASSERT FAILED". So there it is this thread's that are not heard
         meanwhile, which is all that torch's own does of a recording of one thread.
+
+        Args:
+            enable: they are collected from here on.
+            activities: which.
         """
         chosen = set(activities)
         if (

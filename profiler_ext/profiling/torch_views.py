@@ -258,7 +258,7 @@ class TorchViewsMixin(LineWatchingProfiler):
     """A profiler whose inherited methods give what torch's profiler would have."""
 
     def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
-        """Take its parts; from here on each step has a mark, which torch has under a schedule."""
+        """Take the options of :class:`torch.profiler.profile`; each step gets a mark."""
         self._raw = RawTrace()
         self._trace: Trace | None = None
         super().__init__(guard, lines, **torch_options)
@@ -267,6 +267,9 @@ class TorchViewsMixin(LineWatchingProfiler):
 
     def read_written(self, write: Callable[[str], object]) -> Trace:
         """Return torch's trace of the cycle that is over; torch gives it away only once.
+
+        Args:
+            write: has torch write into a path.
 
         Raises:
             OutputError: Torch can write into no folder for a while.

@@ -264,11 +264,16 @@ class Launches:
         return len(self.event)
 
     @property
-    def kernel_or_event(self) -> Interned:
-        """Inductor's name of each launch's kernel, or the event's."""
-        own, name = self.kernel, self.name
-        codes = np.where(own.where(""), name.codes + len(own.strings), own.codes)
-        return Interned(codes.astype(np.int32), (*own.strings, *name.strings))
+    def in_steps(self) -> npt.NDArray[np.bool_]:
+        """Which launches belong to a profiled step."""
+        return ~np.ma.getmaskarray(self.step)
+
+    @property
+    def kernel_or_name(self) -> Interned:
+        """Inductor's name of each kernel; the event's where Inductor launched nothing."""
+        kernel, name = self.kernel, self.name
+        codes = np.where(kernel.where(""), name.codes + len(kernel.strings), kernel.codes)
+        return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +329,7 @@ class Analysis:
     @property
     def launch_count(self) -> int:
         """How many launches the steps enqueued; what the trace has of before and after is more."""
-        return int(np.count_nonzero(~np.ma.getmaskarray(self.launches.step)))
+        return int(np.count_nonzero(self.launches.in_steps))
 
     @property
     def is_on_cpu(self) -> bool:

@@ -17,6 +17,7 @@ from profiler_ext.kineto import classify
 from profiler_ext.kineto.op_inputs import inputs_of
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Interned, Ints, MaskedInts, flag_rows, ranks
+from profiler_ext.records.share_sums import sum_by
 from profiler_ext.records.vocabulary import LaunchKind, SiteKind
 from profiler_ext.rooflines.compute_units import Unit, UnitEvidence, unit_of_kernel
 from profiler_ext.rooflines.work import (
@@ -45,9 +46,7 @@ class Calls:
 
     def total(self, values: Ints) -> Ints:
         """Return the sum over its call for each launch."""
-        sums = np.zeros(len(self.last), np.int64)
-        np.add.at(sums, self.number, values)
-        return sums[self.number]
+        return sum_by(self.number, values, len(self.last))[self.number]
 
     def share(self, amount: MaskedInts, duration_ns: Ints) -> MaskedInts:
         """Share a call's amount among its launches by time; the parts add up to it."""

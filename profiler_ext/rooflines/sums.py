@@ -7,7 +7,6 @@ that add up, so a table's rows add up to its total.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned, Ints, MaskedInts
+from profiler_ext.records.share_sums import KeyedShares, sum_by
 from profiler_ext.rooflines.estimates import Rows
 from profiler_ext.rooflines.rooflines import MaskedFloats, Rooflines
 
@@ -99,10 +99,9 @@ class PartSums(NamedTuple):
         """Sum rows with the same key."""
         # key: the target row of each row; below zero for none
         some = np.flatnonzero(key >= 0)
-        sums = (self.took_ns, self.amounts, self.known_ns, self.known, self.bounds, self.units)
-        return PartSums(
-            self.launch_rooflines, *(_added(each[some], key[some], rows) for each in sums)
-        )
+        columns: tuple[npt.NDArray[Any], ...] = self[1:]
+        sums = (sum_by(key[some], each[some], rows) for each in columns)
+        return PartSums(self.launch_rooflines, *sums)
 
     def told(self) -> RooflineSums:
         """Return the rooflines of the sums."""
@@ -129,48 +128,40 @@ class PartSums(NamedTuple):
         )
 
 
-def part_sums(
-    analysis: Analysis, launch_rooflines: Rooflines, share: Ints, key: Ints, rows: int
-) -> PartSums:
+def part_sums(shares: KeyedShares, launch_rooflines: Rooflines) -> PartSums:
     """Return the sums of some parts of launches."""
-    parts = _parts_of(analysis, launch_rooflines)
+    parts = _parts_of(shares.analysis, launch_rooflines)
     is_unknown = parts.flops.mask | parts.roofline_ns.mask
     both = (np.ma.MaskedArray(each.data, is_unknown) for each in (parts.flops, parts.roofline_ns))
-    took_ns = analysis.shares.duration_ns[share]
     told = (*parts[:3], *both, parts.could_save_ns)
-    amounts = [_known(each, share, key, took_ns, rows) for each in told]
+    amounts = [_known(each, shares) for each in told]
     sums, known_ns, known = (np.stack(each, axis=1) for each in zip(*amounts, strict=True))
-    weigh = partial(_weighed, analysis, share, key, rows)
-    duration_ns = analysis.launches.duration_ns
+    duration_ns = shares.analysis.launches.duration_ns
     return PartSums(
         launch_rooflines,
-        _added(took_ns, key, rows),
+        sum_by(shares.key, shares.durations_ns, shares.size),
         sums,
         known_ns,
         known,
-        weigh(launch_rooflines.bound, duration_ns),
-        weigh(launch_rooflines.unit, _weight(launch_rooflines, duration_ns)),
+        _weighed(shares, launch_rooflines.bound, duration_ns),
+        _weighed(shares, launch_rooflines.unit, _weight(launch_rooflines, duration_ns)),
     )
 
 
-def _known(
-    parts: MaskedInts, share: Ints, key: Ints, took_ns: Ints, rows: int
-) -> tuple[Ints, Ints, Ints]:
+def _known(parts: MaskedInts, shares: KeyedShares) -> tuple[Ints, Ints, Ints]:
     """Return the sums of the known amounts of all parts, the time of those parts, their number."""
-    some = np.flatnonzero(~np.ma.getmaskarray(parts)[share])
-    keys = key[some]
-    amounts = _added(parts.data[share[some]], keys, rows)
-    return amounts, _added(took_ns[some], keys, rows), np.bincount(keys, minlength=rows)
+    some = np.flatnonzero(~np.ma.getmaskarray(parts)[shares.rows])
+    key, rows = shares.key[some], shares.size
+    amounts = sum_by(key, parts.data[shares.rows[some]], rows)
+    took_ns = sum_by(key, shares.durations_ns[some], rows)
+    return amounts, took_ns, np.bincount(key, minlength=rows)
 
 
-def _weighed(
-    analysis: Analysis, share: Ints, key: Ints, rows: int, column: Interned, weight: Ints
-) -> Floats:
-    launch = analysis.shares.launch[share]
-    took_ns = analysis.launches.duration_ns[launch]
-    part = analysis.shares.duration_ns[share] / np.maximum(took_ns, 1)
-    words = np.zeros((rows, len(column.strings)))
-    np.add.at(words, (key, column.codes[launch]), part * weight[launch] + 1e-9)
+def _weighed(shares: KeyedShares, column: Interned, weight: Ints) -> Floats:
+    launch = shares.launches
+    part = shares.durations_ns / np.maximum(shares.analysis.launches.duration_ns[launch], 1)
+    weights = part * weight[launch] + 1e-9
+    words = sum_by((shares.key, column.codes[launch]), weights, shares.size, len(column.strings))
     words[:, column.strings.index("")] = 0
     return words
 
@@ -178,12 +169,6 @@ def _weighed(
 def _most(weights: Floats, strings: tuple[str, ...]) -> Interned:
     """Return the word of most weight in each row, ``""`` without any."""
     return Interned(weights.argmax(axis=1).astype(np.int32), strings)
-
-
-def _added(values: npt.NDArray[Any], key: Ints, rows: int) -> npt.NDArray[Any]:
-    total = np.zeros((rows, *values.shape[1:]), values.dtype)
-    np.add.at(total, key, values)
-    return total
 
 
 def _masked_words(words: Interned, has_bound: Rows) -> Interned:

@@ -16,6 +16,7 @@ import numpy as np
 
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Ints, MaskedInts
+from profiler_ext.records.share_sums import sum_by
 from profiler_ext.records.vocabulary import Phase
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
@@ -114,7 +115,7 @@ def _products(analysis: Analysis, peaks: Mapping[str, Peak]) -> _Products:
         analysis.launches,
         analysis.shares,
     )
-    in_step = ~np.ma.getmaskarray(launches.step)
+    in_step = launches.in_steps
     of_place = np.array([place.phase in _MODEL for place in analysis.places], np.bool_)
     of_launch = in_step & launch_rooflines.is_product
     rows = np.flatnonzero(of_launch[shares.launch] & of_place[shares.place])
@@ -162,7 +163,6 @@ def _peaks(analysis: Analysis, launch_rooflines: Rooflines, peaks: Mapping[str, 
 
 
 def _by_unit(products: _Products) -> tuple[tuple[str, int], ...]:
-    done = np.zeros(len(products.units), np.int64)
-    np.add.at(done, products.unit, products.flops.data)
+    done = sum_by(products.unit, products.flops.data, len(products.units))
     pairs = [(text, int(n)) for text, n in zip(products.units, done, strict=True) if n]
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))

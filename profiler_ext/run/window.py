@@ -132,7 +132,7 @@ class Window:
         """Record ``steps`` after ``skip``.
 
         Args:
-            learns: tells whether CUDA graphs are to be made of which it is not known yet what
+            is_learning: tells whether CUDA graphs are to be made of which it is not known yet what
                 their library calls launch: the calls that make them are profiled by themselves,
                 which they cannot be while torch's profiler warms up.
         """

@@ -53,8 +53,8 @@ def test_equal_calls_are_aligned_checked_and_judged_once(monkeypatch):
     counting(monkeypatch, counts, invocations, "align")
     counting(monkeypatch, counts, compiled, "contradicted")
     counting(monkeypatch, counts, Patterns, "_new")
-    counting(monkeypatch, counts, CompiledAttributor, "_gap_verdict")
-    counting(monkeypatch, counts, EagerAttributor, "_verdict")
+    counting(monkeypatch, counts, CompiledAttributor, "_gap_outcome")
+    counting(monkeypatch, counts, EagerAttributor, "_outcome")
     found = []
     for count in (2, 20):
         counts.clear()

@@ -18,13 +18,13 @@ from profiler_ext.cli import doctor
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.json_output.answers import findings_answer, report_answer, table_answer
 from profiler_ext.exporters.json_output.bounds import MIN_BUDGET, answer_text, bounded
-from profiler_ext.exporters.json_output.schema import every_answer
 from profiler_ext.exporters.table_kinds import TABLES, TableKind, table_named
 from profiler_ext.exporters.tables import SequenceRow, seq_table
 from profiler_ext.exporters.tables.trust import SUMMING_TABLES
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session, load
 from tests.analyses import gpu_step
+from tests.answer_schema import every_answer
 from tests.exporters.tabled import empty
 from tests.reference import made_tables
 from tests.test_merging import two_ranks

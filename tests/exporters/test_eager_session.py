@@ -18,12 +18,12 @@ from profiler_ext.exporters.chrome_trace import export_chrome_trace
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.links import link
 from profiler_ext.exporters.html.page import html_text
-from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.exporters.perfetto.flows import forward_launches
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, Document, read_checked
 from profiler_ext.exporters.tensorboard_plugin.export import export_tensorboard
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.share_sums import largest_places
 from profiler_ext.records.vocabulary import LaunchKind
 from profiler_ext.sessions.session import load
 from tests.attribution.reading import assert_conserves
@@ -185,7 +185,7 @@ def test_arrows_lead_from_an_eager_forward_to_its_backward(analysis: Analysis) -
 
 def launch_lines(analysis: Analysis) -> list[tuple[object, ...]]:
     """Return the line and module of each launch's largest part."""
-    places = [analysis.places[place] for place in PartColumns(analysis).largest()]
+    places = [analysis.places[place] for place in largest_places(analysis)]
     return [(place.file, place.line, place.module) for place in places]
 
 
@@ -207,7 +207,7 @@ def test_a_trace_for_chrome_loads_back_with_the_same_lines(
 
 
 def test_tensorboard_shows_eager_lines(analysis: Analysis, tmp_path: Path) -> None:
-    export_tensorboard(analysis, tmp_path, "rank0")
+    export_tensorboard(analysis, tmp_path)
     (path,) = tmp_path.glob(f"*{SUFFIX}")
     document = msgspec.json.decode(read_checked(path), type=Document)
     shown = {row.line: sum(row.phase_ns) for row in document.tables.line}
@@ -223,7 +223,7 @@ def test_the_stock_plugin_reads_it(
     analysis: Analysis, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = pytest.importorskip("torch_tb_profiler.profiler.data")
-    path = export_tensorboard(analysis, tmp_path, "rank0")
+    path = export_tensorboard(analysis, tmp_path)
     with caplog.at_level(logging.WARNING):
         parsed = data.RunProfileData.parse("rank0", None, str(path), str(tmp_path))
     names = {stat.name for stat in parsed.op_list_groupby_name}

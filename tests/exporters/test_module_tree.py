@@ -33,15 +33,6 @@ def test_a_tree_has_numbered_layers_as_one_and_names_what_stands_out():
     assert (layer.name, module_tree({}, {}).inclusive_ns) == ("*", 0)
 
 
-def test_a_tree_that_is_not_folded_has_each_layer_largest_first():
-    (layers, _) = module_tree(OWN, CLASSES, fold=False).below
-    assert [(each.path, each.inclusive_ns) for each in layers.below[:2]] == [
-        ("layers.3", 310),
-        ("layers.0", 110),
-    ]
-    assert len(layers.below) == 5
-
-
 def test_every_module_has_the_time_of_all_below_it():
     assert inclusive_times({"a.b": 3, "a": 4, "": 1}) == {"": 8, "a": 7, "a.b": 3}
 

@@ -8,7 +8,6 @@ from profiler_ext.exporters.perfetto.annotations import DictArgument, FloatArgum
 from profiler_ext.exporters.perfetto.encoding import (
     ByteDictionary,
     Cells,
-    alike,
     double,
     doubles,
     encode_rows,
@@ -49,13 +48,6 @@ def test_rows_of_different_shapes_each_have_their_own_cells() -> None:
     assert texts == [b"k\3n\1\2\5\5\0", b"\6\6\1", b"k\2n\3\7\7\2", b"\x08\x08\3"]
     assert lengths.tolist() == [7, 2, 6, 2]
     assert encode_rows([], np.array([[9]], np.uint8)) == ([b"\x09"], [0])
-
-
-def test_rows_are_alike_only_where_all_columns_are() -> None:
-    columns = [np.array([2**40, 0, 2**40, 0]), np.array([0, 2**40, 1, 2**40])]
-    numbers = alike(columns, 4).tolist()
-    assert [numbers.index(number) for number in numbers] == [0, 1, 2, 1]
-    assert alike([], 2).tolist() == [0, 0]
 
 
 def test_each_row_has_one_of_few_texts() -> None:

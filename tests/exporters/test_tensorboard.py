@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.errors import UsageError
 from profiler_ext.exporters.chrome_trace import export_chrome_trace
 from profiler_ext.exporters.tensorboard_plugin.export import export_tensorboard
 from profiler_ext.kineto.reader import read_trace
@@ -17,7 +16,7 @@ def loaded(analysis, folder: Path):
     """Return the profile that the plugin shows for an exported analysis."""
     data = pytest.importorskip("torch_tb_profiler.profiler.data")
     generator = pytest.importorskip("torch_tb_profiler.profiler.run_generator")
-    path = export_tensorboard(analysis, folder, "rank0")
+    path = export_tensorboard(analysis, folder)
     parsed = data.RunProfileData.parse("rank0", None, str(path), str(folder))
     return parsed, generator.RunGenerator("rank0", None, parsed).generate_run_profile()
 
@@ -124,7 +123,7 @@ def test_on_a_recording_no_device_time_is_lost_or_doubled(tmp_path, name, caplog
 def test_each_replayed_kernel_has_its_own_part_of_the_graph_launch(tmp_path):
     analysis = recorded("cg")
     original = analysis.recording.trace
-    copy = read_trace(export_tensorboard(analysis, tmp_path, "rank0"))
+    copy = read_trace(export_tensorboard(analysis, tmp_path))
     calls = original.events.name.where("cudaGraphLaunch")
     parts = copy.events.name.where("cudaGraphLaunch")
     correlations = original.events.correlation[calls].tolist()
@@ -136,7 +135,7 @@ def test_each_replayed_kernel_has_its_own_part_of_the_graph_launch(tmp_path):
 
 def test_the_kernels_of_the_copy_are_those_of_the_trace(tmp_path):
     analysis = recorded("cg")
-    copy = read_trace(export_tensorboard(analysis, tmp_path, "rank0"))
+    copy = read_trace(export_tensorboard(analysis, tmp_path))
     for column in ("start_ns", "duration_ns", "stream", "device"):
         values = [
             getattr(trace.events, column)[trace.events.category.where("kernel")].tolist()
@@ -148,7 +147,7 @@ def test_the_kernels_of_the_copy_are_those_of_the_trace(tmp_path):
 def test_the_plugins_own_loader_finds_the_run(tmp_path):
     loader = pytest.importorskip("torch_tb_profiler.profiler.loader")
     io = pytest.importorskip("torch_tb_profiler.io")
-    export_tensorboard(gpu_step(), tmp_path, "rank0")
+    export_tensorboard(gpu_step(), tmp_path)
     run = loader.RunLoader("run", str(tmp_path), io.Cache()).load()
     assert run.workers == ["rank0"]
     assert [view.display_name for view in run.views] == [
@@ -168,9 +167,3 @@ def test_the_plugin_can_append_its_own_events_to_the_session_file(tmp_path):
     added = len(profile.gpu_metrics)
     assert added > 0
     assert len(json.loads(extended)["traceEvents"]) == len(gpu_step().recording.trace.raw) + added
-
-
-@pytest.mark.parametrize("worker", ["", "a/b", "/tmp/x"])
-def test_a_worker_that_cannot_name_a_file_is_refused(tmp_path, worker):
-    with pytest.raises(UsageError, match="cannot name a file"):
-        export_tensorboard(gpu_step(), tmp_path, worker)

@@ -119,7 +119,7 @@ def test_no_file_takes_the_number_of_a_closed_standard_stream(closed, tmp_path):
     code = f"""
 import os
 from pathlib import Path
-from profiler_ext.files.writing import replacing
+from profiler_ext.file_io import replacing
 for number in {closed}:
     os.close(number)
 with replacing(Path({str(tmp_path / "file")!r})) as file:

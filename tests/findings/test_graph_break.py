@@ -104,7 +104,7 @@ def test_the_idle_time_of_all_breaks_is_looked_up_once(monkeypatch: pytest.Monke
     compiles = (broken, compiled("1/0", 12, resumed=True), *lines)
     many = replace(made, recording=replace(made.recording, compiles=compiles))
     monkeypatch.setattr(
-        graph_break, "within", lambda *spans: told.append(spans) or time_within(*spans)
+        graph_break, "time_within", lambda *spans: told.append(spans) or time_within(*spans)
     )
     assert only(RULE, many) == only(RULE, made)
     assert len(told) == 2

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exporters.headings import heading
 
 from profiler_ext.attribution import attribute
+from profiler_ext.exporters.views.summary import heading
 from profiler_ext.findings import find
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.records.analysis import Analysis

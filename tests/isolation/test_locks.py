@@ -137,6 +137,6 @@ def test_every_lock_of_ours_is_made_by_the_one_home_of_locks() -> None:
                 found |= {(path.name, each.name) for each in node.names if each.name in makers}
     assert found == {
         ("locks.py", "RLock"),
-        ("known_types.py", "RLock"),
-        ("device_marks.py", "Event"),  # of a device's stream
+        ("stored.py", "RLock"),
+        ("accelerator.py", "Event"),  # of a device's stream
     }

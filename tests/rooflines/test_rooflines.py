@@ -10,6 +10,7 @@ import pytest
 from profiler_ext.exporters import tables
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Device
+from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import LATENCY_NS, Rooflines, rooflines
 from profiler_ext.rooflines.sums import of_shares, part_sums
@@ -117,8 +118,8 @@ def test_sums_over_keys_add_up_to_the_launches() -> None:
     numbers: Numbers = {(0, 0): ("20000000", "900"), (0, 1): ("9000000", "70"), (1, 1): ("3", "5")}
     analysis = estimated(numbers, queued())
     each = rooflines(analysis, PEAKS)
-    share = np.arange(len(analysis.shares))
-    sums = part_sums(analysis, each, share, analysis.shares.place.astype(np.int64) % 3, 3).told()
+    key = analysis.shares.place.astype(np.int64) % 3
+    sums = part_sums(KeyedShares(analysis, np.arange(len(key)), key, 3), each).told()
     for name in ("bytes", "flops", "roofline_ns", "could_save_ns"):
         assert int(getattr(sums, name).sum()) == int(getattr(each, name).sum())
 
@@ -132,9 +133,8 @@ def test_less_than_half_of_a_rows_time_tells_no_bound_of_it(
     analysis = estimated({(0, 0): ("20000000", "10")}, queued())
     assert analysis.launches.duration_ns[[ADDMM, 3, 5, 7]].tolist() == [50_000, 30_000, 20_000, 500]
     share = np.flatnonzero(np.isin(analysis.shares.launch, (ADDMM, *others)))
-    sums = part_sums(
-        analysis, rooflines(analysis, PEAKS), share, np.zeros(len(share), np.int64), 1
-    ).told()
+    shares = KeyedShares(analysis, share, np.zeros(len(share), np.int64), 1)
+    sums = part_sums(shares, rooflines(analysis, PEAKS)).told()
     assert (sums.bound[0], sums.peak_fraction.tolist()) == (bound, [fraction])
     assert (sums.roofline_ns.tolist(), sums.could_save_ns.tolist()) == ([20_000], [25_000])
 

@@ -231,9 +231,9 @@ def test_the_server_loads_no_torch(root: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from profiler_ext.serving.answering import ask
+from profiler_ext.serving.handlers import answer_call
 from profiler_ext.serving.folders import Folders
-told = ask(Folders.of([Path({str(root)!r})]), "open_session", {{"session": "gpt"}})
+told = answer_call(Folders.of([Path({str(root)!r})]), "open_session", {{"session": "gpt"}})
 print(told.is_error, "torch" in sys.modules, "mcp" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

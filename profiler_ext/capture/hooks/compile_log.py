@@ -47,8 +47,8 @@ def recompilation(reason_text: str) -> Recompilation:
     """Return what torch says of code that did not serve a call.
 
     Args:
-        told: ``0/0: tensor 'x' size mismatch at index 0. expected 4, actual 8``, and from torch
-            2.13 on the lines that made the guard necessary.
+        reason_text: ``0/0: tensor 'x' size mismatch at index 0. expected 4, actual 8``, and from
+            torch 2.13 on the lines that made the guard necessary.
 
     Source: ``torch/_dynamo/guards.py``, ``get_guard_fail_reason_helper``.
     """

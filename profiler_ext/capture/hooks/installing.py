@@ -164,7 +164,7 @@ class DeferredHooks:
 
         Args:
             parts: for each, in order, the module that is waited for, and what puts it in place.
-            unfit: is told why this torch does not fit, where an import shows that.
+            on_incompatible: is told why this torch does not fit, where an import shows that.
         """
         self._parts = list(parts)
         self._guard, self._on_incompatible = guard, on_incompatible

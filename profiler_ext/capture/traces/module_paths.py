@@ -221,7 +221,7 @@ def held_paths(
     """Return the modules that are held elsewhere than where the program reached them, or nowhere.
 
     Args:
-        itself: that of the module whose own method was compiled, and calls all others.
+        own_path: that of the module whose own method was compiled, and calls all others.
     """
     trees = {root: _Tree(root, module) for root, module in roots.items()}
     held: dict[str, str | None] = {}

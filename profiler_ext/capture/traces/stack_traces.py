@@ -90,7 +90,7 @@ def note_break(file: str, function: str, reported_line: int) -> tuple[int | None
     A graph may break where nothing is computed: at the first instruction of a statement.
 
     Args:
-        said: the line that torch says; the code that goes on there will say so, too.
+        reported_line: the line that torch says; the code that goes on there will say so, too.
     """
     line, text = _only(
         file, reported_line, _TRACED.get((file, function), {}).get(reported_line, ())

@@ -44,7 +44,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 
 def _of_kernels(facts: Facts, chosen: Ints, saved_ns: Ints) -> Iterator[Candidate]:
-    kernel = facts.launches.kernel_or_event
+    kernel = facts.launches.kernel_or_name
     for code in np.unique(kernel.codes[chosen]).tolist():
         if not _JUDGED.search(kernel.strings[code]):
             continue

@@ -19,6 +19,7 @@ from profiler_ext.findings.outliers import (
 )
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.events import Ints
+from profiler_ext.records.share_sums import sum_by
 
 _BEYOND = 0.5
 # The largest measured slowdown of a product on an H200 during a collective
@@ -129,10 +130,9 @@ def _of_places(facts: Facts, wanted: Rows) -> Ints:
     numbers = {step.number: at for at, step in enumerate(facts.analysis.steps)}
     steps = np.array([numbers.get(each, -1) for each in launches.step.filled(-1).tolist()])
     chosen = (steps[shares.launch] >= 0) & wanted[shares.launch]
-    times = np.zeros((len(facts.analysis.places), len(facts.analysis.steps)), np.int64)
-    at = (shares.place[chosen], steps[shares.launch[chosen]])
-    np.add.at(times, at, shares.duration_ns[chosen])
-    return times
+    key = shares.place[chosen], steps[shares.launch[chosen]]
+    sizes = len(facts.analysis.places), len(facts.analysis.steps)
+    return sum_by(key, shares.duration_ns[chosen], *sizes)
 
 
 def _usual(times: Ints) -> int:
