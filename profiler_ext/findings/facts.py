@@ -236,8 +236,7 @@ class Facts:
 
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""
-        chosen: Rows = rows & self.launches.in_steps
-        return chosen
+        return rows & self.launches.in_steps
 
     def median_per_step(self, launches: Ints, amount_ns: Ints) -> int:
         """Return the lower median over the steps of an amount of time."""

@@ -158,7 +158,6 @@ def _known(parts: MaskedInts, shares: KeyedShares) -> tuple[Ints, Ints, Ints]:
 
 
 def _weighed(shares: KeyedShares, column: Interned, weight: Ints) -> Floats:
-    """Return what each word weighs among the parts of each key; no word weighs nothing."""
     launch = shares.launches
     part = shares.durations_ns / np.maximum(shares.analysis.launches.duration_ns[launch], 1)
     weights = part * weight[launch] + 1e-9

@@ -22,7 +22,7 @@ class SessionTables(ABC):
 
         Args:
             name: ``launches``, ``by_line``, ...
-            *arguments: what that method takes besides filters.
+            *arguments: arguments of that method besides filters.
             **filters: the step, rank, phase or scope.
 
         Raises:
@@ -59,7 +59,7 @@ class SessionTables(ABC):
         return self.table("attribution", **filters)
 
     def by_line(self, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by source line; ``view="user"`` takes the innermost line of your own.
+        """Return time by source line; ``view="user"`` uses the innermost line of your own code.
 
         Args:
             view: ``model`` or ``user``.
@@ -217,9 +217,9 @@ class SessionExplanations(SessionTables):
             name: ``FILE:LINE``, a module's path (``layers.*.mlp`` for those alike), or a kernel.
             format: ``text``, ``json`` or ``md``.
             width: of lines of text, in characters.
-            top: so many rows of each table at most; ``None`` for all.
-            budget: of ``json`` about so many bytes at most; ``None`` for no bound.
-            against: a session from before: tells what changed since.
+            top: rows of each table; ``None`` for all.
+            budget: most bytes of ``json``, about; ``None`` for no bound.
+            against: an earlier session, to show what changed.
 
         Returns:
             The page.
