@@ -318,7 +318,11 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
                 self._on_session(self)
 
     def refuse(self, error: ProfilerExtError) -> None:
-        """Warn why there is no session."""
+        """Warn why there is no session.
+
+        Args:
+            error: what made it impossible.
+        """
         warnings.warn(str(error), CaptureWarning, stacklevel=2)
 
     def _settings(self, held: HeldModules) -> Settings:
