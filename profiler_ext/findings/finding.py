@@ -49,15 +49,21 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place of a finding; unknown or ambiguous parts are ``None``."""
+    """The place that a finding is about; what is not known, or is not of one place, is ``None``.
 
-    # Line of the model, and its text
+    Attributes:
+        file, line, code: line of the model, and its text.
+        module: path from the user's model.
+        kernel: name of the kernel.
+        graph: torch's number of the compile, such as 0/0.
+    """
+
     file: str | None = None
     line: int | None = None
     code: str | None = None
-    module: str | None = None  # path from the user's model
-    kernel: str | None = None  # name of the kernel
-    graph: str | None = None  # torch's number of the compile, such as 0/0
+    module: str | None = None
+    kernel: str | None = None
+    graph: str | None = None
 
 
 NOWHERE = Location()
@@ -87,11 +93,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """A rule that could not be judged."""
+    """A rule that could not be judged.
 
-    rule: str  # its name
-    why: str  # what is missing, in one sentence
-    rank: int = 0  # the rank where it is missing
+    Attributes:
+        rule: its name.
+        why: what it lacks, in one sentence.
+        rank: the rank that lacks it.
+    """
+
+    rule: str
+    why: str
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)

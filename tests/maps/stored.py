@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
-import re
 
 from profiler_ext.exporters.tensorboard_plugin import document
 from profiler_ext.kineto import recording
@@ -121,9 +121,9 @@ def _formats() -> str:
 
 def _record(kind: type) -> str:
     text = inspect.getdoc(kind) or ""
-    meanings = _attributes(text)
+    meanings = _comments(kind)
     rows = (
-        (f"`{f.name}`", f"`{_escaped(str(f.type))}`", meanings.get(f.name, ""))
+        (f"`{f.name}`", f"`{_escaped(str(f.type))}`", plain(meanings.get(f.name, "")))
         for f in dataclasses.fields(kind)
     )
     listed = table(("field", "type", "what it holds"), rows)
@@ -134,9 +134,16 @@ def _escaped(type_name: str) -> str:
     return type_name.replace("|", "\\|")
 
 
-def _attributes(docstring: str) -> dict[str, str]:
-    """Return what a docstring says of each attribute."""
-    _, _, listed = docstring.partition("Attributes:\n")
-    entries = re.split(r"\n(?=    \w)", "\n" + listed.partition("\n\n")[0])
-    pairs = (entry.strip().partition(":") for entry in entries if entry.strip())
-    return {name: plain(meaning).rstrip(".") for name, _, meaning in pairs}
+def _comments(kind: type) -> dict[str, str]:
+    """Return the comment of each field: behind it, or in the lines above it."""
+    source = inspect.getsource(kind)
+    lines = source.splitlines()
+    found = {}
+    for node in ast.parse(source).body[0].body:
+        if isinstance(node, ast.AnnAssign):
+            first = node.lineno - 1
+            while lines[first - 1].startswith("    # "):
+                first -= 1
+            comments = [line.partition("# ")[2] for line in lines[first : node.end_lineno]]
+            found[ast.unparse(node.target)] = " ".join(filter(None, comments))
+    return found
