@@ -80,7 +80,7 @@ class LastSessionMixin(SessionExplanations):
         return self.session.found
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a table of the last session by its name; see :meth:`Tabled.table`."""
+        """Return a table of the last session by its name; see :meth:`SessionTables.table`."""
         return self.session.table(name, *arguments, **filters)
 
     def report(

@@ -86,7 +86,7 @@ class MergedSession(SessionExplanations):
         return (*_clock_notes(self.clocks), *own)
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a table of all ranks by its name; see :meth:`Tabled.table`.
+        """Return a table of all ranks by its name; see :meth:`SessionTables.table`.
 
         Args:
             name: the table's name.

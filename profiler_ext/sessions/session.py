@@ -108,7 +108,7 @@ class Session(SessionExplanations):
         return self.analysis.notes
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a table by its name; see :meth:`Tabled.table`.
+        """Return a table by its name; see :meth:`SessionTables.table`.
 
         Args:
             name: the table's name.
