@@ -51,7 +51,7 @@ _TOP = 10
 _SHOWN_IDLE = 3
 _DEPTH = 4
 _MAX_CHARS = 64
-_ROOFLINE_HEADS = ("roofline", "could save")
+_ROOFLINE_HEADS = ("roofline", "max saving")
 _STYLES = {
     None: "text-align:left",
     "what": "text-align:left;font-family:monospace",
@@ -64,7 +64,7 @@ def session_html(analyses: Sequence[Analysis]) -> str:
     """Return a session as a small piece of HTML.
 
     Returns:
-        What to do first, the ledger, what compiling took, the lines that took most device time,
+        Top recommendations, the ledger, what compiling took, the lines that took most device time,
         and folded the modules as a tree and the kernels. Times are the mean of a step.
     """
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
@@ -129,7 +129,7 @@ def _ledger(analyses: Sequence[Analysis]) -> str:
     placed = (each.text for each in waits)
     sentences = (*coverage_lines(analyses), *utilisation_texts(analyses), *placed)
     below = "".join(tag("p", text(sentence)) for sentence in sentences)
-    heads = Head("wall time of the device"), *_numbers("a step", "of wall time")
+    heads = Head("Step time breakdown"), *_numbers("a step", "of wall time")
     return _table(heads, lines) + below
 
 

@@ -95,7 +95,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     EntryState: ("States of stored records, in `profiler-ext cache list`", "The record"),
     CacheState: ("How a compiled graph came to be in a process", "The graph"),
     Unit: ("Which arithmetic a kernel used", "The arithmetic"),
-    UnitEvidence: ("How that is known", "The launch"),
+    UnitEvidence: ("Attribution method", "The launch"),
     Bound: ("What keeps a launch from being shorter", "The launch"),
     CompileKind: ("What a compilation is of", "The compilation"),
     CompilePhase: ("Phases of a compilation", "The time"),

@@ -17,7 +17,7 @@ __all__ = ["folder", "session"]  # fixtures
 
 def test_a_session_without_lines_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "annotate", folder)
-    assert text.splitlines()[1:] == ["No device time was led to a source line."]
+    assert text.splitlines()[1:] == ["No device time is attributed to a source line."]
 
 
 def test_machines_get_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

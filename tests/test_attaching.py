@@ -1,4 +1,4 @@
-"""A trace that was recorded without us is led to lines by what the store knows, or says why not."""
+"""A trace that was recorded without us is attributed to lines by what the store knows, or says why not."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_a_report_of_a_folder_of_ranks_is_of_all(
     assert cli.main(["report", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert " 2 ranks " in lines[0]
-    assert any("led to source lines" in line for line in lines)
+    assert any("attributed to source" in line for line in lines)
 
 
 def test_the_only_process_group_is_known_by_the_header(tmp_path: Path) -> None:

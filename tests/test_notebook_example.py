@@ -65,6 +65,6 @@ def test_its_cells_run(tmp_path):
     assert done.returncode == 0, done.stderr
     steps, html, source = json.loads(done.stdout.splitlines()[-1])
     assert steps == 3
-    assert "compiled: led to source lines" in html
+    assert "compiled: attributed to source" in html
     assert "h = F.gelu(self.up(x))" in html
     assert "def forward(self, x: torch.Tensor) -> torch.Tensor:" in source

@@ -15,7 +15,7 @@ def session() -> Session:
 
 def test_a_session_is_its_ledger_and_top_lines() -> None:
     html = session()._repr_html_()
-    assert "compiled: led to source lines" in html
+    assert "compiled: attributed to source" in html
     assert "h = self.up(x)" in html
 
 

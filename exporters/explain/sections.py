@@ -103,7 +103,7 @@ def _roofline_line(explanation: Explanation) -> str:
     if known < _MOSTLY_KNOWN:
         return f"bytes and operations are known for {percent_text(known, 1)} of its time only"
     saved = savings_text(row)
-    parts = (roofline_text(row), work_text(row), saved and f"could save {saved}")
+    parts = (roofline_text(row), work_text(row), saved and f"max saving {saved}")
     return " · ".join(filter(None, parts))
 
 
@@ -195,7 +195,7 @@ def page(explanation: Explanation, settings: Settings) -> Page:
 
 def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]:
     whole = explanation.time.duration_ns
-    yield Section("What is to be done", texts=tuple(map(_finding, explanation.findings)))
+    yield Section("Recommendations", texts=tuple(map(_finding, explanation.findings)))
     yield from _changes(explanation)
     yield _kernel_section(explanation)
     for name, title in _TITLES.items():
@@ -204,7 +204,7 @@ def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]
         if not (name in ("modules", "lines") and _is_redundant(rows, explanation)):
             yield _part_section(explanation, name, title, of, settings)
     yield Section("The device waited while the CPU was there", texts=tuple(_idle(explanation)))
-    yield Section("How that is known", texts=tuple(_evidence(explanation)))
+    yield Section("Attribution method", texts=tuple(_evidence(explanation)))
     yield Section("What is not known", texts=tuple(_gaps(explanation)))
     if explanation.generated:
         yield _code_section(explanation)

@@ -46,7 +46,7 @@ def words(analyses: Sequence[Analysis]) -> str:
     terms = [each for each in (*GapReason, *IdleCause) if each in categories or each in causes]
     if not terms:
         return ""
-    return section("words", "Words of this report", tag("dl", *map(_listed, terms)))
+    return section("words", "Glossary", tag("dl", *map(_listed, terms)))
 
 
 def linked(label: str, term: Term | None) -> str:

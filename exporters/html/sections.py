@@ -244,7 +244,7 @@ def _glossary_label(label: str, category: str | None = None) -> str:
 
 
 def _ledger_heads(part: Slice) -> Iterable[Head]:
-    yield Head("wall time of the device")
+    yield Head("Step time breakdown")
     yield Head("a step", "number")
     if part.spans > 1:
         of = f"in {part.spans:,} steps" if part.step is None else f"on {part.spans} ranks"
@@ -262,7 +262,7 @@ def _ledger_row(time: int, wall: int, spans: int, label: str, scope: str | None 
 
 
 def _coverage_notes(part: Slice, ranks: Container[int]) -> str:
-    """Return what else is known of whole ranks: how much is led to lines, waits, utilisation."""
+    """Return what else is known of whole ranks: how much is attributed to lines, waits, utilisation."""
     if part.step is not None:
         return ""
     shown = [each for each in part.analyses if rank_number(each) in ranks]

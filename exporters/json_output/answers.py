@@ -51,7 +51,7 @@ class SessionLike(Protocol):
 
     @property
     def found(self) -> Findings:
-        """What to do first."""
+        """Top recommendations."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _steps(analysis: Analysis) -> list[StepFacts]:
 
 
 def whole(source: SessionLike) -> Whole:
-    """Return how much of the time is led to lines, and why the rest is not."""
+    """Return how much of the time is attributed to lines, and why the rest is not."""
     rows = records(source.table("coverage"))
     named = ("scope", "level", "category", "duration_ns", "fraction")
     return Whole(

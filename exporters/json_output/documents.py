@@ -73,7 +73,7 @@ class LedgerRow(Part, frozen=True, kw_only=True):
 
 
 class GapRow(Part, frozen=True, kw_only=True):
-    """Device time that was not led to a source line, by its reason."""
+    """Device time that is not attributed to a source line, by its reason."""
 
     gap: Annotated[str, about("the reason's name, as in the column gap")]
     words: str
@@ -116,18 +116,18 @@ class FindingEntry(Part, frozen=True, kw_only=True):
     sureness: Annotated[str, about("measured, estimated or upper_bound")]
     why: list[Figure]
     remedy: str
-    shared_with: Annotated[list[str], about("rules that count the same time: do not add")]
+    shared_with: Annotated[list[str], about("rules that count the same time (do not add them)")]
     page: str
 
 
 class FindingsPart(Part, frozen=True, kw_only=True):
-    """What to do first, and which rules could not be judged."""
+    """Top recommendations, and which rules could not be judged."""
 
     step_ns: Annotated[int, about("wall time of the usual step")]
     unrecorded_ns: Annotated[
         int | None, about("the same without recording, where steps before it tell")
     ]
-    judged: Annotated[int, about("how many rules could be judged")]
+    judged: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]
     unjudged: list[Unjudged]
 
@@ -224,7 +224,7 @@ class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
     unrecorded_ns: Annotated[
         int | None, about("the same without recording, where steps before it tell")
     ]
-    judged: Annotated[int, about("how many rules could be judged")]
+    judged: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]
     unjudged: list[Unjudged]
 

@@ -166,7 +166,7 @@ def _rows_of(sums: RooflineSums) -> Iterator[Row]:
 
 def _roofline_label(row: Row, steps: str) -> str:
     saved = row["could_save_ns"]
-    could = f"could save {time_text(saved)}" if saved else ""
+    could = f"max saving {time_text(saved)}" if saved else ""
     parts = [each for each in (_bound_label(row), could, work_text(row)) if each]
     return f"over {steps}: {'; '.join(parts)}" if parts else ""
 

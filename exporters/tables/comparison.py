@@ -41,7 +41,7 @@ _OF_ANY = (
     Column("phase", TEXT, "part of the training step"),
     Column("scope", TEXT, "part of the wall time, as in `coverage`"),
     Column("level", TEXT, "how far it was led"),
-    Column("category", TEXT, "what it was led to, or the gap"),
+    Column("category", TEXT, "what it was attributed to, or the gap"),
     Column("account", TEXT, "which part of wall time the row is of: see words.md"),
     Column("cause", TEXT, "why the device was idle"),
     Column("gap", TEXT, "why there is no line, module or op"),

@@ -82,7 +82,7 @@ def coverage(
     Returns:
         ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
         ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
-        work, op, a gap's reason, idle) and the time. Eager work that is led to its op alone has
+        work, op, a gap's reason, idle) and the time. Eager work that is attributed to its op alone has
         the reason why as its category. It adds up to the wall time of the steps on each device.
 
     Raises:
@@ -107,7 +107,7 @@ def coverage(
 
 
 def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled") -> float:
-    """Return which part of the busy time was led back to ``level`` or better.
+    """Return which part of the busy time was attributed to ``level`` or better.
 
     Returns:
         A fraction from 0 to 1; 0.0 where the scope has no busy time.
@@ -142,7 +142,7 @@ def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
-    """Return which part of the compiled backward time was led to the forward op it differentiates.
+    """Return which part of the compiled backward time was matched to the forward op it differentiates.
 
     Sums of gradients, recomputed forwards, mutations and hooks differentiate nothing and are left
     out.

@@ -183,7 +183,7 @@ _EVERY = (
     Column("annotation", TEXT, "the user's own labels"),
     Column("share", FLOAT, "the part of the launch's time"),
     Column("scope", TEXT, "whether compiled graphs launched it, or what ran outside of them"),
-    Column("category", TEXT, "what it was led to, or the gap"),
+    Column("category", TEXT, "what it was attributed to, or the gap"),
     Column("fraction", FLOAT, "the part of the table's whole time"),
     Column("steps", INT, "over how many steps it sums"),
     Column("per_step_ns", FLOAT, "the mean of a step, on one rank"),

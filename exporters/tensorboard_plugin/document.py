@@ -121,7 +121,7 @@ class FindingText(msgspec.Struct, frozen=True):
 
 
 class TopFindings(msgspec.Struct, frozen=True):
-    """What to do first.
+    """Top recommendations.
 
     Attributes:
         title: what heads the findings.

@@ -108,7 +108,7 @@ def print_annotated(
     heading_text = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     _print_line(console, Text(heading_text, style="bold"))
     if not chosen:
-        _print_line(console, Text("No device time was led to a source line."))
+        _print_line(console, Text("No device time is attributed to a source line."))
     for each in chosen:
         _print_file(each, analyses, console)
 

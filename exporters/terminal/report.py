@@ -295,9 +295,7 @@ def _ledger_table(
         parts = {SCOPE_STYLES[row["scope"]]: row["duration_ns"]} if "scope" in row else {}
         return bar_text(parts, wall, width, console)
 
-    name = Name(
-        "wall time of the steps", [row["label"] for row in rows_shown], middle, _LEAST_LABEL
-    )
+    name = Name("Step time breakdown", [row["label"] for row in rows_shown], middle, _LEAST_LABEL)
     numbers = [*measures(wall), Number(STEP_PART, width, bar, 1, justify="left")]
     table = table_of(rows_shown, [name], numbers, console.width)
     for drawn, row in zip(table.rows, rows_shown, strict=True):
@@ -330,7 +328,7 @@ class Ranks(Protocol):
 
     @property
     def found(self) -> Findings:
-        """What to do first."""
+        """Top recommendations."""
 
     @property
     def notes(self) -> tuple[str, ...]:

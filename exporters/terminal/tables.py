@@ -54,7 +54,7 @@ _NARROW_LEAST_WIDTHS = {"file": 16, "code": 17, "kernel": 22, "name": 22, "modul
 _NARROW_WIDTH, _NARROW_NAMES_WIDTH = 96, 112
 _FIRST_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 _FEW_PHASES, _OTHER_PHASES = "few phases", "other phases"
-_SAVED, _SAVED_NARROW = "could save", "to save"
+_SAVED, _SAVED_NARROW = "max saving", "saving"
 
 
 def top_table(drawing: Drawing) -> Table:

@@ -32,10 +32,10 @@ MAX_ON_PAGE = 100
 words with it."""
 _CONFIDENCE = {
     Confidence.MEASURED: "measured",
-    Confidence.ESTIMATED: "an estimate",
-    Confidence.UPPER_BOUND: "at most",
+    Confidence.ESTIMATED: "estimated",
+    Confidence.UPPER_BOUND: "upper bound",
 }
-_UNKNOWN = "at stake is not known"
+_UNKNOWN = "saving unknown"
 _PART = {Stake.WINDOW: "window", Stake.PROCESS: "once"}
 _MAX_CHARS = 64
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
@@ -44,17 +44,17 @@ _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 def findings_heading(findings: Findings) -> str:
     """Return what heads the findings; where there is none, that there is none."""
     if findings.found:
-        return f"What to do first, of a step of {_step_text(findings)}"
+        return f"Top recommendations, of a step of {_step_text(findings)}"
     if not findings.judged:
-        return "What to do first is not told: no rule could be judged (report --findings says why)"
+        return "No recommendation: no check applies (report --findings lists why)"
     unjudged = len({each.rule for each in findings.unjudged})
     if unjudged > findings.judged:
-        of_all = f"{findings.judged} of {findings.judged + unjudged} rules could be judged"
-        return f"What to do first is hardly told: {of_all} (report --findings says why)"
-    rules = f"{findings.judged} rules were judged"
+        of_all = f"{findings.judged} of {findings.judged + unjudged} checks apply"
+        return f"Few recommendations: {of_all} (report --findings lists why)"
+    rules = f"{findings.judged} checks applied"
     if unjudged:
-        rules += f", {unjudged} could not be"
-    return f"Nothing to do first: no rule found {MIN_FRACTION:.0%} of a step at stake ({rules})"
+        rules += f", {unjudged} did not"
+    return f"No issue above {MIN_FRACTION:.0%} of step time ({rules})"
 
 
 def _step_text(findings: Findings) -> str:
@@ -101,7 +101,7 @@ def kernel_name(kernel: str) -> str:
 def why_text(finding: Finding) -> str:
     """Return the rule, how sure it is, the figures that it rests on, and what it shares."""
     figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
-    shared = [f"counted in {name} too: do not add" for name in finding.shared_with]
+    shared = [f"overlaps {name}" for name in finding.shared_with]
     confidence = _UNKNOWN if finding.stake is Stake.UNKNOWN else _CONFIDENCE[finding.sureness]
     return printable(" · ".join([finding.rule, confidence, *figures, *shared]))
 

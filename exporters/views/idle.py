@@ -66,7 +66,7 @@ def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
     shown = largest[:most]
     if rest := largest[most:]:
         left_ns = sum(duration_ns for _, duration_ns in rest)
-        shown.append((LineText(f"{len(rest)} more causes and lines"), left_ns))
+        shown.append((LineText(f"{len(rest)} more"), left_ns))
     return [
         replace(text, before=f"idle {per_step_text(took_ns, steps)}: {text.before}")
         for text, took_ns in shown

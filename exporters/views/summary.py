@@ -100,7 +100,7 @@ def records(table: tables.DataFrame) -> list[dict[str, Any]]:
 
 
 def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
-    """Return how much of the device time is led to lines, and of compiled backward to forward.
+    """Return how much of the device time is attributed to lines, and of compiled backward to forward.
 
     Of eager work nothing is said where nobody watched the lines.
     """
@@ -109,13 +109,13 @@ def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     scopes = (Scope.COMPILED, Scope.EAGER) if is_watched else (Scope.COMPILED,)
     spent = {line.scope for line in ledger if line.duration_ns}
     texts = [
-        f"{100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}% of {scope} device time is led "
-        "to source lines."
+        f"{100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}% of {scope} device time is "
+        "attributed to source lines."
         for scope in scopes
         if scope in spent
     ]
     if (linked := tables.fraction_linked_to_forward(analyses)) is not None:
-        texts.append(f"{100 * linked:.1f}% of compiled backward time is led to its forward op.")
+        texts.append(f"{100 * linked:.1f}% of compiled backward time is matched to its forward op.")
     return (*texts, *_gaps_texts(ledger), *_communication_texts(analyses))
 
 
@@ -125,7 +125,7 @@ def _gaps_texts(ledger: Sequence[BreakdownRow]) -> Iterator[str]:
     gaps = tables.gap_times_ns((line.category, line.duration_ns) for line in ledger)
     if gaps:
         parts = (f"{gap} {percent_text(time, busy)}" for gap, time in gaps.items())
-        yield f"Gaps, of the busy time: {', '.join(parts)}."
+        yield f"Unattributed, of busy time: {', '.join(parts)}."
 
 
 def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:

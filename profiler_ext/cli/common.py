@@ -202,7 +202,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 def positive_int(text: str) -> int:
     """Read a number above zero."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above zero")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a positive number")
     return int(text)
 
 

@@ -121,7 +121,7 @@ def _add_recorded(group: argparse._ArgumentGroup) -> None:
         "--no-lines",
         dest="lines",
         action="store_false",
-        help="do not watch which lines run: eager work is led to its ops only",
+        help="do not watch which lines run: eager work is attributed to its ops only",
     )
     group.add_argument(
         "--no-source",

@@ -58,5 +58,5 @@ def count_and_time(facts: Facts, launches: Ints) -> tuple[Figure, Figure]:
 
 def launching(facts: Facts, launches: Ints, removal_saving_ns: int) -> tuple[Figure, ...]:
     """Return what launches cost the CPU, where that counts: none of them sets the pace."""
-    own = Figure("launching them costs the CPU", removal_saving_ns, FigureUnit.NS)
+    own = Figure("CPU launch overhead", removal_saving_ns, FigureUnit.NS)
     return () if facts.pace.is_critical[launches].any() else (own,)

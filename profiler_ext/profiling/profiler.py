@@ -76,7 +76,7 @@ class LastSessionMixin(SessionExplanations):
 
     @property
     def found(self) -> Findings:
-        """What to do first in the last session."""
+        """Top recommendations in the last session."""
         return self.session.found
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:

@@ -23,7 +23,7 @@ LINES_NOT_RECORDED = (
 LINES_NEED_PYTHON_312 = (
     "lines_need_python_3_12",
     "lines need Python 3.12",
-    "ran eagerly under a Python that cannot tell which lines run, and are led to their op",
+    "ran eagerly on Python 3.11, and are attributed to their op (eager lines need Python 3.12)",
     "run the script with Python 3.12 or newer",
 )
 LINES_NEED_COLUMNS = (
@@ -199,7 +199,7 @@ class GapReason(
         "traced_gradient_not_linked",
         "gradient taken inside the graph, not linked",
         "differentiate inside the compiled function; torch gives them the line that asks for "
-        "the gradient, so they are led to their op only",
+        "the gradient, so they are attributed to their op only only",
         "take the gradient outside of it, with loss.backward(), to have their lines",
     )
     COMPILED_AUTOGRAD = (
@@ -212,7 +212,7 @@ class GapReason(
         "eager_backward_node",
         "autograd's own work has no line",
         "are autograd's own work in graphs of compiled autograd, the backward of what ran eagerly; "
-        "torch keeps no line of it, so it is led to its op only",
+        "torch keeps no line of it, so it is attributed to its op only",
         "compile the forward too to have their lines",
     )
     AOT_INDUCTOR = (

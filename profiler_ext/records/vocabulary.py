@@ -125,8 +125,8 @@ class LaunchKind(Term, page="words.md", title="kind", columns=("launches.kind", 
 class Level(Term, page="words.md", title="level", columns=("launches.level", "coverage.level")):
     """How precisely a launch, or a part of it, is attributed."""
 
-    LINE = ("line", "a source line", "is led to a line of the model")
-    OP = ("op", "an ATen op", "is led to an ATen op, and to no line")
+    LINE = ("line", "a source line", "is attributed to a line of the model")
+    OP = ("op", "an ATen op", "is attributed to an ATen op, and to no line")
     NONE = ("none", "nothing", "is led nowhere, and its gap says why", "see the gap")
 
 
@@ -154,14 +154,18 @@ class Scope(Term, page="words.md", title="scope", columns=("launches.scope", "co
 class BreakdownCategory(Term, page="words.md", title="category", columns=("coverage.category",)):
     """The category of a breakdown row that is no gap."""
 
-    LINE = ("line", "led to source lines", "is that of launches that are led to lines")
+    LINE = ("line", "attributed to source", "is that of launches that are attributed to lines")
     PHASE_CORRECTED = (
         "line_phase_corrected",
-        "led to lines; torch's backward tag was wrong",
-        "is that of launches that are led to lines, where torch tagged forward work as backward; "
+        "attributed to source; torch's backward tag was wrong",
+        "is that of launches that are attributed to lines, where torch tagged forward work as backward; "
         "their phase is put right",
     )
-    OP = ("op", "led to ATen ops only", "is that of launches that are led to ops and to no line")
+    OP = (
+        "op",
+        "attributed to ATen ops only",
+        "is that of launches that are attributed to ops and to no line",
+    )
     IDLE = ("idle", "device idle", "is that in which nothing ran")
 
 

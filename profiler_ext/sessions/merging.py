@@ -72,7 +72,7 @@ class MergedSession(SessionExplanations):
 
     @cached_property
     def found(self) -> Findings:
-        """What to do first on any rank, and which rules could not be judged."""
+        """Top recommendations on any rank, and which rules could not be judged."""
         return find_on_ranks(self.analyses)
 
     @property

@@ -93,7 +93,7 @@ class Session(SessionExplanations):
 
     @cached_property
     def found(self) -> Findings:
-        """What to do first, and which rules could not be judged."""
+        """Top recommendations, and which rules could not be judged."""
         return find(self.analysis)
 
     @property

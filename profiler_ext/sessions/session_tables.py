@@ -32,7 +32,7 @@ class SessionTables(ABC):
     @property
     @abstractmethod
     def found(self) -> Findings:
-        """What to do first, as records; :meth:`findings` is the same as a table."""
+        """Top recommendations, as records; :meth:`findings` is the same as a table."""
 
     def findings(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return what to do first, what has most at stake first.

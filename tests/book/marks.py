@@ -22,10 +22,10 @@ SOURCE = [
     Mark((782, 724), "what else is fused into it; here nothing"),
 ]
 TOP = [
-    ("h2:has-text('What to do first')", "right", "the most at stake stands first"),
+    ("h2:has-text('Top recommendations')", "right", "the most at stake stands first"),
     ("text=launch_bound", "left", "the rule's name, and what it rests on"),
     ("#findings a:text-is('gpt.py:36')", "left", "where: it leads to the source below"),
-    ("#ledger td:text-is('compiled: led to source lines')", "right", "all of a step's wall time"),
+    ("#ledger td:text-is('compiled: attributed to source')", "right", "all of a step's wall time"),
     ("#ledger a:text-is('launching')", "left", "why the device waited"),
 ]
 BOARD = [
@@ -36,12 +36,12 @@ BOARD = [
     ("tr:has-text('gpt.py:25') td >> nth=3", "right", "a click shows launches and source"),
 ]
 REPORT = {
-    "What to do first": "the most at stake stands first",
+    "Top recommendations": "the most at stake stands first",
     "                 compiled: 99.9%": "the rule, and what it rests on",
     "                 self.down(": "the line, or module, or kernel",
     "compiled: led": "the ledger: all of the wall time",
     "  launching": "why the device waited",
-    "100.0% of compiled dev": "how much is led to lines",
+    "100.0% of compiled dev": "how much is attributed to lines",
     "idle 2.56": "where the CPU was meanwhile",
 }
 INFERENCE = {
@@ -51,7 +51,7 @@ INFERENCE = {
     "  launching": "the rest is the CPU's",
 }
 CELL = [
-    ("text=What to do first", "right", "what to do first"),
+    ("text=Top recommendations", "right", "what to do first"),
     ("td:text-is('device idle')", "left", "the ledger, and why the device waited"),
     ("td:has-text('gpt.py:36')", "left", "the lines that took most"),
 ]

@@ -1,4 +1,4 @@
-"""A backward node is led to the forward node it differentiates."""
+"""A backward node is attributed to the forward node it differentiates."""
 
 from dataclasses import replace
 from typing import Any

@@ -36,7 +36,7 @@ SERVED = "_c10d_functional.all_reduce.default"
 
 
 def found_of(node: torch.fx.Node, compilation: Compilation) -> tuple[str, Mechanism | None]:
-    """Return the function that a node is led to, and by which mechanism."""
+    """Return the function that a node is attributed to, and by which mechanism."""
     lineage = find_lineages([node], compilation)[node.name]
     return lineage.stack[-1].function if lineage.stack else "", lineage.mechanism
 

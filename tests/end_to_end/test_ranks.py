@@ -46,7 +46,7 @@ def test_each_rank_has_a_session_of_its_own(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def merged(folder: Path) -> MergedSession:
-    """Both ranks, of which every compiled launch is led to a line."""
+    """Both ranks, of which every compiled launch is attributed to a line."""
     found = load(folder)
     assert isinstance(found, MergedSession)
     found.assert_coverage(1.0)

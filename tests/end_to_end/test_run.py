@@ -176,7 +176,7 @@ def test_eager_work_of_a_script_is_led_to_its_lines(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("for _ in range(8): step()") == 0
-    assert "of eager device time is led to source lines." in capfd.readouterr().out
+    assert "of eager device time is attributed to source lines." in capfd.readouterr().out
     session = out()
     session.assert_coverage(0.99, scope="all")
     for table in (session.by_line(), session.idle_by_line()):

@@ -1,4 +1,4 @@
-"""Analyses of recorded GPU traces in which every kernel is led to a made-up line."""
+"""Analyses of recorded GPU traces in which every kernel is attributed to a made-up line."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_json_holds_raw_nanoseconds():
 def test_nothing_led_to_a_line_says_so():
     places = tuple(replace(p, file=None, line=None, stack=()) for p in GPU_PLACES)
     text = annotate([replace(gpu_step(), places=places)], {})
-    assert text.splitlines()[1:] == ["No device time was led to a source line."]
+    assert text.splitlines()[1:] == ["No device time is attributed to a source line."]
 
 
 @pytest.mark.parametrize(

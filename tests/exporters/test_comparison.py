@@ -60,7 +60,7 @@ head  after · 5 steps · NVIDIA H200 · torch 2.11.0
 step as recorded: 1.50 ms -> 1.70 ms, +200 us (+13.3%), 95%: +166 us to +233 us: slower
 device time, as recorded: 1.50 ms -> 1.70 ms, +200 us (+13.3%), 95%: +166 us to +233 us: slower
     base      head     change            wall time of a step
- 1.50 ms   1.70 ms    +200 us   +13.3%   eager: led to source lines
+ 1.50 ms   1.70 ms    +200 us   +13.3%   eager: attributed to source
           95%: +166 us to +233 us
 
 by line: 1 slower, 1 inside the noise (together +200 ns)

@@ -89,7 +89,7 @@ model.py:13 · line · in forward
 forward 13.3 us · backward 20.0 us
 """
     )
-    for title in ("Kernels", "Fused with, in the same launches", "ATen ops", "How that is known"):
+    for title in ("Kernels", "Fused with, in the same launches", "ATen ops", "Attribution method"):
         assert f"\n\n{title}\n" in text
     assert "(20.0" not in text
 

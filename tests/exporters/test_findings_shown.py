@@ -70,7 +70,7 @@ def test_a_finding_says_what_where_why_and_what_to_try() -> None:
     assert (
         shown(TOLD, 80, everything=True)
         == """\
-What to do first, of a step of 10.0 ms
+Top recommendations, of a step of 10.0 ms
 4.00 ms   40.0%  matrix products run in fp32 without tensor cores
                  model.py:12 · mlp.up · sgemm · compile 0/0 · h = self.up(x)
                  fp32_matmul · an estimate · they take: 5.00 ms · products a
@@ -177,28 +177,26 @@ def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
 
 def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None:
     assert texts.findings_heading(replace(TOLD, unrecorded_ns=8_040_000)) == (
-        "What to do first, of a step of 8.04 ms (10.0 ms as recorded)"
+        "Top recommendations, of a step of 8.04 ms (10.0 ms as recorded)"
     )
 
 
 def test_without_a_finding_it_says_so() -> None:
     assert texts.findings_heading(replace(TOLD, found=())) == (
-        "Nothing to do first: no rule found 1% of a step at stake (7 rules were judged, 1 could "
-        "not be)"
+        "No issue above 1% of a step at stake (7 rules were judged, 1 could not be)"
     )
     assert texts.findings_heading(Findings()) == (
-        "What to do first is not told: no rule could be judged (report --findings says why)"
+        "No recommendation: no check applies (report --findings lists why)"
     )
 
 
 def test_where_most_rules_could_not_be_judged_nobody_is_told_that_all_is_well() -> None:
     lacking = tuple(Unjudged(f"rule_{at}", "no GPU", rank) for at in range(3) for rank in (0, 1))
     assert texts.findings_heading(Findings(unjudged=lacking, judged=2)) == (
-        "What to do first is hardly told: 2 of 5 rules could be judged (report --findings says why)"
+        "Few recommendations: 2 of 5 rules could be judged (report --findings lists why)"
     )
     assert texts.findings_heading(Findings(unjudged=lacking, judged=3)) == (
-        "Nothing to do first: no rule found 1% of a step at stake (3 rules were judged, 3 could "
-        "not be)"
+        "No issue above 1% of a step at stake (3 rules were judged, 3 could not be)"
     )
 
 
@@ -257,7 +255,7 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
 
 def test_a_page_and_a_notebook_begin_with_it() -> None:
     for page in (html_text([gpu_step()]), notebook.session_html([gpu_step()])):
-        first, ledger = page.index("What to do first, of a step"), page.index("wall time of the")
+        first, ledger = page.index("Top recommendations, of a step"), page.index("wall time of the")
         assert first < ledger
 
 
@@ -283,7 +281,7 @@ def test_the_exit_code_says_whether_more_is_at_stake(
     folder = Session(gpu_step().recording).save(tmp_path)
     command = ["report", str(folder), "--findings", "--fail-above", limit]
     assert cli.main(command) == code
-    assert capsys.readouterr().out.startswith("What to do first, of a step of 760 us\n")
+    assert capsys.readouterr().out.startswith("Top recommendations, of a step of 760 us\n")
 
 
 @pytest.mark.parametrize("limit", ["a", "-1%", "101", "nan"])

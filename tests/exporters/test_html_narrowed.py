@@ -135,9 +135,7 @@ def test_layers_are_one_and_that_which_stands_out_is_named(browser, tmp_path):
     assert [text.split("\n")[0].strip("▾▸ ") for text in shown] == [
         *("(the model itself)", "layers", "layers.* \N{MULTIPLICATION SIGN}5", "mlp MLP launches"),
     ]
-    assert page.inner_text("#modules .outlier") == (
-        "layers.3 60.0 us: the median of its like is 20.0 us"
-    )
+    assert page.inner_text("#modules .outlier") == ("layers.3 60.0 us: sibling median 20.0 us")
     page.uncheck("#fold")
     assert page.locator(names).count() == 2 + 2 * 5
     assert page.locator("#modules .outlier").count() == 1

@@ -61,4 +61,4 @@ def test_a_finding_is_explained_as_in_the_book() -> None:
 
 def test_what_is_no_word_of_the_ledger_has_no_link() -> None:
     assert links.linked("(2 more causes)", links.term_of("(2 more causes)")) == "(2 more causes)"
-    assert links.term_of("led to source lines", "line") is None
+    assert links.term_of("attributed to source", "line") is None

@@ -14,7 +14,7 @@ from tests.exporters.estimated import estimated
 from tests.exporters.reported import Page, evil
 from tests.handmade import launches, shares, trace
 
-HEADS = ("roofline", "could save")
+HEADS = ("roofline", "max saving")
 
 
 def tables_of(analysis):
@@ -23,10 +23,10 @@ def tables_of(analysis):
 
 def test_the_ledger_stands_first():
     assert tables_of(gpu_step())[0] == [
-        ("wall time of the device", "a step", "of wall time"),
-        ("compiled: led to source lines", "130 us", "13.0%"),
+        ("Step time breakdown", "a step", "of wall time"),
+        ("compiled: attributed to source", "130 us", "13.0%"),
         ("compiled: library calls with an open boundary", "20.0 us", "2.0%"),
-        ("eager: led to ATen ops only", "74.5 us", "7.5%"),
+        ("eager: attributed to ATen ops only", "74.5 us", "7.5%"),
         ("device idle", "775 us", "77.5%"),
         ("launch latency", "278 us", "27.8%"),
         ("end of the step", "240 us", "24.0%"),

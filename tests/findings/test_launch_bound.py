@@ -54,7 +54,7 @@ def test_what_the_steps_before_took_tells_what_the_recording_added():
     assert found.at_stake_ns == 49 * 8 * US + 8 * US - (503_333 - 390 * US)
     assert found.of_ns == 390 * US
     figures = {each.name: each.value for each in found.why}
-    assert figures["the step before the recording"] == 390 * US
+    assert figures["step time without profiling"] == 390 * US
 
 
 def test_a_device_that_only_the_recording_lets_wait_is_none():
@@ -114,5 +114,5 @@ def test_python_that_launches_nothing_for_long_has_another_remedy():
 
 def test_python_that_is_short_and_often_is_that_of_launching():
     found = only(RULE, busy_elsewhere((125 * US,) * 41).analysis())
-    assert found.what == "the device waits while the CPU launches"
+    assert found.what == "GPU idle: the CPU is launch-bound"
     assert "compile what runs eagerly" in found.remedy

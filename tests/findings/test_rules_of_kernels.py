@@ -156,7 +156,7 @@ def test_a_copy_of_one_number_has_no_remedy_and_is_none() -> None:
     graphs = tuple(map(larger, made.recording.graphs))
     found = only(replay_copy.RULE, replace(made, recording=replace(made.recording, graphs=graphs)))
     assert found.why[-1].value == "float32 of 8 by 4"
-    assert found.why[-2].name == "launching them costs the CPU"
+    assert found.why[-2].name == "CPU launch overhead"
 
 
 def test_what_launching_a_forward_s_copies_costs_has_no_remedy_and_is_none() -> None:

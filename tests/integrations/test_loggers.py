@@ -64,7 +64,7 @@ def test_tensorboard_has_the_figures_the_tables_and_the_session(
     assert {each[0].step for each in scalars.values()} == {7}
     texts = {name: told.Tensors(name)[0] for name in told.Tags()["tensors"]}
     text = texts["profiler_ext/findings/text_summary"].tensor_proto.string_val[0].decode()
-    assert "the device waits while the CPU launches" in text
+    assert "GPU idle: the CPU is launch-bound" in text
     assert "profiler_ext/coverage/text_summary" in texts
     with gzip.open(tmp_path / "rank0.attribution.json.gz") as file:  # what our tab reads
         ledger = msgspec.json.decode(file.read())["ledger"]

@@ -108,8 +108,8 @@ def test_a_recorded_session_says_what_was_profiled_and_the_ledger():
         "examples/mlp.py · torch 2.11.0+cu130 · NVIDIA H200 · 2 steps · 64 launches"
     )
     assert document.ledger == (
-        Account("compiled: led to source lines", 87_839),
-        Account("eager: led to ATen ops only", 67_583),
+        Account("compiled: attributed to source", 87_839),
+        Account("eager: attributed to ATen ops only", 67_583),
         Account("device idle", 4_733_545),
     )
     assert document.tables.line[1] == Row(
@@ -141,7 +141,7 @@ def test_what_to_do_first_is_what_the_rules_found():
     session = load(FIXTURES / "findings" / f"pageable_copy{SESSION}")
     first = make_document(session.analysis).first
     (found,), told = first.found, session.found.found[0]
-    assert first.title == "What to do first, of a step of 15.1 ms"
+    assert first.title == "Top recommendations, of a step of 15.1 ms"
     assert (found.at_stake, found.what) == (" ".join(time_at_stake_texts(told)), told.what)
     assert (found.why, found.remedy, first.more) == (why_text(told), told.remedy, "")
     assert found.where.startswith("flaws.py:147 · ")

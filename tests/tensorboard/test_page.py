@@ -61,7 +61,8 @@ def test_the_lines_stand_with_the_largest_first(view):
     assert cells(view, 13) == ["", "latency", "launch", "launch"]
     assert view.locator(".summary h1").all_inner_texts() == ["first/rank0"]
     assert (
-        "1.8% compiled: led to source lines, 43.9 us a step" in view.locator("li").all_inner_texts()
+        "1.8% compiled: attributed to source, 43.9 us a step"
+        in view.locator("li").all_inner_texts()
     )
 
 

@@ -4,7 +4,7 @@ const SPENT = PHASES.map((name, phase) => phase).filter(phase => kernels.some(ea
 const ROOFLINE_WHERE = report.roofline_rank === null ? "" : ` on rank ${report.roofline_rank}`;
 
 const COULD_SAVE = {
-  title: "could save",
+  title: "max saving",
   kind: "number",
   about: `over all steps${ROOFLINE_WHERE}, by the roofline model`,
   value: row => row.roofline?.saves ?? 0,

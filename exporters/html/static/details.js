@@ -9,7 +9,7 @@ const SHOWN_FUSED = 200;
 function launchesDetail(key) {
   const rows = alike(key).sort((a, b) => b.time - a.time);
   const heads = [["kernel", "name"], [`here, ${sumWords()}`, "number"], ["in all", "number"], [launchesWords(), "number"],
-    ["what else is in it", "name"]];
+    ["also fused", "name"]];
   const more = rows.length - SHOWN_ROWS;
   return element("div", { class: "launches" }, simpleTable(heads, rows.slice(0, SHOWN_ROWS).map(alikeRow)),
     more > 0 ? element("p", { class: "quiet" }, `and ${more.toLocaleString("en")} more`) : null);

@@ -132,7 +132,7 @@ class ModuleTree {
   marks(node) {
     const found = [...this.outliers].filter(([path]) => (isFolded() ? foldedNames(path).join(".") : path) === node.path);
     return found.map(([path, { time, median }]) => element("div", { class: "outlier" },
-      `${path} ${sumText(time)}: the median of its like is ${sumText(median)}`));
+      `${path} ${sumText(time)}: sibling median ${sumText(median)}`));
   }
 
   clicked(event, node) {

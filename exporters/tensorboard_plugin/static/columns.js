@@ -55,7 +55,7 @@ function rooflines(rows, steps) {
   const near = (row) => row.cells[0].near || null;
   return [
     ...(rows.some(near) ? [textColumn("roofline", near)] : []),
-    ...(rows.some(saved) ? [numbers("could save", saved, spentText, COULD_SAVE)] : []),
+    ...(rows.some(saved) ? [numbers("max saving", saved, spentText, COULD_SAVE)] : []),
   ];
 }
 

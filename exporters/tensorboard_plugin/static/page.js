@@ -163,7 +163,7 @@ export class Page {
 
   sourceOf(rows, onPick) {
     const name = this.fileShown();
-    if (name === undefined) return message("No time was led to a source line.");
+    if (name === undefined) return message("No time is attributed to a source line.");
     return source(this.runs, rows, name, this.picked, onPick);
   }
 

@@ -56,11 +56,11 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
         launches, facts.removal_saving_ns(launches, of_op=_CONVERTING)
     )
     return Candidate(
-        what="launches only convert a dtype, at lines that ask for no conversion",
+        what="implicit dtype-cast kernels",
         at_stake_ns=removal_saving_ns,
         sureness=Confidence.UPPER_BOUND,
         remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
-        "instead of autocast in every forward (the numbers change: see that it still learns), "
+        "instead of autocast in every forward (changes numerics: verify convergence), "
         "batches converted where they are made",
         where=location_of(facts.place(longest), facts.launches.name[longest]),
         why=(

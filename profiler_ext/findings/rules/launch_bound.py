@@ -116,7 +116,7 @@ def _figure_if_any(name: str, time_ns: int) -> tuple[Figure, ...]:
 
 def _of_step(facts: Facts, of_ns: int, launches: Ints) -> tuple[Figure, ...]:
     durations = facts.launches.duration_ns[launches]
-    known = "the step before the recording"
+    known = "step time without profiling"
     return (
         Figure(
             known if facts.training.is_known else "the step without recording, estimated",
@@ -182,7 +182,7 @@ def _where(facts: Facts, idle: Ints) -> Location:
 
 RULE = Rule(
     name="launch_bound",
-    title="The device waits while the CPU launches",
+    title="GPU idle: the CPU is launch-bound",
     means="In more than a tenth of a step the device has run all that it was given and waits for "
     "the CPU, which neither waits for the device, nor loads data, nor compiles: it works its way "
     "to the next launch. Where most of that time is in Python that launches nothing for a "

@@ -33,7 +33,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
     return (
         Candidate(
-            what="the backward runs forwards once more, as checkpoints ask",
+            what="activation checkpoints recompute the forward",
             at_stake_ns=removal_saving_ns,
             sureness=Confidence.ESTIMATED,
             remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "

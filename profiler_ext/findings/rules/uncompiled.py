@@ -41,7 +41,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> Candidate:
     return Candidate(
-        what="eager ops run kernel by kernel, and nothing fuses them",
+        what="unfused eager kernels",
         at_stake_ns=int(FUSION_SAVING * critical_ns),
         sureness=Confidence.ESTIMATED,
         remedy="torch.compile(model), with the loss in it: what lies between its products becomes "

@@ -24,7 +24,7 @@ def node(name: str, modules: Modules, *inputs: str, is_sum: bool = False) -> FxN
     [
         # torch says nothing but the module that was compiled
         ((ROOT,), (ROOT, LAYER, ATTENTION), (ROOT, LAYER, ATTENTION)),
-        # a repeated region's sum is led to the call; its uses are further in
+        # a repeated region's sum is attributed to the call; its uses are further in
         ((ROOT, LAYER), (ROOT, LAYER, ATTENTION), (ROOT, LAYER, ATTENTION)),
         # what it sums is known no better
         ((ROOT, LAYER), (ROOT, LAYER), (ROOT, LAYER)),
