@@ -1,4 +1,4 @@
-"""A trace that was recorded without us is attributed to lines by what the store knows, or says why not."""
+"""A trace recorded without us gets its lines from the store, or says why not."""
 
 from __future__ import annotations
 

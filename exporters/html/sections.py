@@ -262,7 +262,7 @@ def _ledger_row(time: int, wall: int, spans: int, label: str, scope: str | None 
 
 
 def _coverage_notes(part: Slice, ranks: Container[int]) -> str:
-    """Return what else is known of whole ranks: how much is attributed to lines, waits, utilisation."""
+    """Return sentences on whole ranks: coverage by lines, waits, utilisation."""
     if part.step is not None:
         return ""
     shown = [each for each in part.analyses if rank_number(each) in ranks]

@@ -82,8 +82,8 @@ def coverage(
     Returns:
         ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
         ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
-        work, op, a gap's reason, idle) and the time. Eager work that is attributed to its op alone has
-        the reason why as its category. It adds up to the wall time of the steps on each device.
+        work, op, a gap's reason, idle) and the time. Eager work with its op alone has the reason why
+        as its category. It adds up to the wall time of the steps on each device.
 
     Raises:
         UsageError: There is no such step.
@@ -142,7 +142,7 @@ def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
-    """Return which part of the compiled backward time was matched to the forward op it differentiates.
+    """Return which part of compiled backward time is matched to its forward op.
 
     Sums of gradients, recomputed forwards, mutations and hooks differentiate nothing and are left
     out.

@@ -274,7 +274,7 @@ def print_coverage(
     sentences: Iterable[str],
     console: Console,
 ) -> None:
-    """Print the ledger, and which parts of the device time are led to lines and forward."""
+    """Print the step time breakdown, and how much is attributed."""
     if rows:
         console.print(_ledger_table(rows, causes, console))
         for text in sentences:

@@ -100,7 +100,7 @@ def records(table: tables.DataFrame) -> list[dict[str, Any]]:
 
 
 def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
-    """Return how much of the device time is attributed to lines, and of compiled backward to forward.
+    """Return how much device time has source lines, and how much backward time its forward op.
 
     Of eager work nothing is said where nobody watched the lines.
     """

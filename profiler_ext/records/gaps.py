@@ -270,8 +270,8 @@ class GapReason(
     ATTRIBUTION_FAILED = (
         "attribution_failed",
         "attribution failed where it was recorded",
-        "were saved before they were led to lines, which failed: the file's own events say nothing "
-        "of lines, and whoever reads it leads them there anew",
+        "were saved before attribution, which failed: the file's own events say nothing "
+        "of lines, and they are attributed again on load",
         "please report the failure that is named below",
     )
     PRIVATE_NAME = (

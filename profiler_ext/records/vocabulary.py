@@ -158,8 +158,8 @@ class BreakdownCategory(Term, page="words.md", title="category", columns=("cover
     PHASE_CORRECTED = (
         "line_phase_corrected",
         "attributed to source; torch's backward tag was wrong",
-        "is that of launches that are attributed to lines, where torch tagged forward work as backward; "
-        "their phase is put right",
+        "is that of launches that are attributed to lines, where torch tagged forward work as "
+        "backward; their phase is corrected",
     )
     OP = (
         "op",

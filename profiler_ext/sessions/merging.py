@@ -173,7 +173,7 @@ class MergedSession(SessionExplanations):
         reached = self.fraction_at(level, scope)
         if reached < fraction:
             raise CoverageError(
-                f"{reached:.2%} of the {scope} device time of all ranks was led to a {level}, "
+                f"{reached:.2%} of the {scope} device time of all ranks is attributed to a {level}, "
                 f"expected {fraction:.2%}; see coverage()"
             )
 

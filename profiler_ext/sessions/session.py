@@ -136,7 +136,7 @@ class Session(SessionExplanations):
         if reached < fraction:
             gaps = tables.coverage(self.analysis)
             raise CoverageError(
-                f"{reached:.2%} of the {scope} device time was led to a {level}, "
+                f"{reached:.2%} of the {scope} device time is attributed to a {level}, "
                 f"expected {fraction:.2%}:\n{gaps.to_string(index=False)}"
             )
 

@@ -1,4 +1,4 @@
-"""Damaged traces: what is attributed to a line is attributed to the right one, all else is a gap."""
+"""Damaged traces: what has a line has the right one, all else is a gap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an H200 recorded, damaged: what is attributed to a line is attributed to the right one, else a gap."""
+"""What an H200 recorded, damaged: what has a line has the right one, else a gap."""
 
 from __future__ import annotations
 

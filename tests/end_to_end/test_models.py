@@ -1,4 +1,4 @@
-"""Every launch of a compiled training step is attributed to its lines: MLP, GPT and Llama, on the CPU."""
+"""Every launch of a compiled training step has its lines: MLP, GPT and Llama, on the CPU."""
 
 from pathlib import Path
 
