@@ -82,7 +82,7 @@ def coverage(
     Returns:
         ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
         ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
-        work, op, a gap's reason, idle) and the time. Eager work with its op alone has the reason why
+        work, op, a gap's reason, idle) and the time. Eager work with only its op has the reason
         as its category. It adds up to the wall time of the steps on each device.
 
     Raises:

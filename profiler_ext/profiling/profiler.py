@@ -122,8 +122,8 @@ class LastSessionMixin(SessionExplanations):
 
 
 LATE = (
-    "a model was compiled before profiler_ext was switched on, so its kernels cannot be attributed to "
-    "lines: start with `profiler-ext run`, call `profiler_ext.enable()` at the top of the "
+    "a model was compiled before profiler_ext was switched on, so its kernels cannot be attributed "
+    "to lines: start with `profiler-ext run`, call `profiler_ext.enable()` at the top of the "
     "script, or set PROFILER_EXT=1; where it is compiled already, call `torch.compiler.reset()` "
     "and give `profile(recompile=True)`, and its next call compiles it once more"
 )

@@ -173,8 +173,8 @@ class MergedSession(SessionExplanations):
         reached = self.fraction_at(level, scope)
         if reached < fraction:
             raise CoverageError(
-                f"{reached:.2%} of the {scope} device time of all ranks is attributed to a {level}, "
-                f"expected {fraction:.2%}; see coverage()"
+                f"{reached:.2%} of the {scope} device time of all ranks is attributed to a {level}"
+                f", expected {fraction:.2%}; see coverage()"
             )
 
     def _repr_html_(self) -> str:
