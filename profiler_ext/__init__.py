@@ -1,4 +1,4 @@
-"""Leads every GPU microsecond of a compiled training step back to the model's lines and modules.
+"""Attributes every GPU microsecond of a compiled training step to lines and modules.
 
 Record with ``profile``, which stands in for ``torch.profiler.profile``, or with
 ``profiler-ext run script.py``; read with ``load``:

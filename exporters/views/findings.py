@@ -9,7 +9,6 @@ from profiler_ext.exporters.views.formatting import (
     short_path,
     start,
     time_text,
-    with_recorded_text,
 )
 from profiler_ext.findings import (
     MIN_FRACTION,
@@ -44,7 +43,7 @@ _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 def findings_heading(findings: Findings) -> str:
     """Return what heads the findings; where there is none, that there is none."""
     if findings.found:
-        return f"Top recommendations, of a step of {_step_text(findings)}"
+        return f"Top recommendations (step {_step_text(findings)})"
     if not findings.judged:
         return "No recommendation: no check applies (report --findings lists why)"
     unjudged = len({each.rule for each in findings.unjudged})
@@ -62,7 +61,7 @@ def _step_text(findings: Findings) -> str:
     recorded = time_text(findings.step_ns)
     if findings.unrecorded_ns is None:
         return recorded
-    return with_recorded_text(time_text(findings.unrecorded_ns), recorded)
+    return f"{time_text(findings.unrecorded_ns)}; {recorded} while profiling"
 
 
 def time_at_stake_texts(finding: Finding) -> tuple[str, str]:

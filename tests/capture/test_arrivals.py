@@ -34,6 +34,7 @@ print([type(finder).__name__ for finder in sys.meta_path if "Arrivals" in type(f
 """
 
 
+@pytest.mark.whole
 def test_a_program_that_imports_the_compiler_later_is_captured_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from profiler_ext.sessions.session import Session
 from tests.end_to_end.processes import EXAMPLES
 
-MODELS = ("mlp", "gpt", "llama")
+MODELS = ("mlp", "gpt", pytest.param("llama", marks=pytest.mark.whole))
 COMPILED_OPTIMIZER = ("gpt",)
 
 
@@ -185,6 +185,7 @@ def test_a_line_has_its_code_and_its_time_forward_and_backward(gpt: Session) -> 
     assert down.backward > 0
 
 
+@pytest.mark.whole
 def test_a_modelling_library_s_line_is_the_model_s_and_the_user_s_line_is_the_call(
     llama: Session,
 ) -> None:

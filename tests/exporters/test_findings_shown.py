@@ -70,7 +70,7 @@ def test_a_finding_says_what_where_why_and_what_to_try() -> None:
     assert (
         shown(TOLD, 80, everything=True)
         == """\
-Top recommendations, of a step of 10.0 ms
+Top recommendations (step 10.0 ms)
 4.00 ms   40.0%  matrix products run in fp32 without tensor cores
                  model.py:12 · mlp.up · sgemm · compile 0/0 · h = self.up(x)
                  fp32_matmul · an estimate · they take: 5.00 ms · products a
@@ -177,7 +177,7 @@ def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
 
 def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None:
     assert texts.findings_heading(replace(TOLD, unrecorded_ns=8_040_000)) == (
-        "Top recommendations, of a step of 8.04 ms (10.0 ms as recorded)"
+        "Top recommendations (step 8.04 ms; 10.0 ms while profiling)"
     )
 
 
@@ -281,7 +281,7 @@ def test_the_exit_code_says_whether_more_is_at_stake(
     folder = Session(gpu_step().recording).save(tmp_path)
     command = ["report", str(folder), "--findings", "--fail-above", limit]
     assert cli.main(command) == code
-    assert capsys.readouterr().out.startswith("Top recommendations, of a step of 760 us\n")
+    assert capsys.readouterr().out.startswith("Top recommendations (step 760 us)\n")
 
 
 @pytest.mark.parametrize("limit", ["a", "-1%", "101", "nan"])

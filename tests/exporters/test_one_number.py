@@ -25,7 +25,8 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.rglob("*session.pt.trace.json.gz"))
 _MEAN = re.compile(r"^total +([\d.]+ \w+)", re.MULTILINE)
 _TITLE = re.compile(
-    r"of a step of (?:[\d.]+ \w+ \()?([\d.]+ \w+)(?: as recorded\))?$", re.MULTILINE
+    r"^Top recommendations \(step (?:[\d.]+ \w+; )?([\d.]+ \w+)(?: while profiling)?\)$",
+    re.MULTILINE,
 )
 _STEP = re.compile(r"^step (\d+): ([\d.]+ \w+), device busy ([\d.]+)%", re.MULTILINE)
 

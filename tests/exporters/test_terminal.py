@@ -43,7 +43,7 @@ idle 295 us: 12 more causes and lines
 """
 FIRST = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
-Top recommendations, of a step of 1.00 ms
+Top recommendations (step 1.00 ms)
  415 us   41.5%  GPU idle: the CPU is launch-bound
                  launch_bound · an estimate · launches a step: 9 · idle
                  in the recorded step: 725 us · the step without

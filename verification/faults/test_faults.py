@@ -37,6 +37,7 @@ def test_what_fails_of_ours_costs_the_program_nothing_and_is_named(
     assert done.stdout.count(": 3 of 3 tried, ") == 1, done.stdout
 
 
+@pytest.mark.whole
 def test_a_planted_failure_is_found_where_nothing_catches_it(compiled: Path) -> None:
     """The check can fail: past the guard, the same failures break the script."""
     code = """
