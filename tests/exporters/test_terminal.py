@@ -180,7 +180,7 @@ def test_a_terminal_without_unicode_gets_plain_bars():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     print_report(cpu_step(), Console(file=file, width=80))
     file.seek(0)
-    assert "compiled: attributed to source   160 us   32.0%  ####       " in file.read()
+    assert "compiled: attributed to source       160 us   32.0%  ####       " in file.read()
 
 
 def test_several_steps_are_listed_with_their_busy_part():
