@@ -133,7 +133,7 @@ FORMATS = (
     SESSION,
     Format(
         name="html",
-        words="one page for a browser: the ledger, flame graphs, and source with its time",
+        words="one page for a browser: step time breakdown, flame graphs, source with its time",
         suffixes=(".html",),
         target="report.html",
         writer="html:export_html",

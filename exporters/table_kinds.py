@@ -388,7 +388,7 @@ TABLES = (
     ),
     TableKind(
         name="findings",
-        words="what to do first",
+        words="recommendations, the largest saving first",
         maker="tables.overview:findings",
         is_written=True,
     ),

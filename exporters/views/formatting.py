@@ -274,9 +274,9 @@ def cache_bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
     why = [graph.cache_detail or "unknown" for graph in bypassing]
     parts = [
         f"{len(bypassing)} of {len(graphs)} compiled graphs bypassed torch's cache: every process "
-        f"compiles anew ({cost} here): {'; '.join(dict.fromkeys(why))}",
+        f"recompiles ({cost} here): {'; '.join(dict.fromkeys(why))}",
         f"{len(traced)} of {len(graphs)} compiled graphs bypassed AOTAutograd's cache: every "
-        f"process traces anew: {'; '.join(dict.fromkeys(map(_autograd_bypass, traced)))}",
+        f"process retraces: {'; '.join(dict.fromkeys(map(_autograd_bypass, traced)))}",
     ]
     sentences = [
         part for part, bypassed in zip(parts, (bypassing, traced), strict=True) if bypassed

@@ -52,7 +52,7 @@ def add_options(parser: Parser) -> None:
         help="of --by module: how deep (default: as deep as the rows have room for)",
     )
     _add_filters(parser.add_argument_group("narrow it to"))
-    _add_findings(parser.add_argument_group("what to do first"))
+    _add_findings(parser.add_argument_group("recommendations"))
     add_format(parser, [each.name for each in PRINT_FORMATS])
     parser.show_examples(
         (
@@ -83,7 +83,7 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
 
 def _add_findings(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--findings", action="store_true", help="print all that is to be done, and nothing else"
+        "--findings", action="store_true", help="print all recommendations, and nothing else"
     )
     group.add_argument(
         "--fail-above",

@@ -92,7 +92,7 @@ def _add_steps(group: argparse._ArgumentGroup) -> None:
 
 def _add_repeats(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--every", type=int, metavar="N", help="record anew N steps after a recording began"
+        "--every", type=int, metavar="N", help="record again N steps after a recording began"
     )
     group.add_argument(
         "--slow",

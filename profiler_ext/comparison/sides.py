@@ -7,7 +7,7 @@ run from its sources is called as an installed one. Where two files of a run wou
 same, each keeps its whole path.
 
 Inductor tries a few sizes when it compiles a kernel, and keeps what was fastest. So one program can
-have one kernel launched otherwise wherever it was compiled anew, and its time differs by that.
+have one kernel launched otherwise wherever it was recompiled, and its time differs by that.
 """
 
 from __future__ import annotations

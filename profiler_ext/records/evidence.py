@@ -46,7 +46,7 @@ class Mechanism(
     REGION = (
         "compiled_region",
         "of the graph around a region",
-        "is that of the node around a region, which is compiled by itself and traced anew",
+        "is that of the node around a region, which is compiled by itself and traced again",
     )
     GRADIENT = (
         "gradient_of",
@@ -226,7 +226,7 @@ class ForwardEvidence(
         "stack",
         "the same stack",
         "is the last forward node with the same stack and modules, where no number tells: a view "
-        "that autograd makes anew",
+        "that autograd makes again",
     )
     AUTOGRAD_NODE = (
         "autograd_node",

@@ -53,7 +53,7 @@ def missed_slow_steps(missed: MissedSteps) -> tuple[str, ...]:
     listed = "1 slow step is" if missed.count == 1 else f"{missed.count:,} slow steps are"
     why = (
         "a region of the script's that began in a recording was open, and torch's profiler cannot "
-        "begin anew within it: have record_function, or what opens it, enclose fewer steps"
+        "begin again within it: have record_function, or what opens it, enclose fewer steps"
         if missed.had_open_region
         else "it fell between two: a larger --steps, or a smaller --every, leaves fewer between"
     )

@@ -61,7 +61,7 @@ def test_a_custom_function_bypasses_aotautograds_cache_only() -> None:
     snapshot = cache_bypass_text(capture.graphs)
     assert snapshot is not None
     assert snapshot.startswith(
-        "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process traces anew: "
+        "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process retraces: "
     )
     assert "autograd_function_apply" in snapshot
 
@@ -76,7 +76,7 @@ def test_a_bypass_is_one_line_with_its_reason_and_its_cost() -> None:
     cold = graph(CacheState.BYPASS, "no \x1b name", 1_500_000_000)
     assert cache_bypass_text([hit]) is None
     assert cache_bypass_text([hit, cold, cold]) == (
-        "2 of 3 compiled graphs bypassed torch's cache: every process compiles anew "
+        "2 of 3 compiled graphs bypassed torch's cache: every process recompiles "
         "(3.00 s here): no \N{REPLACEMENT CHARACTER} name"
     )
 
@@ -85,7 +85,7 @@ def test_a_bypass_that_is_of_torchs_own_making_is_said_to_be() -> None:
     reason = "Won't cache a graph with fakify_first_call enabled"
     bucket = dataclasses.replace(graph(CacheState.MISS, None, 5), autograd_bypass=reason)
     assert cache_bypass_text([bucket, bucket]) == (
-        "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process traces anew: "
+        "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process retraces: "
         f"{reason}: torch's way with each bucket that DDPOptimizer cuts"
     )
 

@@ -77,7 +77,7 @@ RULE = Rule(
     title="Dtype conversions that nobody asked for",
     means="Launches that convert from one dtype to another and do nothing else, at lines whose "
     "text has no `.to()`, `.float()` or `dtype=`.",
-    because="Under autocast each forward converts the parameters of its matrix products anew, and "
+    because="Under autocast each forward converts the parameters of its matrix products again, and "
     "each backward their gradients back. Mixed dtypes in one expression are promoted.",
     remedy="Keep parameters in the dtype that is computed in (`model.to(torch.bfloat16)`, with an "
     "optimizer that keeps the state that it needs in float32). Under autocast several "

@@ -57,7 +57,7 @@ def _candidate(
         why=(
             Figure("idle spans a step", idle_spans_per_step(facts, rows)),
             Figure("idle because of it, as recorded", median_per_step(facts, rows), FigureUnit.NS),
-            Figure("laid out anew, the step with all such waits", with_ns, FigureUnit.NS),
+            Figure("replayed, the step with all such waits", with_ns, FigureUnit.NS),
             Figure("and without", both_ns[1], FigureUnit.NS),
         ),
         idle=rows,
@@ -68,14 +68,14 @@ RULE = Rule(
     name="synchronisation",
     title="A line at which the CPU waits for the device",
     means="At this line the CPU waited until the device had run all that it was given. Afterwards "
-    "the device had nothing to do until the CPU had launched anew.",
+    "the device had nothing to do until the CPU launched again.",
     because="`.item()`, `.cpu()`, `nonzero`, `print` of a tensor and an `if` on one need a value "
     "that the device has yet to compute. The CPU loses the lead that would have hidden its "
     "launches.",
     remedy="Keep values on the device, add them up there, and read them every hundredth step; let "
     "masks take the place of `nonzero`; copy with `non_blocking=True` into pinned memory.",
     stake="By how much the step would be shorter without such waits. The recorded steps are laid "
-    "out in time anew: a CPU that is as quick as the steps before the recording tell (1.45 times "
+    "out in time again: a CPU that is as quick as the steps before the recording tell (1.45 times "
     "as quick as recorded, where they do not), each launch once the CPU has come to it and the "
     "device is through with those before; once with the waits, once without. A step is from one to "
     "the next on the device, as the CPU is now more, now less ahead of it. What is won goes to "

@@ -44,7 +44,7 @@ def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: in
     longest = max(graphs, key=lambda graph: graph.compile_ns)
     compile_ns = sum(graph.compile_ns for graph in graphs)
     return Candidate(
-        what="every process compiles these graphs anew",
+        what="every process recompiles these graphs",
         at_stake_ns=compile_ns,
         of_ns=total_ns,
         stake=Stake.PROCESS,

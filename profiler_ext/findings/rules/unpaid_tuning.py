@@ -73,7 +73,7 @@ RULE = Rule(
     "shortly that 50,000 steps and more have to run before that is won back, even if what was "
     "chosen is twice as fast as what would run without.",
     because="`max-autotune` takes as long for what a step hardly runs as for what it runs all the "
-    "time: it tries each product of other sizes anew.",
+    "time: it tries each product of other sizes again.",
     remedy="Compile with `max-autotune` what most of a step is in, and the rest without. With "
     "torch's caches the next process need not tune again.",
     stake="The time that was spent on it in this process: once for each process that does not find "
