@@ -28,10 +28,7 @@ _MIN_FRACTION = 20
 
 
 def print_job(job: Job, console: Console, by: str | None = None, top: int = 10) -> None:
-    """Print a job at a glance, or one table of it.
-
-    Args:
-        by: which table; ``None`` for the first rows of those that matter most.
+    """Print a job's overview, or one table of it.
 
     Raises:
         UsageError: ``top`` is less than 1.

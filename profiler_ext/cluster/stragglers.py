@@ -1,9 +1,8 @@
 """Which ranks and hosts are slower than the others, and at which line.
 
-A time is judged against the median of all ranks: it stands out where it is beyond a part of that
-median, beyond six times the median deviation, and takes a hundredth of a step. What explains much
-is told first and taken off: a host as a whole, then a rank, then a line; and a rank that comes late
-because its device is slower is not told twice.
+A time stands out where it exceeds the median of all ranks by a margin, by six times the median
+deviation, and by a hundredth of a step. What explains most comes first and is taken off: a host as
+a whole, then a rank, then a line; a rank that is late because its device is slower counts once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _MIN_RANKS_OF_HOST = 2
 
 
 class StragglerKind(Enum):
-    """In what a rank, or a host, is behind the others."""
+    """In what a rank, or a host, is behind."""
 
     SLOWER_DEVICE = "slower_device"
     SLOWER_LINE = "slower_line"
@@ -46,52 +45,35 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """That a rank, or a host as a whole, is behind.
-
-    Attributes:
-        kind: in what.
-        host: the host; ``""`` where that is not told.
-        ranks: the indices of its ranks; of a host all that are behind.
-        is_host: most of the host's ranks are.
-        excess_ns: how much more it takes in a step than the median rank; of a host the median.
-        times: how many times as long it takes; ``None`` of a rank that comes late.
-        line: index of the line.
-    """
+    """A rank, or a whole host, that is behind."""
 
     kind: StragglerKind
-    host: str
-    ranks: tuple[int, ...]
-    is_host: bool
-    excess_ns: float
-    times: float | None
-    line: int | None = None
+    host: str  # ``""`` where unknown
+    ranks: tuple[int, ...]  # indices of its ranks; of a host, all that are behind
+    is_host: bool  # most of the host's ranks are behind
+    excess_ns: float  # in a step, over the median rank; of a host, the median of its ranks
+    times: float | None  # over the median rank; ``None`` for a late rank
+    line: int | None = None  # index of the line
 
 
 @dataclass(frozen=True, slots=True)
 class RankStats:
-    """What ranks are judged by.
+    """The times by which ranks are compared."""
 
-    Attributes:
-        work_ns: device time a step of each line (row) on each rank (column), collectives left out.
-        behind_ns: how much later each rank comes to collectives in a step than the median rank;
-            NaN where no collective of it is known to be another's too.
-        step_ns: wall time of the usual step.
-        hosts: the host of each rank.
-    """
-
-    work_ns: Reals
+    work_ns: Reals  # device time a step by line (row) and rank (column), without collectives
+    # lateness at collectives in a step, from the median rank's; NaN without matched collectives
     behind_ns: Reals
-    step_ns: float
-    hosts: Sequence[str]
+    step_ns: float  # wall time of the median step
+    hosts: Sequence[str]  # of each rank
 
     @property
     def is_judged(self) -> bool:
-        """Whether there are ranks enough to say what is usual."""
+        """Whether there are enough ranks to tell what is usual."""
         return len(self.hosts) >= MIN_SAMPLES
 
 
 def stragglers(rank_stats: RankStats) -> list[Straggler]:
-    """Return who is behind, what costs a step most first."""
+    """Return the stragglers, the largest excess first."""
     if not rank_stats.is_judged or not rank_stats.step_ns:
         return []
     times = slowdowns(rank_stats.work_ns)
@@ -109,9 +91,9 @@ def stragglers(rank_stats: RankStats) -> list[Straggler]:
 
 
 def slowdowns(work_ns: Reals) -> Reals:
-    """Return how many times as long as the median rank each takes, over all lines.
+    """Return each rank's time over the median rank's, over all lines.
 
-    It is the median of its lines, each weighed by its time, so that no single line makes it.
+    The median of its lines' ratios, weighted by time, so that no single line decides.
     """
     usual = np.median(work_ns, axis=1) if work_ns.size else np.zeros(len(work_ns))
     lines = np.flatnonzero(usual > 0)
@@ -164,7 +146,7 @@ def _slower_at_line(rank_stats: RankStats, line: int, own: Reals) -> list[Stragg
 
 
 def _late_ranks(rank_stats: RankStats) -> list[Straggler]:
-    """Return who comes late by more than what its device runs longer."""
+    """Return the ranks that are later than their devices' longer work explains."""
     device_time_ns = rank_stats.work_ns.sum(axis=0)
     behind_ns = np.nan_to_num(rank_stats.behind_ns)
     longer = (
@@ -192,7 +174,7 @@ def _late_ranks(rank_stats: RankStats) -> list[Straggler]:
 
 
 def _merged_by_host(rank_stats: RankStats, result: Sequence[Straggler]) -> list[Straggler]:
-    """Tell a host as one where most of its ranks are behind in the same."""
+    """Merge into one straggler a host most of whose ranks are behind in the same way."""
     sizes: dict[str, int] = {}
     for host in rank_stats.hosts:
         sizes[host] = sizes.get(host, 0) + 1
@@ -221,7 +203,7 @@ def _host_straggler(host: str, own: Sequence[Straggler]) -> Straggler:
 
 
 def ranks_by_host(hosts: Sequence[str]) -> Mapping[str, list[int]]:
-    """Return the indices of the ranks of each host, in the order in which hosts are met."""
+    """Return the indices of each host's ranks."""
     result: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):
         result.setdefault(host, []).append(rank)

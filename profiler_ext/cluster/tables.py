@@ -1,7 +1,4 @@
-"""The tables of a job that sum those of its ranks.
-
-And the columns that only a job's tables have.
-"""
+"""A job's tables that sum those of its ranks, and the columns that only a job has."""
 
 from __future__ import annotations
 
@@ -65,16 +62,13 @@ _OF_JOBS = (
     Column("found", TEXT, "what was found"),
 )
 JOB_COLUMNS = {**COLUMNS, **{column.name: column for column in _OF_JOBS}}
-"""All columns that a job's tables have."""
-
-
 LINE: Final = ("file", "line", "function", "code", "gap")
 COLLECTIVE_COLUMNS: Final = ("collective", "process_group")
 _Columns = Mapping[str, Sequence[Any]]
 
 
 def frame_of(columns: _Columns) -> DataFrame:
-    """Return a table of columns whose names say what they hold."""
+    """Return columns as a table; their names tell their types."""
     return frame(
         {
             name: gather(list(values), np.arange(len(values)), JOB_COLUMNS[name].dtype)
@@ -84,7 +78,7 @@ def frame_of(columns: _Columns) -> DataFrame:
 
 
 def ordered(table: DataFrame, largest: str, keys: Sequence[str]) -> DataFrame:
-    """Return a table in order: of one column the largest first, then by others."""
+    """Return a table sorted by one column, the largest first, then by others."""
     by = [largest, *keys]
     ordered = table.sort_values(by, ascending=[name != largest for name in by], ignore_index=True)
     return frame({name: ordered[name].array for name in ordered.columns})
@@ -101,7 +95,7 @@ def with_rank(table: DataFrame, facts: RankFacts) -> DataFrame:
 
 
 def summed(name: str, tables: Sequence[DataFrame]) -> DataFrame:
-    """Return the sum of a summing table of some ranks, in order of rank, or of sums of it."""
+    """Return the sum of a summing table over ranks, in order of rank."""
     return sum_over_ranks(table_named(name), tables)
 
 
@@ -118,10 +112,10 @@ def communication(parts: Sequence[RankSummary], waited: Sequence[Waited]) -> Dat
 
 
 def _calls(part: RankSummary, waited: Waited) -> DataFrame:
-    """Return the collectives of one rank, with how long they waited where that is known."""
+    """Return the collectives of one rank, with their waiting where known."""
     calls, duration_ns = part.calls, part.collectives.launch_duration_ns
     known = ~np.ma.getmaskarray(waited.waiting_ns) & (calls.row >= 0)
-    # What is not known of a launch is in neither of the two sums.
+    # Launches of unknown waiting are in neither sum.
     row, size = calls.row[known], len(calls.keys)
     is_unknown = np.bincount(row, minlength=size) == 0
     waiting = np.ma.MaskedArray(sum_by(row, waited.waiting_ns.data[known], size), is_unknown)
@@ -144,7 +138,7 @@ def _keys(keys: Sequence[CallKey]) -> dict[str, list[Any]]:
 
 
 def skew(parts: Sequence[RankSummary], rank_delay: Sequence[RankDelay]) -> DataFrame:
-    """Return what made a rank late for a collective that another only waited in."""
+    """Return what made a rank late for a collective in which another waited."""
     kind = table_named("skew")
     rows = [row for pair in zip(parts, rank_delay, strict=True) for row in _late_rows(*pair)]
     names = (*kind.keys, "launches", "duration_ns")
