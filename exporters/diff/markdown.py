@@ -33,7 +33,7 @@ from profiler_ext.exporters.tables.files import markdown_escape, markdown_row
 
 
 def comparison_markdown(comparison: Comparison, by: str = "line", top: int | None = 15) -> str:
-    """Return a comparison as Markdown; no name in it breaks out of its cell.
+    """Return a comparison as Markdown; names are escaped.
 
     Raises:
         UsageError: There is no such table, or ``top`` is less than 1.
@@ -102,7 +102,7 @@ def _fusions(comparison: Comparison) -> Iterator[str]:
 
 
 def gate_markdown(gate: Gate) -> str:
-    """Return what came of each condition as Markdown; no name in it breaks out of its cell."""
+    """Return the outcome of each condition as Markdown; names are escaped."""
     return "\n".join(_gate_lines(gate)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A comparison as a terminal shows it."""
+"""A comparison in the terminal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LEDGER_ROWS, _IDLE_ROWS = 8, 5
 def print_comparison(
     comparison: Comparison, console: Console, by: str = "line", top: int | None = 15
 ) -> None:
-    """Print what changed overall, and then the largest changes of one table.
+    """Print the overall changes, then the largest changes of one table.
 
     Raises:
         UsageError: There is no such table, or ``top`` is less than 1.
@@ -80,7 +80,7 @@ def print_comparison(
 def comparison_text(
     comparison: Comparison, by: str = "line", top: int | None = 15, width: int = 120
 ) -> str:
-    """Return what a terminal of a width would show.
+    """Return the comparison as a terminal of a width shows it.
 
     Raises:
         UsageError: There is no such table, or ``top`` is less than 1.
@@ -102,7 +102,7 @@ def _print_ledger(comparison: Comparison, console: Console) -> None:
 def _print_table(
     comparison: Comparison, table: Table, of: tuple[Row, ...], console: Console, top: int | None
 ) -> None:
-    """Print some rows of a table: those that changed, and how many did not."""
+    """Print some rows of a table: those that changed, and the counts of verdicts."""
     rows = shown_rows(of)
     words = "idle time by" if of and of[0].subject.account == Account.IDLE else "by"
     print_line(console, f"{words} {table.by}: {count_text(of)}", "bold")
@@ -151,7 +151,7 @@ def _print_fusions(comparison: Comparison, console: Console) -> None:
 
 
 def fusion_texts(fusion: FusionChange) -> list[str]:
-    """Return what was launched before and what now, a line each."""
+    """Return the launches before and now, a line each."""
     change = fusion.change
     return [
         *_side_lines("before", fusion.base, change.base_steps),
@@ -161,6 +161,5 @@ def fusion_texts(fusion: FusionChange) -> list[str]:
 
 def _side_lines(name: str, kernels: tuple[FusedKernel, ...], steps: int) -> list[str]:
     lines = [f"  {name:<6}  {kernel_text(each, steps)}" for each in kernels[:_SHOWN_KERNELS]]
-    if left := len(kernels) - _SHOWN_KERNELS:
-        lines += [f"          and {left} more"] if left > 0 else []
-    return lines
+    left = len(kernels) - _SHOWN_KERNELS
+    return [*lines, f"          and {left} more"] if left > 0 else lines

@@ -1,4 +1,4 @@
-"""What the page about one thing says, in its order: texts and small tables for any medium."""
+"""The explain page: texts and small tables, in order, for any medium."""
 
 from __future__ import annotations
 
@@ -33,10 +33,27 @@ from profiler_ext.records.vocabulary import Phase, Term
 
 _SHOWN_STEPS = 8
 _MIN_KNOWN, _MOSTLY_KNOWN = 0.0005, 0.9
+_MAX_CODE_LINES, _MAX_NODES = 40, 6
+_KERNEL_STARTS = ("@triton.jit", 'extern "C"')
+_TITLES = {
+    "fused_with": "Fused with, in the same launches",
+    "lines": "Lines",
+    "modules": "Modules",
+    "ops": "ATen ops",
+    "callers": "Called at",
+}
+_HEADS = {
+    "fused_with": "line",
+    "lines": "line",
+    "modules": "module",
+    "ops": "ATen op",
+    "callers": "line",
+}
+_RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
 
 
 def overview_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield what is told of the whole: its time, its phases, its roofline, its steps."""
+    """Yield the overview: time, phases, roofline, steps."""
     time = explanation.time
     if explanation.silence is not None:
         yield f"no device time: {explanation.silence}"
@@ -58,23 +75,19 @@ def overview_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def is_part(explanation: Explanation) -> bool:
-    """Tell whether its launches compute something else too."""
+    """Return whether its launches compute something else too."""
     return explanation.time.inclusive_ns != explanation.time.duration_ns
 
 
 @dataclass(frozen=True, slots=True)
 class PerStep:
-    """Times and counts of a mean step, as a person reads them.
-
-    Attributes:
-        steps: over how many steps they are summed.
-    """
+    """Formats times and counts of a mean step."""
 
     steps: int
 
     @classmethod
     def of(cls, explanation: Explanation) -> PerStep:
-        """Return the steps that an explanation sums over."""
+        """Return the mean step of an explanation."""
         return cls(max(explanation.time.rank_steps, 1))
 
     def time(self, duration_ns: int) -> str:
@@ -82,7 +95,7 @@ class PerStep:
         return time_text(duration_ns / self.steps)
 
     def count(self, number: int) -> str:
-        """Return how often something is in a mean step."""
+        """Return a count of a mean step."""
         return f"{number / self.steps:,.1f}".removesuffix(".0")
 
 
@@ -108,7 +121,7 @@ def _roofline_line(explanation: Explanation) -> str:
 
 
 def _step_texts(explanation: Explanation) -> list[str]:
-    """Return its time in each step; of many the shortest, the median and the longest."""
+    """Return the time of each step; of many, shortest, median and longest."""
     steps = explanation.steps
     if len(steps) < 2:
         return []
@@ -125,65 +138,30 @@ def _step(step: StepTime, ranks: bool) -> str:
     return f"step {step.step}" + (f" of rank {step.rank}" if ranks else "")
 
 
-_MAX_CODE_LINES, _MAX_NODES = 40, 6
-_KERNEL_STARTS = ("@triton.jit", 'extern "C"')
-_TITLES = {
-    "fused_with": "Fused with, in the same launches",
-    "lines": "Lines",
-    "modules": "Modules",
-    "ops": "ATen ops",
-    "callers": "Called at",
-}
-_HEADS = {
-    "fused_with": "line",
-    "lines": "line",
-    "modules": "module",
-    "ops": "ATen op",
-    "callers": "line",
-}
-_RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
-
-
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page.
-
-    Attributes:
-        title: what heads it.
-        heads: what heads the columns of its table; the first is a name, the others are numbers.
-        rows: the table.
-        texts: lines of text below.
-        code: generated code below.
-        keeps_end: names that are too long give way in their middle, else at their end.
-    """
+    """A part of the page."""
 
     title: str
-    heads: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()  # of the table; the first column is names, the others are numbers
     rows: tuple[tuple[str, ...], ...] = ()
-    texts: tuple[str, ...] = ()
-    code: str = ""
-    keeps_end: bool = False
+    texts: tuple[str, ...] = ()  # lines of text below
+    code: str = ""  # generated code below
+    keeps_end: bool = False  # cut long names in their middle, not at their end
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page.
-
-    Attributes:
-        title: what it is about.
-        code: text of the line, where it is one.
-        texts: what is said of the whole.
-        sections: its parts; those with nothing to say are left out.
-    """
+    """The explain page."""
 
     title: str
-    code: str
-    texts: tuple[str, ...]
-    sections: tuple[Section, ...] = field(default=())
+    code: str  # the text of the line
+    texts: tuple[str, ...]  # the overview
+    sections: tuple[Section, ...] = field(default=())  # without empty ones
 
 
 def page(explanation: Explanation, settings: Settings) -> Page:
-    """Return the page about one thing."""
+    """Return the page of an explanation."""
     sections = (
         each for each in _sections(explanation, settings) if each.rows or each.texts or each.code
     )
@@ -211,7 +189,7 @@ def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]
 
 
 def _changes(explanation: Explanation) -> Iterator[Section]:
-    """Yield the section about another run, where there is one."""
+    """Yield the section about another run, if there is one."""
     if explanation.against is not None:
         name = ", ".join(run.name for run in explanation.against.base.runs)
         notes = (f"note: {note}" for note in explanation.against.notes)
@@ -219,7 +197,7 @@ def _changes(explanation: Explanation) -> Iterator[Section]:
 
 
 def _is_redundant(rows: Sequence[PartRow], explanation: Explanation) -> bool:
-    """Tell whether a table would only repeat what is explained."""
+    """Return whether a table would only repeat the subject."""
     return (
         len(rows) == 1
         and explanation.subject.kind == Kind.MODULE
@@ -279,7 +257,7 @@ def _named(row: PartRow, settings: Settings) -> str:
 
 
 def _more(explanation: Explanation, name: str) -> tuple[str, ...]:
-    """Say how many rows are left out."""
+    """Return how many rows are left out."""
     cuts = [cut for cut in explanation.cuts if cut.where == name]
     each = PerStep.of(explanation)
     return tuple(
@@ -350,7 +328,7 @@ def _code_section(explanation: Explanation) -> Section:
 
 
 def _kernel_body(lines: list[str]) -> list[str]:
-    """Return a kernel from where its function begins, without what it imports."""
+    """Return a kernel's code from its function on, without the imports."""
     starts = (at for at, line in enumerate(lines) if line.startswith(_KERNEL_STARTS))
     return lines[next(starts, 0) :]
 
