@@ -42,11 +42,7 @@ class Earlier:
 
 
 def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) -> Against:
-    """Return the changes of a subject since another run.
-
-    Raises:
-        UsageError: A run has no profiled step.
-    """
+    """Return the changes of a subject since another run."""
     compared = compare(
         [RunOfRanks(earlier.name, earlier.analyses)], [RunOfRanks("this", tuple(analyses))]
     )

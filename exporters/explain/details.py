@@ -150,14 +150,16 @@ def idle(about: ExplainContext) -> list[IdleRow]:
     """Return the device's idle time while the CPU was at a line, the longest first."""
     if about.subject.kind is not Kind.LINE:
         return []
-    rows = [row for row in records(about.asked.table("idle_by_line")) if _is_there(row, about)]
+    line, rows = (
+        (about.subject.name, about.subject.line),
+        records(about.asked.table("idle_by_line")),
+    )
     named = ("cause", "cpu_activity", "duration_ns")
-    return [IdleRow(**{name: row[name] for name in named}) for row in rows]
-
-
-def _is_there(row: dict[str, Any], about: ExplainContext) -> bool:
-    line = (about.subject.name, about.subject.line)
-    return line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
+    return [
+        IdleRow(**{name: row[name] for name in named})
+        for row in rows
+        if line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
+    ]
 
 
 def roofline(ranks: Sequence[SelectedShares]) -> Roofline | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from profiler_ext.exporters.explain.subjects import Kind
-from profiler_ext.exporters.json_output.documents import FindingEntry, GapRow
+from profiler_ext.exporters.json_output.documents import FindingEntry
 from profiler_ext.exporters.json_output.explained import (
     Explanation,
     KernelRow,
@@ -299,19 +299,19 @@ def _rule(rule: str) -> str:
 
 
 def _gaps(explanation: Explanation) -> Iterator[str]:
-    yield from (f"of it {_gap(gap)}" for gap in explanation.own_gaps)
+    for gap in explanation.own_gaps:
+        part = percent_text(gap.fraction or 0, 1)
+        yield f"of it {part}: {gap.words} ({gap.gap}); {gap.remedy}"
     if explanation.whole.gaps:
         gaps = (f"{gap.gap} {percent_text(gap.fraction or 0, 1)}" for gap in explanation.whole.gaps)
         yield f"of the whole session's busy time: {', '.join(gaps)}"
 
 
-def _gap(gap: GapRow) -> str:
-    return f"{percent_text(gap.fraction or 0, 1)}: {gap.words} ({gap.gap}); {gap.remedy}"
-
-
 def _code_section(explanation: Explanation) -> Section:
     first, *others = explanation.generated
-    lines = _kernel_body(first.text.splitlines())
+    text = first.text.splitlines()
+    starts = (at for at, line in enumerate(text) if line.startswith(_KERNEL_STARTS))
+    lines = text[next(starts, 0) :]  # without the imports
     left = len(lines) - _MAX_CODE_LINES
     texts = [f"({left} more lines: --format json)"] if left > 0 else []
     if first.other_nodes:
@@ -325,12 +325,6 @@ def _code_section(explanation: Explanation) -> Section:
         texts.append(f"the code of {listed} is in --format json")
     code = "\n".join(lines[:_MAX_CODE_LINES])
     return Section(f"Generated code of {first.kernel}", texts=tuple(texts), code=code)
-
-
-def _kernel_body(lines: list[str]) -> list[str]:
-    """Return a kernel's code from its function on, without the imports."""
-    starts = (at for at, line in enumerate(lines) if line.startswith(_KERNEL_STARTS))
-    return lines[next(starts, 0) :]
 
 
 def _node(node: NodeFacts) -> str:

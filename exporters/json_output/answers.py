@@ -191,11 +191,7 @@ def table_answer(
 
 
 def report_answer(source: SessionLike, top: int | None = 15) -> Report:
-    """Return a session's overview.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return a session's overview."""
     cuts: list[Cut] = []
     rows: dict[str, Rows] = {}
     for name in OVERVIEW_TABLES:
@@ -220,11 +216,7 @@ def report_answer(source: SessionLike, top: int | None = 15) -> Report:
 
 
 def findings_answer(source: SessionLike, top: int | None = None) -> FindingsAnswer:
-    """Return the findings of a session.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return the findings of a session."""
     found: Findings = source.found
     entries = [finding_entry(each) for each in found.found]
     kept = entries if top is None else entries[: require_top(top)]
@@ -248,11 +240,7 @@ def steps_truncation(source: SessionLike) -> list[Cut]:
 
 
 def top_of(where: str, rows: Sequence[Any], top: int | None) -> tuple[list[Any], list[Cut]]:
-    """Return the first rows of a list, and the cut.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return the first rows of a list, and the cut."""
     kept = list(rows if top is None else rows[: require_top(top)])
     left = sum(row.duration_ns for row in rows[len(kept) :])
     return kept, _cut(where, len(kept), len(rows), left)

@@ -37,11 +37,7 @@ class _Truncatable:
 
 
 def answer_text(answer: Answer, budget: int | None = None) -> str:
-    """Return an answer as one line of ASCII, so that no name controls a terminal.
-
-    Raises:
-        UsageError: The budget is too small for any answer.
-    """
+    """Return an answer as one line of ASCII, so that no name controls a terminal."""
     return _encoded(bounded(answer, budget)) + "\n"
 
 

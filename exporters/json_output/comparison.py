@@ -21,8 +21,8 @@ from profiler_ext.comparison.records import (
 )
 from profiler_ext.comparison.sides import Shape, Side
 from profiler_ext.comparison.significance import FALSE_DISCOVERY_RATE, MIN_STEPS
-from profiler_ext.errors import UsageError
 from profiler_ext.exporters.json_output.documents import Answer, Cut, Part, about
+from profiler_ext.exporters.views.formatting import require_top
 
 
 class PlacedFacts(Part, frozen=True, kw_only=True):
@@ -233,13 +233,9 @@ class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
 def comparison_answer(
     comparison: Comparison, by: str = "line", top: int | None = None, gate: Gate | None = None
 ) -> ComparisonAnswer:
-    """Return a comparison as an answer.
-
-    Raises:
-        UsageError: There is no such table, or ``top`` is less than 1.
-    """
-    if top is not None and top < 1:
-        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    """Return a comparison as an answer."""
+    if top is not None:
+        require_top(top)
     table = comparison.table(by)
     verdicts = [row.change.verdict for row in table.rows]
     shapes = [side.shapes for side in comparison.matched.sides]

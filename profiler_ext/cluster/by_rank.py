@@ -49,12 +49,7 @@ def sources(job: Job) -> list[RankSource]:
 
 
 def rank_table(source: RankSource, name: str) -> DataFrame:
-    """Return a rank's own table, with its rank and host.
-
-    Raises:
-        UsageError: There is no such table.
-        TraceError: The file cannot be read any more.
-    """
+    """Return a rank's own table, with its rank and host."""
     session = session_of(source.file)
     return _with_clock(table_named(name).make(session.analysis), source)
 
@@ -63,11 +58,6 @@ def dask_table(job: Job, name: str) -> Any:
     """Return each rank's own table as one Dask frame, a partition a rank.
 
     Only the first rank is read here, for the columns.
-
-    Raises:
-        MissingExtraError: Dask is not installed.
-        UsageError: There is no such table.
-        TraceError: A file cannot be read any more.
     """
     CLUSTER.require("a Dask frame")
     import dask.dataframe

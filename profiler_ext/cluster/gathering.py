@@ -145,7 +145,7 @@ def standing(
         for rank in wanted
         if rank not in known
     ]
-    return parts, sorted(result, key=_in_order)
+    return parts, sorted(result, key=lambda g: (float("inf") if g.rank is None else g.rank, g.url))
 
 
 def _with_known_rank(read: Sequence[RankSummary], result: list[RankGap]) -> list[RankSummary]:
@@ -213,10 +213,6 @@ def _deduplicated(parts: Sequence[RankSummary], result: list[RankGap]) -> list[R
 
 def _gap(facts: RankFacts, reason: FileGap, result: str) -> RankGap:
     return RankGap(reason, facts.rank, facts.host, facts.url, result)
-
-
-def _in_order(gap: RankGap) -> tuple[float, str]:
-    return (float("inf") if gap.rank is None else gap.rank), gap.url
 
 
 def read_job(

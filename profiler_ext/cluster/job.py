@@ -223,6 +223,4 @@ def _cause(rank_delay: RankDelay) -> tuple[str | None, LineKey]:
         return None, (None,) * 5
     at = int(rank_delay.duration_ns.argmax())
     place = rank_delay.places[int(rank_delay.place[at])]
-    gap = place.gap if place.line is None else None
-    line = (place.file, place.line, place.function, place.code, gap)
-    return rank_delay.cause[at] or "running", line
+    return rank_delay.cause[at] or "running", tables.line_key(place)

@@ -135,7 +135,7 @@ def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
         RankGap(FileGap.MISSING, rank, "", url_of(system, place, root, path), reason)
         for path, rank in empty
     ]
-    return sorted(matches, key=_in_order), gaps
+    return sorted(matches, key=lambda f: (float("inf") if f.rank is None else f.rank, f.url)), gaps
 
 
 def _list_files(system: Any, root: str, place: str) -> _Listing:
@@ -228,7 +228,3 @@ def _folder(path: str) -> str:
 def _rank(path: str) -> int | None:
     matches = (_RANK_FOLDER.fullmatch(part) for part in reversed(PurePosixPath(path).parts))
     return next((int(each[1]) for each in matches if each), None)
-
-
-def _in_order(file: RankFile) -> tuple[float, str]:
-    return (float("inf") if file.rank is None else file.rank), file.url

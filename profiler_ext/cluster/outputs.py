@@ -44,11 +44,7 @@ PAGE, TRACE = "report.html", "trace.pftrace"
 
 
 def export_page(job: Job, path: Path) -> Path:
-    """Write a job as one self-contained page; returns the file.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a job as one self-contained page; returns the file."""
     return write_page(path, job_page(job))
 
 
@@ -127,13 +123,7 @@ def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:
 
 
 def write_job(job: Job, folder: Path, ranks: Sequence[int] = ()) -> list[Path]:
-    """Write a job's page, and a Perfetto trace of some ranks; returns the files.
-
-    Raises:
-        UsageError: A rank is not there.
-        TraceError: A file cannot be read any more.
-        OutputError: A file cannot be written.
-    """
+    """Write a job's page, and a Perfetto trace of some ranks; returns the files."""
     job.indices(list(ranks))
     folder.mkdir(parents=True, exist_ok=True)
     written = [export_page(job, folder / PAGE)]

@@ -36,7 +36,7 @@ from profiler_ext.cluster.records import (
     RankResult,
     RankSummary,
 )
-from profiler_ext.cluster.tables import summed
+from profiler_ext.cluster.tables import line_key, summed
 from profiler_ext.errors import ProfilerExtError, TraceError
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
@@ -59,11 +59,7 @@ _NOWHERE = Place()
 
 
 def read_as_rank(path: Path, file: RankFile) -> Recording:
-    """Return a recording with its rank, by its folder where the file has none.
-
-    Raises:
-        TraceError: It cannot be read.
-    """
+    """Return a recording with its rank, by its folder where the file has none."""
     return with_rank(read_recording(path), otherwise=file.rank)
 
 
@@ -112,8 +108,7 @@ def call_times(analysis: Analysis, collectives: RankCollectives) -> CallTimes:
 
 
 def _key(analysis: Analysis, at: int, place: int) -> CallKey:
-    communication, of = analysis.communication, analysis.places[place]
-    line = (of.file, of.line, of.function, of.code, of.gap if of.line is None else None)
+    communication, line = analysis.communication, line_key(analysis.places[place])
     return (communication.collective[at] or None, communication.process_group[at] or None, *line)
 
 
@@ -168,11 +163,7 @@ def answer_queries(held: Sequence[RankOnWorker], at: int, queries: list[TimeQuer
 
 
 def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
-    """Return a rank's session, in this process.
-
-    Raises:
-        TraceError: It cannot be read.
-    """
+    """Return a rank's session, in this process."""
     with ExitStack() as stack:
         try:
             path = stack.enter_context(local_copy(file))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from profiler_ext.attribution.matched_collectives import Waited
-from profiler_ext.cluster.records import CallKey, LineKey, RankFacts, RankSummary
+from profiler_ext.cluster.records import LineKey, RankFacts, RankSummary
 from profiler_ext.exporters.table_kinds import table_named
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.ranks import add_means, sum_over_ranks
@@ -64,10 +64,9 @@ _OF_JOBS = (
 JOB_COLUMNS = {**COLUMNS, **{column.name: column for column in _OF_JOBS}}
 LINE: Final = ("file", "line", "function", "code", "gap")
 COLLECTIVE_COLUMNS: Final = ("collective", "process_group")
-_Columns = Mapping[str, Sequence[Any]]
 
 
-def frame_of(columns: _Columns) -> DataFrame:
+def frame_of(columns: Mapping[str, Sequence[Any]]) -> DataFrame:
     """Return columns as a table; their names tell their types."""
     return frame(
         {
@@ -120,8 +119,9 @@ def _calls(part: RankSummary, waited: Waited) -> DataFrame:
     is_unknown = np.bincount(row, minlength=size) == 0
     waiting = np.ma.MaskedArray(sum_by(row, waited.waiting_ns.data[known], size), is_unknown)
     of_known = np.ma.MaskedArray(sum_by(row, duration_ns[known], size), is_unknown)
+    names = (*COLLECTIVE_COLUMNS, *LINE)
     columns = {
-        **_keys(calls.keys),
+        **{name: [key[at] for key in calls.keys] for at, name in enumerate(names)},
         "launches": calls.launches.tolist(),
         "duration_ns": calls.duration_ns.tolist(),
         "exposed_ns": calls.exposed_ns.tolist(),
@@ -133,8 +133,10 @@ def _calls(part: RankSummary, waited: Waited) -> DataFrame:
     return frame_of(columns)
 
 
-def _keys(keys: Sequence[CallKey]) -> dict[str, list[Any]]:
-    return {name: [key[at] for key in keys] for at, name in enumerate((*COLLECTIVE_COLUMNS, *LINE))}
+def line_key(place: Place) -> LineKey:
+    """Return the line of a place; without a line, why."""
+    gap = place.gap if place.line is None else None
+    return place.file, place.line, place.function, place.code, gap
 
 
 def skew(parts: Sequence[RankSummary], rank_delay: Sequence[RankDelay]) -> DataFrame:
@@ -162,10 +164,5 @@ def _late_rows(part: RankSummary, rank_delay: RankDelay) -> list[tuple[Any, ...]
         if (row := row_of[launch]) >= 0:
             called, where = part.calls.keys[row][:2], rank_delay.places[int(rank_delay.place[at])]
             cause, spent = rank_delay.cause[at] or None, int(rank_delay.duration_ns[at])
-            result.append((part.facts.rank, *called, cause, *_line(where), launch, spent))
+            result.append((part.facts.rank, *called, cause, *line_key(where), launch, spent))
     return result
-
-
-def _line(place: Place) -> LineKey:
-    gap = place.gap if place.line is None else None
-    return place.file, place.line, place.function, place.code, gap

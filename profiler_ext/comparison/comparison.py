@@ -75,15 +75,12 @@ def step_time(base: Side, head: Side, recorded: Change) -> StepTime:
     if before is not None and now is not None:
         accounts = (Account.DEVICE, Account.IDLE)
         return StepTime(change_of_all(before, now, (0, 0), accounts), Basis.TRAINING)
-    if recorded.verdict is not Verdict.EQUAL and not _are_comparable(base, head):
+    # Their idle time tells whether recording slows both sides alike.
+    idle_difference = abs(_idle_fraction(base) - _idle_fraction(head))
+    are_comparable = (base.on_cpu and head.on_cpu) or idle_difference <= _MAX_IDLE_DIFFERENCE
+    if recorded.verdict is not Verdict.EQUAL and not are_comparable:
         recorded = replace(recorded, interval=None, verdict=Verdict.NOT_COMPARABLE)
     return StepTime(recorded, Basis.RECORDED)
-
-
-def _are_comparable(base: Side, head: Side) -> bool:
-    """Return whether recording slows both sides alike, by their idle time."""
-    first, second = (_idle_fraction(side) for side in (base, head))
-    return (base.on_cpu and head.on_cpu) or abs(first - second) <= _MAX_IDLE_DIFFERENCE
 
 
 def _idle_fraction(side: Side) -> float:
@@ -169,10 +166,11 @@ class Comparison:
         Raises:
             UsageError: There is no such table.
         """
-        kind = _kind(by)
-        if kind.by not in self._tables:
-            self._tables[kind.by] = _table(self.matched, kind)
-        return self._tables[kind.by]
+        if by not in BY:
+            raise UsageError(f"there is no comparison by {by!r}; ask for one of {', '.join(BY)}")
+        if by not in self._tables:
+            self._tables[by] = _table(self.matched, TABLES[BY.index(by)])
+        return self._tables[by]
 
     @cached_property
     def _tables(self) -> dict[str, Table]:
@@ -189,19 +187,8 @@ class Comparison:
 
 
 def compare(base: Sequence[RunOfRanks], head: Sequence[RunOfRanks]) -> Comparison:
-    """Compare two sides.
-
-    Raises:
-        UsageError: A side has no run, or a run has no step.
-    """
+    """Compare two sides."""
     return Comparison(Matched(side(base), side(head)))
-
-
-def _kind(by: str) -> ComparedTable:
-    for kind in TABLES:
-        if kind.by == by:
-            return kind
-    raise UsageError(f"there is no comparison by {by!r}; ask for one of {', '.join(BY)}")
 
 
 def _table(matched: Matched, kind: ComparedTable) -> Table:
@@ -214,7 +201,7 @@ def _table(matched: Matched, kind: ComparedTable) -> Table:
     ]
     result = changes(base.sample, head.sample, (base.launches, head.launches), accounts)
     rows = [_row(matched, kind, base, head, row, change) for row, change in enumerate(result)]
-    rows.sort(key=_largest_first)
+    rows.sort(key=lambda row: (*_largest_first(row.change), str(row.subject)))
     before, now = (0 if kind.by == "compile" else _launches(s.parts.launch) for s in matched.sides)
     total = change_of_all(base.sample, head.sample, (before, now), accounts)
     return Table(kind.by, tuple(rows), total)
@@ -254,13 +241,8 @@ def _match(
     return Match.SAME if kind.pairs is None or name is None else kind.pairs(matched).match[name]
 
 
-def _largest_first(row: Row) -> tuple[float, float, str]:
-    change = row.change
-    return (
-        -abs(change.delta_ns),
-        -max(change.base_per_step_ns, change.head_per_step_ns),
-        str(row.subject),
-    )
+def _largest_first(change: Change) -> tuple[float, float]:
+    return -abs(change.delta_ns), -max(change.base_per_step_ns, change.head_per_step_ns)
 
 
 def _launches(launch: Ints) -> int:

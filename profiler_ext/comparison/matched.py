@@ -23,7 +23,6 @@ from profiler_ext.comparison.source_matching import (
     Cells,
     Function,
     Line,
-    Lines,
     match_files,
     match_functions,
     match_lines,
@@ -63,7 +62,11 @@ class Matched:
             [name for each in side.compiles.subjects if (name := function_of(each)) is not None]
             for side in self.sides
         )
-        base, head = (_with_files(side) for side in self.sides)
+        # The lines at which compiled functions begin need not be among a side's lines.
+        base, head = (
+            {name[:2]: Frame(*name[:2], "") for name in names} | dict(side.lines)
+            for names, side in zip((old, new), self.sides, strict=True)
+        )
         return match_functions(old, new, match_files(base, head, self._cells))
 
     @cached_property
@@ -133,12 +136,6 @@ def _computes(subject: Subject) -> bool:
     op = subject.aten_op
     is_known = subject.account == Account.DEVICE and bool(op or subject.file)
     return is_known and not (op and is_view_op(f"aten.{op_name(op)}"))
-
-
-def _with_files(side: Side) -> Lines:
-    """Return a side's lines, and those at which its compiled functions begin."""
-    begins = (line for each in side.compiles.subjects if (line := line_at(each)) is not None)
-    return {line: Frame(*line, "") for line in begins} | dict(side.lines)
 
 
 def function_of(subject: Subject) -> Function | None:

@@ -161,7 +161,9 @@ def match_kernels(base: Mapping[Kernel, Work], head: Mapping[Kernel, Work]) -> P
     }
     result = unambiguous_matches(weighted, _MIN_KERNEL_OVERLAP, _KERNEL_MARGIN)
     match = {a: Match.SAME if a == b else Match.RENAMED for a, b in named.items()}
-    match |= {mine: _match_kind(mine, other, scores[mine, other]) for mine, other in result.items()}
+    for mine, other in result.items():
+        same = Match.SAME if mine == other else Match.SAME_WORK
+        match[mine] = Match.SIMILAR_WORK if scores[mine, other] < 1 else same
     return Pairs(named | result, match)
 
 
@@ -199,9 +201,3 @@ def _scores(
         if mine not in named
         for other in dict.fromkeys(k for each in sorted(work) for k in having.get(each, ()))
     }
-
-
-def _match_kind(base: Kernel, head: Kernel, score: float) -> Match:
-    if score < 1:
-        return Match.SIMILAR_WORK
-    return Match.SAME if base == head else Match.SAME_WORK

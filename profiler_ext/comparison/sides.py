@@ -36,7 +36,9 @@ _PACKAGES = ("torch", "triton")
 
 def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
     """Return the name of each path: without its root, where that is unambiguous."""
-    roots = (*settings.user_roots, *map(_above_package, settings.library_roots))
+    libraries = (PurePath(root) for root in settings.library_roots)
+    above = (str(path.parent if path.name in _PACKAGES else path) for path in libraries)
+    roots = (*settings.user_roots, *above)
     longest_first = sorted({root.rstrip("/") + "/" for root in roots}, key=len, reverse=True)
     short = {
         path: path.removeprefix(next(filter(path.startswith, longest_first), ""))
@@ -44,12 +46,6 @@ def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
     }
     name_counts = Counter(short.values())
     return {path: name if name_counts[name] == 1 else path for path, name in short.items()}
-
-
-def _above_package(root: str) -> str:
-    """Return a root; for a package's own folder, its parent."""
-    path = PurePath(root)
-    return str(path.parent) if path.name in _PACKAGES else root
 
 
 def shapes_of(analyses: Iterable[Analysis]) -> Mapping[Kernel, Shape]:
@@ -126,7 +122,7 @@ class Side:
 
 
 def side(runs: Sequence[RunOfRanks]) -> Side:
-    """Return a side.
+    """Return the side of some runs.
 
     Raises:
         UsageError: There is no run, or one has no step.
@@ -165,7 +161,10 @@ def _recorded_lines(
     versions: set[str] = set()
     for own in (each.lines for each in every):
         both = own.keys() & known.keys()
-        versions |= {key[0] for key in both if _has_conflicting_text(own[key], known[key])}
+        texts = ((key[0], own[key].code, known[key].code) for key in both)
+        versions |= {
+            file for file, one, other in texts if one and other and one.split() != other.split()
+        }
         known = own | known
     return known, tuple(sorted(versions))
 
@@ -179,10 +178,6 @@ def _check(runs: Sequence[RunOfRanks]) -> None:
                 f"{run.name} has no profiled step, so there is no time of a step to compare; "
                 "record one with `profiler-ext run`, or call step() of the profile"
             )
-
-
-def _has_conflicting_text(one: Frame, other: Frame) -> bool:
-    return bool(one.code and other.code and one.code.split() != other.code.split())
 
 
 class _AlignedRun:

@@ -124,12 +124,8 @@ class Sample:
     @property
     def of_runs(self) -> Floats:
         """The mean step of each run and row."""
-        runs = np.unique(self.run)
-        of = [
-            self.sums[self.run == run].sum(axis=0) / self.ranks[self.run == run].sum()
-            for run in runs
-        ]
-        return np.array(of)
+        of_run = [self.run == run for run in np.unique(self.run)]
+        return np.array([self.sums[own].sum(axis=0) / self.ranks[own].sum() for own in of_run])
 
     @property
     def of_steps(self) -> Floats:
@@ -173,19 +169,19 @@ def intervals(base: Sample, head: Sample, usual: tuple[Floats, Floats]) -> list[
     degrees_of_freedom = error.degrees_of_freedom
     delta, deviation = head.means - base.means, np.sqrt(error.variance)
     p_values = np.array(
-        [_p_value(d, s, f) for d, s, f in zip(delta, deviation, degrees_of_freedom, strict=True)]
+        [
+            two_sided_p_value(d / s, _rounded(f)) if d else 1.0
+            for d, s, f in zip(delta, deviation, degrees_of_freedom, strict=True)
+        ]
     )
+    q_values = benjamini_hochberg(p_values)
+    reaches = [
+        float(s) * quantile(_TWO_SIDED_ALPHA, _rounded(f))
+        for s, f in zip(deviation, degrees_of_freedom, strict=True)
+    ]
     return [
         Interval(float(d - reach), float(d + reach), float(p), float(q))
-        for d, s, f, p, q in zip(
-            delta,
-            deviation,
-            degrees_of_freedom,
-            p_values,
-            benjamini_hochberg(p_values),
-            strict=True,
-        )
-        for reach in (float(s) * quantile(_TWO_SIDED_ALPHA, _rounded(f)),)
+        for d, reach, p, q in zip(delta, reaches, p_values, q_values, strict=True)
     ]
 
 
@@ -250,10 +246,6 @@ def _effective_sample_size(steps: Floats) -> Floats:
     correlation[correlation < 2 / math.sqrt(count)] = 0.0
     independent: Floats = np.maximum(count * (1 - correlation) / (1 + correlation), 2.0)
     return independent
-
-
-def _p_value(delta: float, deviation: float, degrees_of_freedom: float) -> float:
-    return two_sided_p_value(delta / deviation, _rounded(degrees_of_freedom)) if delta else 1.0
 
 
 def _rounded(degrees_of_freedom: float) -> float:

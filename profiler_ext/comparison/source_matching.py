@@ -66,7 +66,8 @@ def match_in_file(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple
 
 def match_full_text(base: Sequence[str], head: Sequence[str]) -> dict[int, tuple[int, Match]]:
     """Match the lines of two versions whose whole text is known."""
-    old, new = (_texts(side) for side in (base, head))
+    codes = ([" ".join(line.split()) for line in side] for side in (base, head))
+    old, new = ([Text(n, "", code) for n, code in enumerate(side, 1) if code] for side in codes)
     if [text.code for text in new] < [text.code for text in old]:
         return {to: (number, why) for number, (to, why) in match_full_text(head, base).items()}
     matcher = SequenceMatcher(None, [t.code for t in old], [t.code for t in new], autojunk=False)
@@ -77,11 +78,6 @@ def match_full_text(base: Sequence[str], head: Sequence[str]) -> dict[int, tuple
     }
     match = {a: (b, Match.SAME if a == b else Match.MOVED) for a, b in matched.items()}
     return match | {a: (b, Match.EDITED) for a, b in _edited(old, new, matched).items()}
-
-
-def _texts(lines: Sequence[str]) -> list[Text]:
-    codes = (" ".join(line.split()) for line in lines)
-    return [Text(number, "", code) for number, code in enumerate(codes, start=1) if code]
 
 
 def _match_changed(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple[int, Match]]:
@@ -132,15 +128,13 @@ def _in_order(base: Sequence[Text], head: Sequence[Text]) -> LineMap:
         t.number for t in mine if len(t.code) >= _MIN_ANCHOR_CHARS and t.number in matched
     )
     anchors = set(long)
-    return {
-        n: to for n, to in matched.items() if n in anchors or _moved_as_others(n, matched, long)
-    }
-
-
-def _moved_as_others(number: int, matched: Mapping[int, int], others: Sequence[int]) -> bool:
-    """Return whether a line moved by no more and no less than its neighbours."""
-    shifts = [matched[n] - n for n in _neighbours(number, others)]
-    return bool(shifts) and min(shifts) <= matched[number] - number <= max(shifts)
+    kept: LineMap = {}
+    for number, other in matched.items():
+        shifts = [matched[n] - n for n in _neighbours(number, long)]
+        moved_alike = bool(shifts) and min(shifts) <= other - number <= max(shifts)
+        if number in anchors or moved_alike:
+            kept[number] = other
+    return kept
 
 
 def _neighbours(number: int, others: Sequence[int]) -> Sequence[int]:

@@ -22,19 +22,26 @@ PHASES = tuple(Phase)
 _SHOWN_MODULES = 3
 
 
+def _reason_key(subject: Subject) -> Hashable:
+    return subject.account, subject.cause, subject.gap
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedTable:
     """A table of a comparison."""
 
     by: str
     title: str
-    parts: Callable[[Side], Parts]  # the parts of a side that it sums
-    # matches by name; ``None`` where rows of one name are the same
-    pairs: Callable[[Matched], Pairs[Any]] | None
-    name: Callable[[Subject], Hashable]  # what is matched; ``None`` for a part without a name
-    # the subject of a part's row, without what the table does not tell apart
+    # The subject of a part's row, without what the table does not tell apart.
     shown: Callable[[Subject], Subject]
-    rest: Callable[[Subject], Hashable]  # what else tells rows apart, of such a subject
+    # What is matched; ``None`` for a part without a name.
+    name: Callable[[Subject], Hashable] = lambda _: None
+    # Matches by name; ``None`` where rows of one name are the same.
+    pairs: Callable[[Matched], Pairs[Any]] | None = None
+    # What else tells rows apart, of a subject as shown.
+    rest: Callable[[Subject], Hashable] = _reason_key
+    # The parts of a side that it sums.
+    parts: Callable[[Side], Parts] = lambda side: side.parts
 
 
 def _unnamed(subject: Subject) -> Subject:
@@ -70,73 +77,54 @@ def _gap_of_work(subject: Subject) -> str | None:
     return subject.gap if subject.account == Account.DEVICE else None
 
 
-def _reason_key(subject: Subject) -> Hashable:
-    return subject.account, subject.cause, subject.gap
-
-
 TABLES = (
     ComparedTable(
         by="ledger",
         title="Ledger",
         parts=lambda side: side.ledger,
-        pairs=None,
-        name=lambda _: None,
         shown=lambda subject: subject,
         rest=lambda shown: (shown.account, shown.scope, shown.level, shown.category, shown.cause),
     ),
     ComparedTable(
         by="phase",
         title="Phases",
-        parts=lambda side: side.parts,
-        pairs=None,
-        name=lambda _: None,
         shown=lambda s: Subject(account=s.account, phase=s.phase, cause=s.cause),
         rest=lambda shown: (shown.account, shown.cause, shown.phase),
     ),
     ComparedTable(
         by="line",
         title="Lines",
-        parts=lambda side: side.parts,
         pairs=lambda matched: matched.lines,
         name=line_at,
         shown=_line,
-        rest=_reason_key,
     ),
     ComparedTable(
         by="module",
         title="Modules",
-        parts=lambda side: side.parts,
         pairs=lambda matched: matched.modules,
         name=lambda subject: subject.module,
         shown=_module,
-        rest=_reason_key,
     ),
     ComparedTable(
         by="layer",
         title="Modules, numbered layers as one",
-        parts=lambda side: side.parts,
         pairs=lambda matched: matched.layers,
         name=lambda subject: None if subject.module is None else without_indices(subject.module),
         shown=_layer,
-        rest=_reason_key,
     ),
     ComparedTable(
         by="op",
         title="ATen ops",
-        parts=lambda side: side.parts,
         pairs=lambda matched: matched.ops,
         name=lambda subject: subject.aten_op,
         shown=_op,
-        rest=_reason_key,
     ),
     ComparedTable(
         by="kernel",
         title="Kernels",
-        parts=lambda side: side.parts,
         pairs=lambda matched: matched.kernels,
         name=lambda s: (s.kernel, s.kind) if s.account == Account.DEVICE else None,
         shown=lambda s: Subject(s.account, kernel=s.kernel, kind=s.kind, cause=s.cause),
-        rest=_reason_key,
     ),
     ComparedTable(
         by="compile",
