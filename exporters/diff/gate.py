@@ -130,8 +130,7 @@ def workflow_commands(
 ) -> Iterator[str]:
     """Yield a workflow command for each evaluation that did not pass, at its main line.
 
-    Args:
-        is_too_few_allowed: a condition with too few steps is a warning, not an error.
+    With ``is_too_few_allowed``, too few steps are a warning, not an error.
     """
     errors = [
         _failed(result, each, comparison, root)
@@ -194,11 +193,7 @@ def _escaped(text: str, escapes: dict[str, str]) -> str:
 def write_junit(gate: Gate, path: Path, *, is_too_few_allowed: bool = False) -> None:
     """Write the outcome of each condition as JUnit XML.
 
-    Args:
-        is_too_few_allowed: a condition with too few steps is skipped, not failed.
-
-    Raises:
-        OutputError: The file cannot be written.
+    With ``is_too_few_allowed``, a condition with too few steps is skipped, not failed.
     """
     with replacing(path) as file:
         file.write(junit(gate, is_too_few_allowed=is_too_few_allowed))

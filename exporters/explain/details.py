@@ -150,14 +150,11 @@ def idle(about: ExplainContext) -> list[IdleRow]:
     """Return the device's idle time while the CPU was at a line, the longest first."""
     if about.subject.kind is not Kind.LINE:
         return []
-    line, rows = (
-        (about.subject.name, about.subject.line),
-        records(about.asked.table("idle_by_line")),
-    )
+    line = (about.subject.name, about.subject.line)
     named = ("cause", "cpu_activity", "duration_ns")
     return [
         IdleRow(**{name: row[name] for name in named})
-        for row in rows
+        for row in records(about.asked.table("idle_by_line"))
         if line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
     ]
 
@@ -193,11 +190,7 @@ def _known_ns(each: SelectedShares) -> int:
 def silence(
     subject: Subject, analyses: Sequence[Analysis], called_ns: float, idle_ns: float
 ) -> str:
-    """Return why a subject has no device time in the profiled steps.
-
-    Args:
-        idle_ns: device idle time while the CPU was there, in a step.
-    """
+    """Return why a subject has no device time in the profiled steps."""
     if subject.kind is not Kind.LINE:
         return f"the {subject.kind} has no launch in the profiled steps"
     if called_ns:
@@ -226,9 +219,7 @@ def _nodes_text(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
     """Return why its nodes have no launch: no kernel computes them, or none was launched."""
     computed = {name for graph, _ in nodes for site in graph.call_sites for name in site.nodes}
     targets = dict.fromkeys(node.target for _, node in nodes)
-    listed = ", ".join(list(targets)[:_MAX_TARGETS]) + (
-        ", ..." if len(targets) > _MAX_TARGETS else ""
-    )
+    listed = ", ".join([*list(targets)[:_MAX_TARGETS], *["..."] * (len(targets) > _MAX_TARGETS)])
     if any(node.name in computed for _, node in nodes):
         return f"its ops ({listed}) are in compiled kernels that no profiled step launched"
     return (
@@ -238,14 +229,9 @@ def _nodes_text(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
 
 
 def _nearest_lines_text(subject: Subject, analysis: Analysis) -> str:
-    lines = sorted(
-        {
-            place.line
-            for place in analysis.places
-            if place.file == subject.name and place.line is not None
-        },
-        key=lambda line: (abs(line - subject.line), line),
-    )
+    of_file = (place.line for place in analysis.places if place.file == subject.name)
+    known = {line for line in of_file if line is not None}
+    lines = sorted(known, key=lambda line: (abs(line - subject.line), line))
     file = short_path(subject.name, analysis.recording.settings)
     nearest = [
         subject_label(Subject(Kind.LINE, subject.name, line), analysis) for line in lines[:3]

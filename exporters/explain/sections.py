@@ -35,19 +35,12 @@ _SHOWN_STEPS = 8
 _MIN_KNOWN, _MOSTLY_KNOWN = 0.0005, 0.9
 _MAX_CODE_LINES, _MAX_NODES = 40, 6
 _KERNEL_STARTS = ("@triton.jit", 'extern "C"')
-_TITLES = {
-    "fused_with": "Fused with, in the same launches",
-    "lines": "Lines",
-    "modules": "Modules",
-    "ops": "ATen ops",
-    "callers": "Called at",
-}
-_HEADS = {
-    "fused_with": "line",
-    "lines": "line",
-    "modules": "module",
-    "ops": "ATen op",
-    "callers": "line",
+_PARTS = {  # field to title, and to what its names are
+    "fused_with": ("Fused with, in the same launches", "line"),
+    "lines": ("Lines", "line"),
+    "modules": ("Modules", "module"),
+    "ops": ("ATen ops", "ATen op"),
+    "callers": ("Called at", "line"),
 }
 _RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
 
@@ -176,11 +169,11 @@ def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]
     yield Section("Recommendations", texts=tuple(map(_finding, explanation.findings)))
     yield from _changes(explanation)
     yield _kernel_section(explanation)
-    for name, title in _TITLES.items():
+    for name in _PARTS:
         rows: Sequence[PartRow] = getattr(explanation, name)
         of = sum(row.duration_ns for row in rows) if name == "fused_with" else whole
         if not (name in ("modules", "lines") and _is_redundant(rows, explanation)):
-            yield _part_section(explanation, name, title, of, settings)
+            yield _part_section(explanation, name, of, settings)
     yield Section("The device waited while the CPU was there", texts=tuple(_idle(explanation)))
     yield Section("Attribution method", texts=tuple(_evidence(explanation)))
     yield Section("What is not known", texts=tuple(_gaps(explanation)))
@@ -228,11 +221,12 @@ def _kernel(row: KernelRow, explanation: Explanation) -> tuple[str, ...]:
 
 
 def _part_section(
-    explanation: Explanation, name: str, title: str, whole_ns: int, settings: Settings
+    explanation: Explanation, name: str, whole_ns: int, settings: Settings
 ) -> Section:
     rows: Sequence[PartRow] = getattr(explanation, name)
     phases = [phase for phase in Phase if any(phase in row.phases_ns for row in rows)]
-    heads = (_HEADS[name], "a step", "part", *map(short_phase, phases))
+    title, first = _PARTS[name]
+    heads = (first, "a step", "part", *map(short_phase, phases))
     each = PerStep.of(explanation)
     cells = tuple(
         (

@@ -48,11 +48,7 @@ def by_place(
 def by_launch(
     ranks: Sequence[SelectedShares], key: Callable[[Analysis], tuple[Ints, Sequence[_Name]]]
 ) -> Sums[_Name]:
-    """Return own shares summed by a key of their launches, the largest first.
-
-    Args:
-        key: returns a number for each launch of a rank, and the name of each number.
-    """
+    """Return own shares summed by a key of their launches: numbers, and their names."""
     sums: Sums[_Name] = {}
     for each in ranks:
         codes, names = key(each.analysis)

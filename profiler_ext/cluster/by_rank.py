@@ -75,12 +75,7 @@ def write_by_rank(
 ) -> list[str]:
     """Write the tables of each rank as ``TABLE/rank_N.parquet``; returns the folders.
 
-    Args:
-        place: a folder, or a URL that fsspec takes, which every worker can write.
-
-    Raises:
-        TraceError: A file cannot be read any more.
-        OutputError: It cannot be written.
+    The place is a folder, or a URL that fsspec takes, which every worker can write.
     """
     work, every = Work(client), sources(job)
     futures = work.held(_RankWriter(place), every)

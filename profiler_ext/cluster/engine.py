@@ -31,11 +31,7 @@ _SILENT = 50  # log only what is fatal: a worker that ends is started again
 
 
 def check_versions(reported: Mapping[str, Any]) -> None:
-    """Refuse a scheduler or workers whose versions differ from this process's.
-
-    Raises:
-        UsageError: Some differ; names the first, and how many there are.
-    """
+    """Refuse a scheduler or workers whose versions differ from this process's."""
     own = reported["client"]
     others = {"Dask scheduler": reported["scheduler"]} | {
         f"Dask worker {address}": each for address, each in reported["workers"].items()
@@ -127,11 +123,7 @@ class Work:
             yield at[future.key], future.result() if error is None else error
 
     def result(self, future: Future[Any]) -> Any:
-        """Return a result.
-
-        Raises:
-            UsageError: Its workers ended, one after another.
-        """
+        """Return a result; a :class:`UsageError` if its workers ended, one after another."""
         if future.exception() is not None and is_killed_worker(future.exception()):
             raise lost()
         return future.result()

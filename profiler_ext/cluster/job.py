@@ -126,11 +126,7 @@ class Job:
         return sum(part.collectives.nbytes for part in self._gathered.parts)
 
     def indices(self, ranks: Sequence[int]) -> list[int]:
-        """Return the indices of some ranks in :attr:`ranks`.
-
-        Raises:
-            UsageError: A rank is not there.
-        """
+        """Return the indices of some ranks in :attr:`ranks`."""
         known = {each.rank: at for at, each in enumerate(self.ranks)}
         if unknown := [rank for rank in ranks if rank not in known]:
             reasons = {gap.rank: f" ({gap.reason.words})" for gap in self.gaps}

@@ -35,12 +35,7 @@ def is_remote(place: str) -> bool:
 
 
 def open_filesystem(place: str) -> tuple[Any, str]:
-    """Return the file system of a place, and its path there.
-
-    Raises:
-        MissingExtraError: A package for such URLs is not installed.
-        UsageError: There is no such file system.
-    """
+    """Return the file system of a place, and its path there."""
     import fsspec
 
     try:
@@ -55,11 +50,7 @@ def open_filesystem(place: str) -> tuple[Any, str]:
 
 @contextmanager
 def open_file(url: str, mode: str) -> Iterator[IO[bytes]]:
-    """Yield a file of a remote place; makes its folders where the file system has any.
-
-    Raises:
-        MissingExtraError: A package for such URLs is not installed where this runs.
-    """
+    """Yield a file of a remote place; makes its folders where the file system has any."""
     import fsspec
 
     try:
@@ -108,12 +99,7 @@ def _scheme(url: str) -> str:
 def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
     """Return the files of a job's ranks, sorted by rank, and the empty ranks' folders.
 
-    Args:
-        place: a folder, a file or a pattern; a path, or a URL that fsspec takes.
-
-    Raises:
-        MissingExtraError: A package for such URLs is not installed.
-        UsageError: There is no such place, or no session in it.
+    The place is a folder, a file or a pattern; a path, or a URL that fsspec takes.
     """
     system, root = open_filesystem(place)
     entries = _list_files(system, root, place)

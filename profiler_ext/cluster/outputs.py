@@ -109,12 +109,7 @@ def _title(job: Job, rank: int) -> str:
 
 
 def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:
-    """Return some ranks of a job as merged sessions, on the job's clock; reads them here.
-
-    Raises:
-        UsageError: A rank is not there, or none is chosen.
-        TraceError: A file cannot be read any more.
-    """
+    """Return some ranks of a job as merged sessions, on the job's clock; reads them here."""
     if not ranks:
         raise UsageError("no rank is picked; give some, --ranks 0,7")
     chosen = job.indices(sorted(set(ranks)))

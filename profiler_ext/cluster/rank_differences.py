@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -50,13 +50,7 @@ class WaitBounds:
         return not self.incomplete and not self.unmatched
 
     def __add__(self, other: WaitBounds) -> WaitBounds:
-        return WaitBounds(
-            self.least_ns + other.least_ns,
-            self.rest_ns + other.rest_ns,
-            self.incomplete + other.incomplete,
-            self.launches + other.launches,
-            self.unmatched + other.unmatched,
-        )
+        return WaitBounds(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 def wait_bounds(
@@ -174,6 +168,10 @@ def ranks_table(
     """Return a row for each rank."""
     facts = [part.facts for part in parts]
     waits = [rank_wait_bounds(part, own) for part, own in zip(parts, waited, strict=True)]
+    per_step = [
+        own.least_ns / len(each.steps) if each.steps else None
+        for own, each in zip(waits, facts, strict=True)
+    ]
     columns: dict[str, list[Any]] = {
         "rank": [each.rank for each in facts],
         "host": [each.host or None for each in facts],
@@ -182,12 +180,10 @@ def ranks_table(
         "work_ns": known(_of_steps(facts, rank_stats.work_ns.sum(axis=0))),
         "times": known(_of_steps(facts, times)),
         "step_waiting_ns": [
-            _per_step(own, part) if own.is_whole else None
-            for part, own in zip(parts, waits, strict=True)
+            each if own.is_whole else None for each, own in zip(per_step, waits, strict=True)
         ],
         "least_step_waiting_ns": [
-            _per_step(own, part) if own.is_known else None
-            for part, own in zip(parts, waits, strict=True)
+            each if own.is_known else None for each, own in zip(per_step, waits, strict=True)
         ],
         "behind_ns": known(_of_steps(facts, rank_stats.behind_ns)),
         "shift_ns": [clock.shift_ns for clock in clocks],
@@ -230,11 +226,6 @@ def _of_steps(facts: Sequence[RankFacts], values: Reals) -> Reals:
     return np.where([len(each.steps) > 0 for each in facts], values, np.nan)
 
 
-def _per_step(own: WaitBounds, part: RankSummary) -> float | None:
-    steps = len(part.facts.steps)
-    return own.least_ns / steps if steps else None
-
-
 def groups_table(
     table: DataFrame,
     lasts: Sequence[tuple[str, str, RankFacts]],
@@ -245,7 +236,7 @@ def groups_table(
     Args:
         lasts: for each collective its process group, its name, and the rank that came last.
     """
-    sums = [*("launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns")]
+    sums = ["launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns"]
     sums += ["transfer_ns", "per_step_ns"]
     found = table.groupby(list(COLLECTIVE_COLUMNS), dropna=False, sort=False)[sums].sum(min_count=1)
     found = found.reset_index()
@@ -293,11 +284,7 @@ def stragglers_table(
     ranks: Sequence[RankFacts],
     causes: Sequence[tuple[str | None, LineKey]],
 ) -> DataFrame:
-    """Return the stragglers, the largest excess first.
-
-    Args:
-        causes: what each straggler spends more time in, as far as known.
-    """
+    """Return the stragglers with what each spends more time in, the largest excess first."""
     nowhere: LineKey = (None,) * 5
     lines_of = [names[each.line] if each.line is not None else nowhere for each in found]
     resolved = [
@@ -320,11 +307,7 @@ def stragglers_table(
 def clocks_table(
     clocks: Sequence[Clock], facts: Sequence[RankFacts], residuals_ns: Sequence[Ints]
 ) -> DataFrame:
-    """Return how the clock of each rank was aligned.
-
-    Args:
-        residuals_ns: distance of its collectives' ends from the median rank's.
-    """
+    """Return how each rank's clock was aligned, and how far its collectives' ends still differ."""
     return frame_of(
         {
             "rank": [each.rank for each in clocks],

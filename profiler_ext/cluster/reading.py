@@ -177,13 +177,7 @@ def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
 
 @contextmanager
 def local_copy(file: RankFile) -> Iterator[Path]:
-    """Yield a file as a local one, which is removed afterwards if it was copied.
-
-    Raises:
-        TraceError: It is too large, or cannot be read.
-        MissingExtraError: A package for such URLs is not installed here.
-        OutputError: There is no folder for it on this machine.
-    """
+    """Yield a file as a local one; a copy is removed afterwards."""
     if not is_remote(file.url):
         yield Path(file.url)
         return

@@ -7,7 +7,8 @@ a whole, then a rank, then a line; a rank that is late because its device is slo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -77,17 +78,14 @@ def stragglers(rank_stats: RankStats) -> list[Straggler]:
     if not rank_stats.is_judged or not rank_stats.step_ns:
         return []
     times = slowdowns(rank_stats.work_ns)
-    slower = _slower_devices(rank_stats, times)
-    slow = {rank for each in slower for rank in each.ranks}
+    found = _slower_devices(rank_stats, times)
+    slow = {rank for each in found for rank in each.ranks}
     factors = np.array([times[rank] if rank in slow else 1.0 for rank in range(len(times))])
-    lines = [
-        result
-        for line, own in enumerate(rank_stats.work_ns)
-        for result in _slower_at_line(rank_stats, line, own / factors)
-    ]
-    late = _late_ranks(rank_stats)
-    result = [*slower, *_merged_by_host(rank_stats, lines), *late]
-    return sorted(result, key=lambda each: (-each.excess_ns, each.kind.value, each.ranks))
+    for line, own in enumerate(rank_stats.work_ns):
+        found += _slower_at_line(rank_stats, line, own / factors)
+    found += _late_ranks(rank_stats)
+    merged = _merged_by_host(rank_stats, found)
+    return sorted(merged, key=lambda each: (-each.excess_ns, each.kind.value, each.ranks))
 
 
 def slowdowns(work_ns: Reals) -> Reals:
@@ -108,81 +106,60 @@ def slowdowns(work_ns: Reals) -> Reals:
 
 
 def _slower_devices(rank_stats: RankStats, times: Reals) -> list[Straggler]:
-    device_time_ns = rank_stats.work_ns.sum(axis=0)
-    usual = float(np.median(device_time_ns))
-    slow_ranks = [
-        rank
-        for rank in outlier_indices(times.tolist(), _SLOWER_MARGIN)
-        if times[rank] > 1 and (times[rank] - 1) * usual >= MIN_FRACTION * rank_stats.step_ns
-    ]
-    excess = {rank: (float(times[rank]) - 1) * usual for rank in slow_ranks}
-    kind = StragglerKind.SLOWER_DEVICE
-    return _merged_by_host(
-        rank_stats,
-        [
-            Straggler(
-                kind, rank_stats.hosts[rank], (rank,), False, excess[rank], float(times[rank])
-            )
-            for rank in slow_ranks
-        ],
-    )
+    usual = float(np.median(rank_stats.work_ns.sum(axis=0)))
+    slow = [rank for rank in outlier_indices(times.tolist(), _SLOWER_MARGIN) if times[rank] > 1]
+    return _each(rank_stats, StragglerKind.SLOWER_DEVICE, slow, (times - 1) * usual, times)
 
 
 def _slower_at_line(rank_stats: RankStats, line: int, own: Reals) -> list[Straggler]:
     usual = float(np.median(own))
-    return [
-        Straggler(
-            StragglerKind.SLOWER_LINE,
-            rank_stats.hosts[rank],
-            (rank,),
-            False,
-            float(own[rank] - usual),
-            float(own[rank] / usual) if usual else None,
-            line,
-        )
-        for rank in outlier_indices(own.tolist(), _LINE_MARGIN)
-        if own[rank] - usual >= MIN_FRACTION * rank_stats.step_ns
-    ]
+    slow = outlier_indices(own.tolist(), _LINE_MARGIN)
+    times = own / usual if usual else None
+    return _each(rank_stats, StragglerKind.SLOWER_LINE, slow, own - usual, times, line)
 
 
 def _late_ranks(rank_stats: RankStats) -> list[Straggler]:
     """Return the ranks that are later than their devices' longer work explains."""
     device_time_ns = rank_stats.work_ns.sum(axis=0)
-    behind_ns = np.nan_to_num(rank_stats.behind_ns)
-    longer = (
-        np.maximum(device_time_ns - np.median(device_time_ns), 0)
-        if rank_stats.work_ns.size
-        else 0 * behind_ns
-    )
-    own = behind_ns - longer
-    usual = float(np.median(own))
-    return _merged_by_host(
-        rank_stats,
-        [
-            Straggler(
-                StragglerKind.COMES_LATE,
-                rank_stats.hosts[rank],
-                (rank,),
-                False,
-                float(own[rank] - usual),
-                None,
-            )
-            for rank in outlier_indices(own.tolist(), _LATE_MARGIN)
-            if own[rank] - usual >= MIN_FRACTION * rank_stats.step_ns
-        ],
-    )
+    own = np.nan_to_num(rank_stats.behind_ns)
+    if rank_stats.work_ns.size:
+        own = own - np.maximum(device_time_ns - np.median(device_time_ns), 0)
+    late = outlier_indices(own.tolist(), _LATE_MARGIN)
+    return _each(rank_stats, StragglerKind.COMES_LATE, late, own - float(np.median(own)), None)
 
 
-def _merged_by_host(rank_stats: RankStats, result: Sequence[Straggler]) -> list[Straggler]:
+def _each(
+    rank_stats: RankStats,
+    kind: StragglerKind,
+    ranks: Iterable[int],
+    excess_ns: Reals,
+    times: Reals | None,
+    line: int | None = None,
+) -> list[Straggler]:
+    """Return a straggler for each rank whose excess is a part of the step that matters."""
+    return [
+        Straggler(
+            kind,
+            rank_stats.hosts[rank],
+            (rank,),
+            False,
+            float(excess_ns[rank]),
+            None if times is None else float(times[rank]),
+            line,
+        )
+        for rank in ranks
+        if excess_ns[rank] >= MIN_FRACTION * rank_stats.step_ns
+    ]
+
+
+def _merged_by_host(rank_stats: RankStats, found: Sequence[Straggler]) -> list[Straggler]:
     """Merge into one straggler a host most of whose ranks are behind in the same way."""
-    sizes: dict[str, int] = {}
-    for host in rank_stats.hosts:
-        sizes[host] = sizes.get(host, 0) + 1
-    groups: dict[tuple[str, int | None], list[Straggler]] = {}
-    for each in result:
-        groups.setdefault((each.host, each.line), []).append(each)
+    sizes = Counter(rank_stats.hosts)
+    groups: dict[tuple[StragglerKind, str, int | None], list[Straggler]] = {}
+    for each in found:
+        groups.setdefault((each.kind, each.host, each.line), []).append(each)
     merged: list[Straggler] = []
-    for (host, _), own in groups.items():
+    for (_, host, _), own in groups.items():
         least = max(_MIN_RANKS_OF_HOST, _MIN_FRACTION_OF_HOST * sizes[host])
         is_one = bool(host) and len(sizes) > 1 and len(own) >= least
         merged += [_host_straggler(host, own)] if is_one else own

@@ -161,11 +161,7 @@ class Comparison:
         return fusion_changes(self.matched)
 
     def table(self, by: str) -> Table:
-        """Return a table; it adds up to the ledger, ``compile`` to compile time.
-
-        Raises:
-            UsageError: There is no such table.
-        """
+        """Return a table; it adds up to the ledger, ``compile`` to compile time."""
         if by not in BY:
             raise UsageError(f"there is no comparison by {by!r}; ask for one of {', '.join(BY)}")
         if by not in self._tables:

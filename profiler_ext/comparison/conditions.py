@@ -95,11 +95,7 @@ class Condition:
 
 
 def parse(text: str) -> Condition:
-    """Parse a condition.
-
-    Raises:
-        UsageError: The text is no condition; says what was expected, and at which character.
-    """
+    """Parse a condition; its error names what was expected, and at which character."""
     return _Parser(text).condition()
 
 

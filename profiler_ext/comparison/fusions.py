@@ -116,16 +116,14 @@ def _change(matched: Matched, base: list[_LaunchGroup], head: list[_LaunchGroup]
     ]
     counts = [sum(each.launches for each in side) for side in (base, head)]
     kernels = [
-        tuple(
-            sorted(
-                (_fused_kernel(side.parts, each) for each in own),
-                key=lambda f: (-f.duration_ns, str(f)),
-            )
+        sorted(
+            (_fused_kernel(side.parts, each) for each in own),
+            key=lambda f: (-f.duration_ns, str(f)),
         )
         for side, own in zip(matched.sides, (base, head), strict=True)
     ]
     change = change_of_all(samples[0], samples[1], (counts[0], counts[1]), [Account.DEVICE])
-    return FusionChange(kernels[0], kernels[1], change)
+    return FusionChange(tuple(kernels[0]), tuple(kernels[1]), change)
 
 
 def _sample(side: Side, launched: list[_LaunchGroup]) -> Sample:
@@ -147,12 +145,5 @@ def _fused_kernel(parts: Parts, launched: _LaunchGroup) -> FusedKernel:
 
 
 def _op(subject: Subject) -> Subject:
-    return Subject(
-        account=Account.DEVICE,
-        file=subject.file,
-        line=subject.line,
-        function=subject.function,
-        code=subject.code,
-        aten_op=subject.aten_op,
-        phase=subject.phase,
-    )
+    place = subject.file, subject.line, subject.function, subject.code
+    return Subject(Account.DEVICE, *place, aten_op=subject.aten_op, phase=subject.phase)

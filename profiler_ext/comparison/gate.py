@@ -291,11 +291,7 @@ class Gate:
 
 
 def judge(comparison: Comparison, conditions: Sequence[str], sizes: Sizes | None = None) -> Gate:
-    """Evaluate conditions on a comparison.
-
-    Raises:
-        UsageError: A condition is not understood, or matches nothing of either side.
-    """
+    """Evaluate conditions on a comparison; each must match something of either side."""
     if not conditions:
         raise UsageError("a gate needs at least one condition, such as 'total > +5%'")
     parsed = [parse(text) for text in conditions]

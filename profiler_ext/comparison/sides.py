@@ -122,11 +122,7 @@ class Side:
 
 
 def side(runs: Sequence[RunOfRanks]) -> Side:
-    """Return the side of some runs.
-
-    Raises:
-        UsageError: There is no run, or one has no step.
-    """
+    """Return the side of some runs, each of which must have a step."""
     _check(runs)
     every = [_AlignedRun(run) for run in runs]
     analyses = [analysis for run in runs for analysis in run.analyses]

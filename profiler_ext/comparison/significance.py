@@ -158,11 +158,7 @@ def between_runs_std_ns(means: Floats, accounts: Sequence[str], *, on_cpu: bool)
 
 
 def intervals(base: Sample, head: Sample, usual: tuple[Floats, Floats]) -> list[Interval] | None:
-    """Return the interval of each row's difference; ``None`` for too few steps and runs.
-
-    Args:
-        usual: each row's usual deviation between runs, of the base and of the head.
-    """
+    """Return the interval of each row's difference; ``None`` for too few steps and runs."""
     if not has_enough_samples(base, head):
         return None
     error = _errors(base, head, usual)
