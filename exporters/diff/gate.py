@@ -1,7 +1,7 @@
 """The outcome of a gate: in the terminal, as GitHub annotations, as JUnit XML.
 
-What a command's text and properties may not hold is escaped as the runner takes it back:
-actions/toolkit, ``packages/core/src/command.ts`` (``escapeData``, ``escapeProperty``).
+Texts and properties of commands are escaped as the runner unescapes them: actions/toolkit,
+``packages/core/src/command.ts`` (``escapeData``, ``escapeProperty``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from profiler_ext.exporters.views.formatting import signed_time_text
 from profiler_ext.file_io import replacing
 from profiler_ext.printable import printable
 
-SHOWN = 10
-"""So many of the things that a condition was held against are shown, of those that failed."""
+SHOWN = 10  # failures of one condition
+MOST = 10  # GitHub shows so many errors and warnings of a step, and drops the rest silently
+_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_PROPERTY = _DATA | {":": "%3A", ",": "%2C"}
+# What an XML document must not hold (XML 1.0, 2.2), escaped or not.
+_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLES = {
     Outcome.PASSED: "green",
     Outcome.UNCLEAR: "yellow",
@@ -36,7 +40,7 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 
 
 def print_gate(gate: Gate, console: Console) -> None:
-    """Print what came of each condition, and of what failed where."""
+    """Print the outcome of each condition, and the lines of failures."""
     print_line(console, printable(f"gate: {gate_text(gate)}"), _STYLES[gate.outcome])
     for result in gate.results:
         line = f"{result.outcome.words:<{_WIDTH}}  {result.condition.text}"
@@ -47,7 +51,7 @@ def print_gate(gate: Gate, console: Console) -> None:
 
 
 def gate_text(gate: Gate) -> str:
-    """Return what came of all conditions, in one line."""
+    """Return the counts of outcomes, in one line."""
     occurrences = Counter(result.outcome for result in gate.results)
     counts = [
         f"{occurrences[outcome]} {outcome.words}"
@@ -59,7 +63,7 @@ def gate_text(gate: Gate) -> str:
 
 
 def result_lines(result: Result) -> Iterator[str]:
-    """Yield what a condition was held against, a line each, and where what failed is."""
+    """Yield the evaluations of a condition, a line each, and the lines of failures."""
     shown = shown_of(result)
     for each in shown:
         yield judged_text(each)
@@ -72,13 +76,13 @@ def result_lines(result: Result) -> Iterator[str]:
 
 
 def shown_of(result: Result) -> tuple[Evaluation, ...]:
-    """Return what is shown of a condition: all that failed up to a bound, else what is worst."""
+    """Return the evaluations to show: the first failures, else the worst one."""
     failed = result.of(Outcome.FAILED)
     return failed[:SHOWN] or result.judged[:1]
 
 
 def judged_text(judged: Evaluation) -> str:
-    """Return what something takes on both sides, by how much that differs, and how sure it is."""
+    """Return an evaluation: both sides' amounts, the difference, and its interval."""
     times = f"{amount_text(judged, judged.base)} -> {amount_text(judged, judged.head)}"
     named = f"{judged.name}  {times}" if judged.name else times
     if judged.verdict is Verdict.EQUAL or not judged.delta:
@@ -121,19 +125,12 @@ def _counts(judged: tuple[Evaluation, ...]) -> str:
     return ", ".join(f"{occurrences[o]} {o.words}" for o in reversed(Outcome) if occurrences[o])
 
 
-MOST = 10
-"""GitHub shows so many errors of a step, and as many warnings; it drops the others in silence."""
-_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-_PROPERTY = _DATA | {":": "%3A", ",": "%2C"}
-
-
 def workflow_commands(
     gate: Gate, comparison: Comparison, root: Path, *, is_too_few_allowed: bool = False
 ) -> Iterator[str]:
-    """Yield a workflow command for each thing that did not pass, at the line with most of it.
+    """Yield a workflow command for each evaluation that did not pass, at its main line.
 
-    Args:
-        is_too_few_allowed: a condition with too few steps is a warning, and not an error.
+    With ``is_too_few_allowed``, too few steps are a warning, not an error.
     """
     errors = [
         _failed(result, each, comparison, root)
@@ -142,7 +139,11 @@ def workflow_commands(
     ]
     level = "warning" if is_too_few_allowed else "error"
     undecided = [
-        _command(each_level, {"title": _title(result)}, _why(result))
+        _command(
+            each_level,
+            {"title": _title(result)},
+            f"{judged_text(result.judged[0])}\ntry: {result.outcome.remedy}",
+        )
         for result in gate.results
         for outcome, each_level in (
             (Outcome.TOO_FEW, level),
@@ -164,20 +165,16 @@ def _bounded(commands: list[str], most: int) -> list[str]:
 
 
 def _failed(result: Result, judged: Evaluation, comparison: Comparison, root: Path) -> str:
-    where = _where(judged.lines[0], comparison, root) if judged.lines else {}
+    where = _place(judged.lines[0], comparison, root) if judged.lines else {}
     return _command("error", {**where, "title": _title(result)}, judged_text(judged))
 
 
-def _where(line: PlacedLine, comparison: Comparison, root: Path) -> dict[str, str]:
+def _place(line: PlacedLine, comparison: Comparison, root: Path) -> dict[str, str]:
     side = comparison.head if line.is_in_head else comparison.base
     name = line.subject.file or ""
     path = Path(side.paths.get(name, name))
     below = path.relative_to(root).as_posix() if path.is_relative_to(root) else name
     return {"file": below, "line": str(line.subject.line)}
-
-
-def _why(result: Result) -> str:
-    return f"{judged_text(result.judged[0])}\ntry: {result.outcome.remedy}"
 
 
 def _title(result: Result) -> str:
@@ -193,29 +190,17 @@ def _escaped(text: str, escapes: dict[str, str]) -> str:
     return "".join(escapes.get(each, each) for each in text)
 
 
-_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What an XML document may not hold (XML 1.0, 2.2), escaped or not."""
-
-
 def write_junit(gate: Gate, path: Path, *, is_too_few_allowed: bool = False) -> None:
-    """Write what came of each condition as JUnit XML.
+    """Write the outcome of each condition as JUnit XML.
 
-    Args:
-        is_too_few_allowed: a condition with too few steps is skipped, and not a failure.
-
-    Raises:
-        OutputError: The file cannot be written.
+    With ``is_too_few_allowed``, a condition with too few steps is skipped, not failed.
     """
     with replacing(path) as file:
         file.write(junit(gate, is_too_few_allowed=is_too_few_allowed))
 
 
 def junit(gate: Gate, *, is_too_few_allowed: bool = False) -> bytes:
-    """Return what came of each condition as JUnit XML.
-
-    Args:
-        is_too_few_allowed: a condition with too few steps is skipped, and not a failure.
-    """
+    """Return the outcome of each condition as JUnit XML; see :func:`write_junit`."""
     suite = ElementTree.Element("testsuite", {"name": "profiler-ext diff"})
     for result in gate.results:
         _add_case(suite, result, is_too_few_allowed)

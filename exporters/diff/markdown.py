@@ -8,7 +8,6 @@ from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.gate import Evaluation, Gate, Result
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.records import Row, Table, Verdict
-from profiler_ext.errors import UsageError
 from profiler_ext.exporters.diff.gate import (
     amount_text,
     gate_text,
@@ -30,16 +29,13 @@ from profiler_ext.exporters.diff.texts import (
     total_texts,
 )
 from profiler_ext.exporters.tables.files import markdown_escape, markdown_row
+from profiler_ext.exporters.views.formatting import require_top
 
 
 def comparison_markdown(comparison: Comparison, by: str = "line", top: int | None = 15) -> str:
-    """Return a comparison as Markdown; no name in it breaks out of its cell.
-
-    Raises:
-        UsageError: There is no such table, or ``top`` is less than 1.
-    """
-    if top is not None and top < 1:
-        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    """Return a comparison as Markdown; names are escaped."""
+    if top is not None:
+        require_top(top)
     return "\n".join(_comparison_lines(comparison, comparison.table(by), top)) + "\n"
 
 
@@ -102,7 +98,7 @@ def _fusions(comparison: Comparison) -> Iterator[str]:
 
 
 def gate_markdown(gate: Gate) -> str:
-    """Return what came of each condition as Markdown; no name in it breaks out of its cell."""
+    """Return the outcome of each condition as Markdown; names are escaped."""
     return "\n".join(_gate_lines(gate)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A comparison as a terminal shows it."""
+"""A comparison in the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.records import Account, FusedKernel, FusionChange, Row, Table, Verdict
-from profiler_ext.errors import UsageError
 from profiler_ext.exporters.diff.texts import (
     change_text,
     count_text,
@@ -29,7 +28,7 @@ from profiler_ext.exporters.terminal.console import (
     print_wrapped,
     text_console,
 )
-from profiler_ext.exporters.views.formatting import middle
+from profiler_ext.exporters.views.formatting import middle, require_top
 from profiler_ext.printable import printable
 
 STYLES = {
@@ -48,13 +47,9 @@ _LEDGER_ROWS, _IDLE_ROWS = 8, 5
 def print_comparison(
     comparison: Comparison, console: Console, by: str = "line", top: int | None = 15
 ) -> None:
-    """Print what changed overall, and then the largest changes of one table.
-
-    Raises:
-        UsageError: There is no such table, or ``top`` is less than 1.
-    """
-    if top is not None and top < 1:
-        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    """Print the overall changes, then the largest changes of one table."""
+    if top is not None:
+        require_top(top)
     table = comparison.table(by)
     for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
         print_wrapped(console, f"{name}  {side_text(side)}", "bold", indent=len(f"{name}  "))
@@ -80,11 +75,7 @@ def print_comparison(
 def comparison_text(
     comparison: Comparison, by: str = "line", top: int | None = 15, width: int = 120
 ) -> str:
-    """Return what a terminal of a width would show.
-
-    Raises:
-        UsageError: There is no such table, or ``top`` is less than 1.
-    """
+    """Return the comparison as a terminal of a width shows it."""
     file = io.StringIO()
     print_comparison(comparison, text_console(file, width), by, top)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
@@ -102,7 +93,7 @@ def _print_ledger(comparison: Comparison, console: Console) -> None:
 def _print_table(
     comparison: Comparison, table: Table, of: tuple[Row, ...], console: Console, top: int | None
 ) -> None:
-    """Print some rows of a table: those that changed, and how many did not."""
+    """Print some rows of a table: those that changed, and the counts of verdicts."""
     rows = shown_rows(of)
     words = "idle time by" if of and of[0].subject.account == Account.IDLE else "by"
     print_line(console, f"{words} {table.by}: {count_text(of)}", "bold")
@@ -151,7 +142,7 @@ def _print_fusions(comparison: Comparison, console: Console) -> None:
 
 
 def fusion_texts(fusion: FusionChange) -> list[str]:
-    """Return what was launched before and what now, a line each."""
+    """Return the launches before and now, a line each."""
     change = fusion.change
     return [
         *_side_lines("before", fusion.base, change.base_steps),
@@ -161,6 +152,5 @@ def fusion_texts(fusion: FusionChange) -> list[str]:
 
 def _side_lines(name: str, kernels: tuple[FusedKernel, ...], steps: int) -> list[str]:
     lines = [f"  {name:<6}  {kernel_text(each, steps)}" for each in kernels[:_SHOWN_KERNELS]]
-    if left := len(kernels) - _SHOWN_KERNELS:
-        lines += [f"          and {left} more"] if left > 0 else []
-    return lines
+    left = len(kernels) - _SHOWN_KERNELS
+    return [*lines, f"          and {left} more"] if left > 0 else lines

@@ -1,4 +1,4 @@
-"""How a comparison reads in every format: changes, rows, fusions."""
+"""The texts of a comparison, shared by all formats: changes, rows, fusions."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ from profiler_ext.exporters.views.formatting import (
 from profiler_ext.records.compiles import CompileKind
 from profiler_ext.records.vocabulary import Phase, Scope
 
+MAX_OPS = 8
+_MAX_KERNEL_CHARS = 40
+_STEPS = {Basis.TRAINING: "step in training", Basis.RECORDED: "step as recorded"}
+_ORDER = (
+    *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
+    *(Verdict.TOO_FEW, Verdict.NOT_COMPARABLE, Verdict.NOISE, Verdict.EQUAL),
+)
 _FALLBACK_LABELS = {
     "line": "no source line",
     "module": "no module",
@@ -44,11 +51,11 @@ _FALLBACK_LABELS = {
 
 
 def names_text(by: str, row: Row) -> str:
-    """Return what a row is of; where the two sides call it differently, both."""
+    """Return a row's name; both, where the sides' names differ."""
     base, head = (None if each is None else name_text(by, each) for each in (row.base, row.head))
     if base is None or head is None or base == head:
         return head or base or ""
-    if by == "kernel":  # their names are long, and the base's is told beside
+    if by == "kernel":  # names are long: the base's is in the details
         return head
     old, new = row.base, row.head
     if by in ("line", "compile") and old and new and old.file == new.file:
@@ -57,7 +64,7 @@ def names_text(by: str, row: Row) -> str:
 
 
 def name_text(by: str, subject: Subject) -> str:
-    """Return what a subject is called in a table."""
+    """Return a subject's name in a table, or why it has none."""
     if by == "ledger":
         return _ledger_name(subject)
     if subject.account not in (Account.DEVICE, Account.IDLE):
@@ -71,7 +78,7 @@ def name_text(by: str, subject: Subject) -> str:
 
 
 def own_name(by: str, subject: Subject) -> str:
-    """Return what tells a subject apart in a table, nothing where it has no such name."""
+    """Return a subject's name in a table; empty where it has none."""
     if by in ("line", "compile") and subject.file is not None:
         function = f" {subject.function}" if by == "compile" and subject.function else ""
         return f"{subject.file}:{subject.line}{function}{_compile_kind(by, subject)}"
@@ -100,41 +107,22 @@ def _ledger_name(subject: Subject) -> str:
     )
 
 
-MAX_OPS = 8
-_MAX_KERNEL_CHARS = 40
-_STEPS = {Basis.TRAINING: "step in training", Basis.RECORDED: "step as recorded"}
-_ORDER = (
-    *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
-    *(Verdict.TOO_FEW, Verdict.NOT_COMPARABLE, Verdict.NOISE, Verdict.EQUAL),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class RowTexts:
-    """A row as texts.
+    """A row as texts."""
 
-    Attributes:
-        base, head: its times of a step; nothing where a side has none.
-        delta: the difference, signed.
-        percent: the same as a part of the base.
-        verdict: what it came to.
-        name: what it is of; of a line that moved or has another name both.
-        code: the text of the line, the class of the module, or nothing.
-        details: what is to be known besides, each a few words.
-    """
-
-    base: str
+    base: str  # time of a step; empty where the side has none
     head: str
-    delta: str
-    percent: str
+    delta: str  # signed
+    percent: str  # the difference over the base
     verdict: str
-    name: str
-    code: str
-    details: tuple[str, ...]
+    name: str  # both names, where the sides' differ
+    code: str  # the line's text, the module's class, or empty
+    details: tuple[str, ...]  # a few words each
 
 
 def side_text(side: Side) -> str:
-    """Return what a side consists of, in one line: its runs, what ran, where, how long."""
+    """Return a side in one line: its runs, steps, ranks, devices, torch and command."""
     first = side.runs[0]
     steps = sum(run.steps for run in side.runs)
     parts = [
@@ -150,7 +138,7 @@ def side_text(side: Side) -> str:
 
 
 def total_texts(comparison: Comparison) -> Iterator[str]:
-    """Yield what changed overall: the time of a step, and its device time."""
+    """Yield the overall changes: step time and device time."""
     yield step_text(comparison)
     yield f"device time, as recorded: {change_text(comparison.device)}"
     rows = [row for row in comparison.table("phase").rows if row.subject.phase]
@@ -159,7 +147,7 @@ def total_texts(comparison: Comparison) -> Iterator[str]:
 
 
 def step_text(comparison: Comparison) -> str:
-    """Return the change of a step's time, and which steps it is of."""
+    """Return the change of step time, and which steps it is of."""
     return f"{_STEPS[comparison.step.basis]}: {change_text(comparison.step.change)}"
 
 
@@ -181,7 +169,7 @@ def change_text(change: Change) -> str:
 
 
 def count_text(rows: Sequence[Row]) -> str:
-    """Return how many rows changed, and how many are inside the noise."""
+    """Return the counts of verdicts."""
     occurrences = Counter(row.change.verdict for row in rows)
     verdict_counts = [
         f"{occurrences[verdict]} {verdict.words}" for verdict in _ORDER if occurrences[verdict]
@@ -192,19 +180,19 @@ def count_text(rows: Sequence[Row]) -> str:
 
 
 def shown_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the rows to be shown: what changed, and what cannot be told from noise."""
+    """Return the rows to show: all but those of equal time or inside the noise."""
     hidden = (Verdict.NOISE, Verdict.EQUAL)
     return tuple(row for row in rows if row.change.verdict not in hidden)
 
 
 def device_rows(table: Table) -> tuple[Row, ...]:
-    """Return the rows that only this table tells; of the ledger all."""
+    """Return the rows of device time; of the ledger, all."""
     is_whole = table.by == "ledger"
     return tuple(r for r in table.rows if is_whole or r.subject.account == Account.DEVICE)
 
 
 def idle_rows(table: Table) -> tuple[Row, ...]:
-    """Return the rows of idle time at lines; what has no line is in the ledger."""
+    """Return the rows of idle time at lines; the ledger has the rest."""
     rows = (row for row in table.rows if row.subject.account == Account.IDLE)
     return tuple(row for row in rows if row.subject.file is not None)
 
@@ -225,12 +213,12 @@ def row_texts(comparison: Comparison, table: Table, row: Row) -> RowTexts:
 
 
 def details_text(texts: RowTexts) -> str:
-    """Return what is to be known of a row besides its times and name, in one line."""
+    """Return a row's details in one line."""
     return " · ".join(texts.details)
 
 
 def kernel_text(kernel: FusedKernel, steps: int) -> str:
-    """Return what launches compute, and what they take of a step."""
+    """Return what launches compute, and their time of a step."""
     at: dict[str, list[str]] = {}
     for op in kernel.ops[:MAX_OPS]:
         phase = short_phase(Phase(op.phase)) if op.phase else ""
@@ -253,12 +241,12 @@ def _kernels_text(kernel: FusedKernel) -> str:
 
 
 def signed(time_ns: float) -> str:
-    """Return a difference of times with its sign: ``+1.20 ms``."""
+    """Return a signed time: ``+1.20 ms``."""
     return f"{'-' if time_ns < 0 else '+'}{time_text(abs(time_ns))}"
 
 
 def percent_of(change: Change) -> str:
-    """Return a change as a part of the base: ``+5.4%``; nothing where there is no base."""
+    """Return a change over the base: ``+5.4%``; empty where the base has no time."""
     if change.fraction is None:
         return ""
     part = 100 * change.fraction * (-1 if change.base_ns < 0 else 1)
@@ -279,16 +267,17 @@ def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
     if change.interval is not None and change.is_change:
         yield f"95%: {interval_text(change)}"
     if table.by == "kernel":
-        yield from _shape_text(comparison, row)
+        yield from _shape_texts(comparison, row)
     if devices_differ(comparison) and row.subject.account == Account.DEVICE:
         yield f"part of device time: {_parts_text(comparison, change)}"
     if row.modules and table.by not in ("module", "layer"):
         yield ", ".join(module or "(the model itself)" for module in row.modules)
     if table.by != "phase" and (phases := _phases_text(row)):
         yield phases
-    counts = _launches_of_step(change)
-    if counts[0] != counts[1] and row.subject.account == Account.DEVICE:
-        yield f"launches a step: {' -> '.join(counts)}"
+    before = f"{change.base_launches / change.base_steps:.4g}"
+    now = f"{change.head_launches / change.head_steps:.4g}"
+    if before != now and row.subject.account == Account.DEVICE:
+        yield f"launches a step: {before} -> {now}"
     if row.match is Match.EDITED and row.base is not None:
         yield f"was: {row.base.code}"
     is_other_kernel = row.match in (Match.SAME_WORK, Match.SIMILAR_WORK, Match.RENAMED)
@@ -308,7 +297,7 @@ def _phases_text(row: Row) -> str:
     return ", ".join(f"{name} {signed(delta)}" for name, delta in largest)
 
 
-def _shape_text(comparison: Comparison, row: Row) -> Iterator[str]:
+def _shape_texts(comparison: Comparison, row: Row) -> Iterator[str]:
     old, new = (
         side.shapes.get((each.kernel, each.kind)) if each else None
         for side, each in zip(comparison.matched.sides, (row.base, row.head), strict=True)
@@ -316,12 +305,6 @@ def _shape_text(comparison: Comparison, row: Row) -> Iterator[str]:
     if old and new and old != new:
         named = zip(("grid", "block"), old, new, strict=True)
         yield ", ".join(f"{name} {mine} -> {other}" for name, mine, other in named if mine != other)
-
-
-def _launches_of_step(change: Change) -> tuple[str, str]:
-    base = change.base_launches / change.base_steps
-    head = change.head_launches / change.head_steps
-    return f"{base:.4g}", f"{head:.4g}"
 
 
 def _parts_text(comparison: Comparison, change: Change) -> str:

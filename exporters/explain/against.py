@@ -1,8 +1,8 @@
-"""What changed of one thing since another run: its rows of the comparison, and its fusions."""
+"""What changed of a line, module or kernel since another run: rows and fusions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from profiler_ext.comparison.comparison import Comparison, compare
@@ -35,26 +35,14 @@ _MAX_ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Another run, to tell what changed since.
-
-    Attributes:
-        name: what it is called.
-        analyses: what attribution found in it, one for each rank.
-    """
+    """Another run to compare with."""
 
     name: str
-    analyses: tuple[Analysis, ...]
+    analyses: tuple[Analysis, ...]  # one for each rank
 
 
 def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) -> Against:
-    """Return what changed of a subject since another run.
-
-    Returns:
-        The change of its device time, and the rows and fusions that are of it.
-
-    Raises:
-        UsageError: A run has no profiled step.
-    """
+    """Return the changes of a subject since another run."""
     compared = compare(
         [RunOfRanks(earlier.name, earlier.analyses)], [RunOfRanks("this", tuple(analyses))]
     )
@@ -72,7 +60,7 @@ def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) ->
 
 
 def _is_of(row: Row, compared: Comparison, subject: Subject) -> bool:
-    """Tell whether a row is of a subject of the head; a module's rows are those below it too."""
+    """Return whether a row is of a subject of the head, or of a module below it."""
     of = row.head or row.base
     if of is None:
         return False
@@ -85,21 +73,17 @@ def _is_of(row: Row, compared: Comparison, subject: Subject) -> bool:
 
 
 def _change(compared: Comparison, rows: Sequence[Row], subject: Subject) -> Change:
-    """Return the change of all of its device time, judged as a whole."""
+    """Return the change of all its device time, tested as a whole."""
     own = [row for row in rows if row.subject.account == Account.DEVICE]
     if subject.kind is Kind.LINE and len(own) == 1:
         return own[0].change
-    return compared.where(_predicate(own, subject))
+    names = _names(own, subject)
+    return compared.where(lambda p: p.account == Account.DEVICE and _name(p, subject) in names)
 
 
-def _predicate(rows: Sequence[Row], subject: Subject) -> Callable[[ComparedSubject], bool]:
-    """Return what tells its parts: by the names that it has on either side."""
-    names = {_name(each, subject) for row in rows for each in (row.base, row.head) if each}
-
-    def is_own(part: ComparedSubject) -> bool:
-        return part.account == Account.DEVICE and _name(part, subject) in names
-
-    return is_own
+def _names(rows: Sequence[Row], subject: Subject) -> set[object]:
+    """Return the subject's names on either side."""
+    return {_name(each, subject) for row in rows for each in (row.base, row.head) if each}
 
 
 def _name(part: ComparedSubject, subject: Subject) -> object:
@@ -112,7 +96,7 @@ def _takes_part(fusion: FusionChange, rows: Sequence[Row], subject: Subject) -> 
     kernels = (*fusion.base, *fusion.head)
     if subject.kind is Kind.KERNEL:
         return any(subject.name in each.kernels for each in kernels)
-    names = {_name(each, subject) for row in rows for each in (row.base, row.head) if each}
+    names = _names(rows, subject)
     return any(_name(op, subject) in names for each in kernels for op in each.ops)
 
 

@@ -1,9 +1,7 @@
 """What is known of a line, module or kernel besides its time.
 
-Code, FX nodes, roofline, findings, gaps, why it has no time.
-
-What is told rests on the compiled graphs and the stacks of what ran; where neither names the line,
-nothing is guessed.
+Code, FX nodes, roofline, findings, gaps, and why it has no time: by the compiled graphs and the
+recorded stacks. Where neither names the line, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -29,14 +27,18 @@ from profiler_ext.exporters.views.summary import records
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.provenance import FxNode, GraphInstance, TensorSpec
+from profiler_ext.records.provenance import FxNode, GraphInstance
 from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS
 from profiler_ext.rooflines.rooflines import rooflines
 
+_MAX_KERNELS = 3  # whose generated code is shown
+_MAX_TARGETS = 4
+_ADDITIVE = ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
+
 
 def kernel_nodes(each: SelectedShares, kernel: str) -> tuple[list[NodeFacts], int]:
-    """Return the nodes of a subject in the first launch of a kernel, and how many are of others."""
+    """Return a subject's nodes in a kernel's first launch, and the number of other nodes."""
     first = _first_launch(each, kernel)
     if first is None:
         return [], 0
@@ -47,7 +49,7 @@ def kernel_nodes(each: SelectedShares, kernel: str) -> tuple[list[NodeFacts], in
 
 
 def kernel_module(each: SelectedShares, kernel: str) -> str | None:
-    """Return the path of the generated module that the first launch of a kernel is of."""
+    """Return the path of the generated module of a kernel's first launch."""
     first = _first_launch(each, kernel)
     graph = None if first is None else _graph(each, first)
     return None if graph is None else graph.output_module
@@ -73,36 +75,24 @@ def _names(each: SelectedShares, rows: Ints, launch: int) -> list[str]:
 def _node(name: str, known: FxNode | None) -> NodeFacts:
     if known is None:
         return NodeFacts(name=name, target="", outputs=[])
-    outputs = [_tensor(spec) for spec in known.outputs]
+    outputs = [
+        f"{spec.dtype.removeprefix('torch.')}[{', '.join(map(str, spec.size))}]"
+        for spec in known.outputs
+    ]
     return NodeFacts(name=name, target=known.target, outputs=outputs)
-
-
-def _tensor(spec: TensorSpec) -> str:
-    sizes = ", ".join(map(str, spec.size))
-    return f"{spec.dtype.removeprefix('torch.')}[{sizes}]"
-
-
-_MAX_KERNELS = 3
-"""The generated code of so many kernels is told."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainContext:
-    """What an explanation is made of.
+    """What an explanation is made of."""
 
-    Attributes:
-        asked: a session, or several ranks.
-        subject: what is explained.
-        ranks: what of each rank belongs to it.
-    """
-
-    asked: SessionLike
+    asked: SessionLike  # a session, or several ranks
     subject: Subject
-    ranks: list[SelectedShares]
+    ranks: list[SelectedShares]  # the subject's shares on each rank
 
 
 def generated(about: ExplainContext, kernels: Sequence[str]) -> list[Generated]:
-    """Return the code of the kernels of most time, of those whose module the session keeps."""
+    """Return the code of the largest kernels whose module the session keeps."""
     named, collected = list(dict.fromkeys(kernels)), dict[str, Generated]()
     for each in about.ranks:
         missing = [kernel for kernel in named if kernel not in collected]
@@ -114,7 +104,7 @@ def generated(about: ExplainContext, kernels: Sequence[str]) -> list[Generated]:
 
 
 def _codes(each: SelectedShares, kernels: Sequence[str]) -> Iterator[Generated]:
-    """Yield the code of kernels, of those whose module is kept; a module is read when needed."""
+    """Yield the code of kernels whose module is kept; reads modules as needed."""
     kept = recorded_modules(each.analysis.recording)
     read: dict[str, dict[str, str]] = {}
     for kernel in kernels:
@@ -135,19 +125,19 @@ def _codes(each: SelectedShares, kernels: Sequence[str]) -> Iterator[Generated]:
 
 
 def gaps(about: ExplainContext, duration_ns: int) -> list[GapRow]:
-    """Return what of it was not led further, and why."""
+    """Return its device time without attribution, by reason."""
     reasons = sums.times_by_place(about.ranks, lambda place: place.gap)
     known = {gap: time for gap, time in reasons.items() if gap in tuple(GapReason)}
     return [gap_row(gap, time, duration_ns) for gap, time in known.items()]
 
 
 def findings(about: ExplainContext) -> list[FindingEntry]:
-    """Return the findings that touch it."""
+    """Return the findings about it."""
     return [finding_entry(f) for f in about.asked.found.found if _touches(f.where, about)]
 
 
 def _touches(where: Any, about: ExplainContext) -> bool:
-    """Tell whether a finding is about it, about what is below it, or about its kernel."""
+    """Return whether a finding is about it, a module below it, or its kernel."""
     subject = about.subject
     if subject.kind is Kind.LINE:
         return (where.file, where.line) == (subject.name, subject.line)
@@ -157,38 +147,31 @@ def _touches(where: Any, about: ExplainContext) -> bool:
 
 
 def idle(about: ExplainContext) -> list[IdleRow]:
-    """Return why devices waited while the CPU was at a line, longest first."""
+    """Return the device's idle time while the CPU was at a line, the longest first."""
     if about.subject.kind is not Kind.LINE:
         return []
-    rows = [row for row in records(about.asked.table("idle_by_line")) if _is_there(row, about)]
-    named = ("cause", "cpu_activity", "duration_ns")
-    return [IdleRow(**{name: row[name] for name in named}) for row in rows]
-
-
-def _is_there(row: dict[str, Any], about: ExplainContext) -> bool:
     line = (about.subject.name, about.subject.line)
-    return line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
+    named = ("cause", "cpu_activity", "duration_ns")
+    return [
+        IdleRow(**{name: row[name] for name in named})
+        for row in records(about.asked.table("idle_by_line"))
+        if line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
+    ]
 
 
 def roofline(ranks: Sequence[SelectedShares]) -> Roofline | None:
-    """Return how near it is to its roofline; of several ranks the sums, without rates."""
+    """Return its roofline; of several ranks the sums, without rates."""
     collected = [_achieved(each) for each in ranks if len(each.own)]
     if not collected:
         return None
     known_ns = sum(map(_known_ns, ranks))
     if len(collected) == 1:
         return Roofline(known_ns=known_ns, **collected[0])
-    nothing = dict.fromkeys(collected[0])
-    sums_of = {name: _sum([each[name] for each in collected]) for name in _ADDITIVE}
-    return Roofline(known_ns=known_ns, **nothing | sums_of)
-
-
-_ADDITIVE = ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    columns: dict[str, Any] = dict.fromkeys(collected[0])
+    for name in _ADDITIVE:
+        known = [each[name] for each in collected if each[name] is not None]
+        columns[name] = sum(known) if known else None
+    return Roofline(known_ns=known_ns, **columns)
 
 
 def _achieved(each: SelectedShares) -> dict[str, Any]:
@@ -204,17 +187,10 @@ def _known_ns(each: SelectedShares) -> int:
     return int(each.durations(each.own[~unknown[each.launch_of(each.own)]]).sum())
 
 
-_MAX_TARGETS = 4
-
-
 def silence(
     subject: Subject, analyses: Sequence[Analysis], called_ns: float, idle_ns: float
 ) -> str:
-    """Return why a subject has no device time in the profiled steps.
-
-    Args:
-        idle_ns: time in which a device waited while the CPU was there, in a step.
-    """
+    """Return why a subject has no device time in the profiled steps."""
     if subject.kind is not Kind.LINE:
         return f"the {subject.kind} has no launch in the profiled steps"
     if called_ns:
@@ -240,12 +216,10 @@ def _nodes(analysis: Analysis, subject: Subject) -> Iterator[tuple[GraphInstance
 
 
 def _nodes_text(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
-    """Tell nodes that no call site computes from those whose call site was not launched."""
+    """Return why its nodes have no launch: no kernel computes them, or none was launched."""
     computed = {name for graph, _ in nodes for site in graph.call_sites for name in site.nodes}
     targets = dict.fromkeys(node.target for _, node in nodes)
-    listed = ", ".join(list(targets)[:_MAX_TARGETS]) + (
-        ", ..." if len(targets) > _MAX_TARGETS else ""
-    )
+    listed = ", ".join([*list(targets)[:_MAX_TARGETS], *["..."] * (len(targets) > _MAX_TARGETS)])
     if any(node.name in computed for _, node in nodes):
         return f"its ops ({listed}) are in compiled kernels that no profiled step launched"
     return (
@@ -255,14 +229,9 @@ def _nodes_text(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
 
 
 def _nearest_lines_text(subject: Subject, analysis: Analysis) -> str:
-    lines = sorted(
-        {
-            place.line
-            for place in analysis.places
-            if place.file == subject.name and place.line is not None
-        },
-        key=lambda line: (abs(line - subject.line), line),
-    )
+    of_file = (place.line for place in analysis.places if place.file == subject.name)
+    known = {line for line in of_file if line is not None}
+    lines = sorted(known, key=lambda line: (abs(line - subject.line), line))
     file = short_path(subject.name, analysis.recording.settings)
     nearest = [
         subject_label(Subject(Kind.LINE, subject.name, line), analysis) for line in lines[:3]

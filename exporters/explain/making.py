@@ -1,4 +1,4 @@
-"""How the answer about one thing is made of a session."""
+"""Makes the answer about a line, module or kernel of a session."""
 
 from __future__ import annotations
 
@@ -37,11 +37,15 @@ from profiler_ext.exporters.views.modules import depth_of, folded_modules
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.lineage import Frame
 
+_LINE = ("file", "line", "code", "gap")
+_CALLER = ("file", "line", "code")
+_Name = tuple[str | int | None, ...]
+
 
 def explain(
     asked: SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
 ) -> Explanation:
-    """Return all about one thing.
+    """Return the explanation of a line, module or kernel.
 
     Raises:
         UnclearNameError: The name means several things, or none.
@@ -82,7 +86,7 @@ def explain(
 
 
 def candidates(asked: SessionLike, name: str, error: UnclearNameError) -> Candidates:
-    """Return what a name could mean, for a program."""
+    """Return what an unclear name could mean, as an answer."""
     return Candidates(
         cuts=steps_truncation(asked),
         session=session_facts(asked),
@@ -104,8 +108,13 @@ def _lists(
         "fused_with": _fused(about),
         "lines": [] if kind is Kind.LINE else sums.part_rows(sums.by_place(ranks, _line), _LINE),
         "modules": _modules(about),
-        "ops": sums.part_rows(sums.by_place(ranks, _op), ("aten_op",)),
-        "callers": _callers(about) if kind is Kind.LINE else [],
+        "ops": sums.part_rows(
+            sums.by_place(ranks, lambda p: None if p.aten_op is None else (p.aten_op,)),
+            ("aten_op",),
+        ),
+        "callers": sums.part_rows(sums.by_place(ranks, _caller), _CALLER)
+        if kind is Kind.LINE
+        else [],
         "idle": idle,
     }
     shown = {name: top_of(name, rows, top) for name, rows in every.items()}
@@ -114,12 +123,8 @@ def _lists(
     return lists, [cut for _, cuts in shown.values() for cut in cuts]
 
 
-_LINE = ("file", "line", "code", "gap")
-_Name = tuple[str | int | None, ...]
-
-
 def _fused(about: ExplainContext) -> list[PartRow]:
-    """Return what else the launches compute: of a module by module too."""
+    """Return what else the launches compute; of a module, by module too."""
     if about.subject.kind is Kind.LINE:
         return sums.part_rows(sums.by_place(about.ranks, _line, others=True), _LINE)
     folds = folded_modules(about.asked.analyses)
@@ -128,9 +133,10 @@ def _fused(about: ExplainContext) -> list[PartRow]:
 
 
 def _modules(about: ExplainContext) -> list[PartRow]:
-    """Return the modules of a subject; of a module each by itself, else layers alike as one."""
+    """Return the modules of a subject: below a module each one, else like layers as one."""
     if about.subject.kind is Kind.MODULE:
-        return sums.part_rows(sums.by_place(about.ranks, _module), ("module",))
+        own = sums.by_place(about.ranks, lambda p: None if p.module is None else (p.module,))
+        return sums.part_rows(own, ("module",))
     folds = folded_modules(about.asked.analyses)
     known = sums.by_place(about.ranks, lambda p: None if p.module is None else folds.of(p.module))
     return sums.part_rows(known, ("module", "modules"))
@@ -138,14 +144,6 @@ def _modules(about: ExplainContext) -> list[PartRow]:
 
 def _line(place: Place) -> _Name:
     return place.file, place.line, place.code, place.gap if place.file is None else None
-
-
-def _module(place: Place) -> _Name | None:
-    return None if place.module is None else (place.module,)
-
-
-def _op(place: Place) -> _Name | None:
-    return None if place.aten_op is None else (place.aten_op,)
 
 
 def _facts(about: ExplainContext) -> SubjectFacts:
@@ -170,7 +168,7 @@ def _facts(about: ExplainContext) -> SubjectFacts:
 
 
 def _frame(about: ExplainContext) -> Frame:
-    """Return what is known of a line: of what it launched, waited for, or called."""
+    """Return what is known of a line: as one with launches or waits, or in a stack."""
     subject, nothing = about.subject, Frame(about.subject.name, about.subject.line, "")
     places = [p for a in about.asked.analyses for p in (*a.places, *a.idle.places)]
     own = next((p for p in places if is_of(p, subject)), None)
@@ -181,7 +179,7 @@ def _frame(about: ExplainContext) -> Frame:
 
 
 def _class_of(about: ExplainContext) -> str | None:
-    """Return a module's class as the compiled graphs have it, where it runs nothing itself."""
+    """Return the class of a module without own work, from the compiled graphs."""
     graphs = (graph for each in about.asked.analyses for graph in each.recording.graphs)
     frames = (f for graph in graphs for node in graph.nodes for f in node.lineage.modules)
     return next((f.class_name for f in frames if f.path == about.subject.name), None)
@@ -218,15 +216,8 @@ def _called(about: ExplainContext) -> int:
     return sum(each.duration_ns for each in called.values())
 
 
-def _callers(about: ExplainContext) -> list[PartRow]:
-    """Return the lines from which a line was called, by the stacks of what it launched."""
-    return sums.part_rows(sums.by_place(about.ranks, _caller), _CALLER)
-
-
-_CALLER = ("file", "line", "code")
-
-
 def _caller(place: Place) -> _Name | None:
+    """Return the line from which a place's line was called, by the place's stack."""
     own = (place.file, place.line)
     at = [n for n, frame in enumerate(place.stack) if (frame.file, frame.line) == own]
     if not at or not at[-1]:

@@ -1,4 +1,4 @@
-"""How the page about one thing looks: in the terminal, and as Markdown."""
+"""The explain page, in the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def explained(
     budget: int | None = None,
     earlier: Earlier | None = None,
 ) -> str:
-    """Return all about one thing as text.
+    """Return the explanation of a line, module or kernel as text.
 
     Args:
-        budget: of ``json`` about so many bytes at most; ``None`` for no bound.
+        budget: maximum size of ``json``, in bytes; ``None`` for no limit.
 
     Raises:
         UnclearNameError: The name means several things, or none.
@@ -77,7 +77,7 @@ def page_text(about: Page, width: int) -> str:
 
 
 def page_markdown(about: Page) -> str:
-    """Return the page in GitHub's Markdown; names cannot break out of their place."""
+    """Return the page in GitHub's Markdown; names are escaped."""
     lines = [f"# {markdown_escape(about.title)}", ""]
     if about.code:
         lines += [*_fenced(about.code.strip(), "python"), ""]
@@ -116,7 +116,7 @@ def _table(section: Section, console: Console) -> Table:
 
 
 def _columns(widths: Sequence[int], width: int) -> list[int]:
-    """Return which columns of numbers leave half of the width for names; the first two do stay."""
+    """Return the number columns that fit half of the width; the first two always do."""
     shown, taken = [], 0
     for at, each in enumerate(widths):
         if at < _FIXED_COLUMNS or taken + each + BETWEEN <= width // 2:
@@ -139,7 +139,7 @@ def _section_lines(section: Section) -> list[str]:
 
 
 def _fenced(code: str, language: str) -> list[str]:
-    """Return code between fences that are longer than any within it."""
+    """Return code between fences longer than any within it."""
     longest = max((len(run) for run in re.findall("`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return [fence + language, printable_lines(code), fence]

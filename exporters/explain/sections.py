@@ -1,4 +1,4 @@
-"""What the page about one thing says, in its order: texts and small tables for any medium."""
+"""The explain page: texts and small tables, in order, for any medium."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from profiler_ext.exporters.explain.subjects import Kind
-from profiler_ext.exporters.json_output.documents import FindingEntry, GapRow
+from profiler_ext.exporters.json_output.documents import FindingEntry
 from profiler_ext.exporters.json_output.explained import (
     Explanation,
     KernelRow,
@@ -33,10 +33,20 @@ from profiler_ext.records.vocabulary import Phase, Term
 
 _SHOWN_STEPS = 8
 _MIN_KNOWN, _MOSTLY_KNOWN = 0.0005, 0.9
+_MAX_CODE_LINES, _MAX_NODES = 40, 6
+_KERNEL_STARTS = ("@triton.jit", 'extern "C"')
+_PARTS = {  # field to title, and to what its names are
+    "fused_with": ("Fused with, in the same launches", "line"),
+    "lines": ("Lines", "line"),
+    "modules": ("Modules", "module"),
+    "ops": ("ATen ops", "ATen op"),
+    "callers": ("Called at", "line"),
+}
+_RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
 
 
 def overview_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield what is told of the whole: its time, its phases, its roofline, its steps."""
+    """Yield the overview: time, phases, roofline, steps."""
     time = explanation.time
     if explanation.silence is not None:
         yield f"no device time: {explanation.silence}"
@@ -58,23 +68,19 @@ def overview_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def is_part(explanation: Explanation) -> bool:
-    """Tell whether its launches compute something else too."""
+    """Return whether its launches compute something else too."""
     return explanation.time.inclusive_ns != explanation.time.duration_ns
 
 
 @dataclass(frozen=True, slots=True)
 class PerStep:
-    """Times and counts of a mean step, as a person reads them.
-
-    Attributes:
-        steps: over how many steps they are summed.
-    """
+    """Formats times and counts of a mean step."""
 
     steps: int
 
     @classmethod
     def of(cls, explanation: Explanation) -> PerStep:
-        """Return the steps that an explanation sums over."""
+        """Return the mean step of an explanation."""
         return cls(max(explanation.time.rank_steps, 1))
 
     def time(self, duration_ns: int) -> str:
@@ -82,7 +88,7 @@ class PerStep:
         return time_text(duration_ns / self.steps)
 
     def count(self, number: int) -> str:
-        """Return how often something is in a mean step."""
+        """Return a count of a mean step."""
         return f"{number / self.steps:,.1f}".removesuffix(".0")
 
 
@@ -108,7 +114,7 @@ def _roofline_line(explanation: Explanation) -> str:
 
 
 def _step_texts(explanation: Explanation) -> list[str]:
-    """Return its time in each step; of many the shortest, the median and the longest."""
+    """Return the time of each step; of many, shortest, median and longest."""
     steps = explanation.steps
     if len(steps) < 2:
         return []
@@ -125,65 +131,30 @@ def _step(step: StepTime, ranks: bool) -> str:
     return f"step {step.step}" + (f" of rank {step.rank}" if ranks else "")
 
 
-_MAX_CODE_LINES, _MAX_NODES = 40, 6
-_KERNEL_STARTS = ("@triton.jit", 'extern "C"')
-_TITLES = {
-    "fused_with": "Fused with, in the same launches",
-    "lines": "Lines",
-    "modules": "Modules",
-    "ops": "ATen ops",
-    "callers": "Called at",
-}
-_HEADS = {
-    "fused_with": "line",
-    "lines": "line",
-    "modules": "module",
-    "ops": "ATen op",
-    "callers": "line",
-}
-_RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
-
-
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page.
-
-    Attributes:
-        title: what heads it.
-        heads: what heads the columns of its table; the first is a name, the others are numbers.
-        rows: the table.
-        texts: lines of text below.
-        code: generated code below.
-        keeps_end: names that are too long give way in their middle, else at their end.
-    """
+    """A part of the page."""
 
     title: str
-    heads: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()  # of the table; the first column is names, the others are numbers
     rows: tuple[tuple[str, ...], ...] = ()
-    texts: tuple[str, ...] = ()
-    code: str = ""
-    keeps_end: bool = False
+    texts: tuple[str, ...] = ()  # lines of text below
+    code: str = ""  # generated code below
+    keeps_end: bool = False  # cut long names in their middle, not at their end
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page.
-
-    Attributes:
-        title: what it is about.
-        code: text of the line, where it is one.
-        texts: what is said of the whole.
-        sections: its parts; those with nothing to say are left out.
-    """
+    """The explain page."""
 
     title: str
-    code: str
-    texts: tuple[str, ...]
-    sections: tuple[Section, ...] = field(default=())
+    code: str  # the text of the line
+    texts: tuple[str, ...]  # the overview
+    sections: tuple[Section, ...] = field(default=())  # without empty ones
 
 
 def page(explanation: Explanation, settings: Settings) -> Page:
-    """Return the page about one thing."""
+    """Return the page of an explanation."""
     sections = (
         each for each in _sections(explanation, settings) if each.rows or each.texts or each.code
     )
@@ -198,11 +169,11 @@ def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]
     yield Section("Recommendations", texts=tuple(map(_finding, explanation.findings)))
     yield from _changes(explanation)
     yield _kernel_section(explanation)
-    for name, title in _TITLES.items():
+    for name in _PARTS:
         rows: Sequence[PartRow] = getattr(explanation, name)
         of = sum(row.duration_ns for row in rows) if name == "fused_with" else whole
         if not (name in ("modules", "lines") and _is_redundant(rows, explanation)):
-            yield _part_section(explanation, name, title, of, settings)
+            yield _part_section(explanation, name, of, settings)
     yield Section("The device waited while the CPU was there", texts=tuple(_idle(explanation)))
     yield Section("Attribution method", texts=tuple(_evidence(explanation)))
     yield Section("What is not known", texts=tuple(_gaps(explanation)))
@@ -211,7 +182,7 @@ def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]
 
 
 def _changes(explanation: Explanation) -> Iterator[Section]:
-    """Yield the section about another run, where there is one."""
+    """Yield the section about another run, if there is one."""
     if explanation.against is not None:
         name = ", ".join(run.name for run in explanation.against.base.runs)
         notes = (f"note: {note}" for note in explanation.against.notes)
@@ -219,7 +190,7 @@ def _changes(explanation: Explanation) -> Iterator[Section]:
 
 
 def _is_redundant(rows: Sequence[PartRow], explanation: Explanation) -> bool:
-    """Tell whether a table would only repeat what is explained."""
+    """Return whether a table would only repeat the subject."""
     return (
         len(rows) == 1
         and explanation.subject.kind == Kind.MODULE
@@ -250,11 +221,12 @@ def _kernel(row: KernelRow, explanation: Explanation) -> tuple[str, ...]:
 
 
 def _part_section(
-    explanation: Explanation, name: str, title: str, whole_ns: int, settings: Settings
+    explanation: Explanation, name: str, whole_ns: int, settings: Settings
 ) -> Section:
     rows: Sequence[PartRow] = getattr(explanation, name)
     phases = [phase for phase in Phase if any(phase in row.phases_ns for row in rows)]
-    heads = (_HEADS[name], "a step", "part", *map(short_phase, phases))
+    title, first = _PARTS[name]
+    heads = (first, "a step", "part", *map(short_phase, phases))
     each = PerStep.of(explanation)
     cells = tuple(
         (
@@ -279,7 +251,7 @@ def _named(row: PartRow, settings: Settings) -> str:
 
 
 def _more(explanation: Explanation, name: str) -> tuple[str, ...]:
-    """Say how many rows are left out."""
+    """Return how many rows are left out."""
     cuts = [cut for cut in explanation.cuts if cut.where == name]
     each = PerStep.of(explanation)
     return tuple(
@@ -321,19 +293,19 @@ def _rule(rule: str) -> str:
 
 
 def _gaps(explanation: Explanation) -> Iterator[str]:
-    yield from (f"of it {_gap(gap)}" for gap in explanation.own_gaps)
+    for gap in explanation.own_gaps:
+        part = percent_text(gap.fraction or 0, 1)
+        yield f"of it {part}: {gap.words} ({gap.gap}); {gap.remedy}"
     if explanation.whole.gaps:
         gaps = (f"{gap.gap} {percent_text(gap.fraction or 0, 1)}" for gap in explanation.whole.gaps)
         yield f"of the whole session's busy time: {', '.join(gaps)}"
 
 
-def _gap(gap: GapRow) -> str:
-    return f"{percent_text(gap.fraction or 0, 1)}: {gap.words} ({gap.gap}); {gap.remedy}"
-
-
 def _code_section(explanation: Explanation) -> Section:
     first, *others = explanation.generated
-    lines = _kernel_body(first.text.splitlines())
+    text = first.text.splitlines()
+    starts = (at for at, line in enumerate(text) if line.startswith(_KERNEL_STARTS))
+    lines = text[next(starts, 0) :]  # without the imports
     left = len(lines) - _MAX_CODE_LINES
     texts = [f"({left} more lines: --format json)"] if left > 0 else []
     if first.other_nodes:
@@ -347,12 +319,6 @@ def _code_section(explanation: Explanation) -> Section:
         texts.append(f"the code of {listed} is in --format json")
     code = "\n".join(lines[:_MAX_CODE_LINES])
     return Section(f"Generated code of {first.kernel}", texts=tuple(texts), code=code)
-
-
-def _kernel_body(lines: list[str]) -> list[str]:
-    """Return a kernel from where its function begins, without what it imports."""
-    starts = (at for at, line in enumerate(lines) if line.startswith(_KERNEL_STARTS))
-    return lines[next(starts, 0) :]
 
 
 def _node(node: NodeFacts) -> str:

@@ -1,6 +1,6 @@
-"""What a name means (a line, module or kernel), and which parts of which launches belong to it.
+"""Resolves a name to a line, module or kernel, and selects its shares of launches.
 
-A name is taken as it is first; then as the end of a path, or a part of a kernel's name.
+A name matches exactly first; then as the end of a path, or a part of a kernel's name.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from profiler_ext.records.share_sums import profiled_shares, sum_by, sum_by_name
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d{1,18})")
 _MAX_CANDIDATES = 12
+Flags = npt.NDArray[np.bool_]
 
 
 class Kind(StrEnum):
@@ -38,37 +39,27 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One thing that can be explained.
-
-    Attributes:
-        kind: what it is.
-        name: a module's path or a kernel's name; of a line its file.
-        line: of a line its number.
-    """
+    """A line, module or kernel."""
 
     kind: Kind
-    name: str
-    line: int = 0
+    name: str  # a module's path or a kernel's name; of a line, its file
+    line: int = 0  # of a line, its number
 
 
-Flags = npt.NDArray[np.bool_]
 Times = Mapping[Subject, int]
 
 
 def times_by_subject(analyses: Sequence[Analysis]) -> dict[Subject, int]:
-    """Return all that has a name in a session, with its device time in the profiled steps."""
+    """Return all subjects of a session, with their device time in the profiled steps."""
     return sum_by_name(pair for analysis in analyses for pair in _named(analysis))
 
 
 def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
-    """Return the one thing that a name means.
+    """Return the subject that a name means; a line of a known file may have no time.
 
     Args:
         query: ``FILE:LINE``, a module's path, or a kernel's name; ``line:``, ``module:`` or
             ``kernel:`` before it says which.
-
-    Returns:
-        The thing; a line of a known file may have no time.
 
     Raises:
         UnclearNameError: It means several things, or none.
@@ -89,7 +80,7 @@ def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
 
 
 def subject_label(subject: Subject, analysis: Analysis) -> str:
-    """Return what finds a subject again, as short as it can be."""
+    """Return the shortest name that resolves to a subject."""
     if subject.kind is Kind.LINE:
         return f"{short_path(subject.name, analysis.recording.settings)}:{subject.line}"
     return subject.name or THE_MODEL
@@ -107,7 +98,7 @@ def _named(analysis: Analysis) -> Iterable[tuple[Subject, int]]:
 
 
 def _kernels(analysis: Analysis) -> Iterable[tuple[Subject, int]]:
-    """Yield kernels as Inductor calls them, and as the device does where that is another name."""
+    """Yield kernels by Inductor's name, and by the device's where that differs."""
     launches, within = analysis.launches, analysis.launches.in_steps
     kernel, name = launches.kernel, launches.name
     number = {text: code for code, text in enumerate(kernel.strings)}
@@ -126,7 +117,7 @@ def _own_line(place: Place) -> Iterable[Subject]:
 
 
 def _other_lines(analysis: Analysis) -> Iterable[Subject]:
-    """Yield lines that have no time: that call others, where the CPU was, of nodes of a graph."""
+    """Yield lines without own time: callers, lines of idle time, of graph nodes."""
     nodes = (node for graph in analysis.recording.graphs for node in graph.nodes)
     stacks = chain((p.stack for p in analysis.places), (node.lineage.stack for node in nodes))
     for frame in dict.fromkeys(frame for stack in stacks for frame in stack):
@@ -168,7 +159,7 @@ def _is_file(path: str, name: str) -> bool:
 
 
 def _line_without_time(name: str, times: Times) -> Subject | None:
-    """Return a line that nothing is known of, in a file of which something is."""
+    """Return an unknown line of a known file."""
     query = _LINE.fullmatch(name)
     if query is None:
         return None
@@ -178,7 +169,7 @@ def _line_without_time(name: str, times: Times) -> Subject | None:
 
 
 def _pattern(name: str, times: Times) -> Subject | None:
-    """Return modules that a name with ``*`` in it stands for, as one."""
+    """Return the modules that a pattern with ``*`` matches, as one subject."""
     paths = (each.name for each in times if each.kind is Kind.MODULE)
     is_there = "*" in name and any(is_below(path, name) for path in paths)
     return Subject(Kind.MODULE, name) if is_there else None
@@ -199,7 +190,7 @@ def _ambiguous(
 
 
 def _full_names(subjects: Sequence[Subject], analyses: Sequence[Analysis]) -> tuple[str, ...]:
-    """Return names each of which finds one of them; lines of several files have whole paths."""
+    """Return names that each resolve to one; whole paths for lines of several files."""
     files = {each.name for each in subjects if each.kind is Kind.LINE}
     names = [
         f"{each.name}:{each.line}" if each.name in files and len(files) > 1 else short
@@ -223,7 +214,7 @@ def _unknown(query: str, name: str, times: Times, analyses: Sequence[Analysis]) 
 
 
 def _close(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return names that are like one, whatever their case."""
+    """Return similar names, ignoring case."""
     by_lower: dict[str, str] = {each.lower(): each for each in names}
     key: Callable[[str], str] = by_lower.__getitem__
     return tuple(map(key, difflib.get_close_matches(name.lower(), list(by_lower), n=5, cutoff=0.5)))
@@ -231,39 +222,28 @@ def _close(name: str, names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SelectedShares:
-    """The shares of the profiled steps that are of a subject, and the rest of their launches.
-
-    Attributes:
-        analysis: whose they are.
-        own: rows of the shares that are its own.
-        others: rows of the other shares of the same launches.
-        launches: rows of those launches, each once.
-    """
+    """A subject's shares in the profiled steps, and the rest of their launches."""
 
     analysis: Analysis
-    own: Ints
-    others: Ints
-    launches: Ints
+    own: Ints  # rows of the subject's shares
+    others: Ints  # rows of the other shares of the same launches
+    launches: Ints  # rows of those launches, each once
 
     def durations(self, shares: Ints) -> Ints:
-        """Return how long these shares are."""
+        """Return the durations of shares."""
         return self.analysis.shares.duration_ns[shares]
 
     def launch_of(self, shares: Ints) -> Ints:
-        """Return the launch of each of these shares."""
+        """Return the launch of each share."""
         return self.analysis.shares.launch[shares]
 
     def place_of(self, shares: Ints) -> Codes:
-        """Return the place of each of these shares."""
+        """Return the place of each share."""
         return self.analysis.shares.place[shares]
 
 
 def select_shares(analysis: Analysis, subject: Subject | None) -> SelectedShares:
-    """Return what of an analysis belongs to a subject.
-
-    Args:
-        subject: a line, a module with those below it, or a kernel; ``None`` for all.
-    """
+    """Return a subject's shares, of a module with those below it; ``None`` for all."""
     shares = analysis.shares
     within = analysis.launches.in_steps[shares.launch]
     own = within if subject is None else within & _of_subject(analysis, subject)
@@ -273,14 +253,14 @@ def select_shares(analysis: Analysis, subject: Subject | None) -> SelectedShares
 
 
 def is_of(place: Place, subject: Subject) -> bool:
-    """Tell whether a place is a line's, or a module's or one's below it."""
+    """Return whether a place is of a line, or of a module or one below it."""
     if subject.kind is Kind.LINE:
         return (place.file, place.line) == (subject.name, subject.line)
     return place.module is not None and is_below(place.module, subject.name)
 
 
 def calls(place: Place, subject: Subject) -> bool:
-    """Tell whether a line called what a place is of, and is not the place's own."""
+    """Return whether a line called a place's line, and is not that line."""
     line = (subject.name, subject.line)
     if (place.file, place.line) == line:
         return False
@@ -292,11 +272,8 @@ def calls(place: Place, subject: Subject) -> bool:
 
 def _of_subject(analysis: Analysis, subject: Subject) -> Flags:
     if subject.kind is Kind.KERNEL:
-        return _of_kernel(analysis, subject.name)[analysis.shares.launch]
+        launches = analysis.launches
+        is_kernel: Flags = launches.kernel.where(subject.name) | launches.name.where(subject.name)
+        return is_kernel[analysis.shares.launch]
     places = np.array([is_of(each, subject) for each in analysis.places], np.bool_)
     return places[analysis.shares.place]
-
-
-def _of_kernel(analysis: Analysis, name: str) -> Flags:
-    flags: Flags = analysis.launches.kernel.where(name) | analysis.launches.name.where(name)
-    return flags

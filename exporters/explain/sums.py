@@ -1,7 +1,4 @@
-"""The sums of what was chosen: by line, module and op, by kernel, by step, by rule.
-
-Launches are many and places are few, so launches are summed as columns.
-"""
+"""Sums of selected shares: by line, module and op, by kernel, by step, by rule."""
 
 from __future__ import annotations
 
@@ -18,27 +15,26 @@ from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import KeyedShares, codes_of, kernel_names
 
-_Kernel = tuple[str, str, str]
-"""A kernel's name (or the event's), the event's own, and its kind."""
+_Kernel = tuple[str, str, str]  # a kernel's name (or the event's), the event's own, and its kind
+_Name = TypeVar("_Name", bound=Hashable)
 
 
 @dataclass(slots=True)
 class Sum:
-    """Time, what it is of by phase, and how many launches have a part in it."""
+    """Time, also by phase, and how many launches have a part in it."""
 
     duration_ns: int = 0
     phases_ns: dict[str, int] = field(default_factory=dict)
     launches: int = 0
 
 
-_Name = TypeVar("_Name", bound=Hashable)
 Sums = dict[_Name, Sum]
 
 
 def by_place(
     ranks: Sequence[SelectedShares], key: Callable[[Place], _Name | None], *, others: bool = False
 ) -> Sums[_Name]:
-    """Return shares summed by what their places are, largest first."""
+    """Return shares summed by a key of their places, the largest first."""
     sums: Sums[_Name] = {}
     for each in ranks:
         rows = each.others if others else each.own
@@ -52,11 +48,7 @@ def by_place(
 def by_launch(
     ranks: Sequence[SelectedShares], key: Callable[[Analysis], tuple[Ints, Sequence[_Name]]]
 ) -> Sums[_Name]:
-    """Return own shares summed by what their launches are, largest first.
-
-    Args:
-        key: a number for each launch of a rank, and what each number stands for.
-    """
+    """Return own shares summed by a key of their launches: numbers, and their names."""
     sums: Sums[_Name] = {}
     for each in ranks:
         codes, names = key(each.analysis)
@@ -85,23 +77,23 @@ def total(ranks: Sequence[SelectedShares]) -> Sum:
 def times_by_place(
     ranks: Sequence[SelectedShares], rule: Callable[[Place], str | None]
 ) -> dict[str, int]:
-    """Return own time by what a place names, most first; what names nothing is left out."""
+    """Return own time by a rule of places, the largest first, where the rule gives a name."""
     return {name: each.duration_ns for name, each in by_place(ranks, rule).items()}
 
 
 def times_by_site_evidence(ranks: Sequence[SelectedShares]) -> dict[str, int]:
-    """Return own time by the rule that tied each launch, most first."""
+    """Return own time by the rule that tied each launch, the largest first."""
     sums = by_launch(ranks, _evidence)
     return {name: each.duration_ns for name, each in sums.items() if name}
 
 
 def step_times(ranks: Sequence[SelectedShares]) -> list[StepTime]:
-    """Return own time by rank and step; a step without any has zero."""
+    """Return own time by rank and step, also where it is zero."""
     return [time for each in ranks for time in _steps(each)]
 
 
 def kernel_rows(ranks: Sequence[SelectedShares]) -> list[KernelRow]:
-    """Return the kernels of the launches, those with most own time first."""
+    """Return the kernels of the launches, by own time."""
     own, whole = by_launch(ranks, kernel_names), _whole_launches(ranks)
     evidence: dict[_Kernel, dict[str, int]] = {kernel: {} for kernel in own}
     for (kernel, rule), each in by_launch(ranks, _kernels_and_evidence).items():
@@ -113,7 +105,6 @@ def kernel_rows(ranks: Sequence[SelectedShares]) -> list[KernelRow]:
 def _add(
     sums: Sums[_Name], each: SelectedShares, rows: Ints, codes: Ints, names: Sequence[_Name]
 ) -> None:
-    """Add the time of shares to the sums that their codes name."""
     shares = KeyedShares(each.analysis, rows, codes, len(names))
     for code, place, duration in shares.pairs_ns(each.place_of(rows)):
         phase = each.analysis.places[place].phase.value
@@ -141,7 +132,7 @@ def _kernels_and_evidence(analysis: Analysis) -> tuple[Ints, Sequence[tuple[_Ker
 
 
 def _whole_launches(ranks: Sequence[SelectedShares]) -> dict[_Kernel, list[int]]:
-    """Return how long the launches of each kernel are as a whole."""
+    """Return the durations of each kernel's launches."""
     whole: dict[_Kernel, list[int]] = {}
     for each in ranks:
         codes, names = kernel_names(each.analysis)

@@ -1,4 +1,4 @@
-"""How JSON answers are made from a session."""
+"""Makes JSON answers from a session."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import Level, Phase, Scope
 from profiler_ext.rooflines.utilisation import utilisation_by_step, walls_ns
 
-MAX_STEPS = 32
-"""So many steps are told one by one; tables sum over all."""
+MAX_STEPS = 32  # listed one by one; tables sum over all
+PHASES = {phase.value for phase in Phase}
+# The tables whose largest rows are in a report.
+OVERVIEW_TABLES = ("by_phase", "by_line", "by_module", "by_kernel", "idle_by_cause", "compiles")
 
 
 class SessionLike(Protocol):
-    """What an answer is about: a session, or the sessions of several ranks."""
+    """A session, or the sessions of several ranks."""
 
     @property
     def analyses(self) -> tuple[Analysis, ...]:
@@ -55,7 +57,7 @@ class SessionLike(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to tell the user."""
+        """Notes for the user."""
 
     def table(
         self, name: str, *arguments: Any, **filters: Unpack[tables.Filters]
@@ -81,7 +83,7 @@ def session_facts(source: SessionLike) -> SessionFacts:
 
 
 def _steps(analysis: Analysis) -> list[StepFacts]:
-    """Return the first steps of one rank; steps of one number are told as one."""
+    """Return the first steps of one rank; steps of the same number are one."""
     walls = dict(islice(walls_ns(analysis).items(), MAX_STEPS))
     busy = dict.fromkeys(walls, 0)
     for line in analysis.ledger:
@@ -124,14 +126,14 @@ def _line_fraction(analyses: Sequence[Analysis], scope: Scope) -> float | None:
 
 
 def _gaps(rows: Sequence[dict[str, Any]]) -> list[GapRow]:
-    """Sum the ledger's rows that are gaps, by reason, longest first."""
+    """Sum the ledger's gaps by reason, the longest first."""
     busy = sum(row["duration_ns"] for row in rows if row["scope"] != Scope.IDLE)
     sums = tables.gap_times_ns((row["category"], row["duration_ns"]) for row in rows)
     return [gap_row(reason, duration_ns, busy) for reason, duration_ns in sums.items()]
 
 
 def gap_row(reason: str, duration_ns: int, of_ns: int) -> GapRow:
-    """Return a gap with its words, and what to do about it."""
+    """Return a gap with its words and remedy."""
     gap = GapReason(reason)
     return GapRow(
         gap=gap.value,
@@ -143,14 +145,9 @@ def gap_row(reason: str, duration_ns: int, of_ns: int) -> GapRow:
     )
 
 
-PHASES = {phase.value for phase in Phase}
-OVERVIEW_TABLES = ("by_phase", "by_line", "by_module", "by_kernel", "idle_by_cause", "compiles")
-"""The tables of which a report has the largest rows."""
-
-
 @cache
 def table_answer_type(name: str) -> type[TableAnswer]:
-    """Return the answer that is called as a table is."""
+    """Return the answer type of a table."""
     title = "".join(word.capitalize() for word in name.split("_"))
     made = msgspec.defstruct(
         f"{title}Answer",
@@ -173,7 +170,7 @@ def table_answer(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> TableAnswer:
-    """Return the largest rows of a table, and what they rest on.
+    """Return the largest rows of a table, with their evidence.
 
     Raises:
         UsageError: There is no such step, rank or phase, ``top`` is less than 1, or the table has
@@ -194,11 +191,7 @@ def table_answer(
 
 
 def report_answer(source: SessionLike, top: int | None = 15) -> Report:
-    """Return a session at a glance.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return a session's overview."""
     cuts: list[Cut] = []
     rows: dict[str, Rows] = {}
     for name in OVERVIEW_TABLES:
@@ -223,11 +216,7 @@ def report_answer(source: SessionLike, top: int | None = 15) -> Report:
 
 
 def findings_answer(source: SessionLike, top: int | None = None) -> FindingsAnswer:
-    """Return the findings of a session.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return the findings of a session."""
     found: Findings = source.found
     entries = [finding_entry(each) for each in found.found]
     kept = entries if top is None else entries[: require_top(top)]
@@ -244,18 +233,14 @@ def findings_answer(source: SessionLike, top: int | None = None) -> FindingsAnsw
 
 
 def steps_truncation(source: SessionLike) -> list[Cut]:
-    """Say which steps :func:`session_facts` does not tell one by one."""
+    """Return the cut of the steps that :func:`session_facts` leaves out."""
     walls = [step.wall_ns for each in source.analyses for step in each.steps]
     kept = min(len(walls), MAX_STEPS)
     return _cut("session.steps", kept, len(walls), sum(walls[kept:]), "size")
 
 
 def top_of(where: str, rows: Sequence[Any], top: int | None) -> tuple[list[Any], list[Cut]]:
-    """Return the first rows of a list, and what was left out.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return the first rows of a list, and the cut."""
     kept = list(rows if top is None else rows[: require_top(top)])
     left = sum(row.duration_ns for row in rows[len(kept) :])
     return kept, _cut(where, len(kept), len(rows), left)
@@ -288,7 +273,7 @@ def _rows(
 
 
 def _nest_phases(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the columns of phases, whose names say no unit, into one object that does."""
+    """Put the columns of phases, whose names have no unit, into ``phases_ns``."""
     if not row.keys() >= PHASES:
         return dict(row)
     spent = {name: row[name] for name in row if name in PHASES and row[name]}
@@ -313,13 +298,13 @@ def _time(table: tables.DataFrame) -> int | None:
 def _cut(
     where: str, kept: int, of: int, left_out_ns: int | None = None, because: str = "top"
 ) -> list[Cut]:
-    """Say that a list is not whole, where it is not."""
+    """Return the cut of a list, if any."""
     cut = Cut(where=where, kept=kept, of=of, unit="items", because=because, left_out_ns=left_out_ns)
     return [cut] if kept < of else []
 
 
 def finding_entry(finding: Finding) -> FindingEntry:
-    """Return a finding as answers have it."""
+    """Return a finding as an answer."""
     return FindingEntry(
         rule=finding.rule,
         rank=finding.rank,

@@ -1,7 +1,7 @@
-"""The size of JSON answers: what is cut to stay within a budget, largest first, and said in `cuts`.
+"""Cuts JSON answers to a budget, the largest parts first, and records it in ``cuts``.
 
-A list is cut at its end, where what counts least stands. What is identity (a row's names) is
-never cut: a row goes as a whole.
+A list is cut at its end, where the least important items are. Names that identify a row are never
+cut: the row goes as a whole.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from profiler_ext.exporters.json_output.documents import Answer, Cut
 from profiler_ext.printable import printable, printable_lines
 
 MIN_BUDGET = 4_000
-_NESTED_LISTS = ("files", "generated")
-"""Lists whose items hold lists that are cut rather than the items."""
-_MIN_CUT_CHARS = 200
-_CUT_ENTRY_BYTES = 160
-"""A text of so many characters is not worth cutting, and a cut takes about so many to say."""
+_NESTED_LISTS = ("files", "generated")  # cut the lists within their items, not the items
+_MIN_CUT_CHARS = 200  # shorter texts are not worth cutting
+_CUT_ENTRY_BYTES = 160  # about the size of one entry of ``cuts``
 
 
 @dataclass(slots=True)
 class _Truncatable:
-    """A list or long text of an answer, the sizes of its items, and how many were there."""
+    """A list or long text of an answer, and the sizes of its items."""
 
     where: tuple[str, ...]
     holder: dict[str, Any]
@@ -39,19 +37,15 @@ class _Truncatable:
 
 
 def answer_text(answer: Answer, budget: int | None = None) -> str:
-    """Return an answer as one line of ASCII: no name in it steers a terminal.
-
-    Raises:
-        UsageError: The budget is too small for any answer.
-    """
+    """Return an answer as one line of ASCII, so that no name controls a terminal."""
     return _encoded(bounded(answer, budget)) + "\n"
 
 
 def bounded(answer: Answer, budget: int | None = None, *, clean: bool = False) -> dict[str, Any]:
-    """Return an answer as what JSON can hold, within a budget.
+    """Return an answer as JSON types, within a budget.
 
     Args:
-        clean: no character of a text steers what shows it; else texts are as they were recorded.
+        clean: remove control characters; by default texts are as recorded.
 
     Raises:
         UsageError: The budget is too small for any answer.
@@ -88,7 +82,7 @@ def _truncate(document: dict[str, Any], budget: int) -> None:
 
 
 def _shorten(part: _Truncatable, excess: int) -> int:
-    """Take items off the end, at most half of the size at once; returns what was taken off."""
+    """Drop items at the end, at most half of the size; returns the size dropped."""
     taken, most = 0, max(part.size // 2, 1)
     while part.sizes and taken < min(excess, most):
         taken += part.sizes.pop()
@@ -114,7 +108,7 @@ def _record_cut(document: dict[str, Any], part: _Truncatable) -> None:
 
 
 def _merged_cut(cut: Cut, before: list[dict[str, Any]]) -> Cut:
-    """Return one cut for what was cut twice: to its top rows, and then to the budget."""
+    """Merge two cuts of one list: to its top rows, and then to the budget."""
     for each in before:
         times = [t for t in (cut.left_out_ns, each["left_out_ns"]) if t is not None]
         total = sum(times) if times else None
@@ -130,7 +124,7 @@ def _left_out_ns(left: str | list[Any]) -> int | None:
 
 
 def _truncatables(holder: dict[str, Any], where: tuple[str, ...]) -> Iterator[_Truncatable]:
-    """Find lists and long texts, through objects and not through lists."""
+    """Yield lists and long texts, through objects but not through lists."""
     for name, value in holder.items():
         path = (*where, name)
         if path == ("cuts",):

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import Annotated
 
 from profiler_ext.comparison.comparison import Comparison
-from profiler_ext.comparison.gate import Evaluation, Gate, PlacedLine, Result
+from profiler_ext.comparison.gate import Evaluation, Gate
 from profiler_ext.comparison.matching import Kernel
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.records import (
     Change,
     FusedKernel,
     FusionChange,
-    Interval,
     Row,
-    Run,
     Subject,
     Verdict,
 )
 from profiler_ext.comparison.sides import Shape, Side
 from profiler_ext.comparison.significance import FALSE_DISCOVERY_RATE, MIN_STEPS
-from profiler_ext.errors import UsageError
 from profiler_ext.exporters.json_output.documents import Answer, Cut, Part, about
+from profiler_ext.exporters.views.formatting import require_top
 
 
 class PlacedFacts(Part, frozen=True, kw_only=True):
@@ -70,16 +68,16 @@ class GateFacts(Part, frozen=True, kw_only=True):
 
 
 def gate_facts(gate: Gate) -> GateFacts:
-    """Return what came of all conditions for a program."""
-    return GateFacts(outcome=gate.outcome, conditions=[_condition(each) for each in gate.results])
-
-
-def _condition(result: Result) -> ConditionFacts:
-    return ConditionFacts(
-        condition=result.condition.text,
-        outcome=result.outcome,
-        judged=[_judged(each) for each in result.judged],
-    )
+    """Return the outcomes of all conditions."""
+    conditions = [
+        ConditionFacts(
+            condition=result.condition.text,
+            outcome=result.outcome,
+            judged=[_judged(each) for each in result.judged],
+        )
+        for result in gate.results
+    ]
+    return GateFacts(outcome=gate.outcome, conditions=conditions)
 
 
 def _judged(judged: Evaluation) -> JudgedFacts:
@@ -96,17 +94,16 @@ def _judged(judged: Evaluation) -> JudgedFacts:
         q_value=None if interval is None else interval.q_value,
         verdict=judged.verdict,
         outcome=judged.outcome,
-        lines=[_placed(line) for line in judged.lines],
-    )
-
-
-def _placed(line: PlacedLine) -> PlacedFacts:
-    return PlacedFacts(
-        file=line.subject.file or "",
-        line=line.subject.line,
-        code=line.subject.code,
-        is_in_head=line.is_in_head,
-        delta_ns=line.delta_ns,
+        lines=[
+            PlacedFacts(
+                file=line.subject.file or "",
+                line=line.subject.line,
+                code=line.subject.code,
+                is_in_head=line.is_in_head,
+                delta_ns=line.delta_ns,
+            )
+            for line in judged.lines
+        ],
     )
 
 
@@ -236,13 +233,9 @@ class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
 def comparison_answer(
     comparison: Comparison, by: str = "line", top: int | None = None, gate: Gate | None = None
 ) -> ComparisonAnswer:
-    """Return a comparison for a program.
-
-    Raises:
-        UsageError: There is no such table, or ``top`` is less than 1.
-    """
-    if top is not None and top < 1:
-        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    """Return a comparison as an answer."""
+    if top is not None:
+        require_top(top)
     table = comparison.table(by)
     verdicts = [row.change.verdict for row in table.rows]
     shapes = [side.shapes for side in comparison.matched.sides]
@@ -272,23 +265,24 @@ def comparison_answer(
 
 
 def side_facts(side: Side) -> SideFacts:
-    """Return a side's runs, as answers have them."""
-    return SideFacts(runs=[_run(run) for run in side.runs], rank_steps=side.steps)
-
-
-def _run(run: Run) -> RunFacts:
-    return RunFacts(
-        name=run.name,
-        command=list(run.command),
-        torch_version=run.torch_version or None,
-        devices=list(run.devices),
-        ranks=list(run.ranks),
-        step_count=run.steps,
-    )
+    """Return a side's runs."""
+    runs = [
+        RunFacts(
+            name=run.name,
+            command=list(run.command),
+            torch_version=run.torch_version or None,
+            devices=list(run.devices),
+            ranks=list(run.ranks),
+            step_count=run.steps,
+        )
+        for run in side.runs
+    ]
+    return SideFacts(runs=runs, rank_steps=side.steps)
 
 
 def change_facts(change: Change) -> ChangeFacts:
-    """Return what something takes on both sides, as answers have it."""
+    """Return a change."""
+    interval = change.interval
     return ChangeFacts(
         base_ns=change.base_ns,
         head_ns=change.head_ns,
@@ -298,22 +292,13 @@ def change_facts(change: Change) -> ChangeFacts:
         fraction=change.fraction,
         base_launches=change.base_launches,
         head_launches=change.head_launches,
-        interval=None if change.interval is None else _interval(change.interval),
+        interval=None if interval is None else IntervalFacts(**asdict(interval)),
         verdict=change.verdict,
     )
 
 
-def _interval(interval: Interval) -> IntervalFacts:
-    return IntervalFacts(
-        low_ns=interval.low_ns,
-        high_ns=interval.high_ns,
-        p_value=interval.p_value,
-        q_value=interval.q_value,
-    )
-
-
 def row_facts(row: Row, shapes: Sequence[Mapping[Kernel, Shape]] = ({}, {})) -> ComparedRow:
-    """Return a row of a table, as answers have it."""
+    """Return a row of a table."""
     steps = row.change.base_steps, row.change.head_steps
     return ComparedRow(
         base=_named(row.base, shapes[0]),
@@ -338,7 +323,7 @@ def _named(
 
 
 def fusion_facts(fusion: FusionChange) -> FusionFacts:
-    """Return a fusion that changed, as answers have it."""
+    """Return a fusion that changed."""
     return FusionFacts(
         base=[_fused(each) for each in fusion.base],
         head=[_fused(each) for each in fusion.head],

@@ -1,7 +1,7 @@
 """The JSON answers as types, and the parts that they share.
 
-Times are integer nanoseconds and sizes are bytes; both are said in names. What is not known is
-``null``. Fields are only ever added within a schema version.
+Names state the unit: integer nanoseconds (``_ns``) or bytes. What is unknown is ``null``. A schema
+version only ever gains fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCHEMA_VERSION: Final = 2
 
 
 def about(words: str) -> msgspec.Meta:
-    """Return what the schema says of a field."""
+    """Return the schema's description of a field."""
     return msgspec.Meta(description=words)
 
 

@@ -1,4 +1,4 @@
-"""Many ranks on Dask: each is read where a worker is, and only aggregates travel."""
+"""Many ranks on Dask: workers read the files, and only aggregates travel."""
 
 from profiler_ext.cluster.by_rank import dask_table, write_by_rank
 from profiler_ext.cluster.engine import connected

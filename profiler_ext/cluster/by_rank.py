@@ -1,6 +1,6 @@
-"""Each rank's own tables for who goes on elsewhere: Dask frames, and Parquet files by rank.
+"""Each rank's own tables for further processing: Dask frames, and Parquet files by rank.
 
-Both are made where the workers are, of the files there; times are on the job's clock.
+Workers make both from the files; times are on the job's clock.
 """
 
 from __future__ import annotations
@@ -27,27 +27,20 @@ from profiler_ext.kineto.source import shown
 if TYPE_CHECKING:
     from distributed import Client
 
-TABLES = ("by_line", *(kind.name for kind in WRITTEN))
-"""Those that are written by rank."""
+TABLES = ("by_line", *(kind.name for kind in WRITTEN))  # those that are written by rank
 
 
 @dataclass(frozen=True, slots=True)
 class RankSource:
-    """Where a rank's tables come from.
-
-    Attributes:
-        file: its file.
-        facts: what it tells of itself.
-        clock_offset_ns: how much later the zero of its clock is than that of the job's.
-    """
+    """Where a rank's tables come from."""
 
     file: RankFile
     facts: RankFacts
-    clock_offset_ns: int
+    clock_offset_ns: int  # zero of its clock less that of the job's
 
 
 def sources(job: Job) -> list[RankSource]:
-    """Return where the tables of each rank of a job come from."""
+    """Return the sources of a job's ranks."""
     zero_ns = job.ranks[0].base_ns
     return [
         RankSource(job.file_of(at), facts, facts.base_ns + clock.shift_ns - zero_ns)
@@ -56,23 +49,15 @@ def sources(job: Job) -> list[RankSource]:
 
 
 def rank_table(source: RankSource, name: str) -> DataFrame:
-    """Return a rank's own table, with its rank and host.
-
-    Raises:
-        UsageError: There is no such table.
-        TraceError: The file cannot be read any more.
-    """
+    """Return a rank's own table, with its rank and host."""
     session = session_of(source.file)
     return _with_clock(table_named(name).make(session.analysis), source)
 
 
 def dask_table(job: Job, name: str) -> Any:
-    """Return each rank's own table as one Dask frame, a part a rank; nothing is read yet but one.
+    """Return each rank's own table as one Dask frame, a partition a rank.
 
-    Raises:
-        MissingExtraError: Dask is not installed.
-        UsageError: There is no such table.
-        TraceError: A file cannot be read any more.
+    Only the first rank is read here, for the columns.
     """
     CLUSTER.require("a Dask frame")
     import dask.dataframe
@@ -88,14 +73,9 @@ def write_by_rank(
     client: Client,
     progress: Callable[[str, int, int], None] = lambda what, done, of: None,
 ) -> list[str]:
-    """Write the tables of each rank as Parquet, ``TABLE/rank_N.parquet``; returns the folders.
+    """Write the tables of each rank as ``TABLE/rank_N.parquet``; returns the folders.
 
-    Args:
-        place: a folder, or a URL that fsspec takes, which every worker can write.
-
-    Raises:
-        TraceError: A file cannot be read any more.
-        OutputError: It cannot be written.
+    The place is a folder, or a URL that fsspec takes, which every worker can write.
     """
     work, every = Work(client), sources(job)
     futures = work.held(_RankWriter(place), every)
@@ -108,7 +88,7 @@ def write_by_rank(
 
 @dataclass(frozen=True, slots=True)
 class _RankWriter:
-    """Writes the tables of a rank where it is called."""
+    """Writes the tables of a rank; runs on a worker."""
 
     place: str
 

@@ -1,12 +1,9 @@
-"""The Dask cluster.
+"""The Dask cluster, local or by a scheduler's address, and the tasks submitted to it.
 
-Local or by a scheduler's address, its versions checked, and the tasks submitted to it.
-
-What they send each other is pickled: functions and records by name, tables as pandas has them.
-
-Dask's processes send each other pickled messages. Nothing that is read of a file is unpickled. The
-local cluster listens on the loopback address alone, encrypted, with a certificate that is made for
-it, so that no other user of the machine can send it work.
+Dask pickles what its processes send each other: functions and records by name, tables as pandas
+has them. Nothing that comes from a file is unpickled. The local cluster listens on the loopback
+address only, encrypted, with a certificate made for it, so that no other user of the machine can
+send it work.
 """
 
 from __future__ import annotations
@@ -24,16 +21,17 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 
+# How many parts of each version must agree.
 _VERSION_PARTS = {"python": 2, "dask": 3, "distributed": 3, "numpy": 1, "pandas": 1}
-"""So many parts of the version of each."""
+_LOOPBACK = "127.0.0.1"
+_WAIT_S = 30
+_MIN_BYTES = 256 << 20
+_HIGH_PRIORITY = 10  # work that frees memory goes first
+_SILENT = 50  # log only what is fatal: a worker that ends is started again
 
 
 def check_versions(reported: Mapping[str, Any]) -> None:
-    """Refuse a scheduler or workers with other versions than this process.
-
-    Raises:
-        UsageError: One has others; the first is told, with how many there are.
-    """
+    """Refuse a scheduler or workers whose versions differ from this process's."""
     own = reported["client"]
     others = {"Dask scheduler": reported["scheduler"]} | {
         f"Dask worker {address}": each for address, each in reported["workers"].items()
@@ -55,7 +53,7 @@ def check_versions(reported: Mapping[str, Any]) -> None:
 
 
 def _mismatches(own: Mapping[str, Any], each: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield each package whose version is another, with that, and with this process's."""
+    """Yield each package of another version: its name, that version and this process's."""
     here, theirs = _versions(own), _versions(each)
     for package, parts in _VERSION_PARTS.items():
         mine, its = here.get(package), theirs.get(package)
@@ -64,27 +62,20 @@ def _mismatches(own: Mapping[str, Any], each: Mapping[str, Any]) -> Iterator[tup
 
 
 def _versions(reported: Mapping[str, Any]) -> dict[str, str]:
-    """Return the version of each package; Dask tells Python's as ``3.11.7.final.0``."""
+    """Return the version of each package; Dask has Python's as ``3.11.7.final.0``."""
     result = {name: str(version) for name, version in reported["packages"].items() if version}
     return result | {"python": ".".join(result.get("python", "").split(".")[:3])}
-
-
-_LOOPBACK = "127.0.0.1"
-_WAIT_S = 30
-_MIN_BYTES = 256 << 20
-_HIGH_PRIORITY = 10
-"""Work that lets go of memory goes before work that takes more."""
 
 
 @contextmanager
 def connected(
     scheduler: str | None = None, workers: int | None = None, memory_bytes: int | None = None
 ) -> Iterator[Client]:
-    """Yield a client of a scheduler, or of a cluster of this machine that ends with it.
+    """Yield a client of a scheduler, or of a local cluster that ends with it.
 
     Args:
-        workers: how many processes that has; by default as many as there are cores.
-        memory_bytes: what each of them may take before it writes to the disk and is restarted.
+        workers: processes of the local cluster; by default one a core.
+        memory_bytes: of each of them, before it spills to the disk and is restarted.
 
     Raises:
         MissingExtraError: Dask is not installed.
@@ -103,10 +94,9 @@ def connected(
 
 
 class Work:
-    """Work on a cluster: functions of this package, called with records."""
+    """Calls functions of this package with records, on a cluster."""
 
     def __init__(self, client: Client) -> None:
-        """Take the client."""
         self._client = client
 
     @property
@@ -115,20 +105,16 @@ class Work:
         return len(self._client.nthreads())
 
     def held(self, function: Callable[[Any], object], over: Sequence[object]) -> list[Future[Any]]:
-        """Call a function with each of some records; what comes of it stays on the workers."""
+        """Call a function with each record; the results stay on the workers."""
         futures: list[Future[Any]] = self._client.map(function, list(over), pure=False)
         return futures
 
     def submit(self, function: Callable[..., object], *arguments: object) -> Future[Any]:
-        """Call a function with what is held; returns what stands for the result."""
+        """Call a function with futures; returns the future of its result."""
         return self._client.submit(function, *arguments, pure=False, priority=_HIGH_PRIORITY)
 
     def results(self, futures: Sequence[Future[Any]]) -> Iterator[tuple[int, object]]:
-        """Yield each result with its index as it comes; one that could not be had as its error.
-
-        Args:
-            futures: what stands for them; each is let go of when its result is there.
-        """
+        """Yield each result, or its error, with its index as it comes; releases the futures."""
         from distributed import as_completed
 
         at = {future.key: index for index, future in enumerate(futures)}
@@ -137,25 +123,21 @@ class Work:
             yield at[future.key], future.result() if error is None else error
 
     def result(self, future: Future[Any]) -> Any:
-        """Return a result.
-
-        Raises:
-            UsageError: Worker after worker ended at it.
-        """
+        """Return a result; a :class:`UsageError` if its workers ended, one after another."""
         if future.exception() is not None and is_killed_worker(future.exception()):
             raise lost()
         return future.result()
 
 
 def is_killed_worker(error: object) -> bool:
-    """Tell whether a result could not be had because worker after worker ended at it."""
+    """Return whether a result failed because workers ended, one after another."""
     from distributed import KilledWorker
 
     return isinstance(error, KilledWorker)
 
 
 def lost() -> UsageError:
-    """Return that worker after worker ended where ranks were put together."""
+    """Return the error of workers that ended while they merged ranks."""
     return UsageError("every worker that put ranks together ended; give them more memory")
 
 
@@ -183,13 +165,13 @@ def _local(workers: int | None, memory_bytes: int | None) -> Iterator[Client]:
     config: dict[str, object] = {
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
-        # A worker that waits until others free its memory waits for ever where nobody does; it
-        # writes to the disk, and one that cannot do with its memory ends and is told.
+        # A paused worker waits for ever if nobody frees its memory. Let it spill to the disk; one
+        # that still has too little memory ends, and is reported.
         "distributed.worker.memory.pause": False,
     }
     with (
         dask.config.set(config),
-        # Dask's server of pages, which has none here, takes any port where its own is taken.
+        # Dask's dashboard server, without pages here, takes any port where its own is taken.
         _without_warning("Port .* is already in use"),
         LocalCluster(
             n_workers=workers,
@@ -205,10 +187,6 @@ def _local(workers: int | None, memory_bytes: int | None) -> Iterator[Client]:
         yield client
 
 
-_SILENT = 50
-"""Only what is fatal is logged: a worker that ends is started again."""
-
-
 @contextmanager
 def _without_warning(begins: str) -> Iterator[None]:
     with warnings.catch_warnings():
@@ -217,11 +195,7 @@ def _without_warning(begins: str) -> Iterator[None]:
 
 
 def _check_workers(client: Client) -> None:
-    """Refuse workers that would not read as this process does.
-
-    Raises:
-        UsageError: There are none in time, or their package is another or missing.
-    """
+    """Refuse workers that would not read as this process does."""
     with suppress(TimeoutError):
         client.wait_for_workers(1, timeout=_WAIT_S)
     versions: Any = client.get_versions()
@@ -239,5 +213,5 @@ def _check_workers(client: Client) -> None:
 
 
 def worker_version() -> str:
-    """Return the version of this package where it is called."""
+    """Return the version of this package, on a worker."""
     return VERSION

@@ -1,14 +1,11 @@
-"""The reading of a job.
+"""Reads a job on workers, decides which ranks belong together, and gathers their aggregates.
 
-Its files on workers, which ranks belong together, and what is gathered of them.
+A Dask task takes some milliseconds, longer than a small file: so a task reads several files, as
+long as each worker gets several portions. A portion whose workers ended one after another is read
+again file by file, so that one file costs none of the others.
 
-Dask takes some milliseconds for a task, which is more than a small file takes. So several files are
-read in one, as long as each worker has several portions to read. A portion at which worker after
-worker ended is read once more, each file by itself: one file costs none of the others.
-
-A rank is read once; what is large of it stays on its worker: its own tables, which are summed in a
-tree, and what its devices did, of which it is asked. Where a worker ends, what it held is read
-again by another.
+A rank is read once. What is large stays on its worker: its own tables, which are summed in a tree,
+and its devices' timeline, which is queried. If a worker ends, another reads again what it held.
 """
 
 from __future__ import annotations
@@ -45,46 +42,33 @@ if TYPE_CHECKING:
 
 
 _MAX_FILES, _MAX_BYTES = 16, 32 << 20
-_MIN_PORTIONS_PER_WORKER = 8
-"""So many portions each worker has to read at least, so that all are done at about one time."""
-Progress = Callable[[str, int, int], None]
-"""Is told what is done, how much of it, and of how much."""
-Portion = Sequence[int]
-"""The places of some files among all."""
+_MIN_PORTIONS_PER_WORKER = 8  # so that all workers end at about the same time
+_MAX_MISSING_RANKS = 100_000
+_MAX_MERGED = 32  # sums merged by one task, so that no process holds those of all ranks
+Progress = Callable[[str, int, int], None]  # called with what is done, how much, of how much
+Portion = Sequence[int]  # indices of some files
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerHandle:
-    """What stays on a worker of a rank.
+    """What of a rank stays on a worker."""
 
-    Attributes:
-        portion: stands for what stays of the portion in which it was read.
-        at: its place in that.
-    """
-
-    portion: Future[Any]
-    at: int
+    portion: Future[Any]  # of the portion in which it was read
+    at: int  # its index in that
 
 
 @dataclass(slots=True)
 class ReadResults:
-    """What came of files, by their places among all.
+    """The results of files, by their indices."""
 
-    Attributes:
-        told: what travelled of each: its part, or why there is none.
-        held: what stays of those that are ranks.
-    """
-
+    # what travelled of each, or why there is none
     outcomes: dict[int, RankSummary | RankGap] = field(default_factory=dict)
+    # what stays of those that are ranks
     held: dict[int, WorkerHandle] = field(default_factory=dict)
 
 
 def read_files(work: Work, files: Sequence[RankFile], progress: Progress) -> ReadResults:
-    """Have each file read where a worker is.
-
-    Returns:
-        What travelled of each file, and what stays of those that are ranks.
-    """
+    """Read each file on a worker."""
     reads = ReadResults()
     lost = _read(work, files, portions(files, work.workers), reads, progress)
     _read(work, files, [(at,) for portion in lost for at in portion], reads, progress)
@@ -92,7 +76,7 @@ def read_files(work: Work, files: Sequence[RankFile], progress: Progress) -> Rea
 
 
 def portions(files: Sequence[RankFile], workers: int) -> list[Portion]:
-    """Return which files are read in one task."""
+    """Return which files one task reads together."""
     most = min(_MAX_FILES, max(1, len(files) // (_MIN_PORTIONS_PER_WORKER * max(workers, 1))))
     result: list[list[int]] = []
     left_bytes = 0
@@ -112,15 +96,13 @@ def _read(
     reads: ReadResults,
     progress: Progress,
 ) -> list[Portion]:
-    """Read portions; returns those of several files that were lost.
-
-    What is read as a whole is let go of as soon as it is in its two parts.
-    """
+    """Read portions; returns those of several files that were lost."""
     results = work.held(read_ranks, [[files[at] for at in portion] for portion in every])
     parts = [work.submit(parts_of, each) for each in results]
     held = [work.submit(held_of, each) for each in results]
-    del results
+    del results  # release the whole results once they are split
     lost: list[Portion] = []
+    outcomes: Any
     for number, outcomes in work.results(parts):
         portion = every[number]
         if isinstance(outcomes, BaseException):
@@ -128,33 +110,26 @@ def _read(
                 lost.append(portion)
                 continue
             outcomes = [_lost_rank(files[portion[0]], outcomes)]
-        _take(reads, portion, outcomes, held[number])
+        for at, (place, own) in enumerate(zip(portion, outcomes, strict=True)):
+            reads.outcomes[place] = own
+            if isinstance(own, RankSummary):
+                reads.held[place] = WorkerHandle(held[number], at)
         progress("ranks read", len(reads.outcomes), len(files))
     return lost
 
 
-def _take(reads: ReadResults, portion: Portion, outcomes: Any, held: Future[Any]) -> None:
-    for at, (place, own) in enumerate(zip(portion, outcomes, strict=True)):
-        reads.outcomes[place] = own
-        if isinstance(own, RankSummary):
-            reads.held[place] = WorkerHandle(held, at)
-
-
 def _lost_rank(file: RankFile, error: BaseException) -> RankGap:
-    """Return the gap of a file at which workers ended, one after the other."""
+    """Return the gap of a file whose workers ended, one after another."""
     if not is_killed_worker(error):
         raise error
     result = f"every worker that read it ended ({file.size_bytes:,} bytes); give them more memory"
     return RankGap(FileGap.WORKER_LOST, file.rank, "", file.url, result)
 
 
-_MAX_MISSING_RANKS = 100_000
-
-
 def standing(
     read: Sequence[RankSummary], gaps: Iterable[RankGap]
 ) -> tuple[list[RankSummary], list[RankGap]]:
-    """Return the ranks that belong together, in order of rank, and what does not."""
+    """Return the ranks that belong together, sorted, and what does not."""
     result = list(gaps)
     value_of = _with_known_rank(read, result)
     parts = _majority(
@@ -170,11 +145,11 @@ def standing(
         for rank in wanted
         if rank not in known
     ]
-    return parts, sorted(result, key=_in_order)
+    return parts, sorted(result, key=lambda g: (float("inf") if g.rank is None else g.rank, g.url))
 
 
 def _with_known_rank(read: Sequence[RankSummary], result: list[RankGap]) -> list[RankSummary]:
-    """Keep those that tell their rank, where there are several."""
+    """Keep the files that state their rank, if there are several."""
     if len(read) < 2:
         return list(read)
     reason = "no rank in its distributedInfo, and it is in no folder rank_N"
@@ -193,7 +168,7 @@ def _majority(
     words: str,
     result: list[RankGap],
 ) -> list[RankSummary]:
-    """Keep those that tell what most tell; of as many, what the lowest rank tells."""
+    """Keep the files that agree with most; on a tie, with the lowest rank."""
     lowest = sorted(parts, key=lambda part: part.facts.rank)
     counts = Counter(value_of(part.facts) for part in lowest)
     if len(counts) < 2:
@@ -214,7 +189,7 @@ def _majority(
 
 
 def _deduplicated(parts: Sequence[RankSummary], result: list[RankGap]) -> list[RankSummary]:
-    """Keep one of each rank: of equal files the first, of others none, as nobody can choose."""
+    """Keep one file of each rank: the first of equal ones, none of different ones."""
     by_rank: dict[int, list[RankSummary]] = {}
     for part in parts:
         by_rank.setdefault(part.facts.rank, []).append(part)
@@ -240,14 +215,6 @@ def _gap(facts: RankFacts, reason: FileGap, result: str) -> RankGap:
     return RankGap(reason, facts.rank, facts.host, facts.url, result)
 
 
-def _in_order(gap: RankGap) -> tuple[float, str]:
-    return (float("inf") if gap.rank is None else gap.rank), gap.url
-
-
-_MAX_MERGED = 32
-"""So many sums make one, so that no process holds those of all ranks."""
-
-
 def read_job(
     place: str,
     *,
@@ -261,13 +228,13 @@ def read_job(
 
     Args:
         place: a folder, a file or a pattern; a path, or a URL that fsspec takes.
-        scheduler: the address of a Dask scheduler; by default a cluster of this machine.
-        workers: how many processes that has; by default as many as there are cores.
-        memory_bytes: what each of them may take before it writes to the disk and is restarted.
+        scheduler: the address of a Dask scheduler; by default a local cluster.
+        workers: processes of the local cluster; by default one a core.
+        memory_bytes: of each of them, before it spills to the disk and is restarted.
 
     Raises:
         MissingExtraError: Dask is not installed.
-        UsageError: There is no session there, or none stands, or there is no scheduler.
+        UsageError: There is no session there, or none is kept, or there is no scheduler.
     """
     files, gaps = rank_files(place)
     engine: AbstractContextManager[Any] = (
@@ -312,7 +279,7 @@ def _gather(
 def _query_function(
     work: Work, held: Sequence[WorkerHandle], shifts_ns: Sequence[int], progress: Progress
 ) -> Callable[[Queries], Mapping[int, TimeReply]]:
-    """Return what asks ranks where they were read; each on its own clock."""
+    """Return a function that queries ranks on their workers, each on its own clock."""
 
     def ask(questions: Queries) -> Mapping[int, TimeReply]:
         ranks = sorted(questions)
@@ -349,7 +316,7 @@ def _causes(
     matched_collectives: MatchedCollectives,
     ask: Callable[[Queries], Mapping[int, TimeReply]],
 ) -> list[RankDelay | None]:
-    """Return of each straggler that comes late what it spends more time in than a median rank."""
+    """Return what each late straggler spends more time in than a median rank."""
     rank_stats = rank_stats_of(parts, lines_of(parts), matched_collectives)
     waits = [wait_for(each, matched_collectives, rank_stats) for each in stragglers(rank_stats)]
     known = [wait for wait in waits if wait is not None]
@@ -358,7 +325,7 @@ def _causes(
 
 
 def _summed(work: Work, ranks: Sequence[WorkerHandle]) -> Mapping[str, DataFrame]:
-    """Sum the tables over all ranks, in order of rank, a few at a time."""
+    """Sum the tables over all ranks, in order of rank, in a tree."""
     together: dict[Future[Any], list[int]] = {}
     for each in ranks:
         together.setdefault(each.portion, []).append(each.at)

@@ -1,7 +1,4 @@
-"""A job: its ranks laid beside each other, and the tables of all of them.
-
-What is here came from workers as aggregates; the files were read where the workers are.
-"""
+"""A job: the tables of all its ranks, made of the aggregates that workers sent."""
 
 from __future__ import annotations
 
@@ -34,45 +31,29 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.records.analysis import RankDelay
 
+# The tables that compare ranks.
 TABLES = ("lines", "ranks", "hosts", "groups", "stragglers", "clocks", "gaps")
-"""Those that tell how ranks differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What workers sent of the ranks that stand, in order of rank.
-
-    Attributes:
-        parts: of each rank.
-        gaps: what is not in the tables.
-        clocks: how the clock of each rank was set.
-        meetings: their collectives beside each other, on these clocks.
-        lateness: what made each late.
-        causes: of each straggler what it spends more time in, as far as that is known.
-        sums: name of a summing table to the sum over all ranks.
-    """
+    """What workers sent of the ranks that are kept, in order of rank."""
 
     parts: Sequence[RankSummary]
-    gaps: Sequence[RankGap]
-    clocks: Sequence[Clock]
-    matched_collectives: MatchedCollectives
-    rank_delay: Sequence[RankDelay]
-    causes: Sequence[RankDelay | None]
-    sums: Mapping[str, DataFrame]
+    gaps: Sequence[RankGap]  # what is not in the tables
+    clocks: Sequence[Clock]  # how each rank's clock was aligned
+    matched_collectives: MatchedCollectives  # on these clocks
+    rank_delay: Sequence[RankDelay]  # what made each rank late
+    causes: Sequence[RankDelay | None]  # what each straggler spends more time in, as far as known
+    sums: Mapping[str, DataFrame]  # name of a summing table to the sum over all ranks
 
 
 class Job:
-    """All ranks of a job; its tables are pandas, by :meth:`table`.
-
-    Attributes:
-        ranks: what each tells of itself, in order of rank.
-        clocks: how the clock of each rank was set.
-    """
+    """All ranks of a job; :meth:`table` returns its tables as pandas frames."""
 
     def __init__(self, gathered: Gathered) -> None:
-        """Take what workers sent."""
         self._gathered = gathered
-        self.ranks = tuple(part.facts for part in gathered.parts)
+        self.ranks = tuple(part.facts for part in gathered.parts)  # sorted by rank
         self.clocks = tuple(gathered.clocks)
 
     def table(self, name: str) -> DataFrame:
@@ -93,7 +74,9 @@ class Job:
             "lines": lambda: rank_differences.lines(
                 self.lines, self.rank_stats.work_ns, self.ranks
             ),
-            "ranks": self._ranks,
+            "ranks": lambda: rank_differences.ranks_table(
+                self._gathered.parts, self.rank_stats, self._times, self.waited, self.clocks
+            ),
             "hosts": lambda: rank_differences.hosts(self.ranks, self.rank_stats, self._times),
             "groups": self._groups,
             "stragglers": self._stragglers,
@@ -110,17 +93,17 @@ class Job:
 
     @cached_property
     def lines(self) -> tuple[LineKey, ...]:
-        """The lines that took time on any rank, collectives left out."""
+        """The lines with time on any rank, without collectives."""
         return lines_of(self._gathered.parts)
 
     @cached_property
     def rank_stats(self) -> RankStats:
-        """What ranks are judged by."""
+        """The times by which ranks are compared."""
         return rank_stats_of(self._gathered.parts, self.lines, self._gathered.matched_collectives)
 
     @cached_property
     def stragglers(self) -> tuple[Straggler, ...]:
-        """Who is behind, what costs a step most first."""
+        """The stragglers, the largest excess first."""
         return tuple(stragglers(self.rank_stats))
 
     @cached_property
@@ -130,7 +113,7 @@ class Job:
 
     @cached_property
     def gaps(self) -> tuple[RankGap, ...]:
-        """What is not in the tables, by name; what holds for all ranks first."""
+        """What is not in the tables; what holds for all ranks first."""
         return (*matching_gaps(self._least), *self._gathered.gaps)
 
     @cached_property
@@ -139,15 +122,11 @@ class Job:
 
     @property
     def column_bytes(self) -> int:
-        """How many bytes the columns of all ranks' collectives take."""
+        """Bytes of the columns of all ranks' collectives."""
         return sum(part.collectives.nbytes for part in self._gathered.parts)
 
     def indices(self, ranks: Sequence[int]) -> list[int]:
-        """Return where some ranks are in :attr:`ranks`.
-
-        Raises:
-            UsageError: One is not there.
-        """
+        """Return the indices of some ranks in :attr:`ranks`."""
         known = {each.rank: at for at, each in enumerate(self.ranks)}
         if unknown := [rank for rank in ranks if rank not in known]:
             reasons = {gap.rank: f" ({gap.reason.words})" for gap in self.gaps}
@@ -159,18 +138,12 @@ class Job:
         return [known[rank] for rank in ranks]
 
     def file_of(self, index: int) -> RankFile:
-        """Return the file of a rank."""
+        """Return the file of a rank, by its index."""
         return RankFile(self.ranks[index].url, 0, self.ranks[index].rank)
 
     @property
     def _times(self) -> Reals:
         return slowdowns(self.rank_stats.work_ns)
-
-    def _ranks(self) -> DataFrame:
-        parts = self._gathered.parts
-        return rank_differences.ranks_table(
-            parts, self.rank_stats, self._times, self.waited, self.clocks
-        )
 
     def _communication(self) -> DataFrame:
         return tables.communication(self._gathered.parts, self.waited)
@@ -196,7 +169,7 @@ class Job:
 
 
 def lines_of(parts: Sequence[RankSummary]) -> tuple[LineKey, ...]:
-    """Return the lines of all ranks, each once: of what tells none apart the first is shown."""
+    """Return the distinct lines of all ranks, each with its first rank's function and code."""
     result: dict[tuple[object, ...], LineKey] = {}
     for part in parts:
         for key in part.lines.keys:
@@ -207,7 +180,7 @@ def lines_of(parts: Sequence[RankSummary]) -> tuple[LineKey, ...]:
 def rank_stats_of(
     parts: Sequence[RankSummary], names: Sequence[LineKey], matched_collectives: MatchedCollectives
 ) -> RankStats:
-    """Return what ranks are judged by."""
+    """Return the times by which ranks are compared."""
     row = {_identity(key): at for at, key in enumerate(names)}
     work_ns = np.zeros((len(names), len(parts)))
     steps = np.array([max(len(part.facts.steps), 1) for part in parts])
@@ -233,7 +206,7 @@ def _identity(key: LineKey) -> tuple[object, ...]:
 def wait_for(
     straggler: Straggler, matched_collectives: MatchedCollectives, rank_stats: RankStats
 ) -> Wait | None:
-    """Return the wait that explains a late straggler: of the median rank, the longest."""
+    """Return the median rank's longest wait for a late straggler."""
     if straggler.kind is not StragglerKind.COMES_LATE:
         return None
     latest = max(straggler.ranks, key=lambda rank: rank_stats.behind_ns[rank])
@@ -241,11 +214,9 @@ def wait_for(
 
 
 def _cause(rank_delay: RankDelay) -> tuple[str | None, LineKey]:
-    """Return what a rank spent more time in, and where, of what it was late for most."""
+    """Return what a rank spent most more time in, and where."""
     if not len(rank_delay):
         return None, (None,) * 5
     at = int(rank_delay.duration_ns.argmax())
     place = rank_delay.places[int(rank_delay.place[at])]
-    gap = place.gap if place.line is None else None
-    line = (place.file, place.line, place.function, place.code, gap)
-    return rank_delay.cause[at] or "running", line
+    return rank_delay.cause[at] or "running", tables.line_key(place)

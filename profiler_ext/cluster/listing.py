@@ -1,4 +1,4 @@
-"""The files of a job's ranks, found and opened by fsspec in a folder or at a URL."""
+"""Finds and opens the files of a job's ranks by fsspec, in a folder or at a URL."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _HADOOP = (
     "webhdfs://host:9870/ URL, which needs neither"
 )
 _HAVE_FOLDERS = ("hdfs", "webhdfs", "sftp", "ssh", "smb")
-_MAX_ERROR_CHARS = 300
-"""Of what a file system says so many characters at most are shown."""
+_MAX_ERROR_CHARS = 300  # of a file system's message
+_TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
+_JSON = re.compile(r".+\.json(\.gz)?")
+_RANK_FOLDER = re.compile(r"rank_(\d{1,9})")
+_MAX_DEPTH = 4
+_GLOB = re.compile(r"[*?\[]")
+_Listing = dict[str, Mapping[str, Any]]  # path to what the file system says of it
 
 
 def is_remote(place: str) -> bool:
-    """Tell whether fsspec has to open a place."""
+    """Return whether fsspec has to open a place."""
     return "://" in place or "::" in place
 
 
 def open_filesystem(place: str) -> tuple[Any, str]:
-    """Return the file system of a place, and its path there.
-
-    Raises:
-        MissingExtraError: A package for such URLs is not installed.
-        UsageError: There is no such file system.
-    """
+    """Return the file system of a place, and its path there."""
     import fsspec
 
     try:
@@ -50,11 +50,7 @@ def open_filesystem(place: str) -> tuple[Any, str]:
 
 @contextmanager
 def open_file(url: str, mode: str) -> Iterator[IO[bytes]]:
-    """Yield a file of a remote place; where folders are made, one that is written to is made.
-
-    Raises:
-        MissingExtraError: A package for such URLs is not installed where this runs.
-    """
+    """Yield a file of a remote place; makes its folders where the file system has any."""
     import fsspec
 
     try:
@@ -68,25 +64,23 @@ def open_file(url: str, mode: str) -> Iterator[IO[bytes]]:
 
 
 def url_of(system: Any, place: str, root: str, path: str) -> str:
-    """Return the URL of a file, with the host and the chain of the place it was found by.
-
-    What a file system itself makes of a path has neither.
-    """
+    """Return a file's URL, with the host and the chain of the place."""
     if not is_remote(place) or place.startswith(("file://", "local://")):
         return path
+    # The file system's own URL has neither.
     before, result, rest = place.rstrip("/").rpartition(root.rstrip("/"))
     return before + path if result and not rest else str(system.unstrip_protocol(path))
 
 
 def error_line(error: BaseException) -> str:
-    """Return what a file system says of an error, as one short line."""
+    """Return an error as one short line."""
     lines = str(error).strip().splitlines() or [""]
     text = shown(lines[0].strip(), _MAX_ERROR_CHARS)
     return text if isinstance(error, ProfilerExtError) else f"{type(error).__name__}: {text}"
 
 
 def missing_package_error(url: str, error: ImportError) -> MissingExtraError:
-    """Return that a package is not installed, with the command that installs it."""
+    """Return the error of a missing package, with the command that installs it."""
     cause = error.__cause__
     module = (cause.name if isinstance(cause, ImportError) else None) or error.name
     if module is None:
@@ -102,25 +96,10 @@ def _scheme(url: str) -> str:
     return url.rpartition("::")[2].partition("://")[0]
 
 
-_TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
-_JSON = re.compile(r".+\.json(\.gz)?")
-_RANK_FOLDER = re.compile(r"rank_(\d{1,9})")
-_MAX_DEPTH = 4
-_GLOB = re.compile(r"[*?\[]")
-
-_Listing = dict[str, Mapping[str, Any]]
-"""What a file system says of each path."""
-
-
 def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
-    """Return the files of a job's ranks, in order of rank as far as their names tell it.
+    """Return the files of a job's ranks, sorted by rank, and the empty ranks' folders.
 
-    Args:
-        place: a folder, a file or a pattern; a path, or a URL that fsspec takes.
-
-    Raises:
-        MissingExtraError: A package for such URLs is not installed.
-        UsageError: There is no such place, or no session in it.
+    The place is a folder, a file or a pattern; a path, or a URL that fsspec takes.
     """
     system, root = open_filesystem(place)
     entries = _list_files(system, root, place)
@@ -142,7 +121,7 @@ def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
         RankGap(FileGap.MISSING, rank, "", url_of(system, place, root, path), reason)
         for path, rank in empty
     ]
-    return sorted(matches, key=_in_order), gaps
+    return sorted(matches, key=lambda f: (float("inf") if f.rank is None else f.rank, f.url)), gaps
 
 
 def _list_files(system: Any, root: str, place: str) -> _Listing:
@@ -174,11 +153,9 @@ def _walk(system: Any, path: str) -> _Listing:
 
 
 def _resolve_links(system: Any, entries: _Listing, into_ranks: bool = True) -> _Listing:
-    """Follow links, as ``report`` does: of files, and of ranks' folders but none within those.
-
-    Only a file system of this machine has links. What they lead to that was found anyway is not
-    found twice; a rank's that leads nowhere, or to a folder around it, is one without a session.
-    """
+    """Follow links to files and to ranks' folders, but no links to folders within those."""
+    # Only a local file system has links. A file is listed once; a rank's link that leads nowhere,
+    # or to a folder around it, is a rank without a session.
     links = {path for path, info in entries.items() if info.get("islink")}
     real_paths = {os.path.realpath(path) for path in entries.keys() - links} if links else set()
     around = real_paths | {
@@ -209,9 +186,9 @@ def _target(system: Any, link: str) -> Mapping[str, Any]:
 
 
 def _sessions(files: _Listing) -> list[str]:
-    """Return those that are sessions; beside one that ``run`` wrote no other file is.
+    """Return the sessions; next to one that ``run`` wrote, no other file is one.
 
-    Where no file is called as such, each file of JSON may be one: which is, reading it tells.
+    Where no name marks a session, each JSON file may be one.
     """
     names = {path: PurePosixPath(path).name for path in files}
     written = {_folder(path) for path, name in names.items() if name == FILE_NAME}
@@ -224,7 +201,7 @@ def _sessions(files: _Listing) -> list[str]:
 
 
 def _empty_rank_folders(folders: Iterable[str], sessions: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the folders of ranks that hold no session, with their ranks."""
+    """Return the ranks' folders without a session."""
     above = {str(parent) for path in sessions for parent in PurePosixPath(path).parents}
     ranks = ((path, _RANK_FOLDER.fullmatch(PurePosixPath(path).name)) for path in folders)
     return [(path, int(matches[1])) for path, matches in ranks if matches and path not in above]
@@ -237,7 +214,3 @@ def _folder(path: str) -> str:
 def _rank(path: str) -> int | None:
     matches = (_RANK_FOLDER.fullmatch(part) for part in reversed(PurePosixPath(path).parts))
     return next((int(each[1]) for each in matches if each), None)
-
-
-def _in_order(file: RankFile) -> tuple[float, str]:
-    return (float("inf") if file.rank is None else file.rank), file.url

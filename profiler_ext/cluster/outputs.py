@@ -1,7 +1,7 @@
-"""The files that a job is written as: its HTML page, and a Perfetto trace of chosen ranks.
+"""The files of a job: its HTML page, and a Perfetto trace of chosen ranks.
 
-It has no script and fetches nothing: tables fold as the browser folds them. Each host is a row of
-cells, a rank each, the darker the more it is behind.
+The page has no script and fetches nothing: tables fold as the browser folds them. Each host is a
+row of cells, one a rank, darker the later the rank is.
 """
 
 from __future__ import annotations
@@ -39,21 +39,17 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 2_000
 _OPEN = ("straggler", "line", "group")
-_WIDE_ONLY = 4
-"""The order from which on a column is there in a wide window alone."""
+_WIDE_ONLY = 4  # columns from this order on are shown in a wide window only
+PAGE, TRACE = "report.html", "trace.pftrace"
 
 
 def export_page(job: Job, path: Path) -> Path:
-    """Write a job as one self-contained page; returns the file.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a job as one self-contained page; returns the file."""
     return write_page(path, job_page(job))
 
 
 def job_page(job: Job) -> str:
-    """Return a job as a page; every name in it is text."""
+    """Return a job as a page; names are escaped."""
     settings = settings_of(job)
     return render_page(
         "job.html",
@@ -92,7 +88,6 @@ def _kind(order: int | None) -> str:
 
 
 def _cells(job: Job) -> str:
-    """Return a row of cells for each host, a rank each."""
     behind = np.nan_to_num(job.rank_stats.behind_ns)
     most = max(float(behind.max(initial=0)), 0.01 * job.rank_stats.step_ns, 1.0)
     rows = []
@@ -113,16 +108,8 @@ def _title(job: Job, rank: int) -> str:
     return f"rank {job.ranks[rank].rank}: {time_text(behind_ns)} behind in a step"
 
 
-PAGE, TRACE = "report.html", "trace.pftrace"
-
-
 def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:
-    """Return some ranks of a job as merged sessions, on the job's clock; they are read here.
-
-    Raises:
-        UsageError: One is not there, or none is asked for.
-        TraceError: A file cannot be read any more.
-    """
+    """Return some ranks of a job as merged sessions, on the job's clock; reads them here."""
     if not ranks:
         raise UsageError("no rank is picked; give some, --ranks 0,7")
     chosen = job.indices(sorted(set(ranks)))
@@ -131,13 +118,7 @@ def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:
 
 
 def write_job(job: Job, folder: Path, ranks: Sequence[int] = ()) -> list[Path]:
-    """Write a job's page, and of some ranks a trace for Perfetto; returns the files.
-
-    Raises:
-        UsageError: A rank is not there.
-        TraceError: A file cannot be read any more.
-        OutputError: A file cannot be written.
-    """
+    """Write a job's page, and a Perfetto trace of some ranks; returns the files."""
     job.indices(list(ranks))
     folder.mkdir(parents=True, exist_ok=True)
     written = [export_page(job, folder / PAGE)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -26,53 +26,37 @@ from profiler_ext.kineto.distributed import may_synchronize
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import sum_by
 
-CollectiveKey = tuple[str | None, str | None]
-"""Collective and process group."""
+CollectiveKey = tuple[str | None, str | None]  # collective and process group
 
 
 @dataclass(frozen=True, slots=True)
 class WaitBounds:
-    """How the launches of one collective in one process group waited, in the steps of all ranks.
+    """How long the launches of one collective in one process group waited, over all ranks."""
 
-    Attributes:
-        least_ns: how long at least.
-        rest_ns: the rest of their time, which is transfer and what was waited beyond that.
-        incomplete: how many launches of them are those of which not every rank is there.
-        launches: how many there are of which it is told what collective each is.
-        unmatched: how many more there are, which may wait for other ranks too.
-    """
-
-    least_ns: int
-    rest_ns: int
-    incomplete: int
-    launches: int
-    unmatched: int
+    least_ns: int  # at least
+    rest_ns: int  # transfer, and waiting beyond that
+    incomplete: int  # launches of which not every rank is there
+    launches: int  # launches matched to those of other ranks
+    unmatched: int  # further launches that may wait too
 
     @property
     def is_known(self) -> bool:
-        """Whether something is known of the waiting, or there was nothing to wait for."""
+        """Whether some waiting is known, or there was nothing to wait for."""
         return self.launches > 0 or not self.unmatched
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the waiting is known."""
+        """Whether all waiting is known."""
         return not self.incomplete and not self.unmatched
 
     def __add__(self, other: WaitBounds) -> WaitBounds:
-        """Return the two together."""
-        return WaitBounds(
-            self.least_ns + other.least_ns,
-            self.rest_ns + other.rest_ns,
-            self.incomplete + other.incomplete,
-            self.launches + other.launches,
-            self.unmatched + other.unmatched,
-        )
+        return WaitBounds(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 def wait_bounds(
     parts: Sequence[RankSummary], waited: Sequence[Waited]
 ) -> dict[CollectiveKey, WaitBounds]:
-    """Return how long was waited at least, by collective and process group."""
+    """Return the least waiting by collective and process group."""
     result: dict[CollectiveKey, WaitBounds] = {}
     for part, own in zip(parts, waited, strict=True):
         for called, least in _of_rank(part, own):
@@ -81,7 +65,7 @@ def wait_bounds(
 
 
 def rank_wait_bounds(part: RankSummary, waited: Waited) -> WaitBounds:
-    """Return how long a rank waited at least, in all its steps."""
+    """Return a rank's least waiting, in all its steps."""
     return sum((least for _, least in _of_rank(part, waited)), WaitBounds(0, 0, 0, 0, 0))
 
 
@@ -109,7 +93,7 @@ def _of_rank(part: RankSummary, waited: Waited) -> list[tuple[CollectiveKey, Wai
 
 
 def _unmatched(calls: CallTimes, matched: Sequence[int]) -> list[int]:
-    """Return how many launches of each call may wait, and nothing tells which collective it is."""
+    """Return how many launches of each call may wait and are not matched."""
     return [
         launches - known if may_synchronize(key[0] or "") else 0
         for key, launches, known in zip(calls.keys, calls.launches.tolist(), matched, strict=True)
@@ -117,7 +101,7 @@ def _unmatched(calls: CallTimes, matched: Sequence[int]) -> list[int]:
 
 
 def matching_gaps(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
-    """Return what is not known of some collectives; nothing where all is."""
+    """Return what is not known of some collectives."""
     return [*_incomplete(least), *_of_unmatched(least)]
 
 
@@ -149,7 +133,7 @@ def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
 
 
 def lines(names: Sequence[LineKey], work_ns: Reals, ranks: Sequence[RankFacts]) -> DataFrame:
-    """Return each line's time on the slowest, the median and the fastest rank that has steps.
+    """Return each line's time on the slowest, the median and the fastest rank with steps.
 
     Args:
         work_ns: time of a step of each line (row) on each rank (column).
@@ -184,6 +168,10 @@ def ranks_table(
     """Return a row for each rank."""
     facts = [part.facts for part in parts]
     waits = [rank_wait_bounds(part, own) for part, own in zip(parts, waited, strict=True)]
+    per_step = [
+        own.least_ns / len(each.steps) if each.steps else None
+        for own, each in zip(waits, facts, strict=True)
+    ]
     columns: dict[str, list[Any]] = {
         "rank": [each.rank for each in facts],
         "host": [each.host or None for each in facts],
@@ -192,12 +180,10 @@ def ranks_table(
         "work_ns": known(_of_steps(facts, rank_stats.work_ns.sum(axis=0))),
         "times": known(_of_steps(facts, times)),
         "step_waiting_ns": [
-            _per_step(own, part) if own.is_whole else None
-            for part, own in zip(parts, waits, strict=True)
+            each if own.is_whole else None for each, own in zip(per_step, waits, strict=True)
         ],
         "least_step_waiting_ns": [
-            _per_step(own, part) if own.is_known else None
-            for part, own in zip(parts, waits, strict=True)
+            each if own.is_known else None for each, own in zip(per_step, waits, strict=True)
         ],
         "behind_ns": known(_of_steps(facts, rank_stats.behind_ns)),
         "shift_ns": [clock.shift_ns for clock in clocks],
@@ -221,29 +207,23 @@ def hosts(facts: Sequence[RankFacts], rank_stats: RankStats, times: Reals) -> Da
         "behind_ns": _of_steps(facts, rank_stats.behind_ns),
     }
     for name, each in values.items():
-        medians = np.array([np.median(each[own]) for own in groups.values()])
-        columns[name] = known(medians)
+        columns[name] = known(np.array([np.median(each[own]) for own in groups.values()]))
     return ordered(frame_of(columns), "behind_ns", ("host",))
 
 
 def step_times(facts: Sequence[RankFacts]) -> Reals:
-    """Return the usual step's wall time of each rank; NaN of one without steps."""
+    """Return the median step's wall time of each rank; NaN without steps."""
     return _of_steps(facts, np.array([float(each.step_ns) for each in facts]))
 
 
 def known(values: Reals) -> list[float | None]:
-    """Return numbers as a column has them: what is not known, NaN, is absent."""
+    """Return numbers as a column has them: NaN, which is unknown, as ``None``."""
     return [None if np.isnan(value) else value for value in values.tolist()]
 
 
 def _of_steps(facts: Sequence[RankFacts], values: Reals) -> Reals:
-    """Return what is told of each rank's step; NaN of a rank that has none."""
+    """Return values of each rank's step; NaN without steps."""
     return np.where([len(each.steps) > 0 for each in facts], values, np.nan)
-
-
-def _per_step(own: WaitBounds, part: RankSummary) -> float | None:
-    steps = len(part.facts.steps)
-    return own.least_ns / steps if steps else None
 
 
 def groups_table(
@@ -254,20 +234,21 @@ def groups_table(
     """Return communication by process group and collective: waiting apart from transfer.
 
     Args:
-        lasts: of each collective the process group, its name, and the rank that came last.
+        lasts: for each collective its process group, its name, and the rank that came last.
     """
-    sums = [*("launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns")]
+    sums = ["launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns"]
     sums += ["transfer_ns", "per_step_ns"]
     found = table.groupby(list(COLLECTIVE_COLUMNS), dropna=False, sort=False)[sums].sum(min_count=1)
     found = found.reset_index()
     resolved = _most_often_last(lasts)
     columns_of_keys = (found[name].astype(object) for name in reversed(COLLECTIVE_COLUMNS))
-    # An absent text of pandas is neither true nor false: it becomes Python's ``None``.
+    # pandas' NA has no truth value: replace it with ``None``.
     texts = (each.where(each.notna(), None).tolist() for each in columns_of_keys)
     keys = list(zip(*texts, strict=True))
     nobody: tuple[RankFacts | None, int | None, int | None] = (None, None, None)
     rows = [resolved.get((group or "", name or ""), nobody) for group, name in keys]
-    waits = [_if_known(least.get((name, group))) for group, name in keys]
+    every = (least.get((name, group)) for group, name in keys)
+    waits = [own if own is not None and own.launches else None for own in every]
     more: dict[str, list[Any]] = {
         "least_waiting_ns": [None if own is None else own.least_ns for own in waits],
         "most_transfer_ns": [None if own is None else own.rest_ns for own in waits],
@@ -284,10 +265,6 @@ def groups_table(
         "duration_ns",
         ("process_group", "collective"),
     )
-
-
-def _if_known(own: WaitBounds | None) -> WaitBounds | None:
-    return own if own is not None and own.launches else None
 
 
 def _most_often_last(
@@ -307,11 +284,7 @@ def stragglers_table(
     ranks: Sequence[RankFacts],
     causes: Sequence[tuple[str | None, LineKey]],
 ) -> DataFrame:
-    """Return who is behind, what costs a step most first.
-
-    Args:
-        causes: of each straggler what it spends more time in, as far as that is known.
-    """
+    """Return the stragglers with what each spends more time in, the largest excess first."""
     nowhere: LineKey = (None,) * 5
     lines_of = [names[each.line] if each.line is not None else nowhere for each in found]
     resolved = [
@@ -334,11 +307,7 @@ def stragglers_table(
 def clocks_table(
     clocks: Sequence[Clock], facts: Sequence[RankFacts], residuals_ns: Sequence[Ints]
 ) -> DataFrame:
-    """Return how the clock of each rank was set.
-
-    Args:
-        residuals_ns: how far the ends of its collectives are from the median rank's then.
-    """
+    """Return how each rank's clock was aligned, and how far its collectives' ends still differ."""
     return frame_of(
         {
             "rank": [each.rank for each in clocks],
@@ -366,5 +335,5 @@ def gaps(found: Sequence[RankGap]) -> DataFrame:
 
 
 def _utf8(text: str) -> str:
-    """Return a text as tables have it: a path may hold bytes that are not UTF-8."""
+    """Escape bytes that are not UTF-8, which a path may hold."""
     return text.encode("utf-8", "backslashreplace").decode()

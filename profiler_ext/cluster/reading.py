@@ -1,6 +1,6 @@
-"""The reading of one rank on a worker; only aggregates leave it.
+"""Reads one rank on a worker; only aggregates leave it.
 
-Nothing in here needs Dask: a function is called with a file and returns records.
+Nothing here needs Dask: functions take a file and return records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from profiler_ext.cluster.records import (
     RankResult,
     RankSummary,
 )
-from profiler_ext.cluster.tables import summed
+from profiler_ext.cluster.tables import line_key, summed
 from profiler_ext.errors import ProfilerExtError, TraceError
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
@@ -51,32 +51,26 @@ from profiler_ext.records.share_sums import codes_of, largest_places, sum_by
 from profiler_ext.records.vocabulary import LaunchKind
 from profiler_ext.sessions.session import Session
 
+# The tables that workers sum over ranks.
+SUMMED = ("by_line", "by_module", "by_op", "by_kernel", "by_phase", "coverage", "idle_by_cause")
+_KINDS = tuple(kind for kind in TABLES if kind.name in SUMMED)
+_CHUNK_BYTES = 1 << 20
+_NOWHERE = Place()
+
 
 def read_as_rank(path: Path, file: RankFile) -> Recording:
-    """Return a recording with its rank, which its folder tells where it does not itself.
-
-    Raises:
-        TraceError: It cannot be read.
-    """
+    """Return a recording with its rank, by its folder where the file has none."""
     return with_rank(read_recording(path), otherwise=file.rank)
 
 
 def host_of(recording: Recording) -> str:
-    """Return the host that a session ran on; ``""`` where nothing tells it.
-
-    The name of a file tells none: ``tensorboard_trace_handler`` begins it with whatever name the
-    worker was given.
-    """
+    """Return the host of a recording; ``""`` where unknown."""
+    # Not from the file's name: ``tensorboard_trace_handler`` begins it with any worker name.
     return recording.settings.host or host_name(recording.trace)
 
 
-def device_of(recording: Recording) -> str:
-    """Return the name of the device that a session ran on; ``""`` where nothing tells it."""
-    return next((each.name for each in recording.trace.devices), "")
-
-
 def line_times(analysis: Analysis) -> LineTimes:
-    """Return device time by line as ``by_line`` has it, of all launches but collectives."""
+    """Return device time by line as ``by_line`` has it, without collectives."""
     launches, shares = analysis.launches, analysis.shares
     chosen = launches.in_steps & ~launches.kind.where(LaunchKind.COMMUNICATION)
     lines = [_line_key(place) for place in analysis.places]
@@ -85,7 +79,7 @@ def line_times(analysis: Analysis) -> LineTimes:
     place, times = shares.place[of_shares], shares.duration_ns[of_shares]
     duration_ns = sum_by(row[place], times, len(known))
     spent = np.flatnonzero(duration_ns)
-    # Function and text tell no rows apart: those of the first place are shown.
+    # Function and text do not tell rows apart: show those of the first place.
     firsts = first_rows(row)[spent].tolist()
     return LineTimes(tuple(lines[at] for at in firsts), duration_ns[spent])
 
@@ -114,25 +108,17 @@ def call_times(analysis: Analysis, collectives: RankCollectives) -> CallTimes:
 
 
 def _key(analysis: Analysis, at: int, place: int) -> CallKey:
-    communication, of = analysis.communication, analysis.places[place]
-    line = (of.file, of.line, of.function, of.code, of.gap if of.line is None else None)
+    communication, line = analysis.communication, line_key(analysis.places[place])
     return (communication.collective[at] or None, communication.process_group[at] or None, *line)
 
 
 def median_step_ns(walls_ns: Sequence[int]) -> int:
-    """Return the lower median of some times; 0 where there is none."""
+    """Return the lower median; 0 for none."""
     return sorted(walls_ns)[(len(walls_ns) - 1) // 2] if walls_ns else 0
 
 
-SUMMED = ("by_line", "by_module", "by_op", "by_kernel", "by_phase", "coverage", "idle_by_cause")
-"""The tables that are summed over ranks where they are read."""
-_KINDS = tuple(kind for kind in TABLES if kind.name in SUMMED)
-_CHUNK_BYTES = 1 << 20
-_NOWHERE = Place()
-
-
 def read_rank(file: RankFile) -> RankResult | RankGap:
-    """Return what a rank's file comes to, or why it cannot be read."""
+    """Return what a rank's file gives, or why it cannot be read."""
     try:
         with local_copy(file) as path:
             return _read(file, path)
@@ -143,7 +129,7 @@ def read_rank(file: RankFile) -> RankResult | RankGap:
 
 
 def read_ranks(files: Sequence[RankFile]) -> list[RankResult | RankGap]:
-    """Return what some ranks' files come to, each by itself."""
+    """Read several ranks' files."""
     return [read_rank(file) for file in files]
 
 
@@ -153,12 +139,12 @@ def parts_of(reads: Sequence[RankResult | RankGap]) -> list[RankSummary | RankGa
 
 
 def held_of(reads: Sequence[RankResult | RankGap]) -> list[RankOnWorker | None]:
-    """Return what stays of some ranks; nothing of those that could not be read."""
+    """Return what of some ranks stays; ``None`` for one that was not read."""
     return [None if isinstance(each, RankGap) else each.held for each in reads]
 
 
 def sums_of(held: Sequence[RankOnWorker], which: Sequence[int]) -> Mapping[str, DataFrame]:
-    """Return the sums of some ranks' tables by the tables' names."""
+    """Return the sums of some ranks' tables, by the tables' names."""
     return sum_of([held[at].sums for at in which])
 
 
@@ -168,40 +154,30 @@ def sum_of(several: Sequence[Mapping[str, DataFrame]]) -> Mapping[str, DataFrame
 
 
 def answer_queries(held: Sequence[RankOnWorker], at: int, queries: list[TimeQuery]) -> TimeReply:
-    """Return what a rank answers to what it is asked: with the places alone that it points at."""
+    """Return a rank's reply to time queries, with only the places it refers to."""
     device_activity = held[at].device_activity
-    told = time_reply(device_activity, queries)
-    used = {place for spent in told.spent for _, place, _ in spent.activities}
+    reply = time_reply(device_activity, queries)
+    used = {place for spent in reply.spent for _, place, _ in spent.activities}
     places = [each if at in used else _NOWHERE for at, each in enumerate(device_activity.places)]
-    return TimeReply(told.activities, places, told.spent)
+    return TimeReply(reply.activities, places, reply.spent)
 
 
 def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
-    """Return a rank's session, in this process.
-
-    Raises:
-        TraceError: It cannot be read.
-    """
+    """Return a rank's session, in this process."""
     with ExitStack() as stack:
         try:
             path = stack.enter_context(local_copy(file))
             session = Session(read_as_rank(path, file), roots=roots)
         except OSError as error:
             raise TraceError(f"cannot read {file.url}: {error}; check the path") from error
-        # Events of a long file are read from it when they are asked for.
+        # Events of a long file are read lazily: keep it while the session lives.
         weakref.finalize(session, stack.pop_all().close)
         return session
 
 
 @contextmanager
 def local_copy(file: RankFile) -> Iterator[Path]:
-    """Yield a file as one of this machine, which is there for so long.
-
-    Raises:
-        TraceError: It is too large, or cannot be read.
-        MissingExtraError: A package for such URLs is not installed here.
-        OutputError: There is no folder for it on this machine.
-    """
+    """Yield a file as a local one; a copy is removed afterwards."""
     if not is_remote(file.url):
         yield Path(file.url)
         return
@@ -234,14 +210,16 @@ def _read(file: RankFile, path: Path) -> RankResult:
 def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
     recording = analysis.recording
     settings = recording.settings
+    with path.open("rb") as opened:
+        digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     return RankFacts(
         rank=settings.rank,
         world_size=settings.world_size if settings.torch_version or settings.world_size > 1 else 0,
         host=host_of(recording),
         url=file.url,
-        digest=_digest(path),
+        digest=digest,
         torch_version=settings.torch_version,
-        device=device_of(recording),
+        device=next((each.name for each in recording.trace.devices), ""),
         steps=tuple(step.number for step in analysis.steps),
         step_ns=median_step_ns([step.wall_ns for step in analysis.steps]),
         base_ns=recording.trace.base_ns,
@@ -249,11 +227,6 @@ def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
         roots=(*settings.user_roots, *settings.library_roots),
         is_rank_known=file.rank is not None or is_rank_known(recording),
     )
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def _unread(file: RankFile, result: str) -> RankGap:

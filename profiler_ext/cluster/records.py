@@ -1,4 +1,4 @@
-"""What is known of a job: its files, what each rank tells of itself, and what is missing."""
+"""The records of a job: its files, what each rank sends, and what is missing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from profiler_ext.attribution.straggler_causes import DeviceTimeline
     from profiler_ext.exporters.tables import DataFrame
 
+# File, line, function, code and gap.
 LineKey = tuple[str | None, int | None, str | None, str | None, str | None]
-"""File, line, function, code and gap."""
+# Collective, process group, and a line key.
 CallKey = tuple[str | None, str | None, str | None, int | None, str | None, str | None, str | None]
-"""Collective, process group, and a line key."""
 
 
 class FileGap(Enum):
-    """Why a rank, or a part of what it tells, is not in the tables of a job."""
+    """Why a rank, or a part of its data, is not in a job's tables."""
 
     MISSING = "missing"
     UNREADABLE = "unreadable"
@@ -54,76 +54,46 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class RankFile:
-    """A file that may be a rank's session.
+    """A file that may be a rank's session."""
 
-    Attributes:
-        url: its path, or its URL where it is not on this machine.
-        size_bytes: its size.
-        rank: the rank that the name of its folder tells; ``None`` where it tells none.
-    """
-
-    url: str
+    url: str  # a path, or a URL for a remote file
     size_bytes: int
-    rank: int | None = None
+    rank: int | None = None  # as its folder's name has it
 
 
 @dataclass(frozen=True, slots=True)
 class RankGap:
-    """That a rank, a file, or how long was waited for a rank, is not in the tables.
-
-    Attributes:
-        reason: why.
-        rank: the rank; ``None`` where that is not known.
-        host: its host; ``""`` where that is not known.
-        url: the file; ``""`` where there is none.
-        found: what was found.
-    """
+    """A rank, a file, or time spent waiting for a rank that is not in the tables."""
 
     reason: FileGap
-    rank: int | None
-    host: str
-    url: str
+    rank: int | None  # ``None`` where unknown
+    host: str  # ``""`` where unknown
+    url: str  # ``""`` where there is no file
     found: str
 
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """What a rank's session tells of itself.
-
-    Attributes:
-        rank: the rank.
-        world_size: how many ranks the job has; 0 where that is not told.
-        host: the machine; ``""`` where that is not told.
-        url: the file.
-        digest: of the file's bytes.
-        torch_version: ``""`` where that is not told.
-        device: the name of the device; ``""`` where that is not told.
-        steps: the numbers of the profiled steps.
-        step_ns: wall time of the usual step.
-        base_ns: the wall time at which the file's own clock is zero.
-        events: how many events it has.
-        roots: folders of the program and its libraries, without which paths are shown.
-        is_rank_known: whether it is known that it is of this rank.
-    """
+    """What a rank's session says of itself; ``""`` where it does not."""
 
     rank: int
-    world_size: int
+    world_size: int  # 0 where unknown
     host: str
     url: str
-    digest: str
+    digest: str  # of the file's bytes
     torch_version: str
     device: str
-    steps: tuple[int, ...]
-    step_ns: int
-    base_ns: int
+    steps: tuple[int, ...]  # numbers of the profiled steps
+    step_ns: int  # wall time of the median step
+    base_ns: int  # wall time at zero of the file's clock
     events: int
-    roots: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()  # of the program and its libraries, left out of shown paths
     is_rank_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class LineTimes:
-    """Device time of the profiled steps by line, without that of collectives."""
+    """Device time of the profiled steps by line, without collectives."""
 
     keys: tuple[LineKey, ...]
     duration_ns: Ints
@@ -131,26 +101,18 @@ class LineTimes:
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """Device time of collectives by collective, process group and line, of the profiled steps.
-
-    Attributes:
-        keys: the rows.
-        launches: how many launches each has.
-        duration_ns: their time.
-        exposed_ns: how long the device ran nothing else meanwhile.
-        row: of each launch of :class:`RankCollectives` the row; -1 outside of the steps.
-    """
+    """Device time of collectives by collective, process group and line, of the profiled steps."""
 
     keys: tuple[CallKey, ...]
     launches: Ints
     duration_ns: Ints
-    exposed_ns: Ints
-    row: Codes
+    exposed_ns: Ints  # while the device ran nothing else
+    row: Codes  # row of each launch of :class:`RankCollectives`; -1 outside of the steps
 
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
-    """What of a rank travels to who asked: its facts, its times by line, and its collectives."""
+    """What of a rank travels: its facts, its times by line, and its collectives."""
 
     facts: RankFacts
     lines: LineTimes
@@ -160,25 +122,15 @@ class RankSummary:
 
 @dataclass(frozen=True, slots=True)
 class RankOnWorker:
-    """What of a rank stays where it was read.
+    """What of a rank stays on the worker that read it."""
 
-    Attributes:
-        sums: name of a summing table to the rank's own.
-        doing: what its devices did, of which others ask.
-    """
-
-    sums: Mapping[str, DataFrame]
-    device_activity: DeviceTimeline
+    sums: Mapping[str, DataFrame]  # name of a summing table to the rank's own
+    device_activity: DeviceTimeline  # what its devices ran, for queries of other ranks
 
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """What reading a rank's file comes to.
+    """What reading a rank's file gives."""
 
-    Attributes:
-        part: what travels.
-        held: what stays.
-    """
-
-    part: RankSummary
-    held: RankOnWorker
+    part: RankSummary  # what travels
+    held: RankOnWorker  # what stays

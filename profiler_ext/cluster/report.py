@@ -28,14 +28,7 @@ _MIN_FRACTION = 20
 
 
 def print_job(job: Job, console: Console, by: str | None = None, top: int = 10) -> None:
-    """Print a job at a glance, or one table of it.
-
-    Args:
-        by: which table; ``None`` for the first rows of those that matter most.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Print a job's overview, or one table of it."""
     require_top(top)
     console.print(Text(printable(heading(job)), style="bold"))
     _print_gaps(job, console, None if by == "gap" else _MAX_GAPS)
@@ -90,11 +83,7 @@ def _number(column: Heading, rows: Sequence[Any], settings: Settings) -> Number:
 
 
 def job_answer(job: Job, place: str, by: str | None = None, top: int | None = None) -> JobAnswer:
-    """Return a job, or one table of it, as an answer.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return a job, or one table of it, as an answer."""
     names = [each for each in TABLES if each != "gaps"] if by is None else [view_by(by).table]
     made = {name: job.table(name) for name in names}
     return JobAnswer(

@@ -1,14 +1,14 @@
 """Which ranks and hosts are slower than the others, and at which line.
 
-A time is judged against the median of all ranks: it stands out where it is beyond a part of that
-median, beyond six times the median deviation, and takes a hundredth of a step. What explains much
-is told first and taken off: a host as a whole, then a rank, then a line; and a rank that comes late
-because its device is slower is not told twice.
+A time stands out where it exceeds the median of all ranks by a margin, by six times the median
+deviation, and by a hundredth of a step. What explains most comes first and is taken off: a host as
+a whole, then a rank, then a line; a rank that is late because its device is slower counts once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,7 +25,7 @@ _MIN_RANKS_OF_HOST = 2
 
 
 class StragglerKind(Enum):
-    """In what a rank, or a host, is behind the others."""
+    """In what a rank, or a host, is behind."""
 
     SLOWER_DEVICE = "slower_device"
     SLOWER_LINE = "slower_line"
@@ -46,72 +46,52 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """That a rank, or a host as a whole, is behind.
-
-    Attributes:
-        kind: in what.
-        host: the host; ``""`` where that is not told.
-        ranks: the indices of its ranks; of a host all that are behind.
-        is_host: most of the host's ranks are.
-        excess_ns: how much more it takes in a step than the median rank; of a host the median.
-        times: how many times as long it takes; ``None`` of a rank that comes late.
-        line: index of the line.
-    """
+    """A rank, or a whole host, that is behind."""
 
     kind: StragglerKind
-    host: str
-    ranks: tuple[int, ...]
-    is_host: bool
-    excess_ns: float
-    times: float | None
-    line: int | None = None
+    host: str  # ``""`` where unknown
+    ranks: tuple[int, ...]  # indices of its ranks; of a host, all that are behind
+    is_host: bool  # most of the host's ranks are behind
+    excess_ns: float  # in a step, over the median rank; of a host, the median of its ranks
+    times: float | None  # over the median rank; ``None`` for a late rank
+    line: int | None = None  # index of the line
 
 
 @dataclass(frozen=True, slots=True)
 class RankStats:
-    """What ranks are judged by.
+    """The times by which ranks are compared."""
 
-    Attributes:
-        work_ns: device time a step of each line (row) on each rank (column), collectives left out.
-        behind_ns: how much later each rank comes to collectives in a step than the median rank;
-            NaN where no collective of it is known to be another's too.
-        step_ns: wall time of the usual step.
-        hosts: the host of each rank.
-    """
-
-    work_ns: Reals
+    work_ns: Reals  # device time a step by line (row) and rank (column), without collectives
+    # lateness at collectives in a step, from the median rank's; NaN without matched collectives
     behind_ns: Reals
-    step_ns: float
-    hosts: Sequence[str]
+    step_ns: float  # wall time of the median step
+    hosts: Sequence[str]  # of each rank
 
     @property
     def is_judged(self) -> bool:
-        """Whether there are ranks enough to say what is usual."""
+        """Whether there are enough ranks to tell what is usual."""
         return len(self.hosts) >= MIN_SAMPLES
 
 
 def stragglers(rank_stats: RankStats) -> list[Straggler]:
-    """Return who is behind, what costs a step most first."""
+    """Return the stragglers, the largest excess first."""
     if not rank_stats.is_judged or not rank_stats.step_ns:
         return []
     times = slowdowns(rank_stats.work_ns)
-    slower = _slower_devices(rank_stats, times)
-    slow = {rank for each in slower for rank in each.ranks}
+    found = _slower_devices(rank_stats, times)
+    slow = {rank for each in found for rank in each.ranks}
     factors = np.array([times[rank] if rank in slow else 1.0 for rank in range(len(times))])
-    lines = [
-        result
-        for line, own in enumerate(rank_stats.work_ns)
-        for result in _slower_at_line(rank_stats, line, own / factors)
-    ]
-    late = _late_ranks(rank_stats)
-    result = [*slower, *_merged_by_host(rank_stats, lines), *late]
-    return sorted(result, key=lambda each: (-each.excess_ns, each.kind.value, each.ranks))
+    for line, own in enumerate(rank_stats.work_ns):
+        found += _slower_at_line(rank_stats, line, own / factors)
+    found += _late_ranks(rank_stats)
+    merged = _merged_by_host(rank_stats, found)
+    return sorted(merged, key=lambda each: (-each.excess_ns, each.kind.value, each.ranks))
 
 
 def slowdowns(work_ns: Reals) -> Reals:
-    """Return how many times as long as the median rank each takes, over all lines.
+    """Return each rank's time over the median rank's, over all lines.
 
-    It is the median of its lines, each weighed by its time, so that no single line makes it.
+    The median of its lines' ratios, weighted by time, so that no single line decides.
     """
     usual = np.median(work_ns, axis=1) if work_ns.size else np.zeros(len(work_ns))
     lines = np.flatnonzero(usual > 0)
@@ -126,81 +106,60 @@ def slowdowns(work_ns: Reals) -> Reals:
 
 
 def _slower_devices(rank_stats: RankStats, times: Reals) -> list[Straggler]:
-    device_time_ns = rank_stats.work_ns.sum(axis=0)
-    usual = float(np.median(device_time_ns))
-    slow_ranks = [
-        rank
-        for rank in outlier_indices(times.tolist(), _SLOWER_MARGIN)
-        if times[rank] > 1 and (times[rank] - 1) * usual >= MIN_FRACTION * rank_stats.step_ns
-    ]
-    excess = {rank: (float(times[rank]) - 1) * usual for rank in slow_ranks}
-    kind = StragglerKind.SLOWER_DEVICE
-    return _merged_by_host(
-        rank_stats,
-        [
-            Straggler(
-                kind, rank_stats.hosts[rank], (rank,), False, excess[rank], float(times[rank])
-            )
-            for rank in slow_ranks
-        ],
-    )
+    usual = float(np.median(rank_stats.work_ns.sum(axis=0)))
+    slow = [rank for rank in outlier_indices(times.tolist(), _SLOWER_MARGIN) if times[rank] > 1]
+    return _each(rank_stats, StragglerKind.SLOWER_DEVICE, slow, (times - 1) * usual, times)
 
 
 def _slower_at_line(rank_stats: RankStats, line: int, own: Reals) -> list[Straggler]:
     usual = float(np.median(own))
-    return [
-        Straggler(
-            StragglerKind.SLOWER_LINE,
-            rank_stats.hosts[rank],
-            (rank,),
-            False,
-            float(own[rank] - usual),
-            float(own[rank] / usual) if usual else None,
-            line,
-        )
-        for rank in outlier_indices(own.tolist(), _LINE_MARGIN)
-        if own[rank] - usual >= MIN_FRACTION * rank_stats.step_ns
-    ]
+    slow = outlier_indices(own.tolist(), _LINE_MARGIN)
+    times = own / usual if usual else None
+    return _each(rank_stats, StragglerKind.SLOWER_LINE, slow, own - usual, times, line)
 
 
 def _late_ranks(rank_stats: RankStats) -> list[Straggler]:
-    """Return who comes late by more than what its device runs longer."""
+    """Return the ranks that are later than their devices' longer work explains."""
     device_time_ns = rank_stats.work_ns.sum(axis=0)
-    behind_ns = np.nan_to_num(rank_stats.behind_ns)
-    longer = (
-        np.maximum(device_time_ns - np.median(device_time_ns), 0)
-        if rank_stats.work_ns.size
-        else 0 * behind_ns
-    )
-    own = behind_ns - longer
-    usual = float(np.median(own))
-    return _merged_by_host(
-        rank_stats,
-        [
-            Straggler(
-                StragglerKind.COMES_LATE,
-                rank_stats.hosts[rank],
-                (rank,),
-                False,
-                float(own[rank] - usual),
-                None,
-            )
-            for rank in outlier_indices(own.tolist(), _LATE_MARGIN)
-            if own[rank] - usual >= MIN_FRACTION * rank_stats.step_ns
-        ],
-    )
+    own = np.nan_to_num(rank_stats.behind_ns)
+    if rank_stats.work_ns.size:
+        own = own - np.maximum(device_time_ns - np.median(device_time_ns), 0)
+    late = outlier_indices(own.tolist(), _LATE_MARGIN)
+    return _each(rank_stats, StragglerKind.COMES_LATE, late, own - float(np.median(own)), None)
 
 
-def _merged_by_host(rank_stats: RankStats, result: Sequence[Straggler]) -> list[Straggler]:
-    """Tell a host as one where most of its ranks are behind in the same."""
-    sizes: dict[str, int] = {}
-    for host in rank_stats.hosts:
-        sizes[host] = sizes.get(host, 0) + 1
-    groups: dict[tuple[str, int | None], list[Straggler]] = {}
-    for each in result:
-        groups.setdefault((each.host, each.line), []).append(each)
+def _each(
+    rank_stats: RankStats,
+    kind: StragglerKind,
+    ranks: Iterable[int],
+    excess_ns: Reals,
+    times: Reals | None,
+    line: int | None = None,
+) -> list[Straggler]:
+    """Return a straggler for each rank whose excess is a part of the step that matters."""
+    return [
+        Straggler(
+            kind,
+            rank_stats.hosts[rank],
+            (rank,),
+            False,
+            float(excess_ns[rank]),
+            None if times is None else float(times[rank]),
+            line,
+        )
+        for rank in ranks
+        if excess_ns[rank] >= MIN_FRACTION * rank_stats.step_ns
+    ]
+
+
+def _merged_by_host(rank_stats: RankStats, found: Sequence[Straggler]) -> list[Straggler]:
+    """Merge into one straggler a host most of whose ranks are behind in the same way."""
+    sizes = Counter(rank_stats.hosts)
+    groups: dict[tuple[StragglerKind, str, int | None], list[Straggler]] = {}
+    for each in found:
+        groups.setdefault((each.kind, each.host, each.line), []).append(each)
     merged: list[Straggler] = []
-    for (host, _), own in groups.items():
+    for (_, host, _), own in groups.items():
         least = max(_MIN_RANKS_OF_HOST, _MIN_FRACTION_OF_HOST * sizes[host])
         is_one = bool(host) and len(sizes) > 1 and len(own) >= least
         merged += [_host_straggler(host, own)] if is_one else own
@@ -221,7 +180,7 @@ def _host_straggler(host: str, own: Sequence[Straggler]) -> Straggler:
 
 
 def ranks_by_host(hosts: Sequence[str]) -> Mapping[str, list[int]]:
-    """Return the indices of the ranks of each host, in the order in which hosts are met."""
+    """Return the indices of each host's ranks."""
     result: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):
         result.setdefault(host, []).append(rank)

@@ -1,7 +1,4 @@
-"""The tables of a job that sum those of its ranks.
-
-And the columns that only a job's tables have.
-"""
+"""A job's tables that sum those of its ranks, and the columns that only a job has."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from profiler_ext.attribution.matched_collectives import Waited
-from profiler_ext.cluster.records import CallKey, LineKey, RankFacts, RankSummary
+from profiler_ext.cluster.records import LineKey, RankFacts, RankSummary
 from profiler_ext.exporters.table_kinds import table_named
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.ranks import add_means, sum_over_ranks
@@ -65,16 +62,12 @@ _OF_JOBS = (
     Column("found", TEXT, "what was found"),
 )
 JOB_COLUMNS = {**COLUMNS, **{column.name: column for column in _OF_JOBS}}
-"""All columns that a job's tables have."""
-
-
 LINE: Final = ("file", "line", "function", "code", "gap")
 COLLECTIVE_COLUMNS: Final = ("collective", "process_group")
-_Columns = Mapping[str, Sequence[Any]]
 
 
-def frame_of(columns: _Columns) -> DataFrame:
-    """Return a table of columns whose names say what they hold."""
+def frame_of(columns: Mapping[str, Sequence[Any]]) -> DataFrame:
+    """Return columns as a table; their names tell their types."""
     return frame(
         {
             name: gather(list(values), np.arange(len(values)), JOB_COLUMNS[name].dtype)
@@ -84,7 +77,7 @@ def frame_of(columns: _Columns) -> DataFrame:
 
 
 def ordered(table: DataFrame, largest: str, keys: Sequence[str]) -> DataFrame:
-    """Return a table in order: of one column the largest first, then by others."""
+    """Return a table sorted by one column, the largest first, then by others."""
     by = [largest, *keys]
     ordered = table.sort_values(by, ascending=[name != largest for name in by], ignore_index=True)
     return frame({name: ordered[name].array for name in ordered.columns})
@@ -101,7 +94,7 @@ def with_rank(table: DataFrame, facts: RankFacts) -> DataFrame:
 
 
 def summed(name: str, tables: Sequence[DataFrame]) -> DataFrame:
-    """Return the sum of a summing table of some ranks, in order of rank, or of sums of it."""
+    """Return the sum of a summing table over ranks, in order of rank."""
     return sum_over_ranks(table_named(name), tables)
 
 
@@ -118,16 +111,17 @@ def communication(parts: Sequence[RankSummary], waited: Sequence[Waited]) -> Dat
 
 
 def _calls(part: RankSummary, waited: Waited) -> DataFrame:
-    """Return the collectives of one rank, with how long they waited where that is known."""
+    """Return the collectives of one rank, with their waiting where known."""
     calls, duration_ns = part.calls, part.collectives.launch_duration_ns
     known = ~np.ma.getmaskarray(waited.waiting_ns) & (calls.row >= 0)
-    # What is not known of a launch is in neither of the two sums.
+    # Launches of unknown waiting are in neither sum.
     row, size = calls.row[known], len(calls.keys)
     is_unknown = np.bincount(row, minlength=size) == 0
     waiting = np.ma.MaskedArray(sum_by(row, waited.waiting_ns.data[known], size), is_unknown)
     of_known = np.ma.MaskedArray(sum_by(row, duration_ns[known], size), is_unknown)
+    names = (*COLLECTIVE_COLUMNS, *LINE)
     columns = {
-        **_keys(calls.keys),
+        **{name: [key[at] for key in calls.keys] for at, name in enumerate(names)},
         "launches": calls.launches.tolist(),
         "duration_ns": calls.duration_ns.tolist(),
         "exposed_ns": calls.exposed_ns.tolist(),
@@ -139,12 +133,14 @@ def _calls(part: RankSummary, waited: Waited) -> DataFrame:
     return frame_of(columns)
 
 
-def _keys(keys: Sequence[CallKey]) -> dict[str, list[Any]]:
-    return {name: [key[at] for key in keys] for at, name in enumerate((*COLLECTIVE_COLUMNS, *LINE))}
+def line_key(place: Place) -> LineKey:
+    """Return the line of a place; without a line, why."""
+    gap = place.gap if place.line is None else None
+    return place.file, place.line, place.function, place.code, gap
 
 
 def skew(parts: Sequence[RankSummary], rank_delay: Sequence[RankDelay]) -> DataFrame:
-    """Return what made a rank late for a collective that another only waited in."""
+    """Return what made a rank late for a collective in which another waited."""
     kind = table_named("skew")
     rows = [row for pair in zip(parts, rank_delay, strict=True) for row in _late_rows(*pair)]
     names = (*kind.keys, "launches", "duration_ns")
@@ -168,10 +164,5 @@ def _late_rows(part: RankSummary, rank_delay: RankDelay) -> list[tuple[Any, ...]
         if (row := row_of[launch]) >= 0:
             called, where = part.calls.keys[row][:2], rank_delay.places[int(rank_delay.place[at])]
             cause, spent = rank_delay.cause[at] or None, int(rank_delay.duration_ns[at])
-            result.append((part.facts.rank, *called, cause, *_line(where), launch, spent))
+            result.append((part.facts.rank, *called, cause, *line_key(where), launch, spent))
     return result
-
-
-def _line(place: Place) -> LineKey:
-    gap = place.gap if place.line is None else None
-    return place.file, place.line, place.function, place.code, gap

@@ -1,4 +1,4 @@
-"""How a job's tables read for a person: what heads a column, and what a cell says."""
+"""A job's tables as people read them: headings and cells."""
 
 from __future__ import annotations
 
@@ -25,36 +25,23 @@ Cell = Callable[[Row, Settings], str]
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column.
-
-    Attributes:
-        name: what heads it.
-        cell: what it says of a row.
-        order: those of the least are there first, where there is little room; ``None`` of a name.
-    """
+    """A column."""
 
     name: str
-    cell: Cell
+    cell: Cell  # its text in a row
+    # columns of the lowest order come first in little room; ``None`` for a name
     order: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A table for a person.
+    """A table for people."""
 
-    Attributes:
-        by: what the command line calls it.
-        table: its name.
-        title: what heads it.
-        columns: the columns; one or two names are the first.
-        empty: what is said where it has no row.
-    """
-
-    by: str
-    table: str
+    by: str  # its name on the command line
+    table: str  # its name as a table
     title: str
-    columns: Sequence[Heading]
-    empty: str
+    columns: Sequence[Heading]  # one or two names come first
+    empty: str  # shown where it has no row
 
 
 def _time(column: str) -> Cell:
@@ -87,10 +74,7 @@ def _where(row: Row, settings: Settings) -> str:
 
 
 def _rank_of(word: str) -> Cell:
-    def cell(row: Row, _: Settings) -> str:
-        return _rank(row[f"{word}_rank"], row[f"{word}_host"])
-
-    return cell
+    return lambda row, _: _rank(row[f"{word}_rank"], row[f"{word}_host"])
 
 
 def _rank(rank: int | None, host: str | None) -> str:
@@ -243,25 +227,25 @@ AT_A_GLANCE = ("straggler", "line", "group", "host")
 
 
 def view_by(by: str) -> View:
-    """Return the view that the command line calls so."""
+    """Return the view of a name on the command line."""
     return next(view for view in VIEWS if view.by == by)
 
 
 def _share_per_step(row: Row, column: str) -> str:
-    """Return a part of a step's time; of what is not known nothing."""
+    """Return a part of a step's time; nothing where unknown."""
     total_ns, value = row["duration_ns"], row[column]
     return "" if value is None or not total_ns else time_text(row["per_step_ns"] * value / total_ns)
 
 
 def _bounded(row: Row, at: str, what: str) -> str:
-    """Return a part of a step's time; of a group that is not there whole what bounds it."""
+    """Return a part of a step's time; for an incomplete group, its bound."""
     if not row["incomplete"]:
         return _share_per_step(row, f"{what}_ns")
     return f"{_AT[at]}{_share_per_step(row, f'{at}_{what}_ns')}"
 
 
 def heading(job: Job) -> str:
-    """Return what a job is, in a line."""
+    """Return a job in one line."""
     hosts = {each.host for each in job.ranks}
     steps = {len(each.steps) for each in job.ranks}
     parts = (
@@ -275,7 +259,7 @@ def heading(job: Job) -> str:
 
 
 def sentences(job: Job) -> list[str]:
-    """Return what is to be known of a job besides its tables."""
+    """Return a job's notes."""
     result = []
     unset = [each for each in job.clocks[1:] if not each.collectives]
     moved = [each.shift_ns for each in job.clocks if each.collectives]
@@ -301,5 +285,5 @@ def sentences(job: Job) -> list[str]:
 
 
 def settings_of(job: Job) -> Settings:
-    """Return what paths are shortened by."""
+    """Return the settings that shorten paths."""
     return Settings(user_roots=job.ranks[0].roots)

@@ -1,10 +1,9 @@
-"""A comparison of two sides: step time, tables and fusions, made when they are asked for.
+"""A comparison of two sides: step time, tables and fusions, each computed on first use.
 
-A recording slows the CPU, so a step that waits for the CPU is longer while it is recorded, and one
-that the device sets the pace of is not: between two such sides the recorded steps tell a difference
-that training does not have. So the steps before the recordings, in which no profiler was on, are
-compared where both sides have them; else the recorded steps, where the recordings slow both sides
-alike; else neither.
+A recording slows the CPU: a CPU-bound step gets longer while it is recorded, a device-bound one
+does not, so recorded steps of two such sides differ where training does not. So the steps before
+the recordings, without a profiler, are compared where both sides have them; else the recorded
+steps, if recording slows both sides alike; else neither.
 """
 
 from __future__ import annotations
@@ -48,9 +47,11 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import sum_by
 from profiler_ext.records.vocabulary import Scope
 
+BY = tuple(kind.by for kind in TABLES)
+_ACCOUNTS = tuple(Account)
+_NO_ROW = np.empty((0, 0), np.int64)
+# If idle parts of the step differ by more, recording slows one side more than the other.
 _MAX_IDLE_DIFFERENCE = 0.2
-"""Where the device idles for a part of the step that differs by more, a recording slows one side
-more than the other."""
 
 
 class Basis(StrEnum):
@@ -62,32 +63,24 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The change of a step.
+    """The change of step time."""
 
-    Attributes:
-        change: the times; in training the median of each side's steps.
-        basis: which steps they are of.
-    """
-
-    change: Change
+    change: Change  # in training, of the median step of each side
     basis: Basis
 
 
 def step_time(base: Side, head: Side, recorded: Change) -> StepTime:
-    """Return the change of a step."""
+    """Return the change of step time."""
     before, now = _in_training(base), _in_training(head)
     if before is not None and now is not None:
         accounts = (Account.DEVICE, Account.IDLE)
         return StepTime(change_of_all(before, now, (0, 0), accounts), Basis.TRAINING)
-    if recorded.verdict is not Verdict.EQUAL and not _are_comparable(base, head):
+    # Their idle time tells whether recording slows both sides alike.
+    idle_difference = abs(_idle_fraction(base) - _idle_fraction(head))
+    are_comparable = (base.on_cpu and head.on_cpu) or idle_difference <= _MAX_IDLE_DIFFERENCE
+    if recorded.verdict is not Verdict.EQUAL and not are_comparable:
         recorded = replace(recorded, interval=None, verdict=Verdict.NOT_COMPARABLE)
     return StepTime(recorded, Basis.RECORDED)
-
-
-def _are_comparable(base: Side, head: Side) -> bool:
-    """Tell whether recording slows both sides alike, as far as their idle time tells."""
-    first, second = (_idle_fraction(side) for side in (base, head))
-    return (base.on_cpu and head.on_cpu) or abs(first - second) <= _MAX_IDLE_DIFFERENCE
 
 
 def _idle_fraction(side: Side) -> float:
@@ -97,11 +90,9 @@ def _idle_fraction(side: Side) -> float:
 
 
 def _in_training(side: Side) -> Sample | None:
-    """Return the steps of each run, of the rank that takes longest; none where a run has none.
+    """Return the unprofiled steps of each run, of its slowest rank; ``None`` if a run has none.
 
-    A step has two columns: the device's part, and the rest. The times of a run are moved so that
-    their mean is their median, which is the run's step: one unlike the others widens the interval
-    and does not move it.
+    A step has two columns: the device's part, and the rest.
     """
     sums: list[tuple[int, int]] = []
     run_of_step: list[int] = []
@@ -111,6 +102,7 @@ def _in_training(side: Side) -> Sample | None:
             return None
         usual_ns = median_low(steps)
         busy_ns = min(max(map(_busy_ns, analyses)), usual_ns)
+        # Shift the mean to the median: an outlier widens the interval and does not move it.
         moved = np.array(steps) - round(float(np.mean(steps))) + usual_ns
         moved[0] += usual_ns * len(steps) - int(moved.sum())  # what rounding left
         sums += [(min(busy_ns, each), each - min(busy_ns, each)) for each in moved.tolist()]
@@ -120,50 +112,41 @@ def _in_training(side: Side) -> Sample | None:
 
 
 def _busy_ns(analysis: Analysis) -> int:
-    """Return how long the devices are busy in a mean step, on average."""
+    """Return the busy time of a mean step on a mean device."""
     busy_ns = sum(line.duration_ns for line in analysis.ledger if line.scope != Scope.IDLE)
     devices = len({line.device for line in analysis.ledger})
     return busy_ns // max(len(analysis.steps) * devices, 1)
 
 
-BY = tuple(kind.by for kind in TABLES)
-_ACCOUNTS = tuple(Account)
-_NO_ROW = np.empty((0, 0), np.int64)
-
-
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Two sides compared.
-
-    Attributes:
-        matched: the sides, and what of theirs is the same.
-    """
+    """Two sides compared."""
 
     matched: Matched
 
     @property
     def base(self) -> Side:
-        """The side that came before."""
+        """The side before."""
         return self.matched.base
 
     @property
     def head(self) -> Side:
-        """The other side."""
+        """The side after."""
         return self.matched.head
 
     @cached_property
     def total(self) -> Change:
-        """The whole wall time of a recorded step, on all devices of a rank."""
+        """The wall time of a recorded step, on all devices of a rank."""
         return self.table("ledger").total
 
     @cached_property
     def step(self) -> StepTime:
-        """The time of a step: in training where both sides know it, else as recorded."""
+        """Step time: in training where both sides have it, else as recorded."""
         return step_time(self.base, self.head, self.total)
 
     @cached_property
     def device(self) -> Change:
-        """The device time of what a step enqueued, however far the device is behind the CPU."""
+        """The device time of what a step enqueued, also where it ran after the step."""
         return self.where(lambda subject: subject.account == Account.DEVICE)
 
     @cached_property
@@ -174,51 +157,34 @@ class Comparison:
 
     @cached_property
     def fusions(self) -> tuple[FusionChange, ...]:
-        """What is cut into launches otherwise, what takes most first."""
+        """The fusions that changed, the largest difference first."""
         return fusion_changes(self.matched)
 
     def table(self, by: str) -> Table:
-        """Return a table; its rows add up to the ledger, those of ``compile`` to compile time.
-
-        Raises:
-            UsageError: There is no such table.
-        """
-        kind = _kind(by)
-        if kind.by not in self._tables:
-            self._tables[kind.by] = _table(self.matched, kind)
-        return self._tables[kind.by]
+        """Return a table; it adds up to the ledger, ``compile`` to compile time."""
+        if by not in BY:
+            raise UsageError(f"there is no comparison by {by!r}; ask for one of {', '.join(BY)}")
+        if by not in self._tables:
+            self._tables[by] = _table(self.matched, TABLES[BY.index(by)])
+        return self._tables[by]
 
     @cached_property
     def _tables(self) -> dict[str, Table]:
         return {}
 
     def where(self, predicate: Callable[[Subject], bool]) -> Change:
-        """Return the change of all parts that are of one kind, such as one module's backward.
+        """Return the change of all parts whose subject satisfies a predicate.
 
-        A part is of the finest subject there is: its line, module, op, phase and kernel are all
-        told. It is judged by itself: its ``q_value`` is its ``p_value``.
-
-        Args:
-            predicate: tells of a part's subject whether it is of that kind, on either side.
+        Subjects have their line, module, op, phase and kernel. The change is tested by itself: its
+        ``q_value`` is its ``p_value``.
         """
         (base, before), (head, now) = (_sample(each, predicate) for each in self.matched.sides)
         return change_of_all(base, head, (before, now), _ACCOUNTS)
 
 
 def compare(base: Sequence[RunOfRanks], head: Sequence[RunOfRanks]) -> Comparison:
-    """Return two sides compared.
-
-    Raises:
-        UsageError: A side has no run, or a run has no step.
-    """
+    """Compare two sides."""
     return Comparison(Matched(side(base), side(head)))
-
-
-def _kind(by: str) -> ComparedTable:
-    for kind in TABLES:
-        if kind.by == by:
-            return kind
-    raise UsageError(f"there is no comparison by {by!r}; ask for one of {', '.join(BY)}")
 
 
 def _table(matched: Matched, kind: ComparedTable) -> Table:
@@ -231,20 +197,18 @@ def _table(matched: Matched, kind: ComparedTable) -> Table:
     ]
     result = changes(base.sample, head.sample, (base.launches, head.launches), accounts)
     rows = [_row(matched, kind, base, head, row, change) for row, change in enumerate(result)]
-    rows.sort(key=_largest_first)
-    launched = (0, 0) if kind.by == "compile" else _launched(matched)
-    total = change_of_all(base.sample, head.sample, launched, accounts)
+    rows.sort(key=lambda row: (*_largest_first(row.change), str(row.subject)))
+    before, now = (0 if kind.by == "compile" else _launches(s.parts.launch) for s in matched.sides)
+    total = change_of_all(base.sample, head.sample, (before, now), accounts)
     return Table(kind.by, tuple(rows), total)
 
 
 def _summed(of: Side, kind: ComparedTable, row_of: Ints, rows: int) -> Summed:
-    parts = kind.parts(of)
-    shown = [kind.shown(each) for each in parts.subjects]
+    parts, steps = kind.parts(of), of.sample(_NO_ROW)
     if parts is of.compiles:  # its steps are the runs
         ranks = np.array([len(run.ranks) for run in of.runs], np.int64)
         steps = Sample(_NO_ROW, ranks, np.arange(len(of.runs)), on_cpu=True)
-        return summed(parts, shown, row_of, rows, steps)
-    return summed(parts, shown, row_of, rows, of.sample(_NO_ROW))
+    return summed(parts, [kind.shown(each) for each in parts.subjects], row_of, rows, steps)
 
 
 def _row(
@@ -273,21 +237,11 @@ def _match(
     return Match.SAME if kind.pairs is None or name is None else kind.pairs(matched).match[name]
 
 
-def _largest_first(row: Row) -> tuple[float, float, str]:
-    change = row.change
-    return (
-        -abs(change.delta_ns),
-        -max(change.base_per_step_ns, change.head_per_step_ns),
-        str(row.subject),
-    )
+def _largest_first(change: Change) -> tuple[float, float]:
+    return -abs(change.delta_ns), -max(change.base_per_step_ns, change.head_per_step_ns)
 
 
-def _launched(matched: Matched) -> tuple[int, int]:
-    base, head = (_all_launches(side.parts.launch) for side in matched.sides)
-    return base, head
-
-
-def _all_launches(launch: Ints) -> int:
+def _launches(launch: Ints) -> int:
     return len(np.unique(launch[launch >= 0]))
 
 
@@ -296,4 +250,4 @@ def _sample(of: Side, predicate: Callable[[Subject], bool]) -> tuple[Sample, int
     account = np.array([_ACCOUNTS.index(Account(s.account)) for s in of.parts.subjects], np.int64)
     key = of.parts.step[chosen], account[of.parts.subject[chosen]]
     sums = sum_by(key, of.parts.duration_ns[chosen], len(of.ranks_of_step), len(_ACCOUNTS))
-    return of.sample(sums), _all_launches(of.parts.launch[chosen])
+    return of.sample(sums), _launches(of.parts.launch[chosen])

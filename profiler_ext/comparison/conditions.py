@@ -1,4 +1,4 @@
-"""The conditions of a gate: their language, and which names one matches.
+"""Parses the conditions of a gate, and matches their names.
 
     condition = [ "each" ] subject limit { "and" limit }
     subject   = "total" | "device" | "idle" [ CAUSE ] | "compile" | "session_size"
@@ -8,7 +8,7 @@
     limit     = ">" "+" NUMBER UNIT | "<" "-" NUMBER UNIT
     UNIT      = "%" | "ns" | "us" | "ms" | "s" | "B" | "KB" | "MB" | "GB"
 
-A name with spaces or ``<`` stands in double quotes. ``docs/gate.md`` says what it all means.
+Names with spaces or ``<`` are quoted (``"``). See ``docs/gate.md``.
 """
 
 from __future__ import annotations
@@ -44,18 +44,21 @@ class Kind(StrEnum):
     SESSION_SIZE = "session_size"
 
 
-NAMED = (Kind.LINE, Kind.MODULE, Kind.OP, Kind.KERNEL)
-"""Kinds that have a name, and can be judged one by one."""
-
-
 class Unit(StrEnum):
-    """In what a limit is given."""
+    """The unit of a limit."""
 
     PART = "part"
     NS = "ns"
     BYTES = "bytes"
 
 
+NAMED = (Kind.LINE, Kind.MODULE, Kind.OP, Kind.KERNEL)  # may be judged one by one, with ``each``
+_EXAMPLES = {
+    Kind.LINE: "train.py:36",
+    Kind.MODULE: "layers.*.mlp",
+    Kind.OP: "addmm",
+    Kind.KERNEL: "triton_red_*",
+}
 UNITS = {
     "%": (Unit.PART, 0.01),
     "ns": (Unit.NS, 1.0),
@@ -71,53 +74,33 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How large a change may be.
+    """How large a change may be."""
 
-    Attributes:
-        sign: 1 for what grows, -1 for what shrinks.
-        amount: by how much; never below zero.
-        unit: of it: a part of the base, nanoseconds of a step, bytes.
-    """
-
-    sign: int
-    amount: float
+    sign: int  # 1 for growing, -1 for shrinking
+    amount: float  # never below zero
     unit: Unit
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What fails a comparison.
+    """A condition that fails a comparison."""
 
-    Attributes:
-        text: as the user wrote it.
-        kind: what it is of.
-        limits: all of them must be exceeded; they have one sign.
-        name: which of its kind, with ``*`` and ``?``; a cause of idle time.
-        lines: the first and last line that are meant; of lines alone.
-        phase: the part of a step that is meant.
-        is_each: what the name means is judged one by one, and not as a sum.
-    """
-
-    text: str
+    text: str  # as the user wrote it
     kind: Kind
-    limits: tuple[Limit, ...]
-    name: str | None = None
-    lines: tuple[int, int] | None = None
+    limits: tuple[Limit, ...]  # all must be exceeded; they have one sign
+    name: str | None = None  # with ``*`` and ``?``; a cause of idle time
+    lines: tuple[int, int] | None = None  # first and last line; of lines alone
     phase: Phase | None = None
-    is_each: bool = False
+    is_each: bool = False  # each match is judged by itself, not their sum
 
 
 def parse(text: str) -> Condition:
-    """Read a condition.
-
-    Raises:
-        UsageError: It is none; the message says what was expected, and at which character.
-    """
+    """Parse a condition; its error names what was expected, and at which character."""
     return _Parser(text).condition()
 
 
 class _Parser:
-    """Reads the words of one condition, one after the other."""
+    """Reads one condition token by token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -221,16 +204,8 @@ class _Parser:
         )
 
 
-_EXAMPLES = {
-    Kind.LINE: "train.py:36",
-    Kind.MODULE: "layers.*.mlp",
-    Kind.OP: "addmm",
-    Kind.KERNEL: "triton_red_*",
-}
-
-
 def matched_name(condition: Condition, subject: Subject) -> str | None:
-    """Return which of what a condition names a subject is of: its name; ``None`` if of none."""
+    """Return the name of what a condition matches in a subject; ``None`` for no match."""
     glob = condition.name or ""
     if condition.kind is Kind.LINE:
         return _line(glob, condition.lines, subject)
@@ -244,12 +219,12 @@ def matched_name(condition: Condition, subject: Subject) -> str | None:
 
 
 def is_cause(condition: Condition, subject: Subject) -> bool:
-    """Tell whether idle time is of the cause that a condition names."""
+    """Return whether idle time is of a condition's cause."""
     return condition.name is None or _is_like(condition.name, subject.cause or "")
 
 
 def name_of(kind: Kind, subject: Subject) -> str | None:
-    """Return what a condition could call a subject, so that a wrong name can be put right."""
+    """Return a subject's name as a condition gives it, to suggest corrections."""
     names: dict[Kind, Hashable] = {
         Kind.LINE: f"{subject.file}:{subject.line}" if subject.file else None,
         Kind.MODULE: subject.module,
@@ -273,7 +248,7 @@ def _line(glob: str, lines: tuple[int, int] | None, subject: Subject) -> str | N
 
 
 def _module(glob: str, path: str | None) -> str | None:
-    """Return the module that a glob means and a path lies in; it is the path's beginning."""
+    """Return the beginning of a path that a glob matches."""
     if path is None:
         return None
     parts, own = glob.split("."), path.split(".")
@@ -282,11 +257,7 @@ def _module(glob: str, path: str | None) -> str | None:
     return ".".join(begins) if is_match else None
 
 
+@lru_cache(maxsize=4096)
 def _is_like(glob: str, name: str) -> bool:
-    return _pattern(glob).fullmatch(name) is not None
-
-
-@lru_cache(maxsize=256)
-def _pattern(glob: str) -> re.Pattern[str]:
     escaped = re.escape(glob).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.compile(escaped, re.DOTALL)
+    return re.fullmatch(escaped, name, re.DOTALL) is not None

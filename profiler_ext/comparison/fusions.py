@@ -1,10 +1,8 @@
 """Which fusions changed: launches that compute other sets of ops than before.
 
-What a launch computes is the set of its ops, each with its line and phase. A set that both sides
-launch did not change. Each of the others belongs to the one on the other side with which it shares
-most time, and with all that belong there: what was launched for them before, and what now. Where
-none of them has more than one op, nothing was fused: that is work that came or went, and the
-tables tell it.
+A launch computes a set of ops, each with its line and phase. A set that both sides launch did not
+change. Each of the others is grouped with the set of the other side with which it shares most time.
+Groups without a set of several ops are dropped: nothing was fused there, and the tables have them.
 """
 
 from __future__ import annotations
@@ -27,19 +25,14 @@ Work = frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class _LaunchGroup:
-    """The launches of a side that compute one set of ops.
+    """The launches of a side that compute one set of ops."""
 
-    Attributes:
-        parts: rows of the side's parts.
-        launches: how many launches there are.
-    """
-
-    parts: Ints
+    parts: Ints  # rows of the side's parts
     launches: int
 
 
 def fusion_changes(matched: Matched) -> tuple[FusionChange, ...]:
-    """Return what is cut into launches otherwise, the largest difference first."""
+    """Return the fusions that changed, the largest difference first."""
     launched = [
         _by_work(side.parts, work) for side, work in zip(matched.sides, matched.work, strict=True)
     ]
@@ -56,7 +49,6 @@ def fusion_changes(matched: Matched) -> tuple[FusionChange, ...]:
 
 
 def _by_work(parts: Parts, work: Ints) -> dict[Work, _LaunchGroup]:
-    """Return the launches of each set of ops."""
     rows = np.flatnonzero((parts.launch != NO_LAUNCH) & (work[parts.subject] != NO_WORK))
     order = rows[np.lexsort((work[parts.subject[rows]], parts.launch[rows]))]
     launch, number = parts.launch[order], work[parts.subject[order]]
@@ -69,11 +61,7 @@ def _by_work(parts: Parts, work: Ints) -> dict[Work, _LaunchGroup]:
 
 
 def _groups(taken: Mapping[tuple[Work, Work], int]) -> list[tuple[list[Work], list[Work]]]:
-    """Return the sets of ops that belong together: each with that which has most of it.
-
-    Args:
-        taken: for a set of the base and one of the head the time of what both have.
-    """
+    """Group sets of ops by their common time: each with the set that shares most of it."""
     best: dict[tuple[int, Work], int] = {}
     for pair, time in taken.items():
         for own in enumerate(pair):
@@ -94,7 +82,7 @@ def _groups(taken: Mapping[tuple[Work, Work], int]) -> list[tuple[list[Work], li
 def _common_time(
     matched: Matched, sets: Sequence[Mapping[Work, _LaunchGroup]]
 ) -> dict[tuple[Work, Work], int]:
-    """Return the time of the ops that two sets have in common, on the side where that is less."""
+    """Return the common time of two sets' ops, of the side where it is less."""
     times = [
         {of: _times(side, work, each.parts) for of, each in own.items()}
         for side, work, own in zip(matched.sides, matched.work, sets, strict=True)
@@ -116,7 +104,7 @@ def _common_time(
 
 
 def _times(side: Side, work: Ints, parts: Ints) -> dict[int, int]:
-    """Return the time of each op of a set of launches, of a mean step's size on both sides."""
+    """Return the time of each op of a set of launches, of a mean step."""
     ops, times = work[side.parts.subject[parts]].tolist(), side.parts.duration_ns[parts].tolist()
     sums = sum_by_name(zip(ops, times, strict=True))
     return {op: ns // side.steps for op, ns in sums.items()}
@@ -128,16 +116,14 @@ def _change(matched: Matched, base: list[_LaunchGroup], head: list[_LaunchGroup]
     ]
     counts = [sum(each.launches for each in side) for side in (base, head)]
     kernels = [
-        tuple(
-            sorted(
-                (_fused_kernel(side.parts, each) for each in own),
-                key=lambda f: (-f.duration_ns, str(f)),
-            )
+        sorted(
+            (_fused_kernel(side.parts, each) for each in own),
+            key=lambda f: (-f.duration_ns, str(f)),
         )
         for side, own in zip(matched.sides, (base, head), strict=True)
     ]
     change = change_of_all(samples[0], samples[1], (counts[0], counts[1]), [Account.DEVICE])
-    return FusionChange(kernels[0], kernels[1], change)
+    return FusionChange(tuple(kernels[0]), tuple(kernels[1]), change)
 
 
 def _sample(side: Side, launched: list[_LaunchGroup]) -> Sample:
@@ -159,12 +145,5 @@ def _fused_kernel(parts: Parts, launched: _LaunchGroup) -> FusedKernel:
 
 
 def _op(subject: Subject) -> Subject:
-    return Subject(
-        account=Account.DEVICE,
-        file=subject.file,
-        line=subject.line,
-        function=subject.function,
-        code=subject.code,
-        aten_op=subject.aten_op,
-        phase=subject.phase,
-    )
+    place = subject.file, subject.line, subject.function, subject.code
+    return Subject(Account.DEVICE, *place, aten_op=subject.aten_op, phase=subject.phase)

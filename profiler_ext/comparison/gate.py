@@ -1,9 +1,9 @@
-"""The gate: a comparison held against conditions, so that CI can fail on a regression.
+"""The gate: a comparison evaluated against conditions, so that CI can fail on a regression.
 
-The limit is held against the estimate and not against the lower end of its interval: that would let
-pass what is most likely beyond the limit, and the more so the fewer runs there are. That nothing
-changed is what must not raise an alarm, and there the test against noise stands. What the noise
-hides is not passed over: where the interval's far end is beyond the limit it is ``unclear``.
+A limit is compared with the estimate and not with the lower end of its interval: that would pass
+what is most likely beyond the limit, the more so the fewer runs there are. The test against noise
+keeps equal programs from failing. Where the interval's far end is beyond the limit, the outcome is
+``unclear``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from profiler_ext.records.vocabulary import Term
 
 
 class Outcome(Term, page="words.md", title="outcome", columns=()):
-    """What came of a condition, or of one of the things that it is held against."""
+    """The outcome of a condition, or of one evaluation."""
 
     PASSED = ("passed", "passed", "is no change beyond the limit")
     UNCLEAR = (
@@ -70,8 +70,8 @@ class Outcome(Term, page="words.md", title="outcome", columns=()):
 
 
 WORST_LAST = tuple(Outcome)
-
-
+_SHOWN_LINES = 3
+_MAX_SUGGESTIONS = 3
 _NONE = -1
 _ACCOUNTS = {
     Kind.TOTAL: None,
@@ -83,19 +83,12 @@ _ACCOUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The parts that a condition is of, each in one of some groups.
+    """The parts that a condition selects, in groups."""
 
-    Attributes:
-        names: what each group is called.
-        base: the group of each subject of the base's parts, below zero for none.
-        head: the same of the head.
-        account: the account of all of them; ``None`` where they are all that there is.
-    """
-
-    names: tuple[str, ...]
-    base: Ints
-    head: Ints
-    account: Account | None
+    names: tuple[str, ...]  # of the groups
+    base: Ints  # group of each subject of the base's parts, below zero for none
+    head: Ints  # the same of the head
+    account: Account | None  # of all of them; ``None`` for all accounts
 
     def only(self, group: int) -> Selection:
         """Return one group alone."""
@@ -105,21 +98,15 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
-    """A line with a part of a change.
+    """A line's part of a change."""
 
-    Attributes:
-        subject: the line in the head; in the base where the head has it no more.
-        is_in_head: whether it is the head's.
-        delta_ns: how much longer the head's mean step takes there.
-    """
-
-    subject: Subject
+    subject: Subject  # the head's line; the base's where the head has it no more
     is_in_head: bool
-    delta_ns: float
+    delta_ns: float  # head less base, of a mean step
 
 
 def chosen(comparison: Comparison, condition: Condition) -> Selection:
-    """Return the parts of a comparison that a condition is of; no group where there are none."""
+    """Return the parts that a condition selects; no group where there are none."""
     if condition.kind in NAMED:
         return _named(comparison, condition)
     sides = (
@@ -132,7 +119,7 @@ def chosen(comparison: Comparison, condition: Condition) -> Selection:
 
 
 def changes_of(comparison: Comparison, of: Selection) -> list[Change]:
-    """Return the change of each group; of several few are called changed that are not."""
+    """Return the change of each group, false discoveries controlled."""
     if of.account is None:
         return [comparison.step.change]
     base, head = (
@@ -143,7 +130,7 @@ def changes_of(comparison: Comparison, of: Selection) -> list[Change]:
 
 
 def lines_of(comparison: Comparison, of: Selection) -> list[PlacedLine]:
-    """Return what each line has of a change, that of most first."""
+    """Return each line's part of a change, the largest first."""
     count, *row_of = rows_of(comparison.matched, _table("line"))
     per_step: list[npt.NDArray[np.float64]] = []
     result: dict[int, tuple[Subject, bool]] = {}
@@ -195,14 +182,12 @@ def _named(comparison: Comparison, condition: Condition) -> Selection:
 def _matched_rows(
     comparison: Comparison, condition: Condition, row_of: list[Ints]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the rows that a condition names: by the head's names, then by the base's.
-
-    The base's number of a line says nothing where the head has the line under another.
-    """
+    """Yield the rows that a condition names: by the head's names, then by the base's."""
     base, head = comparison.matched.sides
     in_head = set(row_of[1].tolist())
     for side, rows in ((head, row_of[1]), (base, row_of[0])):
         for row, subject in zip(rows.tolist(), side.parts.subjects, strict=True):
+            # The base's number of a line means nothing where the head has the line at another.
             is_old_number = condition.kind is Kind.LINE and side is base and row in in_head
             if subject.account == Account.DEVICE and not is_old_number:
                 name = matched_name(condition, subject)
@@ -220,7 +205,7 @@ def _is_in_phase(condition: Condition, side: Side) -> npt.NDArray[np.bool_]:
 
 
 def _sample(side: Side, group: Ints, groups: int) -> tuple[Sample, Ints]:
-    """Return the times of each step and group, and how many launches have a part in each."""
+    """Return the times of each step and group, and the launches of each group."""
     parts = side.parts
     of_part = group[parts.subject]
     own = of_part >= 0
@@ -236,7 +221,7 @@ def _table(by: str) -> ComparedTable:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the recordings of each run are, in bytes; counted, so there is no noise in it."""
+    """Bytes of the recordings of each run; counted, so without noise."""
 
     base: tuple[int, ...]
     head: tuple[int, ...]
@@ -244,53 +229,39 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One thing that a condition was held against.
+    """One thing that a condition was evaluated on."""
 
-    Attributes:
-        name: which of those that the condition means; empty where it is their sum.
-        base, head: what it takes of a mean step; of compile time and sizes, of a run.
-        unit: of that, nanoseconds or bytes.
-        interval: the uncertainty of the difference, in the same unit.
-        verdict: what the difference came to; ``None`` of sizes, which are counted.
-        outcome: what came of it.
-        lines: of what failed the lines with most of the change, that of most first.
-    """
-
-    name: str
-    base: float
+    name: str  # which of the matches; empty for their sum
+    base: float  # of a mean step; compile time and sizes, of a run
     head: float
-    unit: Unit
-    interval: Interval | None
-    verdict: Verdict | None
+    unit: Unit  # nanoseconds or bytes
+    interval: Interval | None  # of the difference, in the same unit
+    verdict: Verdict | None  # ``None`` of sizes, which are counted
     outcome: Outcome
+    # of a failure, the lines with most of the change, largest first
     lines: tuple[PlacedLine, ...] = ()
 
     @property
     def delta(self) -> float:
-        """How much more the head takes."""
+        """Head less base."""
         return self.head - self.base
 
     @property
     def fraction(self) -> float | None:
-        """The same as a part of the base; ``None`` where the base has none."""
+        """The difference over the base; ``None`` where the base has none."""
         return self.delta / self.base if self.base else None
 
 
 @dataclass(frozen=True)
 class Result:
-    """A condition, and all that it was held against.
-
-    Attributes:
-        condition: the condition.
-        judged: one, or of ``each`` one for each name; what failed first.
-    """
+    """A condition and its evaluations."""
 
     condition: Condition
-    judged: tuple[Evaluation, ...]
+    judged: tuple[Evaluation, ...]  # one; of ``each``, one for each name, failures first
 
     @cached_property
     def outcome(self) -> Outcome:
-        """The worst of all."""
+        """The worst outcome."""
         return max((each.outcome for each in self.judged), key=WORST_LAST.index)
 
     def of(self, outcome: Outcome) -> tuple[Evaluation, ...]:
@@ -300,40 +271,27 @@ class Result:
 
 @dataclass(frozen=True, repr=False)
 class Gate:
-    """What came of all conditions.
+    """The outcomes of all conditions."""
 
-    Attributes:
-        results: one a condition, as they were given.
-    """
-
-    results: tuple[Result, ...]
+    results: tuple[Result, ...]  # in the order of the conditions
 
     @cached_property
     def outcome(self) -> Outcome:
-        """The worst of all."""
+        """The worst outcome."""
         return max((each.outcome for each in self.results), key=WORST_LAST.index)
 
     def __repr__(self) -> str:
-        """Return what came of each condition."""
         each = ", ".join(f"{one.outcome} {one.condition.text!r}" for one in self.results)
         return f"<gate {self.outcome}: {each}>"
 
     @property
     def has_passed(self) -> bool:
-        """Whether nothing failed, and nothing had too few steps to be told."""
+        """Whether no condition failed, or had too few steps."""
         return self.outcome in (Outcome.PASSED, Outcome.UNCLEAR)
 
 
-_SHOWN_LINES = 3
-_MAX_SUGGESTIONS = 3
-
-
 def judge(comparison: Comparison, conditions: Sequence[str], sizes: Sizes | None = None) -> Gate:
-    """Hold a comparison against conditions.
-
-    Raises:
-        UsageError: A condition is not understood, or nothing of either side is what it means.
-    """
+    """Evaluate conditions on a comparison; each must match something of either side."""
     if not conditions:
         raise UsageError("a gate needs at least one condition, such as 'total > +5%'")
     parsed = [parse(text) for text in conditions]
@@ -377,7 +335,8 @@ def _outcome(limits: Sequence[Limit], base: float, change: Change) -> Outcome:
     if change.verdict is Verdict.NOT_COMPARABLE:
         return Outcome.NOT_COMPARABLE
     if change.verdict in CHANGED:
-        return _failed_if(_is_beyond(limits, base, change.delta_ns))
+        is_beyond = _is_beyond(limits, base, change.delta_ns)
+        return Outcome.FAILED if is_beyond else Outcome.PASSED
     if change.interval is None:
         return Outcome.PASSED
     far = change.interval.high_ns if limits[0].sign > 0 else change.interval.low_ns
@@ -385,21 +344,17 @@ def _outcome(limits: Sequence[Limit], base: float, change: Change) -> Outcome:
 
 
 def _is_beyond(limits: Sequence[Limit], base: float, delta: float) -> bool:
-    """Tell whether a difference is beyond all limits; of nothing, any more is beyond any part."""
+    """Return whether a difference exceeds all limits; from zero, any growth exceeds any part."""
     return all(
         limit.sign * delta > limit.amount * (abs(base) if limit.unit is Unit.PART else 1.0)
         for limit in limits
     )
 
 
-def _failed_if(is_beyond: bool) -> Outcome:
-    return Outcome.FAILED if is_beyond else Outcome.PASSED
-
-
 def _with_lines(
     comparison: Comparison, condition: Condition, of: Selection, group: int, judged: Evaluation
 ) -> Evaluation:
-    """Return what failed with the lines that have most of it."""
+    """Add to a failure the lines with most of it."""
     if judged.outcome is not Outcome.FAILED:
         return judged
     sign = condition.limits[0].sign
@@ -425,7 +380,8 @@ def _size_evaluation(condition: Condition, sizes: Sizes | None) -> Evaluation:
         )
     base, head = (sum(each) / len(each) for each in (sizes.base, sizes.head))
     is_beyond = _is_beyond(condition.limits, base, head - base)
-    return Evaluation("", base, head, Unit.BYTES, None, None, _failed_if(is_beyond))
+    outcome = Outcome.FAILED if is_beyond else Outcome.PASSED
+    return Evaluation("", base, head, Unit.BYTES, None, None, outcome)
 
 
 def _matches_nothing_error(comparison: Comparison, condition: Condition) -> UsageError:

@@ -1,4 +1,4 @@
-"""Two sides with everything of theirs matched, and numbered so that what matches is equal."""
+"""Two sides with everything matched, and numbered so that matches have equal numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from profiler_ext.comparison.source_matching import (
     Cells,
     Function,
     Line,
-    Lines,
     match_files,
     match_functions,
     match_lines,
@@ -37,12 +36,7 @@ NO_WORK = -1
 
 @dataclass(frozen=True, repr=False)
 class Matched:
-    """Two sides, and what of theirs is the same.
-
-    Attributes:
-        base: the side that came before.
-        head: the other.
-    """
+    """The base, the head, and what matches of the two."""
 
     base: Side
     head: Side
@@ -68,9 +62,12 @@ class Matched:
             [name for each in side.compiles.subjects if (name := function_of(each)) is not None]
             for side in self.sides
         )
-        base, head = (_with_files(side) for side in self.sides)
-        files = match_files(base, head, self._cells)
-        return match_functions(old, new, files)
+        # The lines at which compiled functions begin need not be among a side's lines.
+        base, head = (
+            {name[:2]: Frame(*name[:2], "") for name in names} | dict(side.lines)
+            for names, side in zip((old, new), self.sides, strict=True)
+        )
+        return match_functions(old, new, match_files(base, head, self._cells))
 
     @cached_property
     def ops(self) -> Pairs[str]:
@@ -111,10 +108,11 @@ class Matched:
 
     @cached_property
     def work(self) -> tuple[Ints, Ints]:
-        """For each subject of a side's parts the number of its op, line and phase together."""
+        """For each subject of a side's parts, the number of its op, line and phase together."""
         known: dict[Hashable, int] = {}
         result = []
-        for side, line_of in zip(self.sides, self._line_numbers, strict=True):
+        lines = self.lines.numbers(self.base.lines, self.head.lines)
+        for side, line_of in zip(self.sides, (lines.base, lines.head), strict=True):
             numbers = [
                 known.setdefault(
                     (_number(line_of, each), op_name(each.aten_op or ""), each.phase),
@@ -127,11 +125,6 @@ class Matched:
             result.append(np.array(numbers, np.int64))
         return result[0], result[1]
 
-    @cached_property
-    def _line_numbers(self) -> tuple[Mapping[Line, int], Mapping[Line, int]]:
-        numbers = self.lines.numbers(self.base.lines, self.head.lines)
-        return numbers.base, numbers.head
-
 
 def _number(line_of: Mapping[Line, int], subject: Subject) -> int | None:
     line = line_at(subject)
@@ -139,16 +132,10 @@ def _number(line_of: Mapping[Line, int], subject: Subject) -> int | None:
 
 
 def _computes(subject: Subject) -> bool:
-    """Tell whether a part is of an op that computes something; a view has no work of its own."""
+    """Return whether a part is of an op that computes something; views do not."""
     op = subject.aten_op
     is_known = subject.account == Account.DEVICE and bool(op or subject.file)
     return is_known and not (op and is_view_op(f"aten.{op_name(op)}"))
-
-
-def _with_files(side: Side) -> Lines:
-    """Return the lines of a side, and those at which its compiled functions begin."""
-    begins = (line for each in side.compiles.subjects if (line := line_at(each)) is not None)
-    return {line: Frame(*line, "") for line in begins} | dict(side.lines)
 
 
 def function_of(subject: Subject) -> Function | None:

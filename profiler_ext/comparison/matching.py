@@ -1,11 +1,11 @@
-"""The matching of names on two sides: ATen ops, modules, and kernels by the ops that they compute.
+"""Matches ATen ops, modules and kernels of two sides.
 
-A module of another name is the same where it has the same content, what is known of its lines and
-ops, and the same numbers in its path: all layers of a model have one content.
+A module of another name is the same if its content (its lines and ops) and the numbers in its path
+are: all layers of a model have one content.
 
-Inductor numbers its kernels, so a name can be another kernel's in the next compile, and libraries
-name theirs after the device. What a kernel computes is the set of ops, lines and phases that its
-launches have a part in. Where that is not known, its name tells what was fused, but for the number.
+Inductor numbers its kernels, so a name may be another kernel's in the next compile, and libraries
+name theirs after the device. Kernels match by the ops, lines and phases of their launches; where
+those are not known, by what the name says was fused, without the number.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from profiler_ext.comparison.records import Match
 from profiler_ext.records.vocabulary import LaunchKind
 
 Name = TypeVar("Name", bound=Hashable)
+Content = frozenset[Hashable]
+Kernel = tuple[str | None, str | None]  # name and kind
+Work = frozenset[int]
+_MIN_MODULE_OVERLAP, _MODULE_MARGIN = 0.6, 0.1
+_PATH_INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
+_NUMBER_SUFFIX = re.compile(r"_\d+$")
+_NUMBERED = (LaunchKind.TRITON, LaunchKind.TRITON_TEMPLATE, LaunchKind.CPP)
+_MIN_KERNEL_OVERLAP, _KERNEL_MARGIN, _SAME_NAME_BONUS = 0.5, 0.1, 0.15
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs(Generic[Name]):
-    """Names of both sides, matched one to one.
+    """Names of both sides, matched one to one."""
 
-    Attributes:
-        head_of: the head's name for each name of the base that has one.
-        match: by what, for the same names of the base.
-    """
-
-    head_of: Mapping[Name, Name]
-    match: Mapping[Name, Match]
+    head_of: Mapping[Name, Name]  # name of the base to name of the head
+    match: Mapping[Name, Match]  # by what, for the same names of the base
 
     def numbers(self, base: Iterable[Name], head: Iterable[Name]) -> Numbers[Name]:
-        """Return numbers for the names; those which match have one number."""
+        """Return numbers for the names; matching names have one number."""
         of_head = {name: number for number, name in enumerate(dict.fromkeys(head))}
         of_base: dict[Name, int] = {}
         after = len(of_head)
@@ -46,7 +49,7 @@ class Pairs(Generic[Name]):
 
 @dataclass(frozen=True, slots=True)
 class Numbers(Generic[Name]):
-    """The number of each name; names that match have the same, and no others."""
+    """The number of each name; only matching names share one."""
 
     base: Mapping[Name, int]
     head: Mapping[Name, int]
@@ -61,11 +64,7 @@ def equal(base: Iterable[Name], head: Iterable[Name]) -> dict[Name, Name]:
 def unambiguous_matches(
     scores: Mapping[tuple[Name, Name], float], least: float, margin: float
 ) -> dict[Name, Name]:
-    """Return the pairs that are each other's best by a margin: what is not sure is left alone.
-
-    Args:
-        scores: how alike two names are, 0 to 1; a pair that is not named is not alike.
-    """
+    """Return the pairs that are each other's best score (0 to 1) by a margin."""
     rivals: dict[tuple[int, Name], list[float]] = {}
     for (old, new), score in scores.items():
         rivals.setdefault((0, old), []).append(score)
@@ -84,13 +83,8 @@ def unambiguous_matches(
     }
 
 
-_MIN_MODULE_OVERLAP, _MODULE_MARGIN = 0.6, 0.1
-_PATH_INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
-Content = frozenset[Hashable]
-
-
 def match_ops(base: Iterable[str], head: Iterable[str]) -> Pairs[str]:
-    """Return which ATen ops match: ``aten.add.Tensor`` of a graph is eager work's ``aten::add``."""
+    """Match ATen ops: a graph's ``aten.add.Tensor`` is the eager ``aten::add``."""
     old, new = dict.fromkeys(base), dict.fromkeys(head)
     same = equal(old, new)
     left = [_by_op_name([op for op in side if op not in same]) for side in (old, new)]
@@ -100,7 +94,7 @@ def match_ops(base: Iterable[str], head: Iterable[str]) -> Pairs[str]:
 
 
 def op_name(op: str) -> str:
-    """Return the name of an op without namespace and overload, however it is spelt."""
+    """Return an op's name without namespace and overload."""
     if "::" in op:
         return op.partition("::")[2].partition(".")[0]
     parts = op.split(".")
@@ -108,13 +102,13 @@ def op_name(op: str) -> str:
 
 
 def match_modules(base: Mapping[str, Content], head: Mapping[str, Content]) -> Pairs[str]:
-    """Return which modules match: by path, and what is left by content."""
+    """Match modules by path, the rest by content."""
     same = equal(base, head)
     scores = {
         (mine, other): len(base[mine] & head[other]) / len(base[mine] | head[other])
         for mine in base.keys() - same.keys()
         for other in head.keys() - same.keys()
-        if _numbers(mine) == _numbers(other) and base[mine] & head[other]
+        if _PATH_INDEX.findall(mine) == _PATH_INDEX.findall(other) and base[mine] & head[other]
     }
     renamed = unambiguous_matches(scores, _MIN_MODULE_OVERLAP, _MODULE_MARGIN)
     match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(renamed, Match.RENAMED)
@@ -122,7 +116,7 @@ def match_modules(base: Mapping[str, Content], head: Mapping[str, Content]) -> P
 
 
 def match_layers(modules: Pairs[str], base: Iterable[str], head: Iterable[str]) -> Pairs[str]:
-    """Return which modules match when all numbers in paths are one: ``blocks.*.mlp``."""
+    """Match modules whose paths have their numbers replaced: ``blocks.*.mlp``."""
     same = equal(map(without_indices, base), map(without_indices, head))
     renamed: dict[str, set[str]] = {}
     back: dict[str, set[str]] = {}
@@ -146,48 +140,35 @@ def without_indices(path: str) -> str:
 
 
 def _by_op_name(ops: Iterable[str]) -> dict[str, str]:
-    """Return the op of each name that one op only has."""
+    """Return the op of each name that is of one op only."""
     result: dict[str, list[str]] = {}
     for op in ops:
         result.setdefault(op_name(op), []).append(op)
     return {name: own[0] for name, own in result.items() if len(own) == 1}
 
 
-def _numbers(path: str) -> tuple[str, ...]:
-    return tuple(_PATH_INDEX.findall(path))
-
-
-Kernel = tuple[str | None, str | None]
-"""Name and kind."""
-Work = frozenset[int]
-_NUMBER_SUFFIX = re.compile(r"_\d+$")
-_NUMBERED = (LaunchKind.TRITON, LaunchKind.TRITON_TEMPLATE, LaunchKind.CPP)
-_MIN_KERNEL_OVERLAP, _KERNEL_MARGIN, _SAME_NAME_BONUS = 0.5, 0.1, 0.15
-
-
 def match_kernels(base: Mapping[Kernel, Work], head: Mapping[Kernel, Work]) -> Pairs[Kernel]:
-    """Return which kernels match: those with a name of their own by that, others by their work."""
+    """Match library kernels by name, generated ones by their work."""
     named = {kernel: kernel for kernel in base if kernel in head and kernel[1] not in _NUMBERED}
-    named |= _by_name_alone(_unknown(base), _unknown(head))
+    named |= _by_name_alone(
+        *([k for k, work in s.items() if k[1] in _NUMBERED and not work] for s in (base, head))
+    )
     scores = _scores(base, head, named)
-    # Of kernels with equal work the one that kept its name is the same.
+    # Among kernels with equal work, the one that kept its name matches.
     weighted = {
         pair: score + _SAME_NAME_BONUS * (pair[0][0] == pair[1][0])
         for pair, score in scores.items()
     }
     result = unambiguous_matches(weighted, _MIN_KERNEL_OVERLAP, _KERNEL_MARGIN)
     match = {a: Match.SAME if a == b else Match.RENAMED for a, b in named.items()}
-    match |= {mine: _match_kind(mine, other, scores[mine, other]) for mine, other in result.items()}
+    for mine, other in result.items():
+        same = Match.SAME if mine == other else Match.SAME_WORK
+        match[mine] = Match.SIMILAR_WORK if scores[mine, other] < 1 else same
     return Pairs(named | result, match)
 
 
-def _unknown(kernels: Mapping[Kernel, Work]) -> list[Kernel]:
-    """Return the generated kernels of which nothing is known but their names."""
-    return [kernel for kernel, work in kernels.items() if kernel[1] in _NUMBERED and not work]
-
-
 def _by_name_alone(base: Iterable[Kernel], head: Iterable[Kernel]) -> dict[Kernel, Kernel]:
-    """Match kernels by what their names say was fused, where numbers cannot mislead.
+    """Match generated kernels of unknown work by what their names say was fused.
 
     Either each side has one of a name, or both have those of the same numbers.
     """
@@ -200,7 +181,6 @@ def _by_name_alone(base: Iterable[Kernel], head: Iterable[Kernel]) -> dict[Kerne
 
 
 def _kernels_by_name(kernels: Iterable[Kernel]) -> dict[Kernel, list[Kernel]]:
-    """Return kernels by their names without the number."""
     result: dict[Kernel, list[Kernel]] = {}
     for name, kind in kernels:
         result.setdefault((_NUMBER_SUFFIX.sub("", name or ""), kind), []).append((name, kind))
@@ -210,7 +190,7 @@ def _kernels_by_name(kernels: Iterable[Kernel]) -> dict[Kernel, list[Kernel]]:
 def _scores(
     base: Mapping[Kernel, Work], head: Mapping[Kernel, Work], named: Mapping[Kernel, Kernel]
 ) -> dict[tuple[Kernel, Kernel], float]:
-    """Return how alike the work of two kernels is, where they have any in common."""
+    """Return the overlap of two kernels' work, where there is any."""
     having: dict[int, list[Kernel]] = {}
     for kernel, work in head.items():
         for each in work if kernel not in named else ():
@@ -221,9 +201,3 @@ def _scores(
         if mine not in named
         for other in dict.fromkeys(k for each in sorted(work) for k in having.get(each, ()))
     }
-
-
-def _match_kind(base: Kernel, head: Kernel, score: float) -> Match:
-    if score < 1:
-        return Match.SIMILAR_WORK
-    return Match.SAME if base == head else Match.SAME_WORK

@@ -1,14 +1,14 @@
-"""What a person must know of two sides before believing their difference, in sentences."""
+"""What to know of two sides before trusting their difference, in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import median
 
 import numpy as np
 
 from profiler_ext.comparison.comparison import Comparison
-from profiler_ext.comparison.records import Account, Subject, Table, Verdict
+from profiler_ext.comparison.records import Account, Verdict
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.significance import (
     CPU_BETWEEN_RUNS,
@@ -21,29 +21,25 @@ from profiler_ext.records.vocabulary import LaunchKind
 _OF_COMPILES = (
     "what compiling takes is known once a run: several runs of each side tell a change from noise"
 )
+# A step is an outlier beyond this part of the median, and three times as far as any other step.
 _OUTLIER_PART = 0.1
-"""A step that differs from the usual one by more, and three times as much as others, is told."""
 
 
 def notes(comparison: Comparison, by: str | None = None) -> tuple[str, ...]:
-    """Return what is to be known of a comparison."""
-    own = (_OF_COMPILES,) if by == "compile" and _has_too_few(comparison.table(by)) else ()
-    result = (
-        _environment_notes,
-        _version_notes,
-        _uncertainty_notes,
-        _outlier_step_notes,
-        _missing_line_notes,
+    """Return the notes of a comparison."""
+    rows = comparison.table(by).rows if by == "compile" else ()
+    return (
+        *((_OF_COMPILES,) if any(r.change.verdict is Verdict.TOO_FEW for r in rows) else ()),
+        *_environment_notes(comparison),
+        *_version_notes(comparison),
+        *_uncertainty_notes(comparison),
+        *_outlier_step_notes(comparison),
+        *_missing_line_notes(comparison),
     )
-    return (*own, *(sentence for each in result for sentence in each(comparison)))
-
-
-def _has_too_few(table: Table) -> bool:
-    return any(row.change.verdict is Verdict.TOO_FEW for row in table.rows)
 
 
 def devices_differ(comparison: Comparison) -> bool:
-    """Tell whether the two sides ran on devices of different names."""
+    """Return whether the sides ran on devices of different names."""
     base, head = (_of(side, "devices") for side in comparison.matched.sides)
     return base != head
 
@@ -124,22 +120,19 @@ def _missing_line_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _fraction_with_line(side: Side) -> float:
-    total_ns = _sum(side, _is_work)
-    with_line = _sum(side, lambda subject: _is_work(subject) and subject.file is not None)
-    return with_line / total_ns if total_ns else 1.0
+    parts, subjects = side.parts, side.parts.subjects
+    is_work = np.array(
+        [s.account == Account.DEVICE and s.kind != LaunchKind.COMMUNICATION for s in subjects],
+        np.bool_,
+    )
+    has_line = np.array([subject.file is not None for subject in subjects], np.bool_)
+    total_ns = int(parts.duration_ns[is_work[parts.subject]].sum())
+    with_line_ns = int(parts.duration_ns[(is_work & has_line)[parts.subject]].sum())
+    return with_line_ns / total_ns if total_ns else 1.0
 
 
 def _named(comparison: Comparison) -> Iterator[tuple[str, Side]]:
     return zip(("base", "head"), comparison.matched.sides, strict=True)
-
-
-def _is_work(subject: Subject) -> bool:
-    return subject.account == Account.DEVICE and subject.kind != LaunchKind.COMMUNICATION
-
-
-def _sum(side: Side, predicate: Callable[[Subject], bool]) -> int:
-    chosen = np.array([predicate(subject) for subject in side.parts.subjects], np.bool_)
-    return int(side.parts.duration_ns[chosen[side.parts.subject]].sum())
 
 
 def _of(side: Side, name: str) -> set[object]:
@@ -147,12 +140,9 @@ def _of(side: Side, name: str) -> set[object]:
 
 
 def _listed(side: Side, name: str) -> str:
-    every = dict.fromkeys(text for run in side.runs for text in _texts(getattr(run, name)))
-    return ", ".join(every) or "not told"
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
+    values = (getattr(run, name) for run in side.runs)
+    every = (each for v in values for each in (v if isinstance(v, tuple) else (v,)))
+    return ", ".join(dict.fromkeys(map(str, every))) or "not told"
 
 
 def _steps(side: Side) -> str:

@@ -1,9 +1,8 @@
 """The parts of a recording's steps: what each nanosecond of the ledger is of.
 
-The device time of launches is that of the tables of a session: whole, and of the step that
-enqueued it. The ledger counts wall time of the steps. Three accounts lie between the two: what
-overlaps, what ran in another step's span, and idle time; with them the parts of each step add up
-to its ledger, on all devices together.
+Launches count whole, for the step that enqueued them, as in a session's tables; the ledger counts
+wall time of the steps. Three accounts reconcile the two (overlapping launches, work in another
+step's span, idle time), so that the parts of each step add up to its ledger on all devices.
 """
 
 from __future__ import annotations
@@ -27,24 +26,15 @@ _RECONCILING = (Account.OVERLAPPED, Account.DISPLACED, Account.STEPS_OVERLAP)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Time by step and subject; one row a part, in no order.
+    """Time by step and subject; one row a part, in no order."""
 
-    Attributes:
-        subjects: what the parts are of, at their finest.
-        step: row of the step; of what compiling took, of the run.
-        subject: index into ``subjects``.
-        duration_ns: the time.
-        launch: number of the launch that it is of, ``NO_LAUNCH`` where it is of none.
-    """
-
-    subjects: tuple[Subject, ...]
-    step: Ints
-    subject: Ints
+    subjects: tuple[Subject, ...]  # at their finest
+    step: Ints  # row of the step; of compile time, of the run
+    subject: Ints  # index into ``subjects``
     duration_ns: Ints
-    launch: Ints
+    launch: Ints  # number of its launch, or ``NO_LAUNCH``
 
     def __len__(self) -> int:
-        """Return the number of parts."""
         return len(self.step)
 
 
@@ -52,11 +42,7 @@ NO_PARTS = Parts((), *(np.empty(0, np.int64),) * 4)
 
 
 def join(every: Sequence[tuple[Parts, Ints]]) -> Parts:
-    """Return parts put together.
-
-    Args:
-        every: parts, each with the row that its steps have in the whole.
-    """
+    """Return the parts as one; each comes with the row that its steps have in the whole."""
     known: dict[Subject, int] = {}
     columns: list[tuple[Ints, ...]] = []
     launches = 0
@@ -74,7 +60,7 @@ def join(every: Sequence[tuple[Parts, Ints]]) -> Parts:
 
 
 def parts_of_steps(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
-    """Return what the wall time of each step is of; they add up to the ledger."""
+    """Return the parts of each step's wall time; they add up to the ledger."""
     every = np.arange(len(analysis.steps))
     made = (
         _of_launches(analysis, display_names),
@@ -85,7 +71,7 @@ def parts_of_steps(analysis: Analysis, display_names: Mapping[str, str]) -> Part
 
 
 def parts_of_ledger(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
-    """Return the ledger of each step, its idle time by cause."""
+    """Return the ledger of each step, idle time by cause."""
     rows, every = _rows_of_steps(analysis), np.arange(len(analysis.steps))
     busy = _from_rows(
         (
@@ -105,7 +91,7 @@ def parts_of_ledger(analysis: Analysis, display_names: Mapping[str, str]) -> Par
 
 
 def parts_of_compiles(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
-    """Return how long the process waited for compiling, by function and phase, as one step."""
+    """Return compile time by function and phase, as one step."""
     waited_for = (
         each for each in analysis.recording.compiles if each.kind is not CompileKind.WORKER
     )
@@ -172,7 +158,7 @@ def _of_idle(analysis: Analysis, display_names: Mapping[str, str]) -> Parts:
 def _overlap_and_displaced(
     analysis: Analysis, wanted: Iterable[Account] = tuple(_RECONCILING)
 ) -> Parts:
-    """Return what lies between the launches' own time and the ledger's, for each step."""
+    """Return the ledger's time less the launches' own, for each step."""
     launches = analysis.launches
     busy_ns, idle_ns = _of_ledger(analysis)
     alone_ns = np.zeros(len(launches), np.int64)
@@ -198,7 +184,7 @@ def _overlap_and_displaced(
 
 
 def _of_ledger(analysis: Analysis) -> tuple[Ints, Ints]:
-    """Return how long the devices were busy in each step, and idle."""
+    """Return the busy and the idle time of each step."""
     rows, spent = _rows_of_steps(analysis), np.zeros((2, len(analysis.steps)), np.int64)
     for line in analysis.ledger:
         spent[int(line.scope == Scope.IDLE), rows[line.step]] += line.duration_ns

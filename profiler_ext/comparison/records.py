@@ -1,9 +1,9 @@
-"""The records of a comparison: rows, their matches, changes and verdicts.
+"""The records of a comparison: rows, matches, changes and verdicts.
 
-A *side* is one or more runs of a program: the *base*, which came before, and the *head*. A *run*
-is a session, or the sessions of all its ranks. Times of a side are sums of whole nanoseconds over
-its steps; per step is that sum over the number of its steps (of several ranks: of all their
-steps), the mean of a recorded step. For every table the rows' sums are the ledger's.
+A *side* is one or more runs of a program: the *base* (before) or the *head* (after). A *run* is a
+session, or the sessions of all its ranks. A side's time is a sum of whole nanoseconds over its
+steps; per step, it is that sum over the number of steps of all ranks. The rows of every table add
+up to the ledger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from profiler_ext.records.vocabulary import Term
 
 
 class Account(Term, page="words.md", title="account", columns=()):
-    """Which part of the steps' wall time a row of a comparison is of; together they are all."""
+    """The part of wall time that a row is of; together they are all of it."""
 
     DEVICE = (
         "device",
@@ -40,7 +40,7 @@ class Account(Term, page="words.md", title="account", columns=()):
 
 
 class Match(Term, page="words.md", title="match", columns=()):
-    """By what the two sides of a row of a comparison are known to be the same."""
+    """By what the two sides of a row are known to be the same."""
 
     SAME = ("same", "the same", "has the same name on both sides, and of a line the same text")
     MOVED = ("moved", "moved", "is a line with the same text and another number, or function")
@@ -79,7 +79,7 @@ class Match(Term, page="words.md", title="match", columns=()):
 
 
 class Verdict(Term, page="words.md", title="verdict", columns=()):
-    """What the difference of a row came to."""
+    """Whether a row's time changed."""
 
     EQUAL = ("equal", "equal", "is of the same time on both sides, to the nanosecond")
     SLOWER = ("slower", "slower", "takes longer, by more than the noise")
@@ -107,99 +107,68 @@ CHANGED = (Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE)
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a row is of, on one side; what a table does not tell apart is ``None``.
-
-    Attributes:
-        account: the part of wall time.
-        file: path without the root that it lies under; whole where that would be ambiguous.
-        line: the line's number.
-        function, code: of the line; they do not tell rows apart.
-        module: path from the user's model.
-        module_class: its class; it does not tell rows apart.
-        aten_op: the op.
-        phase: the phase.
-        kernel: Inductor's name of the kernel, or the event's.
-        kind: what launched, or compiled.
-        scope, level, category: those of the ledger.
-        cause: why the device was idle.
-        gap: why there is no line, module or op.
-    """
+    """What a row is of, on one side; ``None`` where a table does not tell it apart."""
 
     account: str = Account.DEVICE
-    file: str | None = None
+    file: str | None = None  # path without its root; whole where that would be ambiguous
     line: int | None = None
+    # function and code do not tell rows apart
     function: str | None = field(default=None, compare=False)
     code: str | None = field(default=None, compare=False)
-    module: str | None = None
+    module: str | None = None  # path from the user's model
     module_class: str | None = field(default=None, compare=False)
     aten_op: str | None = None
     phase: str | None = None
-    kernel: str | None = None
-    kind: str | None = None
-    scope: str | None = None
+    kernel: str | None = None  # Inductor's name of the kernel, or the event's
+    kind: str | None = None  # what launched, or compiled
+    scope: str | None = None  # scope, level and category as in the ledger
     level: str | None = None
     category: str | None = None
-    cause: str | None = None
-    gap: str | None = None
+    cause: str | None = None  # why the device was idle
+    gap: str | None = None  # why there is no line, module or op
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What the difference of a mean step could be, and how well noise alone explains it.
+    """The uncertainty of a mean step's difference."""
 
-    Attributes:
-        low_ns, high_ns: the 95% confidence interval of head less base, of this row alone.
-        p_value: how often noise alone gives such a difference.
-        q_value: the same among all rows of the table: the part of the rows called changed at this
-            value that are not (Benjamini and Hochberg, 1995).
-    """
-
-    low_ns: float
+    low_ns: float  # 95% confidence interval of head less base, of this row alone
     high_ns: float
-    p_value: float
-    q_value: float
+    p_value: float  # how often noise alone gives such a difference
+    q_value: float  # false discovery rate among the table's rows (Benjamini and Hochberg, 1995)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a row takes on both sides.
+    """A row's times on both sides."""
 
-    Attributes:
-        base_ns, head_ns: the sums over the steps of each side.
-        base_steps, head_steps: over how many steps.
-        base_launches, head_launches: how many launches have a part in it.
-        interval: the uncertainty of the difference; ``None`` where there are too few steps, or
-            both sides are equal.
-        verdict: what it came to.
-    """
-
-    base_ns: int
+    base_ns: int  # sums over the steps of each side
     head_ns: int
     base_steps: int
     head_steps: int
-    base_launches: int = 0
+    base_launches: int = 0  # launches that have a part in it
     head_launches: int = 0
-    interval: Interval | None = None
+    interval: Interval | None = None  # ``None`` for too few steps, or equal sides
     verdict: Verdict = Verdict.TOO_FEW
 
     @property
     def base_per_step_ns(self) -> float:
-        """Time of the base's mean step."""
+        """The base's mean step."""
         return self.base_ns / self.base_steps if self.base_steps else 0.0
 
     @property
     def head_per_step_ns(self) -> float:
-        """Time of the head's mean step."""
+        """The head's mean step."""
         return self.head_ns / self.head_steps if self.head_steps else 0.0
 
     @property
     def delta_ns(self) -> float:
-        """How much longer the head's mean step takes; below zero where it is shorter."""
+        """Head less base, of a mean step."""
         return self.head_per_step_ns - self.base_per_step_ns
 
     @property
     def fraction(self) -> float | None:
-        """The difference as a part of the base; ``None`` where the base has none."""
+        """The difference over the base; ``None`` where the base has no time."""
         return self.delta_ns / self.base_per_step_ns if self.base_ns else None
 
     @property
@@ -210,7 +179,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
-    """The part of a row that is of one phase: sums over the steps of each side."""
+    """A row's time of one phase, summed over the steps of each side."""
 
     phase: str
     base_ns: int
@@ -219,27 +188,18 @@ class PhaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table of a comparison.
+    """A row of a table of a comparison."""
 
-    Attributes:
-        base: what it is of in the base; ``None`` where the base has no such thing.
-        head: the same in the head; one of the two is always there.
-        match: by what the two are known to be the same.
-        change: its times.
-        phases: its device time by phase; they add up to it.
-        modules: paths of the modules that have most of its time, numbers as ``*``.
-    """
-
-    base: Subject | None
-    head: Subject | None
+    base: Subject | None  # ``None`` where the base has no such thing
+    head: Subject | None  # one of the two is always there
     match: Match
     change: Change
-    phases: tuple[PhaseTimes, ...] = ()
-    modules: tuple[str, ...] = ()
+    phases: tuple[PhaseTimes, ...] = ()  # device time by phase; adds up to it
+    modules: tuple[str, ...] = ()  # modules with most of its time, numbers as ``*``
 
     @property
     def subject(self) -> Subject:
-        """What it is of: in the head where it is there, else in the base."""
+        """The head's subject, else the base's."""
         result = self.head or self.base
         assert result is not None
         return result
@@ -247,68 +207,40 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of a comparison.
+    """A table of a comparison."""
 
-    Attributes:
-        by: what its rows are: ``ledger``, ``phase``, ``line``, ``module``, ``layer`` (modules with
-            numbers as ``*``), ``op``, ``kernel`` or ``compile``.
-        rows: the rows, the largest difference first.
-        total: their sum: the whole of the steps' wall time; of ``compile`` what compiling took.
-    """
-
+    # ``ledger``, ``phase``, ``line``, ``module``, ``layer``, ``op``, ``kernel`` or ``compile``
     by: str
-    rows: tuple[Row, ...]
-    total: Change
+    rows: tuple[Row, ...]  # the largest difference first
+    total: Change  # all wall time of the steps; of ``compile`` all compile time
 
 
 @dataclass(frozen=True, slots=True)
 class FusedKernel:
-    """What launches of one set of ops have in common, on one side of a fusion that changed.
-
-    Attributes:
-        kernels: names of the kernels that are launched for it.
-        ops: the ops that each launch computes, with the line of each: ``aten.mul`` at ``m.py:3``.
-        duration_ns: time over all steps.
-        launches: how many launches, over all steps.
-    """
+    """Launches of one set of ops, on one side of a changed fusion."""
 
     kernels: tuple[str, ...]
-    ops: tuple[Subject, ...]
-    duration_ns: int
-    launches: int
+    ops: tuple[Subject, ...]  # the ops that each launch computes, with their lines
+    duration_ns: int  # over all steps
+    launches: int  # over all steps
 
 
 @dataclass(frozen=True, slots=True)
 class FusionChange:
-    """Launches that share ops with each other, and are cut otherwise in the head.
-
-    Attributes:
-        base: what was launched before.
-        head: what is launched now.
-        change: the time of all of them.
-    """
+    """Launches that share ops, and are cut otherwise in the head."""
 
     base: tuple[FusedKernel, ...]
     head: tuple[FusedKernel, ...]
-    change: Change
+    change: Change  # the time of all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a side.
+    """A run of a side."""
 
-    Attributes:
-        name: how the user called it: a path, or a number.
-        command: the command line.
-        torch_version: torch that ran.
-        devices: names of the devices.
-        ranks: the ranks that were recorded.
-        steps: how many steps each run recorded; of several ranks those of the first.
-    """
-
-    name: str
+    name: str  # as the user called it: a path, or a number
     command: tuple[str, ...]
     torch_version: str
     devices: tuple[str, ...]
     ranks: tuple[int, ...]
-    steps: int
+    steps: int  # recorded steps; of several ranks, steps of the same number are one

@@ -1,18 +1,12 @@
-"""A side of a comparison.
+"""A side of a comparison: its runs, with the parts of all their steps.
 
-Its runs, with the parts of all their steps, file names and launch shapes.
-
-So a file is the same in two checkouts, on two machines and in two environments, and a torch that is
-run from its sources is called as an installed one. Where two files of a run would be called the
-same, each keeps its whole path.
-
-Inductor tries a few sizes when it compiles a kernel, and keeps what was fastest. So one program can
-have one kernel launched otherwise wherever it was recompiled, and its time differs by that.
+A file has one name in two checkouts, on two machines and in two environments, and torch run from
+its sources is named as an installed one. Files of a run that would share a name keep whole paths.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -36,37 +30,27 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Cell, Settings
 
+Shape = tuple[str, str]  # grid and block, ``1024`` or ``64x4`` each
 _PACKAGES = ("torch", "triton")
 
 
 def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
-    """Return what each path is called."""
-    roots = (*settings.user_roots, *map(_above_package, settings.library_roots))
+    """Return the name of each path: without its root, where that is unambiguous."""
+    libraries = (PurePath(root) for root in settings.library_roots)
+    above = (str(path.parent if path.name in _PACKAGES else path) for path in libraries)
+    roots = (*settings.user_roots, *above)
     longest_first = sorted({root.rstrip("/") + "/" for root in roots}, key=len, reverse=True)
-    short = {path: _below(path, longest_first) for path in dict.fromkeys(paths)}
-    name_counts: dict[str, int] = {}
-    for name in short.values():
-        name_counts[name] = name_counts.get(name, 0) + 1
+    short = {
+        path: path.removeprefix(next(filter(path.startswith, longest_first), ""))
+        for path in dict.fromkeys(paths)
+    }
+    name_counts = Counter(short.values())
     return {path: name if name_counts[name] == 1 else path for path, name in short.items()}
 
 
-def _above_package(root: str) -> str:
-    """Return a root, of a package that is one by itself the folder above it."""
-    path = PurePath(root)
-    return str(path.parent) if path.name in _PACKAGES else root
-
-
-def _below(path: str, roots: list[str]) -> str:
-    root = next((root for root in roots if path.startswith(root)), "")
-    return path[len(root) :]
-
-
-Shape = tuple[str, str]
-"""Grid and block, ``1024`` or ``64x4`` each."""
-
-
 def shapes_of(analyses: Iterable[Analysis]) -> Mapping[Kernel, Shape]:
-    """Return how each kernel was launched whose launches are alike."""
+    """Return the launch shape of each kernel whose launches are alike."""
+    # Inductor autotunes: one program's kernel may be launched otherwise after another compile.
     every: dict[Kernel, set[Shape]] = {}
     for analysis in analyses:
         for kernel, shape in _distinct(analysis):
@@ -88,7 +72,7 @@ def _distinct(analysis: Analysis) -> Iterable[tuple[Kernel, Shape]]:
 
 
 def _short(size: str) -> str:
-    """Return a size without the dimensions at its end that are 1."""
+    """Return a size without trailing dimensions of 1."""
     while size.endswith("x1"):
         size = size.removesuffix("x1")
     return size
@@ -96,7 +80,7 @@ def _short(size: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunOfRanks:
-    """A run to be compared: what attribution found on each of its ranks, and its name."""
+    """A run to compare: its name and the analysis of each rank."""
 
     name: str
     analyses: tuple[Analysis, ...]
@@ -104,60 +88,41 @@ class RunOfRanks:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison.
-
-    Attributes:
-        runs: its runs.
-        run_of_step: for each step the row of its run; a step of several ranks is one.
-        ranks_of_step: of how many ranks each step is the sum.
-        parts: what the wall time of the steps is of; it adds up to the ledger.
-        ledger: the ledger.
-        compiles: what each run waited for compiling; its steps are the runs.
-        lines: all lines that the recordings tell, by file and number.
-        paths: the path of each file, by what it is called; of the run that was first.
-        versions: files of which its runs tell different texts of one line.
-        cells: the text of each cell of a notebook that has time, by what it is called; a recording
-            knows the cells that ran before it, too.
-        on_cpu: no launch ran on a device of its own.
-        shapes: how each kernel was launched, where its launches are alike.
-        analyses_of_runs: for each run what attribution found, one for each rank.
-    """
+    """One side of a comparison."""
 
     runs: tuple[Run, ...]
-    run_of_step: Ints
-    ranks_of_step: Ints
-    parts: Parts
+    run_of_step: Ints  # row of each step's run; a step of several ranks is one
+    ranks_of_step: Ints  # how many ranks each step sums
+    parts: Parts  # of the steps' wall time; add up to the ledger
     ledger: Parts
-    compiles: Parts
-    lines: Mapping[tuple[str, int], Frame]
-    paths: Mapping[str, str]
-    versions: tuple[str, ...] = ()
+    compiles: Parts  # compile time of each run; its steps are the runs
+    lines: Mapping[tuple[str, int], Frame]  # all recorded lines, by file and number
+    paths: Mapping[str, str]  # path of each file by its name, of the first run
+    versions: tuple[str, ...] = ()  # files of which runs have different texts of one line
+    # text of each notebook cell with time; a recording also has cells that ran before
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    on_cpu: bool = False
+    on_cpu: bool = False  # no launch ran on a device of its own
+    # launch shape of each kernel whose launches are alike
     shapes: Mapping[Kernel, Shape] = field(default_factory=dict)
-    analyses_of_runs: tuple[tuple[Analysis, ...], ...] = ()
+    analyses_of_runs: tuple[tuple[Analysis, ...], ...] = ()  # one for each rank of each run
 
     @property
     def analyses(self) -> tuple[Analysis, ...]:
-        """What attribution found, of all runs and ranks."""
+        """The analyses of all runs and ranks."""
         return tuple(analysis for run in self.analyses_of_runs for analysis in run)
 
     @property
     def steps(self) -> int:
-        """Over how many steps its times are summed, each rank's for itself."""
+        """How many steps its times sum, each rank's for itself."""
         return int(self.ranks_of_step.sum())
 
     def sample(self, sums: Ints) -> Sample:
-        """Return times of its steps, a column a row of a table, to be judged."""
+        """Return times of its steps, a column a row of a table, as a sample."""
         return Sample(sums, self.ranks_of_step, self.run_of_step, self.on_cpu)
 
 
 def side(runs: Sequence[RunOfRanks]) -> Side:
-    """Return a side.
-
-    Raises:
-        UsageError: There is no run, or one has no step.
-    """
+    """Return the side of some runs, each of which must have a step."""
     _check(runs)
     every = [_AlignedRun(run) for run in runs]
     analyses = [analysis for run in runs for analysis in run.analyses]
@@ -178,7 +143,7 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         paths=dict(ChainMap(*(each.paths for each in every))),
         versions=versions,
         cells={cell.name: cell.lines for cell in cells if cell.name in timed},
-        on_cpu=all(map(_is_on_cpu, analyses)),
+        on_cpu=all(bool(np.ma.getmaskarray(a.launches.stream).all()) for a in analyses),
         shapes=shapes_of(analyses),
         analyses_of_runs=tuple(run.analyses for run in runs),
     )
@@ -187,18 +152,17 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
 def _recorded_lines(
     every: Iterable[_AlignedRun],
 ) -> tuple[dict[tuple[str, int], Frame], tuple[str, ...]]:
-    """Return the lines that runs tell, and files of which they tell different texts of one."""
+    """Return the lines of runs, and the files with different texts of one line."""
     known: dict[tuple[str, int], Frame] = {}
     versions: set[str] = set()
     for own in (each.lines for each in every):
         both = own.keys() & known.keys()
-        versions |= {key[0] for key in both if _has_conflicting_text(own[key], known[key])}
+        texts = ((key[0], own[key].code, known[key].code) for key in both)
+        versions |= {
+            file for file, one, other in texts if one and other and one.split() != other.split()
+        }
         known = own | known
     return known, tuple(sorted(versions))
-
-
-def _is_on_cpu(analysis: Analysis) -> bool:
-    return bool(np.ma.getmaskarray(analysis.launches.stream).all())
 
 
 def _check(runs: Sequence[RunOfRanks]) -> None:
@@ -212,12 +176,8 @@ def _check(runs: Sequence[RunOfRanks]) -> None:
             )
 
 
-def _has_conflicting_text(one: Frame, other: Frame) -> bool:
-    return bool(one.code and other.code and one.code.split() != other.code.split())
-
-
 class _AlignedRun:
-    """A run with the steps of its ranks laid over each other by their numbers."""
+    """A run whose ranks' steps are aligned by their numbers."""
 
     def __init__(self, run: RunOfRanks) -> None:
         self.run = run
@@ -225,7 +185,7 @@ class _AlignedRun:
         self._numbers, of_step = np.unique(np.concatenate(numbers), return_inverse=True)
         self.steps = len(self._numbers)
         self.ranks_of_step = np.bincount(of_step, minlength=self.steps).astype(np.int64)
-        self._display_names = [_names(analysis) for analysis in run.analyses]
+        self._named = [(analysis, _names(analysis)) for analysis in run.analyses]
 
     def to_run(self) -> Run:
         first = self.run.analyses[0].recording
@@ -240,21 +200,21 @@ class _AlignedRun:
         )
 
     def parts(self, start: int) -> Iterator[tuple[Parts, Ints]]:
-        for analysis, display_names in zip(self.run.analyses, self._display_names, strict=True):
+        for analysis, display_names in self._named:
             yield parts_of_steps(analysis, display_names), start + self._rows(analysis)
 
     def ledger(self, start: int) -> Iterator[tuple[Parts, Ints]]:
-        for analysis, display_names in zip(self.run.analyses, self._display_names, strict=True):
+        for analysis, display_names in self._named:
             yield parts_of_ledger(analysis, display_names), start + self._rows(analysis)
 
     def compiles(self, row: int) -> Iterator[tuple[Parts, Ints]]:
-        for analysis, display_names in zip(self.run.analyses, self._display_names, strict=True):
+        for analysis, display_names in self._named:
             yield parts_of_compiles(analysis, display_names), np.array([row])
 
     @property
     def lines(self) -> dict[tuple[str, int], Frame]:
         result: dict[tuple[str, int], Frame] = {}
-        for analysis, display_names in zip(self.run.analyses, self._display_names, strict=True):
+        for analysis, display_names in self._named:
             for frame in dict.fromkeys(_frames(analysis)):
                 key = display_names[frame.file], frame.line
                 if key not in result or result[key].code is None:
@@ -267,11 +227,7 @@ class _AlignedRun:
 
     @property
     def paths(self) -> dict[str, str]:
-        return {
-            name: path
-            for display_names in self._display_names
-            for path, name in display_names.items()
-        }
+        return {name: path for _, names in self._named for path, name in names.items()}
 
     def _rows(self, analysis: Analysis) -> Ints:
         numbers = [step.number for step in analysis.steps]
@@ -285,7 +241,7 @@ def _names(analysis: Analysis) -> dict[str, str]:
 
 
 def _frames(analysis: Analysis) -> Iterator[Frame]:
-    """Yield the lines that a recording tells, each with its text where that was recorded."""
+    """Yield a recording's lines, with their text where that was recorded."""
     for place in (*analysis.places, *analysis.idle.places):
         if place.file is not None and place.line is not None:
             yield Frame(place.file, place.line, place.function or "", place.code)
@@ -293,14 +249,8 @@ def _frames(analysis: Analysis) -> Iterator[Frame]:
     for graph in analysis.recording.graphs:
         for node in graph.nodes:
             yield from node.lineage.stack
-    yield from _monitored_frames(analysis)
-
-
-def _monitored_frames(analysis: Analysis) -> Iterable[Frame]:
     python = analysis.recording.python
-    if python is None:
-        return
-    for each in python.positions:
-        if each.function is not None and each.line:
+    for each in () if python is None else python.positions:
+        if python is not None and each.function is not None and each.line:
             function = python.functions[each.function]
             yield Frame(function.file, each.line, function.name, each.code)

@@ -1,18 +1,17 @@
 """Whether a difference is significant: its confidence interval, p-value and verdict.
 
-The tail is the regularised incomplete beta function, by its continued fraction with Lentz's method
-(Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.1 and 26.5.8).
-
 The unit is the largest thing that was repeated (Kalibera and Jones, Quantifying Performance
-Changes with Effect Size Confidence Intervals, 2012): where a side has several runs, each run is
-one value, the mean of its steps, as two runs of one program differ by more than the steps of one
-do; runs of both sides are taken to differ by one part of their mean, which all of them together
-tell. Where each side has one run, its steps are the values; what follows the first of them depends
-on what came before, so the number of steps is taken down to that of independent ones (lag-1
-autocorrelation), what runs differ by is put in by its usual size, and the interval is Welch's.
-Intervals are by Student's t and not by resampling: of a handful of values a bootstrap's are too
-short. Many rows are compared at once, so what is called a change is chosen by the rate of false
-discoveries (Benjamini and Hochberg, Controlling the False Discovery Rate, 1995).
+Changes with Effect Size Confidence Intervals, 2012). With several runs on a side, each run is one
+value, the mean of its steps, since runs of one program differ by more than steps of a run; runs of
+both sides are assumed to vary by one part of their mean, estimated from all. With one run a side,
+its steps are the values: their number is reduced to that of independent steps (lag-1
+autocorrelation), the usual variation between runs is added, and the interval is Welch's.
+
+Intervals use Student's t and not resampling: a bootstrap's are too short for a handful of values.
+Its tail is the regularised incomplete beta function, by its continued fraction with Lentz's method
+(Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.1 and 26.5.8). Many rows are
+compared at once, so changes are called by their false discovery rate (Benjamini and Hochberg,
+Controlling the False Discovery Rate, 1995).
 """
 
 from __future__ import annotations
@@ -29,11 +28,24 @@ from profiler_ext.comparison.records import Account, Change, Interval, Verdict
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import codes_of, sum_by
 
+Floats = npt.NDArray[np.float64]
+MIN_STEPS = 5  # fewer steps of one run do not tell their spread
+FALSE_DISCOVERY_RATE = 0.05  # so many of the called changes are none, on average
+# One standard deviation between runs of one program, of device time and of the CPU's.
+# Measured on an H200 (torch 2.11) with five runs of a GPT of 12 layers: lines by 0.1% (the median)
+# to 0.4%, modules and ops by up to 0.9%, kernels by up to 1.5%; causes of idle time, which is the
+# CPU's, by 14% to 35%. With these values no row of device time of ten pairs of runs was called a
+# change. Where the CPU is the device, its time is no steadier.
+DEVICE_BETWEEN_RUNS, CPU_BETWEEN_RUNS = 0.0075, 0.25
+MIN_RUN_DEVIATION = 0.0015  # few runs can agree by chance: the least part of their mean
+TICK_VARIANCE = 32.0**2 / 6  # devices stamp times in units of 32 ns at most
+_TWO_SIDED_ALPHA = 0.05
+_MAX_DEGREES_OF_FREEDOM = 1000.0
 _MAX_ITERATIONS, _TOLERANCE, _TINY = 500, 1e-15, 1e-300
 
 
 def two_sided_p_value(t: float, degrees_of_freedom: float) -> float:
-    """Return how often a value of the distribution is as far from zero as ``t``, or farther."""
+    """Return the probability of a value as far from zero as ``t``, or farther."""
     if math.isinf(t):
         return 0.0
     return _incomplete_beta(
@@ -43,7 +55,7 @@ def two_sided_p_value(t: float, degrees_of_freedom: float) -> float:
 
 @lru_cache(maxsize=4096)
 def quantile(part: float, degrees_of_freedom: float) -> float:
-    """Return the value that is exceeded, to either side, in so small a part of all cases."""
+    """Return the value that is exceeded, on either side, with a probability."""
     low, high = 0.0, 1.0
     while two_sided_p_value(high, degrees_of_freedom) > part:
         low, high = high, 2 * high
@@ -85,42 +97,14 @@ def _fraction(a: float, b: float, x: float) -> float:
     return value
 
 
-MIN_STEPS = 5
-"""With fewer steps of one run their spread is not known well enough to say anything."""
-FALSE_DISCOVERY_RATE = 0.05
-"""Of the rows that are called changed so many are not, on average."""
-DEVICE_BETWEEN_RUNS, CPU_BETWEEN_RUNS = 0.0075, 0.25
-"""What a GPU's time and the CPU's differ by between runs of one program: one standard deviation.
-
-Measured on an H200 (torch 2.11) with five runs of a GPT of 12 layers: lines by 0.1% (the median)
-to 0.4%, modules and ops by up to 0.9%, kernels by up to 1.5%; causes of idle time by 14% to 35%,
-as that is the CPU's. With these no row of device time of ten pairs of runs was called a change.
-Where the CPU is the device its time is no steadier than that.
-"""
-MIN_RUN_DEVIATION = 0.0015
-"""Few runs can agree by chance: by such a part of their mean they differ at least."""
-TICK_VARIANCE = 32.0**2 / 6
-"""Devices stamp times in units of 32 ns at most, so no time of a step is known better."""
-_TWO_SIDED_ALPHA = 0.05
-_MAX_DEGREES_OF_FREEDOM = 1000.0
-Floats = npt.NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The times of rows in the steps of a side.
+    """The times of rows in the steps of a side."""
 
-    Attributes:
-        sums: for each step and row, the time on all ranks.
-        ranks: for each step, of how many ranks it is the sum.
-        run: for each step, the row of its run; in order.
-        on_cpu: the device is the CPU.
-    """
-
-    sums: Ints
-    ranks: Ints
-    run: Ints
-    on_cpu: bool = False
+    sums: Ints  # time of each step and row, on all ranks
+    ranks: Ints  # how many ranks each step sums
+    run: Ints  # row of each step's run, sorted
+    on_cpu: bool = False  # the device is the CPU
 
     def rows(self, chosen: Ints) -> Sample:
         """Return some of its rows."""
@@ -140,12 +124,8 @@ class Sample:
     @property
     def of_runs(self) -> Floats:
         """The mean step of each run and row."""
-        runs = np.unique(self.run)
-        of = [
-            self.sums[self.run == run].sum(axis=0) / self.ranks[self.run == run].sum()
-            for run in runs
-        ]
-        return np.array(of)
+        of_run = [self.run == run for run in np.unique(self.run)]
+        return np.array([self.sums[own].sum(axis=0) / self.ranks[own].sum() for own in of_run])
 
     @property
     def of_steps(self) -> Floats:
@@ -156,21 +136,21 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Error:
-    """The variance of a mean, or of a difference of two, of each row, and its freedom."""
+    """The variance of a mean, or of a difference of two, of each row."""
 
     variance: Floats
     degrees_of_freedom: Floats
 
 
 def has_enough_samples(base: Sample, head: Sample) -> bool:
-    """Tell whether there are enough steps, or runs, to tell a difference from noise."""
+    """Return whether there are enough steps, or runs, to test a difference."""
     if max(base.runs, head.runs) > 1:
         return base.runs + head.runs > 3
     return min(len(base.run), len(head.run)) >= MIN_STEPS
 
 
 def between_runs_std_ns(means: Floats, accounts: Sequence[str], *, on_cpu: bool) -> Floats:
-    """Return what times of a mean step usually differ by between runs, as a standard deviation."""
+    """Return the usual standard deviation between runs, of times of a mean step."""
     of_device = CPU_BETWEEN_RUNS if on_cpu else DEVICE_BETWEEN_RUNS
     is_device = np.array([account == Account.DEVICE for account in accounts], np.bool_)
     usual: Floats = np.abs(means) * np.where(is_device, of_device, CPU_BETWEEN_RUNS)
@@ -178,38 +158,31 @@ def between_runs_std_ns(means: Floats, accounts: Sequence[str], *, on_cpu: bool)
 
 
 def intervals(base: Sample, head: Sample, usual: tuple[Floats, Floats]) -> list[Interval] | None:
-    """Return how sure the difference of each row is.
-
-    Args:
-        usual: what each row usually differs by between runs, of the base and of the head.
-
-    Returns:
-        One for each row; ``None`` where there are too few steps and runs.
-    """
+    """Return the interval of each row's difference; ``None`` for too few steps and runs."""
     if not has_enough_samples(base, head):
         return None
     error = _errors(base, head, usual)
     degrees_of_freedom = error.degrees_of_freedom
     delta, deviation = head.means - base.means, np.sqrt(error.variance)
     p_values = np.array(
-        [_p_value(d, s, f) for d, s, f in zip(delta, deviation, degrees_of_freedom, strict=True)]
+        [
+            two_sided_p_value(d / s, _rounded(f)) if d else 1.0
+            for d, s, f in zip(delta, deviation, degrees_of_freedom, strict=True)
+        ]
     )
+    q_values = benjamini_hochberg(p_values)
+    reaches = [
+        float(s) * quantile(_TWO_SIDED_ALPHA, _rounded(f))
+        for s, f in zip(deviation, degrees_of_freedom, strict=True)
+    ]
     return [
         Interval(float(d - reach), float(d + reach), float(p), float(q))
-        for d, s, f, p, q in zip(
-            delta,
-            deviation,
-            degrees_of_freedom,
-            p_values,
-            benjamini_hochberg(p_values),
-            strict=True,
-        )
-        for reach in (float(s) * quantile(_TWO_SIDED_ALPHA, _rounded(f)),)
+        for d, reach, p, q in zip(delta, reaches, p_values, q_values, strict=True)
     ]
 
 
 def benjamini_hochberg(p_values: Floats) -> Floats:
-    """Return for each p-value the rate of false discoveries at which it is one of those made."""
+    """Return the q-value of each p-value."""
     count = len(p_values)
     order = np.argsort(p_values)
     scaled = p_values[order] * count / np.arange(1, count + 1)
@@ -231,9 +204,9 @@ def _errors(base: Sample, head: Sample, usual: tuple[Floats, Floats]) -> _Error:
 
 
 def _error_of_runs(base: Sample, head: Sample) -> _Error:
-    """Return the error by what runs differ by, as a part of their mean, of both sides together.
+    """Return the error by the variation between runs, pooled over both sides.
 
-    A side with one run differs from others like it as much as the other side's runs do.
+    A side with one run is assumed to vary as the other side's runs do.
     """
     squares, degrees_of_freedom = np.zeros(base.means.shape), np.zeros(base.means.shape)
     for side in (base, head):
@@ -253,46 +226,38 @@ def _error_of_steps(sample: Sample, usual: Floats) -> _Error:
     count = _effective_sample_size(steps)
     variance = (steps.var(axis=0, ddof=1) + TICK_VARIANCE) / count
     degrees_of_freedom = count - 1
-    # The usual spread between runs is known, not estimated here: it takes no freedom.
+    # The usual spread between runs is not estimated here: it takes no degrees of freedom.
     total = variance + usual**2
     return _Error(total, degrees_of_freedom * (total / variance) ** 2)
 
 
 def _effective_sample_size(steps: Floats) -> Floats:
-    """Return as how many independent steps those of each row count (lag-1 autocorrelation).
-
-    A correlation counts where it is more than chance alone gives (Bartlett's bound): few steps
-    tell none.
-    """
+    """Return the number of independent steps of each row (lag-1 autocorrelation)."""
     count = len(steps)
     off = steps - steps.mean(axis=0)
     variance_sum = (off**2).sum(axis=0)
     lagged = (off[1:] * off[:-1]).sum(axis=0)
     correlation = np.clip(lagged / np.where(variance_sum > 0, variance_sum, 1.0), 0.0, 0.99)
+    # Few steps tell no correlation: ignore what chance alone gives (Bartlett's bound).
     correlation[correlation < 2 / math.sqrt(count)] = 0.0
     independent: Floats = np.maximum(count * (1 - correlation) / (1 + correlation), 2.0)
     return independent
 
 
-def _p_value(delta: float, deviation: float, degrees_of_freedom: float) -> float:
-    return two_sided_p_value(delta / deviation, _rounded(degrees_of_freedom)) if delta else 1.0
-
-
 def _rounded(degrees_of_freedom: float) -> float:
-    """Return degrees of freedom in tenths, downwards: that is the longer interval."""
+    """Return degrees of freedom in tenths, rounded down to the longer interval."""
     return min(max(math.floor(10 * degrees_of_freedom) / 10, 1.0), _MAX_DEGREES_OF_FREEDOM)
 
 
 def changes(
     base: Sample, head: Sample, launches: tuple[Ints, Ints], accounts: Sequence[str]
 ) -> list[Change]:
-    """Return the change of each row; of those that are compared at once few are called so wrongly.
+    """Return the change of each row, false discoveries controlled over all of them.
 
-    What the launches of a row tell by being there is no matter of noise: a row of device time that
-    is in each step of one side and in none of the other is new, or gone.
+    A row of device time in each step of one side and in none of the other is new or gone, untested.
 
     Args:
-        launches: how many launches each row has in the base, and in the head.
+        launches: launches of each row in the base, and in the head.
     """
     structural = [_structural(base, head, row, of) for row, of in enumerate(accounts)]
     usual = [between_runs_std_ns(each.means, accounts, on_cpu=each.on_cpu) for each in (base, head)]
@@ -341,7 +306,7 @@ def _changes(
 
 
 def _std_of_all(sample: Sample, accounts: Sequence[str]) -> Floats:
-    """Return what all rows together usually differ by: those of one account go together."""
+    """Return the usual deviation of all rows together: rows of one account vary together."""
     of_row, distinct = codes_of(accounts)
     means = sum_by(of_row, sample.means, len(distinct))
     usual = between_runs_std_ns(means, distinct, on_cpu=sample.on_cpu)

@@ -1,11 +1,9 @@
-"""The matching of files, functions and lines of two versions of a program, by their recorded text.
+"""Matches files, functions and lines of two versions of a program by their recorded text.
 
-Both versions are known in part: a text that is known once on each side can stand elsewhere too,
-where nothing ran. So a short text counts only where it moved as its neighbours did.
-
-A recording holds the texts of lines that have time, or that ran, or that lead to such a line, and
-not whole files; a file on disk may have changed since, so nothing is read from there. A wrong
-match is worse than none: what is not sure is new, and gone.
+A recording holds the text of lines with time, of lines that ran and of their callers, and not whole
+files; the file on disk may have changed since, so it is not read. A text that is known once on each
+side may also stand elsewhere, where nothing ran: a short text counts only if it moved as its
+neighbours did. A wrong match is worse than none: what is not sure is new, and gone.
 """
 
 from __future__ import annotations
@@ -22,25 +20,27 @@ from profiler_ext.comparison.records import Match
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import is_cell
 
-_MIN_ANCHOR_CHARS = 24
-"""A text of so many characters is of one place, if it is known in one."""
-_MIN_MOVED_CHARS = 40
-"""The same of one that moved out of its order, and by itself."""
-_MIN_RATIO, _MIN_RATIO_IN_PLACE, _RATIO_MARGIN = 0.8, 0.65, 0.1
-_END = -1
-"""Stands for the begin and the end of a file."""
 LineMap = dict[int, int]
+Line = tuple[str, int]
+Lines = Mapping[Line, Frame]
+Function = tuple[str, int, str]  # file, first line and name
+# The text of the cells of a notebook that have time, of the base and of the head.
+Cells = tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]
+_NO_CELLS: Cells = ({}, {})
+_MIN_ANCHOR_CHARS = 24  # a longer text that is known in one place is of that place
+_MIN_MOVED_CHARS = 40  # the same of a line that moved out of order, by itself
+_MIN_RATIO, _MIN_RATIO_IN_PLACE, _RATIO_MARGIN = 0.8, 0.65, 0.1
+_END = -1  # the begin and the end of a file
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+?)_at_\d+$")
+_MIN_FILE_SIMILARITY, _FILE_MARGIN = 0.5, 0.1
+_MIN_COMMON_PART = 0.8
+_MIN_COMMON_LINES = 3  # lines that two files of different names must share
+_SAME_NUMBER = 0.2  # of two cells with one text, prefers the one of the same number
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A line that is known.
-
-    Attributes:
-        number: its number.
-        function: the function that it is in.
-        code: its text.
-    """
+    """A line of known text."""
 
     number: int
     function: str
@@ -53,11 +53,7 @@ class Text:
 
 
 def match_in_file(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple[int, Match]]:
-    """Match the lines of two versions of a file.
-
-    Returns:
-        The head's number for each of the base that has one, and by what that is known.
-    """
+    """Return the head's number of each line of the base that has one, and how they match."""
     if _is_unchanged(base, head):
         numbers = equal((text.number for text in base), (text.number for text in head))
         return {number: (number, Match.SAME) for number in numbers}
@@ -69,8 +65,9 @@ def match_in_file(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple
 
 
 def match_full_text(base: Sequence[str], head: Sequence[str]) -> dict[int, tuple[int, Match]]:
-    """Match the lines of two versions of a text that is known from its first line to its last."""
-    old, new = (_texts(side) for side in (base, head))
+    """Match the lines of two versions whose whole text is known."""
+    codes = ([" ".join(line.split()) for line in side] for side in (base, head))
+    old, new = ([Text(n, "", code) for n, code in enumerate(side, 1) if code] for side in codes)
     if [text.code for text in new] < [text.code for text in old]:
         return {to: (number, why) for number, (to, why) in match_full_text(head, base).items()}
     matcher = SequenceMatcher(None, [t.code for t in old], [t.code for t in new], autojunk=False)
@@ -81,11 +78,6 @@ def match_full_text(base: Sequence[str], head: Sequence[str]) -> dict[int, tuple
     }
     match = {a: (b, Match.SAME if a == b else Match.MOVED) for a, b in matched.items()}
     return match | {a: (b, Match.EDITED) for a, b in _edited(old, new, matched).items()}
-
-
-def _texts(lines: Sequence[str]) -> list[Text]:
-    codes = (" ".join(line.split()) for line in lines)
-    return [Text(number, "", code) for number, code in enumerate(codes, start=1) if code]
 
 
 def _match_changed(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple[int, Match]]:
@@ -103,10 +95,10 @@ def _match_changed(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tupl
 
 
 def _is_unchanged(base: Sequence[Text], head: Sequence[Text]) -> bool:
-    """Tell whether both sides know, as far as they tell, the same version.
+    """Return whether both sides may be the same version.
 
-    No number has two texts; and a text that is at one number here and at another there has a line
-    after it that did not move, so that these are two places of one text.
+    No number has two texts; and a text that stands at other numbers is two places of one text, as a
+    later line did not move.
     """
     old, new = ({text.number: text.code for text in side} for side in (base, head))
     common = old.keys() & new.keys()
@@ -123,7 +115,7 @@ def _unique_texts(texts: Sequence[Text], by: Callable[[Text], Hashable]) -> dict
 
 
 def _in_order(base: Sequence[Text], head: Sequence[Text]) -> LineMap:
-    """Match texts that stand once on each side, and in one order."""
+    """Match texts that stand once on each side, in one order."""
     old, new = (_unique_texts(side, lambda text: text.key) for side in (base, head))
     mine = [text for key, text in old.items() if key in new]
     others = [text for key, text in new.items() if key in old]
@@ -136,25 +128,23 @@ def _in_order(base: Sequence[Text], head: Sequence[Text]) -> LineMap:
         t.number for t in mine if len(t.code) >= _MIN_ANCHOR_CHARS and t.number in matched
     )
     anchors = set(long)
-    return {
-        n: to for n, to in matched.items() if n in anchors or _moved_as_others(n, matched, long)
-    }
-
-
-def _moved_as_others(number: int, matched: Mapping[int, int], others: Sequence[int]) -> bool:
-    """Tell whether a line moved by no more and no less than those around it."""
-    shifts = [matched[n] - n for n in _neighbours(number, others)]
-    return bool(shifts) and min(shifts) <= matched[number] - number <= max(shifts)
+    kept: LineMap = {}
+    for number, other in matched.items():
+        shifts = [matched[n] - n for n in _neighbours(number, long)]
+        moved_alike = bool(shifts) and min(shifts) <= other - number <= max(shifts)
+        if number in anchors or moved_alike:
+            kept[number] = other
+    return kept
 
 
 def _neighbours(number: int, others: Sequence[int]) -> Sequence[int]:
-    """Return the next lower and the next higher of others, which are in order."""
+    """Return the next lower and the next higher of sorted numbers."""
     low, high = bisect_left(others, number), bisect_right(others, number)
     return (*others[max(low - 1, 0) : low], *others[high : high + 1])
 
 
 def _adjacent(base: Sequence[Text], head: Sequence[Text], matched: LineMap) -> LineMap:
-    """Match texts that stand in several places: those that moved just as a neighbour did."""
+    """Match texts that stand in several places: those that moved as a neighbour did."""
     taken, known = set(matched.values()), sorted(matched)
     left = {text.number: text for text in head if text.number not in taken}
     adjacent: LineMap = {}
@@ -169,10 +159,7 @@ def _adjacent(base: Sequence[Text], head: Sequence[Text], matched: LineMap) -> L
 def _out_of_order(
     base: Sequence[Text], head: Sequence[Text], matched: LineMap, by: Callable[[Text], Hashable]
 ) -> LineMap:
-    """Match what is left, out of order, as where a function moved or has another name.
-
-    A text must be long, or move together with another.
-    """
+    """Match the rest out of order, as where a function moved: long texts, or several together."""
     taken = set(matched.values())
     old = _unique_texts([text for text in base if text.number not in matched], by)
     new = _unique_texts([text for text in head if text.number not in taken], by)
@@ -186,7 +173,7 @@ def _out_of_order(
 
 
 def _edited(base: Sequence[Text], head: Sequence[Text], matched: LineMap) -> LineMap:
-    """Match lines between the same neighbours, in one function, that read alike."""
+    """Match similar lines between the same neighbours, in one function."""
     old = _gaps(base, {number: number for number in matched})
     new = _gaps(head, {other: number for number, other in matched.items()})
     edited: LineMap = {}
@@ -196,7 +183,7 @@ def _edited(base: Sequence[Text], head: Sequence[Text], matched: LineMap) -> Lin
             for a in mine
             for b in new.get(gap, ())
             if a.function == b.function
-            and a.code != b.code  # of an equal text it was not sure that it is the same one
+            and a.code != b.code  # equal texts were rejected above
             and (ratio := SequenceMatcher(None, a.code, b.code, autojunk=False).ratio())
             >= (_MIN_RATIO_IN_PLACE if _is_in_place(a, b, gap, matched) else _MIN_RATIO)
         }
@@ -207,12 +194,12 @@ def _edited(base: Sequence[Text], head: Sequence[Text], matched: LineMap) -> Lin
 
 
 def _is_in_place(old: Text, new: Text, gap: tuple[int, int], matched: LineMap) -> bool:
-    """Tell whether a line stands as far from a matched neighbour as the other one does."""
+    """Return whether two lines are equally far from a matched neighbour."""
     return any(end in matched and new.number - matched[end] == old.number - end for end in gap)
 
 
 def _gaps(texts: Sequence[Text], known: Mapping[int, int]) -> dict[tuple[int, int], list[Text]]:
-    """Return what is left between each two matched neighbours, which have the base's numbers."""
+    """Return the unmatched lines between neighbours, which have the base's numbers."""
     gaps: dict[tuple[int, int], list[Text]] = {}
     before, waiting = _END, list[Text]()
     for text in texts:
@@ -226,28 +213,8 @@ def _gaps(texts: Sequence[Text], known: Mapping[int, int]) -> dict[tuple[int, in
     return gaps | ({(before, _END): waiting} if waiting else {})
 
 
-Line = tuple[str, int]
-Lines = Mapping[Line, Frame]
-Cells = tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]
-"""The text of the cells of a notebook that have time, of the base and of the head."""
-_NO_CELLS: Cells = ({}, {})
-Function = tuple[str, int, str]
-"""File, first line and name."""
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+?)_at_\d+$")
-_MIN_FILE_SIMILARITY, _FILE_MARGIN = 0.5, 0.1
-_MIN_COMMON_PART = 0.8
-_MIN_COMMON_LINES = 3
-"""So many lines must two files of different names have in common."""
-_SAME_NUMBER = 0.2
-"""So much more alike are cells of one number: of two with one text it is the one."""
-
-
 def match_lines(base: Lines, head: Lines, cells: Cells = _NO_CELLS) -> Pairs[Line]:
-    """Return which lines of two versions match.
-
-    Args:
-        base: what is known of each line of the base, by file and number.
-    """
+    """Return which lines of two versions match."""
     old, new = _by_file(base), _by_file(head)
     full = _all_by_file(base), _all_by_file(head)
     head_of: dict[Line, Line] = {}
@@ -269,12 +236,12 @@ def match_lines(base: Lines, head: Lines, cells: Cells = _NO_CELLS) -> Pairs[Lin
 def match_functions(
     base: Iterable[Function], head: Iterable[Function], files: Pairs[str]
 ) -> Pairs[Function]:
-    """Return which functions match: those of one name in files that match, in their order."""
+    """Match functions of one name in matching files, in their order."""
     old, new = (_functions_by_name(side) for side in (base, head))
     result: dict[Function, Function] = {}
     for (file, name), mine in old.items():
         others = new.get((files.head_of.get(file or ""), name), [])
-        # Where one side knows more functions of a name, it is not sure which is which.
+        # With more functions of a name on one side it is unclear which is which.
         result |= dict(zip(mine, others, strict=True)) if len(mine) == len(others) else {}
     match = {mine: Match.SAME if mine == other else Match.MOVED for mine, other in result.items()}
     return Pairs(result, match)
@@ -290,12 +257,9 @@ def _functions_by_name(
 
 
 def match_files(base: Lines, head: Lines, cells: Cells = _NO_CELLS) -> Pairs[str]:
-    """Return which files match: by their names, and what is left by the texts of their lines.
+    """Match files by their names, the rest by the texts of their lines.
 
-    A notebook's cell has another number when it is run again: cells match by their texts first.
-
-    Args:
-        base: what is known of each line of the base, by file and number.
+    A notebook's cell gets another number when it runs again: cells match by their texts first.
     """
     files = [
         dict.fromkeys(file for file, _ in side if not is_cell(file) or file in cells[at])
@@ -316,7 +280,7 @@ def match_files(base: Lines, head: Lines, cells: Cells = _NO_CELLS) -> Pairs[str
 
 
 def _by_file(lines: Lines) -> dict[str, tuple[Text, ...]]:
-    """Return the lines whose text is known, by file, in their order."""
+    """Return the lines of known text by file, sorted."""
     result: dict[str, list[Text]] = {}
     for (file, number), frame in sorted(lines.items(), key=lambda item: item[0]):
         if frame.code:
@@ -333,13 +297,13 @@ def _all_by_file(lines: Lines) -> dict[str, dict[int, Frame]]:
 
 
 def _function(name: str) -> str:
-    """Return a function's own name; Dynamo calls what goes on after a break otherwise."""
+    """Return a function's own name; Dynamo renames what resumes after a graph break."""
     resumed = _RESUMED.search(name)
     return resumed[1] if resumed else name
 
 
 def _file_similarity(mine: str, other: str, base: Counter[str], head: Counter[str]) -> float:
-    """Return how alike two files are that do not match by their names."""
+    """Return how alike two files of different names are, or two cells."""
     if mine != other:
         is_again = is_cell(mine) and is_cell(other) and base == head
         return _similarity(base, head, 1 if is_again else _MIN_COMMON_LINES)
@@ -347,13 +311,13 @@ def _file_similarity(mine: str, other: str, base: Counter[str], head: Counter[st
 
 
 def _similarity(base: Counter[str], head: Counter[str], least: int) -> float:
-    """Return which part of the texts of the shorter file the other has; 0 for too few."""
+    """Return the part of the shorter file's texts that the other has; 0 for too few."""
     common = (base & head).total()
     return common / min(base.total(), head.total()) if common >= least else 0.0
 
 
 def _codes(lines: Lines, cells: Mapping[str, Sequence[str]]) -> dict[str, Counter[str]]:
-    """Return the texts of each file, as far as they are known; of a cell that is all of them."""
+    """Return the known texts of each file; of a cell, all of them."""
     result = {file: Counter[str]() for file, _ in lines}
     result |= {
         file: Counter(text.code for text in texts) for file, texts in _by_file(lines).items()
@@ -365,9 +329,9 @@ def _codes(lines: Lines, cells: Mapping[str, Sequence[str]]) -> dict[str, Counte
 def _without_text(
     base: Mapping[int, Frame], head: Mapping[int, Frame], *, is_known: bool
 ) -> dict[int, tuple[int, Match]]:
-    """Match by number the lines whose text one side lacks, in a file that did not change.
+    """Match by number the lines without text on one side, in an unchanged file.
 
-    Where no line has a text that says so, nearly all lines must be of one number and function.
+    If no text shows that the file is unchanged, most lines must be of one number and function.
     """
     common = [
         number

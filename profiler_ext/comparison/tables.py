@@ -18,46 +18,42 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import count_distinct, sum_by
 from profiler_ext.records.vocabulary import Phase
 
+PHASES = tuple(Phase)
+_SHOWN_MODULES = 3
+
+
+def _reason_key(subject: Subject) -> Hashable:
+    return subject.account, subject.cause, subject.gap
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedTable:
-    """A table of a comparison.
-
-    Attributes:
-        by: what its rows are.
-        title: what heads it.
-        parts: which parts of a side it sums.
-        pairs: what is matched by name; ``None`` where rows of one name are the same.
-        name: the name of a part that is matched, ``None`` where it has none.
-        shown: the subject of its row: the part's, with nothing that it does not tell.
-        rest: what else tells rows apart, of such a subject.
-    """
+    """A table of a comparison."""
 
     by: str
     title: str
-    parts: Callable[[Side], Parts]
-    pairs: Callable[[Matched], Pairs[Any]] | None
-    name: Callable[[Subject], Hashable]
+    # The subject of a part's row, without what the table does not tell apart.
     shown: Callable[[Subject], Subject]
-    rest: Callable[[Subject], Hashable]
+    # What is matched; ``None`` for a part without a name.
+    name: Callable[[Subject], Hashable] = lambda _: None
+    # Matches by name; ``None`` where rows of one name are the same.
+    pairs: Callable[[Matched], Pairs[Any]] | None = None
+    # What else tells rows apart, of a subject as shown.
+    rest: Callable[[Subject], Hashable] = _reason_key
+    # The parts of a side that it sums.
+    parts: Callable[[Side], Parts] = lambda side: side.parts
 
 
 def _unnamed(subject: Subject) -> Subject:
-    """Return what a part without a name is of: its account, and why it has none."""
+    """Return the subject of a part without a name: its account and why."""
     return Subject(account=subject.account, cause=subject.cause, gap=subject.gap)
 
 
 def _line(subject: Subject) -> Subject:
     if line_at(subject) is None:
         return _unnamed(subject)
-    return Subject(
-        account=subject.account,
-        file=subject.file,
-        line=subject.line,
-        function=subject.function,
-        code=subject.code,
-        cause=subject.cause,
-    )
+    place = subject.file, subject.line, subject.function, subject.code
+    return Subject(subject.account, *place, cause=subject.cause)
 
 
 def _module(subject: Subject) -> Subject:
@@ -81,97 +77,54 @@ def _gap_of_work(subject: Subject) -> str | None:
     return subject.gap if subject.account == Account.DEVICE else None
 
 
-def _kernel(subject: Subject) -> Subject:
-    return Subject(
-        account=subject.account, kernel=subject.kernel, kind=subject.kind, cause=subject.cause
-    )
-
-
-def _phase(subject: Subject) -> Subject:
-    return Subject(account=subject.account, phase=subject.phase, cause=subject.cause)
-
-
-def _compile(subject: Subject) -> Subject:
-    return Subject(
-        file=subject.file, line=subject.line, function=subject.function, kind=subject.kind
-    )
-
-
-def _no_key(subject: Subject) -> Hashable:
-    return None
-
-
-def _reason_key(subject: Subject) -> Hashable:
-    return subject.account, subject.cause, subject.gap
-
-
-def _parts(side: Side) -> Parts:
-    return side.parts
-
-
 TABLES = (
     ComparedTable(
         by="ledger",
         title="Ledger",
         parts=lambda side: side.ledger,
-        pairs=None,
-        name=_no_key,
         shown=lambda subject: subject,
         rest=lambda shown: (shown.account, shown.scope, shown.level, shown.category, shown.cause),
     ),
     ComparedTable(
         by="phase",
         title="Phases",
-        parts=_parts,
-        pairs=None,
-        name=_no_key,
-        shown=_phase,
+        shown=lambda s: Subject(account=s.account, phase=s.phase, cause=s.cause),
         rest=lambda shown: (shown.account, shown.cause, shown.phase),
     ),
     ComparedTable(
         by="line",
         title="Lines",
-        parts=_parts,
         pairs=lambda matched: matched.lines,
         name=line_at,
         shown=_line,
-        rest=_reason_key,
     ),
     ComparedTable(
         by="module",
         title="Modules",
-        parts=_parts,
         pairs=lambda matched: matched.modules,
         name=lambda subject: subject.module,
         shown=_module,
-        rest=_reason_key,
     ),
     ComparedTable(
         by="layer",
         title="Modules, numbered layers as one",
-        parts=_parts,
         pairs=lambda matched: matched.layers,
         name=lambda subject: None if subject.module is None else without_indices(subject.module),
         shown=_layer,
-        rest=_reason_key,
     ),
     ComparedTable(
         by="op",
         title="ATen ops",
-        parts=_parts,
         pairs=lambda matched: matched.ops,
         name=lambda subject: subject.aten_op,
         shown=_op,
-        rest=_reason_key,
     ),
     ComparedTable(
         by="kernel",
         title="Kernels",
-        parts=_parts,
         pairs=lambda matched: matched.kernels,
         name=lambda s: (s.kernel, s.kind) if s.account == Account.DEVICE else None,
-        shown=_kernel,
-        rest=_reason_key,
+        shown=lambda s: Subject(s.account, kernel=s.kernel, kind=s.kind, cause=s.cause),
     ),
     ComparedTable(
         by="compile",
@@ -179,37 +132,25 @@ TABLES = (
         parts=lambda side: side.compiles,
         pairs=lambda matched: matched.functions,
         name=function_of,
-        shown=_compile,
+        shown=lambda s: Subject(file=s.file, line=s.line, function=s.function, kind=s.kind),
         rest=lambda shown: (shown.kind, shown.function if line_at(shown) is None else None),
     ),
 )
 
 
-PHASES = tuple(Phase)
-_SHOWN_MODULES = 3
-
-
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """The parts of a side, summed by row of a table.
+    """The parts of a side, summed by row of a table."""
 
-    Attributes:
-        sample: the times of each step and row.
-        launches: how many launches have a part in each row.
-        subjects: what each row is of on this side, ``None`` where it has no part in it.
-        phases: device time of each row and phase.
-        modules: time of each row by module, numbers as ``*``.
-    """
-
-    sample: Sample
-    launches: Ints
-    subjects: tuple[Subject | None, ...]
-    phases: Ints
-    modules: tuple[dict[str, int], ...]
+    sample: Sample  # times by step and row
+    launches: Ints  # launches with a part in each row
+    subjects: tuple[Subject | None, ...]  # ``None`` where this side has no part in the row
+    phases: Ints  # device time of each row and phase
+    modules: tuple[dict[str, int], ...]  # time of each row by module, numbers as ``*``
 
 
 def rows_of(matched: Matched, kind: ComparedTable) -> tuple[int, Ints, Ints]:
-    """Return how many rows a table has, and the row of each subject of the base and the head."""
+    """Return a table's row count, and the row of each subject of the base and the head."""
     known: dict[Hashable, int] = {}
     parts = [kind.parts(side).subjects for side in matched.sides]
     names = [[name for each in every if (name := kind.name(each)) is not None] for every in parts]
@@ -226,13 +167,9 @@ def rows_of(matched: Matched, kind: ComparedTable) -> tuple[int, Ints, Ints]:
 
 
 def summed(
-    parts: Parts,
-    subjects: Sequence[Subject],
-    row_of: Ints,
-    rows: int,
-    steps: Sample,
+    parts: Parts, subjects: Sequence[Subject], row_of: Ints, rows: int, steps: Sample
 ) -> Summed:
-    """Return the parts of a side summed."""
+    """Return the parts of a side, summed by row."""
     row = row_of[parts.subject] if len(parts) else np.empty(0, np.int64)
     launched = parts.launch != NO_LAUNCH
     sums = sum_by((parts.step, row), parts.duration_ns, len(steps.ranks), rows)
@@ -246,7 +183,7 @@ def summed(
 
 
 def _first(subjects: Sequence[Subject], row_of: Ints, rows: int) -> tuple[Subject | None, ...]:
-    """Return what each row is of: the first that is known, as function and text may differ."""
+    """Return each row's first subject with a text: function and text may differ within a row."""
     result: list[Subject | None] = [None] * rows
     for subject, row in zip(subjects, row_of.tolist(), strict=True):
         known = result[row]
@@ -256,7 +193,7 @@ def _first(subjects: Sequence[Subject], row_of: Ints, rows: int) -> tuple[Subjec
 
 
 def _phases(parts: Parts, row: Ints, rows: int) -> Ints:
-    # What has no phase is summed in a column of its own, the last.
+    # The last column sums what has no phase.
     phases = [PHASES.index(Phase(s.phase)) if s.phase else -1 for s in parts.subjects]
     phase = np.array(phases, np.int64)[parts.subject]
     return sum_by((row, phase), parts.duration_ns, rows, len(PHASES) + 1)[:, :-1]
@@ -275,6 +212,6 @@ def _modules(parts: Parts, row: Ints, rows: int) -> tuple[dict[str, int], ...]:
 
 
 def main_modules(base: dict[str, int], head: dict[str, int]) -> tuple[str, ...]:
-    """Return the modules that have most of a row's time."""
+    """Return the modules with most of a row's time."""
     both = {name: base.get(name, 0) + head.get(name, 0) for name in (*base, *head)}
     return tuple(sorted(both, key=lambda name: (-both[name], name))[:_SHOWN_MODULES])
