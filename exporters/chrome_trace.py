@@ -29,9 +29,6 @@ def export_chrome_trace(analysis: Analysis, path: Path) -> Path:
 
     Args:
         path: the file; compressed when its name ends with ``.gz``. It loads back as a session.
-
-    Raises:
-        OutputError: The file cannot be written.
     """
     write_recording(path, analysis.recording, arguments(analysis))
     return path

@@ -15,15 +15,10 @@ BESIDE = (CompileKind.RUN_TIME, CompileKind.WORKER)
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        first: the compilation, or the first of those that are one row.
-        every: all of them.
-    """
-
-    first: Compilation
-    every: tuple[Compilation, ...]
+    first: Compilation  # the compilation, or the first of those that are one row
+    every: tuple[Compilation, ...]  # all of them
 
     @property
     def duration_ns(self) -> int:

@@ -11,17 +11,11 @@ from profiler_ext.errors import MissingExtraError
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What one purpose needs besides the package's own dependencies.
+    """What one purpose needs besides the package's own dependencies."""
 
-    Attributes:
-        name: its name among the extras in ``pyproject.toml``.
-        packages: what it installs.
-        module: what can be imported once it is there.
-    """
-
-    name: str
-    packages: tuple[str, ...]
-    module: str
+    name: str  # its name among the extras in ``pyproject.toml``
+    packages: tuple[str, ...]  # what it installs
+    module: str  # what can be imported once it is there
 
     @property
     def install(self) -> str:

@@ -28,50 +28,30 @@ class Format:
     """What a session can be written as.
 
     Its functions are named as :mod:`.loading` has it, and loaded when they are needed.
-
-    Attributes:
-        name: what ``export --to`` calls it.
-        words: what it is, for a person.
-        suffixes: how a path of it ends; ``""`` for a path without a suffix.
-        target: its file or folder where none is named, beside the session.
-        writer: writes one analysis to a path, and returns what was written.
-        ranks_writer: writes several analyses likewise; ``None`` where it holds one rank only.
-        is_folder: it is a folder of files.
-        shows_source: it carries source files: its writers take the folders to show them from.
-        run_outputs: the files of it that ``run`` writes into a session's folder, and their use.
-        writing: the extra that writes it.
-        viewing: the extra that shows it.
-        how_to_view: says how to see what was written to a path.
     """
 
-    name: str
-    words: str
-    suffixes: tuple[str, ...]
-    target: str
-    writer: str
+    name: str  # what ``export --to`` calls it
+    words: str  # what it is, for a person
+    suffixes: tuple[str, ...]  # how a path of it ends; ``""`` for a path without a suffix
+    target: str  # its file or folder where none is named, beside the session
+    writer: str  # writes one analysis to a path, and returns what was written
+    # writes several analyses likewise; ``None`` where it holds one rank only
     ranks_writer: str | None = None
-    is_folder: bool = False
+    is_folder: bool = False  # it is a folder of files
+    # it carries source files: its writers take the folders to show them from
     shows_source: bool = False
+    # the files of it that ``run`` writes into a session's folder, and their use
     run_outputs: tuple[tuple[str, str], ...] = ()
-    writing: Extra | None = None
-    viewing: Extra | None = None
-    how_to_view: str | None = None
+    writing: Extra | None = None  # the extra that writes it
+    viewing: Extra | None = None  # the extra that shows it
+    how_to_view: str | None = None  # says how to see what was written to a path
 
     def write(self, analysis: Analysis, path: Path, roots: Roots = ()) -> Path:
-        """Write what was found on one rank.
-
-        Raises:
-            MissingExtraError: What it needs is not installed.
-            OutputError: It cannot be written.
-        """
+        """Write what was found on one rank."""
         return self._written(self.writer, analysis, path, roots)
 
     def write_ranks(self, analyses: Sequence[Analysis], path: Path, roots: Roots = ()) -> Path:
-        """Write what was found on several ranks; see :meth:`write`.
-
-        Raises:
-            UsageError: It holds one rank only.
-        """
+        """Write what was found on several ranks; see :meth:`write`."""
         return self._written(self.require_ranks(), analyses, path, roots)
 
     @property

@@ -35,25 +35,16 @@ _CELL_NOT_KEPT = "the text of the cell is not in the session"
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One source file as far as it is known.
+    """One source file as far as it is known."""
 
-    Attributes:
-        path: as it was recorded.
-        lines: line number to text, in order; every line where the file is whole.
-        missing: why there is no more than the recorded lines; ``""`` where the file is whole.
-    """
-
-    path: str
-    lines: Mapping[int, str]
+    path: str  # as it was recorded
+    lines: Mapping[int, str]  # line number to text, in order; every line where the file is whole
+    # why there is no more than the recorded lines; ``""`` where the file is whole
     missing: str = ""
 
 
 def source_files(analysis: Analysis, texts: Mapping[str, str]) -> tuple[SourceFile, ...]:
-    """Return the files that have device time, and the user's files that lead there.
-
-    Args:
-        texts: recorded path to the text of that file now; a path may be absent.
-    """
+    """Return the files that have device time, and the user's files that lead there."""
     settings = analysis.recording.settings
     known = recorded_lines(analysis)
     paths = sorted(known, key=lambda path: (not is_user_file(path, settings), path))
@@ -63,11 +54,7 @@ def source_files(analysis: Analysis, texts: Mapping[str, str]) -> tuple[SourceFi
 def sources_of_ranks(
     analyses: Iterable[Analysis], texts: Mapping[str, str]
 ) -> tuple[SourceFile, ...]:
-    """Return the source files of all ranks, each once; see :func:`source_files`.
-
-    Args:
-        texts: recorded path to the text of that file now; a path may be absent.
-    """
+    """Return the source files of all ranks, each once; see :func:`source_files`."""
     known: dict[str, SourceFile] = {}
     for file in (file for analysis in analyses for file in source_files(analysis, texts)):
         before = known.get(file.path, file)
@@ -194,9 +181,6 @@ def recorded_modules(recording: Recording) -> dict[str, str]:
 
 def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[str, str]:
     """Return the text of the generated modules of an analysis, by the path that a graph names.
-
-    Args:
-        roots: folders from which source may be shown, for what the session does not keep.
 
     Returns:
         Path to text, without what is neither kept nor here; nothing where the user asked that no

@@ -29,36 +29,23 @@ def load_function(function: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """A table of a session.
+    """A table of a session."""
 
-    Attributes:
-        name: of its file in an export, and of its method of a session.
-        words: what it holds, for a person.
-        maker: the function that makes it of an analysis, as :mod:`.loading` names one.
-        keys: the columns that tell its rows apart; none where rows may be alike.
-        is_sum: it sums device time: of several ranks it is the sum.
-        is_written: it is a file in an export to a folder of tables.
-        by: what ``report --by`` calls it; ``None`` for those that it does not print.
-        title: what heads it on a page.
-        shown: of those the columns that name a row, and their headings.
-        unnamed: what a row is called that has no name, and no gap.
-        has_phases: it has a column for each phase.
-        is_longest_first: a report shows its longest rows, not its first.
-        drawer: the function that makes of it what a terminal shows, as :mod:`.loading` names one.
-    """
-
-    name: str
-    words: str
-    maker: str
-    keys: tuple[str, ...] = ()
-    is_sum: bool = False
-    is_written: bool = False
+    name: str  # of its file in an export, and of its method of a session
+    words: str  # what it holds, for a person
+    maker: str  # the function that makes it of an analysis, as :mod:`.loading` names one
+    keys: tuple[str, ...] = ()  # the columns that tell its rows apart; none where rows may be alike
+    is_sum: bool = False  # it sums device time: of several ranks it is the sum
+    is_written: bool = False  # it is a file in an export to a folder of tables
+    # what ``report --by`` calls it; ``None`` for those that it does not print
     by: str | None = None
-    title: str = ""
+    title: str = ""  # what heads it on a page
+    # of those the columns that name a row, and their headings
     shown: tuple[tuple[str, str], ...] = ()
-    unnamed: str = ""
-    has_phases: bool = True
-    is_longest_first: bool = False
+    unnamed: str = ""  # what a row is called that has no name, and no gap
+    has_phases: bool = True  # it has a column for each phase
+    is_longest_first: bool = False  # a report shows its longest rows, not its first
+    # the function that makes of it what a terminal shows, as :mod:`.loading` names one
     drawer: str = "terminal.tables:top_table"
 
     @property
@@ -416,20 +403,14 @@ def table_by(by: str) -> TableKind:
 
 @dataclass(frozen=True, slots=True)
 class PrintFormat:
-    """What a result can be printed as.
+    """What a result can be printed as."""
 
-    Attributes:
-        name: what ``--format`` calls it.
-        words: what it is, for a person.
-        writer: the function that makes it of a table, as :mod:`.loading` names one; ``None``
-            for what each command makes itself: a screen for a person, an answer for a program.
-        is_of_source: annotated source can be printed as it too.
-    """
-
-    name: str
-    words: str
+    name: str  # what ``--format`` calls it
+    words: str  # what it is, for a person
+    # the function that makes it of a table, as :mod:`.loading` names one; ``None`` for what each
+    # command makes itself: a screen for a person, an answer for a program
     writer: str | None = None
-    is_of_source: bool = False
+    is_of_source: bool = False  # annotated source can be printed as it too
 
 
 TEXT = PrintFormat("text", "for a person, in the terminal", is_of_source=True)

@@ -44,11 +44,7 @@ _OPEN = ("ledger", "line")
 
 
 def export_comparison(comparison: Comparison, path: Path, gate: Gate | None = None) -> Path:
-    """Write a comparison as one self-contained page.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a comparison as one self-contained page."""
     return write_page(path, comparison_page(comparison, gate))
 
 

@@ -78,9 +78,6 @@ def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()
 
     Source files are read from this machine, under the user's roots, and generated code where
     the session does not keep it.
-
-    Raises:
-        OutputError: The file cannot be written.
     """
     return export_ranks((analysis,), path, roots)
 
@@ -88,11 +85,7 @@ def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()
 def export_ranks(
     analyses: Sequence[Analysis], path: Path, roots: Iterable[str | Path] = ()
 ) -> Path:
-    """Write the report of several ranks as one page; see :func:`export_html`.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write the report of several ranks as one page; see :func:`export_html`."""
     texts = local_sources(analyses, roots)
     for analysis in analyses:
         texts |= module_texts(analysis, roots)
@@ -100,11 +93,7 @@ def export_ranks(
 
 
 def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = None) -> str:
-    """Return the page.
-
-    Args:
-        texts: recorded path to the text of that file: sources, and Inductor's output modules.
-    """
+    """Return the page."""
     library = (resource(f"vendor/{name}.min.js") for name in _LIBRARY)
     scripts = (*library, bundled(_SCRIPTS))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)

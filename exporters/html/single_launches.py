@@ -26,38 +26,23 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class _LaunchColumns:
-    """The launches of the steps of all ranks.
+    """The launches of the steps of all ranks."""
 
-    Attributes:
-        rank: index of its rank's analysis.
-        launch: its row there.
-        site: its site.
-        kernel: number of its kernel.
-        duration_ns: how long it was.
-    """
-
-    rank: Ints
-    launch: Ints
-    site: Ints
-    kernel: Ints
-    duration_ns: Ints
+    rank: Ints  # index of its rank's analysis
+    launch: Ints  # its row there
+    site: Ints  # its site
+    kernel: Ints  # number of its kernel
+    duration_ns: Ints  # how long it was
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Launches by a number, each group from the shortest to the longest.
+    """Launches by a number, each group from the shortest to the longest."""
 
-    Attributes:
-        order: the launches, group by group.
-        numbers: the number of each group.
-        first: where each begins in the order.
-        end: where it ends.
-    """
-
-    order: Ints
-    numbers: Ints
-    first: Ints
-    end: Ints
+    order: Ints  # the launches, group by group
+    numbers: Ints  # the number of each group
+    first: Ints  # where each begins in the order
+    end: Ints  # where it ends
 
 
 def single_launches(analyses: Sequence[Analysis], sites: Sites) -> dict[str, Any]:

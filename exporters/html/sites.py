@@ -42,24 +42,15 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The pools of a page, which its rows point into.
+    """The pools of a page, which its rows point into."""
 
-    Attributes:
-        lines: file number and line.
-        modules: path and class.
-        ops: ATen ops.
-        gaps: reasons.
-        kernels: name, the device's own name, and kind.
-        stacks: numbers of the lines that called.
-        places: rows of the numbers above, with the phase and the node.
-    """
-
-    lines: Pool = field(default_factory=Pool)
-    modules: Pool = field(default_factory=Pool)
-    ops: Pool = field(default_factory=Pool)
-    gaps: Pool = field(default_factory=Pool)
-    kernels: Pool = field(default_factory=Pool)
-    stacks: Pool = field(default_factory=Pool)
+    lines: Pool = field(default_factory=Pool)  # file number and line
+    modules: Pool = field(default_factory=Pool)  # path and class
+    ops: Pool = field(default_factory=Pool)  # ATen ops
+    gaps: Pool = field(default_factory=Pool)  # reasons
+    kernels: Pool = field(default_factory=Pool)  # name, the device's own name, and kind
+    stacks: Pool = field(default_factory=Pool)  # numbers of the lines that called
+    # rows of the numbers above, with the phase and the node
     places: Pool = field(default_factory=Pool)
 
 
@@ -68,33 +59,21 @@ MAX_KERNELS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What launches of one kernel from one call site share.
+    """What launches of one kernel from one call site share."""
 
-    Attributes:
-        kernel: number of its name, the device's own name, and its kind.
-        graph: number of its graph; -1 outside of graphs.
-        call_site: ordinal of the call site in its graph; -1 where there is none.
-        is_eager: whether it ran outside of compiled graphs.
-        places: the numbers of the places of its parts.
-    """
-
-    kernel: int
-    graph: int
-    call_site: int
-    is_eager: bool
-    places: tuple[int, ...]
+    kernel: int  # number of its name, the device's own name, and its kind
+    graph: int  # number of its graph; -1 outside of graphs
+    call_site: int  # ordinal of the call site in its graph; -1 where there is none
+    is_eager: bool  # whether it ran outside of compiled graphs
+    places: tuple[int, ...]  # the numbers of the places of its parts
 
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """The distinct sites of some ranks, and which launch is of which.
+    """The distinct sites of some ranks, and which launch is of which."""
 
-    Attributes:
-        sites: the sites, in order of first launch.
-        of_launch: for each rank a column: the site of each launch, -1 outside of the steps.
-    """
-
-    sites: tuple[Site, ...]
+    sites: tuple[Site, ...]  # the sites, in order of first launch
+    # for each rank a column: the site of each launch, -1 outside of the steps
     of_launch: tuple[Ints, ...]
 
 

@@ -80,17 +80,11 @@ def _extremes(ordered: Sequence[int]) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A rank or all, and a step or all.
+    """A rank or all, and a step or all."""
 
-    Attributes:
-        analyses: of the ranks that profiled it.
-        rank: the rank; ``None`` for all that there are.
-        step: the step; ``None`` for all.
-    """
-
-    analyses: tuple[Analysis, ...]
-    rank: int | None
-    step: int | None
+    analyses: tuple[Analysis, ...]  # of the ranks that profiled it
+    rank: int | None  # the rank; ``None`` for all that there are
+    step: int | None  # the step; ``None`` for all
 
     @property
     def wall_ns(self) -> int:
@@ -111,21 +105,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the page can be narrowed to, and what was left out.
+    """What the page can be narrowed to, and what was left out."""
 
-    Attributes:
-        slices: each rank and step that can be chosen; the first is the whole.
-        ranks: rank to what tells it apart.
-        steps: step to what tells it apart.
-        all_ranks: how many ranks there are.
-        all_steps: how many steps there are.
-    """
-
-    slices: tuple[Slice, ...]
-    ranks: Mapping[int, str]
-    steps: Mapping[int, str]
-    all_ranks: int
-    all_steps: int
+    slices: tuple[Slice, ...]  # each rank and step that can be chosen; the first is the whole
+    ranks: Mapping[int, str]  # rank to what tells it apart
+    steps: Mapping[int, str]  # step to what tells it apart
+    all_ranks: int  # how many ranks there are
+    all_steps: int  # how many steps there are
 
 
 def choices(analyses: Sequence[Analysis], sites: Sites) -> Choices:

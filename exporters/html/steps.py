@@ -21,21 +21,13 @@ MAX_COLUMNS = 300
 
 @dataclass(frozen=True, slots=True)
 class StepColumn:
-    """A step, or the mean of some that follow each other.
+    """A step, or the mean of some that follow each other."""
 
-    Attributes:
-        first: number of the first step.
-        last: number of the last step.
-        walls_ns: wall time of each step, of all devices.
-        busy_ns: how much of it devices were busy, in the mean.
-        phases_ns: device time by phase, in the mean; overlapping launches count each.
-    """
-
-    first: int
-    last: int
-    walls_ns: tuple[int, ...]
-    busy_ns: int
-    phases_ns: tuple[int, ...]
+    first: int  # number of the first step
+    last: int  # number of the last step
+    walls_ns: tuple[int, ...]  # wall time of each step, of all devices
+    busy_ns: int  # how much of it devices were busy, in the mean
+    phases_ns: tuple[int, ...]  # device time by phase, in the mean; overlapping launches count each
 
     @property
     def steps(self) -> int:

@@ -26,11 +26,7 @@ def render_page(name: str, **values: str) -> str:
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write a page; what is no character, as of a name cut in two, is written as its number.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a page; what is no character, as of a name cut in two, is written as its number."""
     with replacing(path) as file:
         file.write(page.encode("utf-8", "backslashreplace"))
     return path

@@ -40,16 +40,7 @@ __all__ = ["Drawn", "export_perfetto", "export_ranks", "queries", "write_trace"]
 
 
 def export_perfetto(analysis: Analysis, path: Path, peaks: Mapping[str, Peak] = PEAKS) -> Path:
-    """Write an analysis as a Perfetto trace (``.pftrace``) for ui.perfetto.dev.
-
-    Args:
-        path: where; an existing file is replaced when the new one is whole.
-        peaks: what devices can do at best, by the words of their names.
-
-    Raises:
-        OutputError: The file cannot be written.
-        TraceError: An event starts before the trace's time zero.
-    """
+    """Write an analysis as a Perfetto trace (``.pftrace``) for ui.perfetto.dev."""
     return export_ranks([analysis], path, peaks)
 
 
@@ -59,14 +50,6 @@ def export_ranks(
     """Write the analyses of several ranks as one Perfetto trace; each rank has its own groups.
 
     Files of single ranks can be joined by hand too: their bytes one after the other.
-
-    Args:
-        path: where; an existing file is replaced when the new one is whole.
-        peaks: what devices can do at best, by the words of their names.
-
-    Raises:
-        OutputError: The file cannot be written.
-        TraceError: An event starts before the trace's time zero.
     """
     zero_ns = min((analysis.recording.trace.base_ns for analysis in analyses), default=0)
     drawn = [
@@ -78,34 +61,18 @@ def export_ranks(
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """What is drawn of one rank of a run.
+    """What is drawn of one rank of a run."""
 
-    Attributes:
-        analysis: what was found.
-        number: tells it from all others of the trace.
-        shift_ns: what to add to its times, so that all count from one moment.
-        side: begins the names of its tracks, where runs are compared.
-    """
-
-    analysis: Analysis
-    number: int
-    shift_ns: int
-    side: str = ""
+    analysis: Analysis  # what was found
+    number: int  # tells it from all others of the trace
+    shift_ns: int  # what to add to its times, so that all count from one moment
+    side: str = ""  # begins the names of its tracks, where runs are compared
 
 
 def write_trace(
     every: Sequence[RankTrace], path: Path, zero_ns: int, peaks: Mapping[str, Peak] = PEAKS
 ) -> Path:
-    """Write what was found as one Perfetto trace.
-
-    Args:
-        path: where; an existing file is replaced when the new one is whole.
-        peaks: what devices can do at best, by the words of their names.
-
-    Raises:
-        OutputError: The file cannot be written.
-        TraceError: An event starts before the trace's time zero.
-    """
+    """Write what was found as one Perfetto trace."""
     starts_ns = [_start_ns(each.analysis.recording.trace.events) for each in every]
     # The trace processor wants the clock's word to come in order of time: all say the first.
     first_ns = min(
@@ -146,15 +113,7 @@ Sides = tuple[Sequence[RunOfRanks], Sequence[RunOfRanks]]
 
 
 def export_sides(sides: Sides, path: Path) -> Path:
-    """Write the runs of both sides as one Perfetto trace; each track's name begins with its side.
-
-    Args:
-        path: where; an existing file is replaced when the new one is whole.
-
-    Raises:
-        OutputError: The file cannot be written.
-        TraceError: An event starts before its trace's time zero.
-    """
+    """Write the runs of both sides as one Perfetto trace; each track's name begins with its side."""
     named = [
         (run, name if len(runs) == 1 else f"{name} {number}")
         for name, runs in zip(("base", "head"), sides, strict=True)

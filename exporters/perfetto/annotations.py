@@ -151,21 +151,13 @@ NumberArgument = IntArgument | FloatArgument
 
 @dataclass(frozen=True, slots=True)
 class DictArgument:
-    """A dictionary of integers: the parts that each row has.
+    """A dictionary of integers: the parts that each row has."""
 
-    Attributes:
-        name: name of the argument.
-        keys: what parts are called.
-        firsts: where the parts of each row begin, and where the last end.
-        key: which of the keys each part has.
-        values: the parts.
-    """
-
-    name: str
-    keys: Sequence[str]
-    firsts: Ints
-    key: Codes | Ints
-    values: Ints
+    name: str  # name of the argument
+    keys: Sequence[str]  # what parts are called
+    firsts: Ints  # where the parts of each row begin, and where the last end
+    key: Codes | Ints  # which of the keys each part has
+    values: Ints  # the parts
 
     def cells(self, texts: Texts, rows: Ints) -> Cells | None:
         """See :class:`ColumnArgument`."""

@@ -121,19 +121,13 @@ class ByteDictionary:
 
 
 class Cells(NamedTuple):
-    """A field of rows: each row has some cells, often one or none, of one width.
+    """A field of rows: each row has some cells, often one or none, of one width."""
 
-    Attributes:
-        matrix: the cells, row after row.
-        bounds: the first cell of each row, and where the last ends.
-        key: stands before the cells of a row, and before their length; ``b""`` where nothing does.
-        name: stands between that and the cells.
-    """
-
-    matrix: Matrix
-    bounds: Ints
+    matrix: Matrix  # the cells, row after row
+    bounds: Ints  # the first cell of each row, and where the last ends
+    # stands before the cells of a row, and before their length; ``b""`` where nothing does
     key: bytes = b""
-    name: bytes = b""
+    name: bytes = b""  # stands between that and the cells
 
     def of(self, rows: Ints, count: int) -> Iterator[bytes | Matrix]:
         """Yield the columns of rows that have equally many cells."""

@@ -91,25 +91,15 @@ _VALUE = key_of(pb.TrackEvent, "double_counter_value")
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Slices to draw, a row each.
+    """Slices to draw, a row each."""
 
-    Attributes:
-        start_ns: start.
-        end_ns: end.
-        constants: what they share, encoded.
-        constant: which of it each has.
-        row: the row of which ``own`` and ``flows`` are asked.
-        own: what each says for itself.
-        flows: arrows that begin or end at one.
-    """
-
-    start_ns: Ints
-    end_ns: Ints
-    constants: ByteDictionary
-    constant: Codes | Ints
-    row: Ints
-    own: Sequence[ColumnArgument] = ()
-    flows: Sequence[FlowIds] = ()
+    start_ns: Ints  # start
+    end_ns: Ints  # end
+    constants: ByteDictionary  # what they share, encoded
+    constant: Codes | Ints  # which of it each has
+    row: Ints  # the row of which ``own`` and ``flows`` are asked
+    own: Sequence[ColumnArgument] = ()  # what each says for itself
+    flows: Sequence[FlowIds] = ()  # arrows that begin or end at one
 
     def some(self, at: Ints) -> Slices:
         """Return some of the slices."""

@@ -91,11 +91,7 @@ class RooflineTotals:
     """Sums the rooflines of parts of launches over the profiled steps."""
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
-        """Take what is summed.
-
-        Args:
-            peaks: what devices can do at best, by the words of their names.
-        """
+        """Take what is summed."""
         self._analysis = analysis
         self._found = rooflines(analysis, peaks)
         self._shares = profiled_shares(analysis)

@@ -25,11 +25,7 @@ class Rates:
     """The estimated rates of launches; a launch without an estimate has none."""
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> None:
-        """Estimate them.
-
-        Args:
-            peaks: what devices can do at best, by the words of their names.
-        """
+        """Estimate them."""
         self._estimated = rooflines(analysis, peaks)
         self._launches = analysis.launches
         devices = analysis.recording.trace.devices

@@ -35,9 +35,6 @@ def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFram
         ``exposed_ns`` (the device ran nothing else meanwhile) and ``overlapped_ns``, which add up
         to ``duration_ns``; where several ranks are merged ``waiting_ns`` (until the last rank of
         the group came) and ``transfer_ns``, which add up to it too, else these are absent.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     selection = Selection(**filters)
     collectives, launches = analysis.communication, analysis.launches
@@ -76,9 +73,6 @@ def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
         it ran something), the line of that, ``launches`` (to how many collectives it
         came last so), and ``duration_ns``, how long another rank had nothing to run but to wait:
         of the others the one that waited longest so.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     selection = Selection(**filters)
     delay, collectives, launches = analysis.rank_delay, analysis.communication, analysis.launches

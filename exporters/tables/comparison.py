@@ -87,9 +87,6 @@ def compared(comparison: Comparison, by: str) -> pd.DataFrame:
     Returns:
         The names of each row on both sides, what matched them, the verdict, and the times, which
         add up to the ledger.
-
-    Raises:
-        UsageError: There is no such table.
     """
     table = comparison.table(by)
     whole = (table.total.base_per_step_ns, table.total.head_per_step_ns)

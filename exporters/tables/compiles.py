@@ -30,9 +30,6 @@ def compiles(
         The function, the time with its phases, which add up to it, how much of it lies in
         profiled steps, why it was compiled again, graph breaks, what the caches said, and what
         the graphs that it made cost a profiled step.
-
-    Raises:
-        UsageError: There is no such step.
     """
     selection = Selection(step, rank)
     selection.require_step(analysis)

@@ -103,11 +103,7 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV in UTF-8.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a table as CSV in UTF-8."""
     with replacing(path) as file:
         for part in csv_parts(table, _cell):
             file.write(part.encode("utf-8", "backslashreplace"))
@@ -158,12 +154,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 def write_parquet(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as Parquet; the schema version is in the file's pandas metadata.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-        OutputError: The file cannot be written.
-    """
+    """Write a table as Parquet; the schema version is in the file's pandas metadata."""
     PARQUET.require("Parquet")
     with replacing(path) as file:
         table.to_parquet(file, engine="pyarrow", index=False)

@@ -32,9 +32,6 @@ def idle_by_line(
         (the innermost event of the CPU that covers most of a piece of idle time; absent for Python
         outside of any op), ``gap`` (why there is no line), ``spans`` and the time. It adds up to
         the idle time of the ledger.
-
-    Raises:
-        UsageError: There is no such step.
     """
     selection = Selection(step, rank)
     selection.require_step(analysis)
@@ -53,9 +50,6 @@ def idle_by_cause(
     Returns:
         ``device``, ``cause``, the line, ``gap`` (why there is no line), ``spans`` and the time. It
         adds up to the idle time of the ledger.
-
-    Raises:
-        UsageError: There is no such step.
     """
     selection = Selection(step, rank)
     selection.require_step(analysis)

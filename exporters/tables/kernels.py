@@ -39,16 +39,10 @@ def by_kernel(
 ) -> pd.DataFrame:
     """Return device time by kernel, largest first.
 
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-
     Returns:
         ``kernel`` (Inductor's name, or the event's), ``name`` (the device's own: what a library's
         call chose), ``kind``, the sums, ``min_ns``, ``median_ns`` and ``max_ns`` of its launches,
         how these were launched where all were alike, and the rooflines.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     keys, selection = kernel_keys(analysis), Selection(**filters)
     key, launch = keys.select(analysis, selection).launch_pairs()
@@ -65,16 +59,10 @@ def by_site(
     A place is a call site of a compiled graph, or a line of eager work; launches of other shapes,
     grids or blocks are rows of their own.
 
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-
     Returns:
         What :func:`by_kernel` has, and ``graph``, ``call_site``, the ``file``, ``line``,
         ``function``, ``code`` and ``module`` of a launch's largest part, and ``input_shapes``
         where they were recorded.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     keys, selection = site_keys(analysis), Selection(**filters)
     key, launch = keys.select(analysis, selection).launch_pairs()

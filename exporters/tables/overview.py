@@ -45,9 +45,6 @@ def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     Args:
         **filters: the step in which they launched something, their rank, or their phase:
             forward, backward or optimizer.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     chosen = _chosen_graphs(analysis, Selection(**filters))
     every = np.arange(len(chosen))
@@ -84,9 +81,6 @@ def coverage(
         ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
         work, op, a gap's reason, idle) and the time. Eager work with only its op has the reason
         as its category. It adds up to the wall time of the steps on each device.
-
-    Raises:
-        UsageError: There is no such step.
     """
     selection = Selection(step, rank)
     sums = _ledger_sums(analysis, selection)
@@ -111,9 +105,6 @@ def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled"
 
     Returns:
         A fraction from 0 to 1; 0.0 where the scope has no busy time.
-
-    Raises:
-        UsageError: There is no such level or scope.
     """
     return fraction_of(analysis.ledger, level, scope)
 
@@ -225,16 +216,10 @@ def utilisation(
 ) -> pd.DataFrame:
     """Return the model FLOPs utilisation (MFU) of each step; it has no filter by phase or scope.
 
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-
     Returns:
         ``rank``, ``step``, the wall time over all devices, the operations of the model, the unit
         that did most of them, ``mfu``, and which parts of it are known; a step of which it is not
         known has its number alone.
-
-    Raises:
-        UsageError: There is no such step.
     """
     selection = Selection(**filters)
     if selection.has_rank_of(analysis):

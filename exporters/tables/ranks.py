@@ -47,9 +47,6 @@ def of_ranks(
         The columns of the table of one rank. ``graphs`` has ``rank`` too; a summing table has
         ``ranks``, over how many it sums, instead of the rates and the median of launches. A
         step's mean is that of one rank.
-
-    Raises:
-        UsageError: There is no such table, rank or phase, or no rank profiled the step.
     """
     kind, selection = table_named(name), Selection(**filters)
     chosen = _chosen(analyses, selection)

@@ -126,11 +126,7 @@ def _common(column: ExtensionArray, key: Ints, rows: int) -> ExtensionArray:
 def roofline_columns_by_launch(
     analysis: Analysis, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
-    """Return the columns of rooflines, one row for each launch.
-
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-    """
+    """Return the columns of rooflines, one row for each launch."""
     sums = rooflines(analysis, peaks)
     return {
         "est_bytes": whole(sums.bytes),
@@ -212,9 +208,6 @@ def launches(
 
     Returns:
         The table; ``launch`` numbers the launches of a rank, filtered or not.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     selection = Selection(**filters)
     chosen = selection.launches(analysis)
@@ -231,9 +224,6 @@ def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
     Returns:
         The table; the ``duration_ns`` of a launch's rows add up to the launch.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     selection = Selection(**filters)
     chosen = selection.shares(analysis, selection.launches(analysis))

@@ -67,19 +67,12 @@ def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column.
+    """A column."""
 
-    Attributes:
-        name: what it is called; times and sizes have their unit in it.
-        dtype: what its values are; each may be absent.
-        words: what it holds, for a person.
-        since: the version of this package that had it first.
-    """
-
-    name: str
-    dtype: Dtype
-    words: str
-    since: str = "0.2.0"
+    name: str  # what it is called; times and sizes have their unit in it
+    dtype: Dtype  # what its values are; each may be absent
+    words: str  # what it holds, for a person
+    since: str = "0.2.0"  # the version of this package that had it first
 
     @property
     def unit(self) -> str:

@@ -20,21 +20,15 @@ SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
 
 
 class Filters(TypedDict, total=False):
-    """What a table may be narrowed to; what is not given is not narrowed.
+    """What a table may be narrowed to; what is not given is not narrowed."""
 
-    Attributes:
-        step: only this profiled step.
-        rank: only this rank.
-        phase: only this phase.
-        scope: only what ran in compiled graphs, ``compiled``, or outside of them, ``eager``.
-        kernel: only kernels whose name holds this, Inductor's or the device's; with ``*`` in it
-            the whole name is meant: ``nvjet_*``.
-    """
-
-    step: int | None
-    rank: int | None
-    phase: str | None
+    step: int | None  # only this profiled step
+    rank: int | None  # only this rank
+    phase: str | None  # only this phase
+    # only what ran in compiled graphs, ``compiled``, or outside of them, ``eager``
     scope: str | None
+    # only kernels whose name holds this, Inductor's or the device's; with ``*`` in it the whole
+    # name is meant: ``nvjet_*``
     kernel: str | None
 
 
@@ -65,11 +59,7 @@ class Selection:
         return self.rank in (None, analysis.recording.settings.rank)
 
     def launches(self, analysis: Analysis) -> Rows:
-        """Return which launches belong to the step, rank, scope and kernel.
-
-        Raises:
-            UsageError: The step was not profiled.
-        """
+        """Return which launches belong to the step, rank, scope and kernel."""
         chosen: Rows = np.full(len(analysis.launches), self.has_rank_of(analysis))
         if self.scope is not None:
             chosen &= analysis.launches.scope.where(self.scope)

@@ -18,40 +18,24 @@ _SHOWN = ["SeqNr", "OrigAten", "SrcFn", "phase", "module", "line", "forward_node
 
 @dataclass(frozen=True, slots=True)
 class SequenceRow:
-    """One node of a joint graph.
+    """One node of a joint graph."""
 
-    Attributes:
-        seq_nr: torch's trace-time number, counted from the graph's first node.
-        original_aten: the op before decomposition.
-        source_fn: the innermost function of the model, or of the forward it differentiates.
-        phase: part of the training step.
-        module: path of the module, for a backward node the forward's.
-        line: line of the model.
-        forward_node: the node that it differentiates.
-        node: its own name.
-        file: file of ``line``.
-        autograd_backward: torch's tag; ``None`` where this torch has none.
-        annotation: the user's own labels.
-    """
-
-    seq_nr: int | None
-    original_aten: str
+    seq_nr: int | None  # torch's trace-time number, counted from the graph's first node
+    original_aten: str  # the op before decomposition
+    # the innermost function of the model, or of the forward it differentiates
     source_fn: str | None
-    phase: str
-    module: str | None
-    line: int | None
-    forward_node: str | None
-    node: str
-    file: str | None
-    autograd_backward: bool | None
-    annotation: str | None
+    phase: str  # part of the training step
+    module: str | None  # path of the module, for a backward node the forward's
+    line: int | None  # line of the model
+    forward_node: str | None  # the node that it differentiates
+    node: str  # its own name
+    file: str | None  # file of ``line``
+    autograd_backward: bool | None  # torch's tag; ``None`` where this torch has none
+    annotation: str | None  # the user's own labels
 
 
 def seq_table(rows: Sequence[SequenceRow]) -> pd.DataFrame:
     """Return one row for each node of a joint graph, in graph order.
-
-    Args:
-        rows: the nodes.
 
     Returns:
         The table, with columns named as torch's own tests name them where they do.

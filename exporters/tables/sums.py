@@ -36,15 +36,10 @@ from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The rows of a summing table.
+    """The rows of a summing table."""
 
-    Attributes:
-        table: what each row is called; one row a key.
-        of_share: row of ``table`` that each share belongs to.
-    """
-
-    table: pd.DataFrame
-    of_share: Ints
+    table: pd.DataFrame  # what each row is called; one row a key
+    of_share: Ints  # row of ``table`` that each share belongs to
 
     def select(self, analysis: Analysis, selection: Selection) -> KeyedShares:
         """Return the shares that filters choose, each with its row of the table."""
@@ -209,9 +204,6 @@ def by_line(
     Returns:
         ``file``, ``line``, ``function``, ``code``, ``gap``, the sums and the rooflines; ``gap``
         says why a row has no line.
-
-    Raises:
-        UsageError: There is no such view, step or phase.
     """
     return with_rooflines(analysis, line_keys(analysis, view), Selection(**filters), peaks)
 
@@ -233,9 +225,6 @@ def by_module(
     Returns:
         ``module``, ``module_class``, ``gap``, the sums and the rooflines; ``gap`` says why a row
         has no module.
-
-    Raises:
-        UsageError: The depth is negative, or there is no such step or phase.
     """
     return with_rooflines(analysis, module_keys(analysis, depth), Selection(**filters), peaks)
 
@@ -245,19 +234,12 @@ def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
     Returns:
         ``aten_op``, ``gap`` and the sums; ``gap`` says why a row has no op.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     return _sums(analysis, text_keys(analysis, "aten_op"), Selection(**filters))
 
 
 def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return device time by phase, largest first.
-
-    Raises:
-        UsageError: There is no such step or phase.
-    """
+    """Return device time by phase, largest first."""
     return _sums(analysis, phase_keys(analysis), Selection(**filters))
 
 
@@ -269,9 +251,6 @@ def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
         the forward node, ``not_linked`` is where none did; what has none by its nature says what
         it is (``sum_of_gradients``, ``recomputed_forward``, ``mutation``, ``hook``); absent is
         work that differentiates nothing.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     return _sums(analysis, text_keys(analysis, "forward_evidence"), Selection(**filters))
 
@@ -281,9 +260,6 @@ def by_mechanism(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame
 
     Returns:
         ``mechanism``, ``gap`` and the sums; absent is eager work, and what has no line.
-
-    Raises:
-        UsageError: There is no such step or phase.
     """
     return _sums(analysis, text_keys(analysis, "mechanism"), Selection(**filters))
 

@@ -23,76 +23,44 @@ VERSION = 1
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One row of a table.
+    """One row of a table."""
 
-    Attributes:
-        names: what it is called, one text for each heading of its table.
-        launches: how many launches have a part in it.
-        phase_ns: its time, one number for each of ``Document.phases``.
-        inclusive_ns: the time of those launches, each counted whole.
-        file: index into ``Document.files``, for a source line.
-        line: 1-based line number, for a source line.
-        near: how near it is to its roofline, ``""`` where that is not known.
-        could_save_ns: how much sooner it could be over by the roofline model.
-    """
-
-    names: tuple[str, ...]
-    launches: int
-    phase_ns: tuple[int, ...]
-    inclusive_ns: int
-    file: int | None = None
-    line: int | None = None
-    near: str = ""
-    could_save_ns: int = 0
+    names: tuple[str, ...]  # what it is called, one text for each heading of its table
+    launches: int  # how many launches have a part in it
+    phase_ns: tuple[int, ...]  # its time, one number for each of ``Document.phases``
+    inclusive_ns: int  # the time of those launches, each counted whole
+    file: int | None = None  # index into ``Document.files``, for a source line
+    line: int | None = None  # 1-based line number, for a source line
+    near: str = ""  # how near it is to its roofline, ``""`` where that is not known
+    could_save_ns: int = 0  # how much sooner it could be over by the roofline model
 
 
 class Fusion(msgspec.Struct, frozen=True, array_like=True):
-    """Launches of one kernel that hold the same ops of the same lines in the same phases.
+    """Launches of one kernel that hold the same ops of the same lines in the same phases."""
 
-    Attributes:
-        kernel: index into the table of kernels.
-        launches: how many they are.
-        duration_ns: their time.
-    """
-
-    kernel: int
-    launches: int
-    duration_ns: int
+    kernel: int  # index into the table of kernels
+    launches: int  # how many they are
+    duration_ns: int  # their time
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What one op of one line and module has in the launches of one content.
+    """What one op of one line and module has in the launches of one content."""
 
-    Attributes:
-        fusion: index into ``Document.fusions``.
-        line, module: index into the table of that name.
-        op: index into ``Document.ops``.
-        phase: index into ``Document.phases``.
-        launches: how many of the launches hold it.
-        duration_ns: its part of them.
-    """
-
-    fusion: int
-    line: int
-    module: int
-    op: int
-    phase: int
-    launches: int
-    duration_ns: int
+    fusion: int  # index into ``Document.fusions``
+    line: int  # index into the table of that name
+    module: int  # index into the table of that name
+    op: int  # index into ``Document.ops``
+    phase: int  # index into ``Document.phases``
+    launches: int  # how many of the launches hold it
+    duration_ns: int  # its part of them
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The text of a source file.
+    """The text of a source file."""
 
-    Attributes:
-        name: its path, without the root it lies under.
-        missing: why there is no more than the recorded lines; ``""`` where the file is whole.
-        lines: line numbers and texts.
-    """
-
-    name: str
-    missing: str
-    lines: tuple[tuple[int, str], ...]
+    name: str  # its path, without the root it lies under
+    missing: str  # why there is no more than the recorded lines; ``""`` where the file is whole
+    lines: tuple[tuple[int, str], ...]  # line numbers and texts
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -103,35 +71,21 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class FindingText(msgspec.Struct, frozen=True):
-    """A finding in words.
+    """A finding in words."""
 
-    Attributes:
-        at_stake: the time, and which part of a step it is.
-        what: what is to be mended.
-        where: its place, ``""`` where it has none.
-        why: the rule with the figures that it rests on.
-        remedy: what to try.
-    """
-
-    at_stake: str
-    what: str
-    where: str
-    why: str
-    remedy: str
+    at_stake: str  # the time, and which part of a step it is
+    what: str  # what is to be mended
+    where: str  # its place, ``""`` where it has none
+    why: str  # the rule with the figures that it rests on
+    remedy: str  # what to try
 
 
 class TopFindings(msgspec.Struct, frozen=True):
-    """Top recommendations.
+    """Top recommendations."""
 
-    Attributes:
-        title: what heads the findings.
-        found: the largest of them.
-        more: how many more there are, and what shows them; ``""`` where there is none.
-    """
-
-    title: str
-    found: tuple[FindingText, ...]
-    more: str
+    title: str  # what heads the findings
+    found: tuple[FindingText, ...]  # the largest of them
+    more: str  # how many more there are, and what shows them; ``""`` where there is none
 
 
 class Tables(msgspec.Struct, frozen=True):
@@ -144,39 +98,23 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """All that the view shows of one process.
+    """All that the view shows of one process."""
 
-    Attributes:
-        format: tells the file from any other JSON.
-        version: of this format.
-        heading: one line that says what was profiled.
-        notes: sentences for a person.
-        steps: over how many steps the times sum.
-        phases: the phases, in the order of ``Row.phase_ns``.
-        ledger: wall time of the steps by category.
-        tables: where the time went.
-        ops: names of ATen ops.
-        fusions: the distinct contents of launches.
-        parts: what each of them is made of.
-        files: the sources that lines are of.
-        said: sentences on the ledger: how much is led, and where the CPU was in idle time.
-        first: what to do first; ``None`` of a session without steps.
-    """
-
-    format: Literal["profiler_ext.attribution"]
-    version: int
-    heading: str
-    notes: tuple[str, ...]
-    steps: int
-    phases: tuple[str, ...]
-    ledger: tuple[Account, ...]
-    tables: Tables
-    ops: tuple[str, ...]
-    fusions: tuple[Fusion, ...]
-    parts: tuple[Part, ...]
-    files: tuple[Source, ...]
+    format: Literal["profiler_ext.attribution"]  # tells the file from any other JSON
+    version: int  # of this format
+    heading: str  # one line that says what was profiled
+    notes: tuple[str, ...]  # sentences for a person
+    steps: int  # over how many steps the times sum
+    phases: tuple[str, ...]  # the phases, in the order of ``Row.phase_ns``
+    ledger: tuple[Account, ...]  # wall time of the steps by category
+    tables: Tables  # where the time went
+    ops: tuple[str, ...]  # names of ATen ops
+    fusions: tuple[Fusion, ...]  # the distinct contents of launches
+    parts: tuple[Part, ...]  # what each of them is made of
+    files: tuple[Source, ...]  # the sources that lines are of
+    # sentences on the ledger: how much is led, and where the CPU was in idle time
     said: tuple[str, ...] = ()
-    first: TopFindings | None = None
+    first: TopFindings | None = None  # what to do first; ``None`` of a session without steps
 
 
 class _Version(msgspec.Struct):

@@ -72,9 +72,6 @@ def export_tensorboard(
 
     Args:
         log_dir: the folder to give to ``tensorboard --logdir``, or one below it for each run.
-
-    Raises:
-        OutputError: The file cannot be written.
     """
     worker = f"rank{analysis.recording.settings.rank}"
     path = log_dir / f"{worker}{SUFFIX}"

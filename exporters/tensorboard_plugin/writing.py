@@ -135,11 +135,7 @@ _SHOWN = ("line", "module", "kernel", "op", "phase")
 def write_attribution(
     analysis: Analysis, log_dir: Path, worker: str, roots: Iterable[str | Path] = ()
 ) -> Path:
-    """Write what the view shows of an analysis.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write what the view shows of an analysis."""
     path = log_dir / f"{worker}{SUFFIX}"
     with replacing(path) as file:
         file.write(encoded(make_document(analysis, roots)))

@@ -27,15 +27,10 @@ Times = Mapping[Phase, int]
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedSourceFile:
-    """One source file and what its lines cost.
+    """One source file and what its lines cost."""
 
-    Attributes:
-        source: the lines that are known.
-        times: line number to nanoseconds by phase; only phases that took time.
-    """
-
-    source: SourceFile
-    times: Mapping[int, Times]
+    source: SourceFile  # the lines that are known
+    times: Mapping[int, Times]  # line number to nanoseconds by phase; only phases that took time
 
     @property
     def duration_ns(self) -> int:
@@ -51,9 +46,6 @@ def annotated(
     Args:
         analyses: what attribution found, of one rank or of several, which are summed.
         files: names or ends of paths; without any, every file that took time.
-
-    Raises:
-        UsageError: A name fits no file.
     """
     times = _times(analyses)
     all_files = [
@@ -74,9 +66,6 @@ def annotate(
 ) -> str:
     """Return annotated source as text.
 
-    Args:
-        files: names or ends of paths; without any, every file that took time.
-
     Raises:
         UsageError: There is no such format, or a name fits no file.
     """
@@ -96,14 +85,7 @@ def print_annotated(
     texts: Mapping[str, str],
     files: Sequence[str] = (),
 ) -> None:
-    """Print annotated source.
-
-    Args:
-        files: names or ends of paths; without any, every file that took time.
-
-    Raises:
-        UsageError: A name fits no file.
-    """
+    """Print annotated source."""
     chosen = annotated(analyses, texts, files)
     heading_text = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     _print_line(console, Text(heading_text, style="bold"))

@@ -16,25 +16,15 @@ from profiler_ext.records.recording import Settings
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A table to be shown in a terminal.
+    """A table to be shown in a terminal."""
 
-    Attributes:
-        kind: which table it is.
-        whole: all its rows.
-        shown: the first of them, so many as were asked for.
-        settings: has the roots, to shorten paths.
-        console: what it must fit.
-        wall_ns: the wall time that fills a bar.
-        depth: how deep modules are shown; ``None`` for as deep as there is room.
-    """
-
-    kind: TableKind
-    whole: tables.DataFrame
-    shown: tables.DataFrame
-    settings: Settings
-    console: Console
-    wall_ns: int
-    depth: int | None = None
+    kind: TableKind  # which table it is
+    whole: tables.DataFrame  # all its rows
+    shown: tables.DataFrame  # the first of them, so many as were asked for
+    settings: Settings  # has the roots, to shorten paths
+    console: Console  # what it must fit
+    wall_ns: int  # the wall time that fills a bar
+    depth: int | None = None  # how deep modules are shown; ``None`` for as deep as there is room
 
 
 BETWEEN = 2
@@ -47,46 +37,27 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A column of numbers, or of bars.
+    """A column of numbers, or of bars."""
 
-    Attributes:
-        heading: what heads it.
-        width: in letters.
-        cell: what it says of a row.
-        order: those of the least are there first, where there is little room; that of 0 always.
-        style: of its heading.
-        justify: where in its column a cell stands.
-        group: columns of one group and order have room together, or none of them is there.
-        stands_for: the group whose sum it is: where that is there, it is left out.
-    """
-
-    heading: str
-    width: int
-    cell: Callable[[Row], Text]
-    order: int
-    style: str = ""
-    justify: Any = "right"
-    group: str = ""
-    stands_for: str = ""
+    heading: str  # what heads it
+    width: int  # in letters
+    cell: Callable[[Row], Text]  # what it says of a row
+    order: int  # those of the least are there first, where there is little room; that of 0 always
+    style: str = ""  # of its heading
+    justify: Any = "right"  # where in its column a cell stands
+    group: str = ""  # columns of one group and order have room together, or none of them is there
+    stands_for: str = ""  # the group whose sum it is: where that is there, it is left out
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A column that names rows.
+    """A column that names rows."""
 
-    Attributes:
-        heading: what heads it.
-        texts: one for each row.
-        cut: cuts one to a width.
-        least: so many letters it needs before a number that matters less.
-        wanted: so many before one that matters least.
-    """
-
-    heading: str
-    texts: Sequence[str]
-    cut: Callable[[str, int], str]
-    least: int
-    wanted: int = 48
+    heading: str  # what heads it
+    texts: Sequence[str]  # one for each row
+    cut: Callable[[str, int], str]  # cuts one to a width
+    least: int  # so many letters it needs before a number that matters less
+    wanted: int = 48  # so many before one that matters least
 
     @property
     def longest(self) -> int:

@@ -85,9 +85,6 @@ def print_all(
 
     Args:
         top: so many findings at most; ``None`` for as many as a page has.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
     """
     shown = findings.found[: MAX_ON_PAGE if top is None else require_top(top)]
     _print(findings, shown, settings, console)
@@ -125,20 +122,13 @@ def _words(finding: Finding, settings: Settings) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is reported besides the ledger.
+    """What is reported besides the ledger."""
 
-    Attributes:
-        kind: the summing table.
-        top: how many of its rows at most; ``None`` for all.
-        depth: how deep modules are shown; ``None`` for as deep as there is room.
-        settings: has the roots, to shorten paths.
-        table: makes a table by its name, narrowed to the filters that it is given.
-    """
-
-    kind: TableKind
-    top: int | None
-    depth: int | None
-    settings: Settings
+    kind: TableKind  # the summing table
+    top: int | None  # how many of its rows at most; ``None`` for all
+    depth: int | None  # how deep modules are shown; ``None`` for as deep as there is room
+    settings: Settings  # has the roots, to shorten paths
+    # makes a table by its name, narrowed to the filters that it is given
     table: Callable[..., tables.DataFrame]
 
 
@@ -160,9 +150,6 @@ def print_report(
 
     Args:
         depth: how deep modules are shown; ``None`` for as deep as there is room.
-
-    Raises:
-        UsageError: There is no such table, step or phase, or ``top`` is less than 1.
     """
     report = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
     table = report.table(report.kind.name, **filters)
@@ -188,12 +175,7 @@ def report_of(
     settings: Settings,
     table: Callable[..., tables.DataFrame],
 ) -> Report:
-    """Return what is reported.
-
-    Raises:
-        UsageError: There is no such table, ``top`` is less than 1, or ``depth`` is less than 0 or
-            of a table that has none.
-    """
+    """Return what is reported."""
     kind = table_by(by)
     if top is not None:
         require_top(top)
@@ -240,11 +222,7 @@ def report(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> str:
-    """Return one summing table as text; for a person, the ledger comes first.
-
-    Raises:
-        UsageError: There is no such table, format, step or phase, or ``top`` is less than 1.
-    """
+    """Return one summing table as text; for a person, the ledger comes first."""
     if format == "text":
         file = io.StringIO()
         console = text_console(file, width)
@@ -356,11 +334,7 @@ def print_ranks_report(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> None:
-    """Print the ledger of several ranks together, and then the largest rows of one table.
-
-    Raises:
-        UsageError: There is no such step, rank or phase, or ``top`` is less than 1.
-    """
+    """Print the ledger of several ranks together, and then the largest rows of one table."""
     settings = ranks.analyses[0].recording.settings
     report = report_of(by, top, depth, settings, ranks.table)
     table = ranks.by(by, **filters)

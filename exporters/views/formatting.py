@@ -35,17 +35,11 @@ from profiler_ext.records.vocabulary import (
 
 @dataclass(frozen=True, slots=True)
 class Color:
-    """A colour, as ``#rrggbb``.
+    """A colour, as ``#rrggbb``."""
 
-    Attributes:
-        light: on a light page.
-        dark: on a dark page.
-        middle: where the background is not known: a terminal's, a notebook's.
-    """
-
-    light: str
-    dark: str
-    middle: str
+    light: str  # on a light page
+    dark: str  # on a dark page
+    middle: str  # where the background is not known: a terminal's, a notebook's
 
 
 PHASE_COLORS: Mapping[Phase, Color] = {

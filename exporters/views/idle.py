@@ -28,17 +28,11 @@ from profiler_ext.records.share_sums import sum_by, sum_by_name
 
 @dataclass(frozen=True, slots=True)
 class LineText:
-    """A sentence that names a line of source, or none.
+    """A sentence that names a line of source, or none."""
 
-    Attributes:
-        before: what stands before the line.
-        line: the line as ``model.py:12``; empty where none is known.
-        after: what stands after it.
-    """
-
-    before: str
-    line: str = ""
-    after: str = ""
+    before: str  # what stands before the line
+    line: str = ""  # the line as ``model.py:12``; empty where none is known
+    after: str = ""  # what stands after it
 
     @property
     def text(self) -> str:

@@ -27,24 +27,15 @@ Classes = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class ModuleNode:
-    """A module, or numbered modules of one class and parent as one, and what is below.
+    """A module, or numbered modules of one class and parent as one, and what is below."""
 
-    Attributes:
-        path: its path; a number that stands for several modules is ``*``: ``layers.*.mlp``.
-        module_class: the class, where it is known and one.
-        modules: how many modules it stands for.
-        own_ns: time of its own, without the modules below it.
-        inclusive_ns: time of its own and of all below it.
-        below: what is below it, largest first.
-        outliers: of folded layers those that stand out, by path; the largest first.
-    """
-
-    path: str
-    module_class: str | None
-    modules: int
-    own_ns: int
-    inclusive_ns: int
-    below: tuple[ModuleNode, ...]
+    path: str  # its path; a number that stands for several modules is ``*``: ``layers.*.mlp``
+    module_class: str | None  # the class, where it is known and one
+    modules: int  # how many modules it stands for
+    own_ns: int  # time of its own, without the modules below it
+    inclusive_ns: int  # time of its own and of all below it
+    below: tuple[ModuleNode, ...]  # what is below it, largest first
+    # of folded layers those that stand out, by path; the largest first
     outliers: tuple[Outlier, ...] = ()
 
     @property
@@ -55,17 +46,11 @@ class ModuleNode:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A layer that takes longer or shorter than those that it is folded with.
+    """A layer that takes longer or shorter than those that it is folded with."""
 
-    Attributes:
-        path: its path.
-        inclusive_ns: its time.
-        median_ns: the median of the layers that it is folded with.
-    """
-
-    path: str
-    inclusive_ns: int
-    median_ns: int
+    path: str  # its path
+    inclusive_ns: int  # its time
+    median_ns: int  # the median of the layers that it is folded with
 
 
 def root_label(models: Sequence[str]) -> str:
@@ -271,15 +256,10 @@ def _most(sums: Mapping[str, Times], path: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """Modules of numbered layers as one: ``layers.*.mlp``.
+    """Modules of numbered layers as one: ``layers.*.mlp``."""
 
-    Attributes:
-        paths: path of a module to what it is told as.
-        members: how many modules are told as that.
-    """
-
-    paths: Mapping[str, str]
-    members: Mapping[str, int]
+    paths: Mapping[str, str]  # path of a module to what it is told as
+    members: Mapping[str, int]  # how many modules are told as that
 
     def of(self, path: str | None) -> tuple[str | None, int]:
         """Return what a module is told as, and how many are."""

@@ -18,9 +18,6 @@ _ALL = 0.9995
 def roofline_text(row: Mapping[str, Any]) -> str:
     """Return how near a row is to what bounds it: ``62% memory``, ``41% bf16``, ``launch``.
 
-    Args:
-        row: of a table with the columns of rooflines; absent values are ``None``.
-
     Returns:
         The text; without a roofline the unit alone (``fp32``), where that is known, and of several
         ranks, whose peaks may differ, without the part.
@@ -34,21 +31,13 @@ def roofline_text(row: Mapping[str, Any]) -> str:
 
 
 def savings_text(row: Mapping[str, Any]) -> str:
-    """Return what a row could save by the roofline model; nothing where that is nothing.
-
-    Args:
-        row: of a table with the columns of rooflines; absent values are ``None``.
-    """
+    """Return what a row could save by the roofline model; nothing where that is nothing."""
     saved = row.get("could_save_ns")
     return time_text(saved) if saved else ""
 
 
 def work_text(row: Mapping[str, Any]) -> str:
-    """Return what a row moves and computes, how fast, and how fast it could.
-
-    Args:
-        row: of a table with the columns of rooflines; absent values are ``None``.
-    """
+    """Return what a row moves and computes, how fast, and how fast it could."""
     parts = []
     if row["est_bytes"] is not None:
         rate = _rate(row["est_gb_per_s"], "GB/s")

@@ -76,20 +76,12 @@ def _ranks_text(ranks: Sequence[int]) -> str:
 
 
 def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
-    """Return the first rows of a table as text for a program: ``csv`` or ``md``.
-
-    Raises:
-        UsageError: There is no such format, or ``top`` is less than 1.
-    """
+    """Return the first rows of a table as text for a program: ``csv`` or ``md``."""
     return printed(first_rows(table, top), format)
 
 
 def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
-    """Return the first ``top`` rows.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return the first ``top`` rows."""
     return table if top is None else table.head(require_top(top))
 
 
