@@ -1,4 +1,4 @@
-"""The list of extras: what is installed only by those who want it, and how to get it."""
+"""Optional dependencies (extras), and how to install them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from profiler_ext.errors import MissingExtraError
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What one purpose needs besides the package's own dependencies."""
+    """The packages that one feature needs beyond the package's own dependencies."""
 
-    name: str  # its name among the extras in ``pyproject.toml``
-    packages: tuple[str, ...]  # what it installs
-    module: str  # what can be imported once it is there
+    name: str  # as in ``pyproject.toml``
+    packages: tuple[str, ...]
+    module: str  # importable once installed
 
     @property
     def install(self) -> str:
-        """The command that installs it, for a checkout as well."""
+        """The command that installs it; works in a checkout too."""
         return f"pip install {' '.join(self.packages)}"
 
     @property
     def is_there(self) -> bool:
-        """Whether it is installed; nothing is imported."""
+        """Whether it is installed; imports nothing."""
         return find_spec(self.module) is not None
 
     def require(self, purpose: str) -> None:

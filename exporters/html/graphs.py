@@ -1,4 +1,4 @@
-"""What report.html knows of compiled graphs, and the generated code of their kernels."""
+"""Compiled graphs in report.html, and the generated code of their kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Identity = tuple[str | None, bool, int, int, int]
 
 
 def graph_numbers(analyses: Sequence[Analysis]) -> list[Ints]:
-    """Return the page's number of each graph of each rank; those alike on all ranks are one."""
+    """Return the page's graph numbers for each rank; graphs equal on all ranks share one."""
     known = {each: at for at, each in enumerate(_distinct(analyses))}
     return [
         np.array([known[each] for each in _identities(analysis)], np.int64) for analysis in analyses
@@ -32,20 +32,19 @@ def graph_numbers(analyses: Sequence[Analysis]) -> list[Ints]:
 def graph_rows(
     analyses: Sequence[Analysis], texts: Mapping[str, str], codes: Codes
 ) -> list[dict[str, Any]]:
-    """Return a row for each graph of the page, as of its first rank."""
+    """Return a row for each graph, from its first rank."""
     return [_row(*each, texts, codes) for each in _distinct(analyses).values()]
 
 
 class Codes:
-    """The generated code of kernels, each text once, and no more than there is room for."""
+    """The generated code of kernels, each text once, up to a size limit."""
 
     def __init__(self, times: Mapping[str, int]) -> None:
-        """Start with no code."""
         self._times, self._pool = times, Pool()
         self._most: dict[int, int] = {}
 
     def is_wanted(self, kernel: str) -> bool:
-        """Tell whether a kernel was launched: the others are not on the page."""
+        """Return whether a kernel was launched: others are not on the page."""
         return kernel in self._times
 
     def number(self, kernel: str, text: str) -> int:
@@ -55,7 +54,7 @@ class Codes:
         return at
 
     def texts(self) -> list[str | None]:
-        """Return the texts by their number; ``None`` where there is no room."""
+        """Return the texts by number; ``None`` beyond the size limit."""
         texts, room = self._pool.values(), MAX_CODE_CHARS
         kept = dict.fromkeys(range(len(texts)))
         for at in sorted(self._most, key=lambda at: -self._most[at]):
@@ -65,7 +64,7 @@ class Codes:
 
 
 def _distinct(analyses: Sequence[Analysis]) -> dict[_Identity, tuple[dict[str, Any], str | None]]:
-    """Return each graph once: its row of the table, and its output module."""
+    """Return each graph once: its table row, and its output module."""
     distinct: dict[_Identity, tuple[dict[str, Any], str | None]] = {}
     for analysis in analyses:
         rows = records(tables.graphs(analysis))
@@ -76,7 +75,7 @@ def _distinct(analyses: Sequence[Analysis]) -> dict[_Identity, tuple[dict[str, A
 
 
 def _identities(analysis: Analysis) -> list[_Identity]:
-    """Return what tells graphs apart on every rank: keys name devices, and differ."""
+    """Return rank-independent identities of graphs: keys name devices, and differ."""
     seen: Counter[tuple[str | None, bool, int, int]] = Counter()
     identities = []
     for graph in analysis.recording.graphs:

@@ -1,8 +1,7 @@
-"""The page of report.html: its policy, its scripts, and how names get into it.
+"""The page of report.html: policy, scripts, and escaping.
 
-Every name comes from a trace. In the page's own text it is escaped; in the data it can end no
-script, and the scripts write it as text only. The policy lets no other script run and nothing
-be fetched.
+Names come from a trace. In the page's text they are escaped; in the data none can end a script, and
+the scripts write them as text only. The policy blocks other scripts and all fetches.
 """
 
 from __future__ import annotations
@@ -74,18 +73,14 @@ _LIBRARY = (
 
 
 def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> Path:
-    """Write the report as one self-contained page.
-
-    Source files are read from this machine, under the user's roots, and generated code where
-    the session does not keep it.
-    """
+    """Write the report as one self-contained page."""
     return export_ranks((analysis,), path, roots)
 
 
 def export_ranks(
     analyses: Sequence[Analysis], path: Path, roots: Iterable[str | Path] = ()
 ) -> Path:
-    """Write the report of several ranks as one page; see :func:`export_html`."""
+    """Write the report of several ranks as one page."""
     texts = local_sources(analyses, roots)
     for analysis in analyses:
         texts |= module_texts(analysis, roots)
@@ -93,7 +88,7 @@ def export_ranks(
 
 
 def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = None) -> str:
-    """Return the page."""
+    """Return the page; ``texts`` are source files and generated modules by recorded path."""
     library = (resource(f"vendor/{name}.min.js") for name in _LIBRARY)
     scripts = (*library, bundled(_SCRIPTS))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)

@@ -1,7 +1,7 @@
-"""Launches that differ only in when they ran, as one row; every name once, by number.
+"""Launches that differ only in time, as one row; every name once, by number.
 
-A report of many steps and ranks holds each call site once, so its size follows the model and not
-the number of launches.
+A report of many steps and ranks holds each call site once, so its size follows the model, not the
+number of launches.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ ABSENT = -1
 
 
 class Pool:
-    """Numbers distinct values in the order in which they are first seen."""
+    """Numbers distinct values by first appearance."""
 
     def __init__(self) -> None:
-        """Start with no value."""
         self._codes: dict[Hashable, int] = {}
 
     def code(self, value: Hashable) -> int:
-        """Return the number of a value; of ``None``, ``ABSENT``."""
+        """Return the number of a value, ``ABSENT`` for ``None``."""
         return ABSENT if value is None else self._codes.setdefault(value, len(self._codes))
 
     def codes(self) -> Mapping[Any, int]:
@@ -36,22 +35,21 @@ class Pool:
         return self._codes
 
     def values(self) -> list[Any]:
-        """Return the values by their number."""
+        """Return the values by number."""
         return list(self._codes)
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The pools of a page, which its rows point into."""
+    """The pools of a page, which its rows index."""
 
     lines: Pool = field(default_factory=Pool)  # file number and line
     modules: Pool = field(default_factory=Pool)  # path and class
-    ops: Pool = field(default_factory=Pool)  # ATen ops
-    gaps: Pool = field(default_factory=Pool)  # reasons
+    ops: Pool = field(default_factory=Pool)
+    gaps: Pool = field(default_factory=Pool)  # gap reasons
     kernels: Pool = field(default_factory=Pool)  # name, the device's own name, and kind
-    stacks: Pool = field(default_factory=Pool)  # numbers of the lines that called
-    # rows of the numbers above, with the phase and the node
-    places: Pool = field(default_factory=Pool)
+    stacks: Pool = field(default_factory=Pool)  # line numbers of callers
+    places: Pool = field(default_factory=Pool)  # codes of the pools above, phase, node
 
 
 MAX_KERNELS = 2_000
@@ -59,35 +57,27 @@ MAX_KERNELS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What launches of one kernel from one call site share."""
+    """What the launches of one kernel from one call site share."""
 
-    kernel: int  # number of its name, the device's own name, and its kind
-    graph: int  # number of its graph; -1 outside of graphs
-    call_site: int  # ordinal of the call site in its graph; -1 where there is none
-    is_eager: bool  # whether it ran outside of compiled graphs
-    places: tuple[int, ...]  # the numbers of the places of its parts
+    kernel: int  # number in ``Pools.kernels``
+    graph: int  # -1 outside of graphs
+    call_site: int  # ordinal in its graph, or -1
+    is_eager: bool
+    places: tuple[int, ...]  # its parts, as numbers in ``Pools.places``
 
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """The distinct sites of some ranks, and which launch is of which."""
+    """The distinct sites of all ranks, and the site of each launch."""
 
-    sites: tuple[Site, ...]  # the sites, in order of first launch
-    # for each rank a column: the site of each launch, -1 outside of the steps
-    of_launch: tuple[Ints, ...]
+    sites: tuple[Site, ...]  # by first launch
+    of_launch: tuple[Ints, ...]  # by rank; -1 outside of steps
 
 
 def sites_of(
-    analyses: Sequence[Analysis],
-    kernels: Pool,
-    graphs: Sequence[Ints],
-    places: Sequence[Codes],
+    analyses: Sequence[Analysis], kernels: Pool, graphs: Sequence[Ints], places: Sequence[Codes]
 ) -> Sites:
-    """Return the launches of the profiled steps by what they are.
-
-    Args:
-        kernels: numbers kernels; those that are among too many have one name together.
-    """
+    """Return the launches of the profiled steps by site; ``kernels`` numbers their kernels."""
     named, pool, columns = _kernels_of(analyses), Pool(), []
     for analysis, own, of_graph, of_place in zip(analyses, named, graphs, places, strict=True):
         columns.append(_of_launch(analysis, own, kernels, of_graph, of_place, pool))
@@ -99,7 +89,7 @@ _Kernels = tuple[Ints, list[tuple[str, str, str]]]
 
 
 def _kernels_of(analyses: Sequence[Analysis]) -> list[_Kernels]:
-    """Return the kernels of each rank; where they are too many, the smallest are one."""
+    """Return the kernels of each rank; beyond ``MAX_KERNELS`` the smallest share one name."""
     every = [kernel_names(analysis) for analysis in analyses]
     times = sum_by_name(
         pair
@@ -125,7 +115,7 @@ def _of_launch(
     of_place: Codes,
     pool: Pool,
 ) -> Ints:
-    """Return the site of each launch, -1 outside of the steps."""
+    """Return the site of each launch, -1 outside of steps."""
     within = np.flatnonzero(analysis.launches.in_steps)
     kernel_codes, names = own_kernels
     starts = share_offsets(analysis)
@@ -161,9 +151,9 @@ def _eager_flags(scope: Interned) -> Ints:
 
 
 def _place_runs(starts: Ints, places: Codes, launches: Ints) -> tuple[Ints, Ints]:
-    """Number the places of launches: the same for those with the same places in one order.
+    """Number the places of launches: equal for the same places in the same order.
 
-    Those with as many parts go through as many rounds, so their numbers tell them apart.
+    Launches with as many parts go through as many rounds, so their numbers are comparable.
     """
     first, count = starts[launches], np.diff(starts)[launches]
     run: Ints = np.zeros(len(launches), np.int64)
@@ -174,7 +164,7 @@ def _place_runs(starts: Ints, places: Codes, launches: Ints) -> tuple[Ints, Ints
 
 
 def _in_order(groups: Ints) -> tuple[list[int], Ints]:
-    """Return the first row of each group in order of rows, and each row's place in that order."""
+    """Return each group's first row, in row order, and each row's group in that order."""
     firsts, inverse = np.unique(groups, return_index=True, return_inverse=True)[1:]
     order = np.argsort(firsts)
     at = np.empty_like(order)

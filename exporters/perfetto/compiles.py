@@ -1,4 +1,4 @@
-"""The lane of compilations: the spans of those that lie within the trace, by phase."""
+"""The compile track: compilations within the trace, by phase."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRACK, _RANK = "compiling", 1
 
 
 def draw_compiles(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> None:
-    """Draw what torch was at in each compilation of the recorded time; none where it did not."""
+    """Draw the phases of each compilation within the recorded time."""
     start_ns, end_ns = _window(analysis.recording.trace.events)
     spans = [
         span
@@ -32,7 +32,6 @@ def draw_compiles(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> N
 
 
 def _window(events: Events) -> tuple[int, int]:
-    """The time that the trace is of; what it has but a part of is left out."""
     if not len(events):
         return 0, -1
     return int(events.start_ns.min()), int(events.end_ns.max())

@@ -1,4 +1,4 @@
-"""The CPU side: processes, threads, and every event that is not a device's."""
+"""The CPU side: processes, threads, and all events off the device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Metadata(msgspec.Struct):
 
 
 class Names:
-    """Answers what processes and threads are called."""
+    """Names of processes and threads."""
 
     def __init__(self, trace: Trace) -> None:
         # Most of the others are flows; only metadata events are worth decoding.
@@ -54,11 +54,11 @@ class Names:
                 )
 
     def process(self, pid: int | str) -> str:
-        """Return a process' name; ``python`` where the trace has none."""
+        """Return a process's name, ``python`` by default."""
         return self._processes.get(pid, "python")
 
     def thread(self, thread: Thread) -> str:
-        """Return a thread's name; where the trace has none, ``main`` or ``thread``."""
+        """Return a thread's name, ``main`` or ``thread`` by default."""
         names = self._threads.get((thread.pid, thread.tid), [])
         # Kineto may name a thread twice: once as its process, once as what it is.
         own = [name for name in names if name != self.process(thread.pid)]
@@ -103,15 +103,14 @@ _READ_USUAL = reader({**_INPUTS, "Input Strides": "strides"}, (*_IDS, *_NUMBERS)
 
 
 class HostArguments:
-    """Answers what the profiler recorded with CPU events, beside their ids."""
+    """The recorded arguments of CPU events, without ids."""
 
     def __init__(self, trace: Trace) -> None:
-        """Take the events."""
         self._trace = trace
         self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def of(self, row: int) -> dict[str, Argument]:
-        """Return an event's further arguments; a long text is cut."""
+        """Return an event's arguments; long texts are cut."""
         decoded = raw_arguments(self._trace.raw[int(self._trace.events.position[row])])
         return {
             _argument_name(key): _argument(decoded[key])
@@ -120,7 +119,7 @@ class HostArguments:
         }
 
     def keys(self, rows: Ints) -> Iterator[Hashable]:
-        """Return for events what only those share that have the same further arguments."""
+        """Yield for each event a key of its arguments."""
         for raw in as_written(self._trace.raw).at(self._trace.events.position[rows]):
             try:
                 usual = _READ_USUAL(raw).args
@@ -140,7 +139,7 @@ class HostArguments:
         return (kept, *[bytes(decoded[key]) for key in kept]) if kept else None
 
     def _kept_of(self, decoded: Mapping[str, object]) -> tuple[str, ...]:
-        """Return which of an event's arguments may be said; few events have others than most."""
+        """Return which arguments to show, cached by the event's argument names."""
         names = tuple(decoded)
         kept = self._kept.get(names)
         if kept is None:
@@ -178,7 +177,7 @@ _RANK = 1000
 def draw_host(
     writer: PacketWriter, tracks: Tracks, recording: Recording, rows: Ints, flows: FlowIds
 ) -> None:
-    """Draw the CPU's events, nested as they were called."""
+    """Draw the CPU events, nested as they were called."""
     events, names = recording.trace.events, Names(recording.trace)
     slices = host_slices(writer, recording, rows, flows)
     parents = _Parents(tracks, names, recording.settings)
@@ -195,7 +194,7 @@ def draw_host(
 
 
 def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: FlowIds) -> Slices:
-    """Return the slices of events of the CPU."""
+    """Return the slices of CPU events."""
     events, further = recording.trace.events, HostArguments(recording.trace)
     codes = (events.name.codes[rows], events.category.codes[rows])
     made = partial(_constant, writer, events, further)
@@ -224,7 +223,7 @@ def _is_process(pid: int | str) -> bool:
 
 
 class _Parents:
-    """The processes; what is no process is Kineto's own (its spans, its overhead)."""
+    """The process groups; what has no process id is Kineto's own (spans, overhead)."""
 
     def __init__(self, tracks: Tracks, names: Names, settings: Settings) -> None:
         self._tracks = tracks

@@ -1,4 +1,4 @@
-"""The tables of a comparison as frames: one row for each subject, with both its sides."""
+"""The tables of a comparison: one row per subject, with both sides."""
 
 from __future__ import annotations
 
@@ -82,12 +82,7 @@ _NUMBERS = tuple(column.name for column in _OF_ANY if column.dtype != TEXT)
 
 
 def compared(comparison: Comparison, by: str) -> pd.DataFrame:
-    """Return a table of a comparison, the largest difference first.
-
-    Returns:
-        The names of each row on both sides, what matched them, the verdict, and the times, which
-        add up to the ledger.
-    """
+    """Return a table of a comparison, largest difference first."""
     table = comparison.table(by)
     whole = (table.total.base_per_step_ns, table.total.head_per_step_ns)
     rows = [_cells(row, whole) for row in table.rows]

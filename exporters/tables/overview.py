@@ -1,4 +1,4 @@
-"""Tables of a session as a whole: compiled graphs, ledger, MFU by step, findings."""
+"""Session tables: compiled graphs, step time breakdown, MFU by step, findings."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ _Entry = tuple[str, str | None, str]
 
 
 def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return one row for each graph instance, in order of registration.
+    """Return one row per graph instance, in order of registration.
 
-    Args:
-        **filters: the step in which they launched something, their rank, or their phase:
-            forward, backward or optimizer.
+    Filters: the step in which it launched something, its rank, its phase (forward, backward or
+    optimizer).
     """
     chosen = _chosen_graphs(analysis, Selection(**filters))
     every = np.arange(len(chosen))
@@ -63,7 +62,7 @@ def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
 
 def graph_phase(graph: GraphInstance) -> Phase:
-    """Return the phase that a graph as a whole belongs to."""
+    """Return the phase of a graph as a whole."""
     if graph.runs_optimizer:
         return Phase.OPTIMIZER
     return Phase.BACKWARD if graph.runs_backward else Phase.FORWARD
@@ -74,13 +73,9 @@ def coverage(
 ) -> pd.DataFrame:
     """Return wall time of the profiled steps by scope and category, busy first.
 
-    Wall time overlaps phases, so there is no filter by phase.
-
-    Returns:
-        ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
-        ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
-        work, op, a gap's reason, idle) and the time. Eager work with only its op has the reason
-        as its category. It adds up to the wall time of the steps on each device.
+    ``category`` is line, line_phase_corrected where torch's backward tag leaked onto forward work,
+    op, a gap's reason, or idle. Eager work with only its op has the reason. Sums to the wall time
+    of the steps on each device, which overlaps phases, so there is no filter by phase.
     """
     selection = Selection(step, rank)
     sums = _ledger_sums(analysis, selection)
@@ -101,16 +96,12 @@ def coverage(
 
 
 def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled") -> float:
-    """Return which part of the busy time was attributed to ``level`` or better.
-
-    Returns:
-        A fraction from 0 to 1; 0.0 where the scope has no busy time.
-    """
+    """Return the fraction of busy time attributed to ``level`` or better; 0.0 without busy time."""
     return fraction_of(analysis.ledger, level, scope)
 
 
 def fraction_of(ledger: Iterable[BreakdownRow], level: str, scope: str) -> float:
-    """Return :func:`fraction_at` of ledger lines, of one rank or of several."""
+    """Return :func:`fraction_at` of ledger lines of any ranks."""
     levels = _levels_from(level)
     scopes = _busy_scopes(scope)
     busy = [line for line in ledger if line.scope in scopes]
@@ -120,11 +111,7 @@ def fraction_of(ledger: Iterable[BreakdownRow], level: str, scope: str) -> float
 
 
 def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the time of each gap, longest first.
-
-    Args:
-        times: a category of a ledger and its time, as often as they come.
-    """
+    """Return the time of each gap, longest first, from ledger categories and times."""
     sums: dict[str, int] = {}
     for category, duration_ns in times:
         if category in tuple(GapReason):
@@ -133,13 +120,9 @@ def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
-    """Return which part of compiled backward time is matched to its forward op.
+    """Return the fraction of compiled backward time matched to its forward; ``None`` for none.
 
-    Sums of gradients, recomputed forwards, mutations and hooks differentiate nothing and are left
-    out.
-
-    Returns:
-        A fraction from 0 to 1; ``None`` where no compiled backward ran in a profiled step.
+    Gradient sums, recomputed forwards, mutations and hooks differentiate nothing and are left out.
     """
     linked, total = 0, 0
     for analysis in analyses:
@@ -214,12 +197,9 @@ _COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
 def utilisation(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
-    """Return the model FLOPs utilisation (MFU) of each step; it has no filter by phase or scope.
+    """Return the model FLOPs utilisation (MFU) of each step; no filter by phase or scope.
 
-    Returns:
-        ``rank``, ``step``, the wall time over all devices, the operations of the model, the unit
-        that did most of them, ``mfu``, and which parts of it are known; a step of which it is not
-        known has its number alone.
+    Steps of unknown MFU have only their number.
     """
     selection = Selection(**filters)
     if selection.has_rank_of(analysis):
@@ -249,12 +229,7 @@ _PLACE: tuple[tuple[str, Dtype], ...] = (
 
 
 def findings(analysis: Analysis, *, rank: int | None = None) -> pd.DataFrame:
-    """Return what to do first, what has most at stake first.
-
-    Returns:
-        One row for each finding: the rule, what is the matter, the place, the time at stake and
-        what it is counted for, how sure that is, the figures as JSON, and the remedy.
-    """
+    """Return the findings, the largest first; figures as JSON."""
     is_there = Selection(rank=rank).has_rank_of(analysis)
     return _findings_frame(find(analysis).found if is_there else ())
 

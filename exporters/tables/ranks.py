@@ -1,4 +1,4 @@
-"""The tables of several ranks together: rows one after the other, or summed."""
+"""The tables of several ranks: concatenated, or summed."""
 
 from __future__ import annotations
 
@@ -38,15 +38,10 @@ def of_ranks(
     *arguments: Any,
     **filters: Unpack[Filters],
 ) -> pd.DataFrame:
-    """Return a table of several ranks: rows one after the other, or summed over the ranks.
+    """Return a table of several ranks: concatenated, or summed over ranks.
 
-    Args:
-        base_ns: the moment at which the clock of ``launches`` and ``compiles`` is zero.
-
-    Returns:
-        The columns of the table of one rank. ``graphs`` has ``rank`` too; a summing table has
-        ``ranks``, over how many it sums, instead of the rates and the median of launches. A
-        step's mean is that of one rank.
+    A summing table has ``ranks``, their number, instead of rates and medians. Means are per step of
+    one rank. ``base_ns`` is the clock's zero in ``launches`` and ``compiles``.
     """
     kind, selection = table_named(name), Selection(**filters)
     chosen = _chosen(analyses, selection)
@@ -65,13 +60,9 @@ def of_ranks(
 
 
 def sum_over_ranks(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the sum of summing tables, without what :func:`add_means` adds.
+    """Return the sum of summing tables, in rank order, without the columns of :func:`add_means`.
 
-    Sums may be summed again: what comes of it does not depend on how they were grouped, so long as
-    they stand in one order.
-
-    Args:
-        tables: those of some ranks, in order of rank, or sums of them.
+    Sums may be summed again; the result does not depend on grouping.
     """
     return _summed(pd.concat(tables, ignore_index=True), list(kind.keys))
 
@@ -79,7 +70,7 @@ def sum_over_ranks(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFr
 def add_means(
     kind: TableKind, sums: pd.DataFrame, profiled: Sequence[Sequence[int]]
 ) -> pd.DataFrame:
-    """Return sums over ranks as the table of several ranks: with parts and means, in order."""
+    """Return sums over ranks with fractions and means, in order."""
     time: Ints = sums["duration_ns"].to_numpy(np.int64)
     of_ranks, steps = sum(map(len, profiled)), len({each for own in profiled for each in own})
     derived = {
@@ -95,7 +86,7 @@ def add_means(
 
 
 def _chosen(analyses: Sequence[Analysis], selection: Selection) -> list[Analysis]:
-    """Return the analyses of the rank that profiled the step."""
+    """Return the analyses of the chosen rank that profiled the step."""
     known = [each.recording.settings.rank for each in analyses]
     if selection.rank is not None and selection.rank not in known:
         listed = ", ".join(map(str, known))
@@ -123,7 +114,7 @@ def _longest_first(sums: pd.DataFrame, identity: Sequence[str]) -> pd.DataFrame:
 
 
 def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
-    """Order a ledger: busy first, best level first, longest first."""
+    """Sort a ledger: busy first, best level first, longest first."""
     levels = [*map(str, Level), ""]
     named = zip(sums["scope"].tolist(), sums["level"].fillna("").tolist(), strict=True)
     scopes = list(Scope)
@@ -141,7 +132,7 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     texts = [n for n in kept if whole[n].dtype == TEXT and n not in (*alike, *longest)]
     extremes = [n for n in kept if n in _EXTREMES]
     numbers = [n for n in kept if n not in (*alike, *longest, *texts, *extremes)]
-    # What is not known of any row is not known of the sum.
+    # Unknown in all rows is unknown in the sum.
     parts: list[Any] = [groups[texts].first()] if texts else []
     parts += [groups[name].agg(_EXTREMES[name]) for name in extremes]
     parts += [_common_values(groups, alike)] if alike else []
@@ -154,25 +145,24 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
 
 
 def _longest_ns(whole: pd.DataFrame) -> pd.Series[Any]:
-    """Return how long the rank had each row whose words it has: what is no sum yet is of one."""
+    """Return the time of each row on the rank whose texts it has."""
     time = whole["duration_ns"]
     return whole[_LONGEST].fillna(time) if _LONGEST in whole else time
 
 
 def _rows_of_longest(rows: pd.DataFrame, group: Ints, index: pd.Index[Any]) -> pd.DataFrame:
-    """Return what the rank says that had the longest time, of each group; of equals the first."""
+    """Return each group's row of longest time, the first of equals."""
     order = np.lexsort((-rows[_LONGEST].to_numpy(np.int64), group))
     firsts = order[np.searchsorted(group[order], np.arange(len(index)))]
     return rows.iloc[firsts].set_axis(index)
 
 
 def _steps(analysis: Analysis, selection: Selection) -> list[int]:
-    """Return the numbers of the steps over which the table of a rank sums."""
     return [s.number for s in analysis.steps if selection.step in (None, s.number)]
 
 
 def _common_values(groups: Any, names: list[str]) -> pd.DataFrame:
-    """Return what all rows of a group say; absent where they differ."""
+    """Return the value common to all rows of a group; absent where they differ."""
     known: pd.DataFrame = groups[names].first()
     return known.where(groups[names].nunique(dropna=False) == 1)
 

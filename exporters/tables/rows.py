@@ -1,4 +1,4 @@
-"""Tables with one row for each launch or part of one: call site, launch configuration, roofline."""
+"""Tables of one row per launch or part: call site, launch shape, roofline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from profiler_ext.rooflines.sums import part_sums
 
 
 def site_paths(analysis: Analysis) -> ExtensionArray:
-    """Return the call site of each launch in its graph's wrapper, as a path; absent outside."""
+    """Return each launch's call site in its graph's wrapper as a path; absent outside of graphs."""
     graph, site = analysis.launches.graph, analysis.launches.call_site
     known = ~(np.ma.getmaskarray(graph) | np.ma.getmaskarray(site))
     pairs = np.column_stack((np.ma.getdata(graph)[known], np.ma.getdata(site)[known]))
@@ -46,10 +46,7 @@ def site_paths(analysis: Analysis) -> ExtensionArray:
 
 
 def input_shapes(analysis: Analysis) -> Interned:
-    """Return the tensors that the op of each launch was given: ``bf16[8, 768] f32[768]``.
-
-    ``""`` where no op launched it, or shapes were not recorded.
-    """
+    """Return each launch's input tensors: ``bf16[8, 768] f32[768]``; ``""`` if unknown."""
     trace, ops = analysis.recording.trace, analysis.launches.op_event
     known = ~np.ma.getmaskarray(ops)
     rows, inverse = np.unique(ops.data[known], return_inverse=True)
@@ -85,12 +82,12 @@ LAUNCH_SHAPE_COLUMNS = (
 
 
 def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, ExtensionArray]:
-    """Return how some launches were launched, as the trace tells; absent where it does not."""
+    """Return launch shapes from the trace; absent where it has none."""
     return _columns(launch_shapes_of(analysis).at(launch))
 
 
 def launch_shapes_of(analysis: Analysis) -> LaunchShapes:
-    """Return how all launches were launched, which is read of the trace once."""
+    """Return the launch shapes of all launches, cached."""
     trace, rows = analysis.recording.trace, analysis.launches.event
     return analysis.derived.once("launch_shapes", lambda: launch_shapes(trace, rows))
 
@@ -109,7 +106,7 @@ def _columns(shapes: LaunchShapes) -> dict[str, ExtensionArray]:
 def common_launch_shapes(
     analysis: Analysis, key: Ints, launch: Ints, rows: int
 ) -> dict[str, ExtensionArray]:
-    """Return for each key how its launches were launched; absent where they were not alike."""
+    """Return each key's launch shape; absent where launches differ."""
     shapes = _columns(launch_shapes_of(analysis).at(launch))
     return {name: _common(column, key, rows) for name, column in shapes.items()}
 
@@ -126,7 +123,7 @@ def _common(column: ExtensionArray, key: Ints, rows: int) -> ExtensionArray:
 def roofline_columns_by_launch(
     analysis: Analysis, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
-    """Return the columns of rooflines, one row for each launch."""
+    """Return the roofline columns, one row per launch."""
     sums = rooflines(analysis, peaks)
     return {
         "est_bytes": whole(sums.bytes),
@@ -146,11 +143,7 @@ def roofline_columns_by_launch(
 def roofline_columns_by_key(
     shares: KeyedShares, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
-    """Return the columns of rooflines, summed over parts of launches.
-
-    Returns:
-        The columns; a rate is over the time of those parts that have an estimate.
-    """
+    """Return the roofline columns summed by key; rates cover the parts with an estimate."""
     sums = part_sums(shares, rooflines(shares.analysis, peaks)).told()
     return {
         "est_bytes": whole(sums.bytes),
@@ -191,23 +184,13 @@ _PLACE_COLUMNS = (
 def launches(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
-    """Return one row for each launch, in order of start time.
+    """Return one row per launch, in start order; outside of profiled steps ``step`` is absent.
 
-    Launches outside the profiled steps are rows too; their ``step`` is absent.
+    ``est_bytes`` and ``est_flops`` estimate a call site's traffic and operations; several kernels
+    of one library call share them in proportion to time. ``est_peak_fraction`` is the larger
+    fraction of the device's two peaks. Estimates beyond twice a peak are wrong and left out.
 
-    ``est_bytes`` and ``est_flops`` are estimates of what a call site moves and computes. Where
-    one call of a library runs several kernels, they share its estimate in proportion to their
-    time. ``est_gb_per_s`` and ``est_tflop_per_s`` are these over the launch's time, and
-    ``est_peak_fraction`` is the larger part of the device's two peaks that they reach. An
-    estimate of more than twice a peak is wrong and left out.
-
-    Args:
-        **filters: the step, rank, phase or scope; a launch's phase is the one with the largest
-            share of its time.
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        The table; ``launch`` numbers the launches of a rank, filtered or not.
+    A launch's phase, for the filter, is that of its largest share.
     """
     selection = Selection(**filters)
     chosen = selection.launches(analysis)
@@ -217,13 +200,9 @@ def launches(
 
 
 def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return one row for each part of a launch: its FX node, its ATen op, or its gap.
+    """Return one row per part of a launch: FX node, ATen op, or gap.
 
-    Args:
-        **filters: the step and rank of the launches, and the phase of the parts.
-
-    Returns:
-        The table; the ``duration_ns`` of a launch's rows add up to the launch.
+    ``duration_ns`` adds up to the launch. The phase filter is that of the parts.
     """
     selection = Selection(**filters)
     chosen = selection.shares(analysis, selection.launches(analysis))
@@ -280,7 +259,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
 
 
 def _process_groups(analysis: Analysis) -> ExtensionArray:
-    """Return the group of each launch that communicates; the only one where one is there."""
+    """Return the process group of communication launches."""
     collectives = analysis.communication
     codes = np.full(len(analysis.launches), -1, np.int64)
     codes[collectives.launch] = collectives.process_group.codes

@@ -1,4 +1,4 @@
-"""Columns of tables: dtypes and pandas arrays, and what each name means in every table."""
+"""Columns of tables: dtypes, arrays, and what each name means in every table."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ BOOL: Final = "boolean"
 
 
 def whole(values: Ints | MaskedInts) -> ExtensionArray:
-    """Return integers as ``Int64``; a masked value is absent."""
+    """Return integers as ``Int64``; masked ones are absent."""
     data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.int64)
     return pd.arrays.IntegerArray(data, np.ma.getmaskarray(values).copy())
 
 
 def real(values: MaskedFloats) -> ExtensionArray:
-    """Return numbers as ``Float64``; a masked value is absent."""
+    """Return floats as ``Float64``; masked ones are absent."""
     data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.float64)
     return pd.arrays.FloatingArray(data, np.ma.getmaskarray(values).copy())
 
@@ -41,13 +41,13 @@ def text(column: Interned, absent: str | None = None) -> ExtensionArray:
 
 
 def gather(values: Sequence[Any], codes: Codes | Ints | MaskedInts, dtype: Dtype) -> ExtensionArray:
-    """Return ``values[code]`` for each row; a masked code, or -1, is absent."""
+    """Return ``values[code]`` for each row; masked codes and -1 are absent."""
     distinct: ExtensionArray = pd.array(list(values), dtype=dtype)
     return distinct.take(np.ma.filled(codes, -1), allow_fill=True)
 
 
 def repeated(value: Any, rows: int, dtype: Dtype) -> ExtensionArray:
-    """Return a column that holds one value in each of its rows."""
+    """Return a column of one repeated value."""
     return gather([value], np.zeros(rows, np.int32), dtype)
 
 
@@ -59,7 +59,7 @@ def ratio(part: Ints, total: Ints | int) -> ExtensionArray:
 
 
 def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
-    """Return a table of these columns, in this order, that carries the schema version."""
+    """Return a table of these columns, with the schema version."""
     table = pd.DataFrame(columns)
     table.attrs["schema_version"] = SCHEMA_VERSION
     return table
@@ -67,16 +67,16 @@ def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column."""
+    """A column of a table."""
 
-    name: str  # what it is called; times and sizes have their unit in it
-    dtype: Dtype  # what its values are; each may be absent
-    words: str  # what it holds, for a person
-    since: str = "0.2.0"  # the version of this package that had it first
+    name: str  # times and sizes end in their unit
+    dtype: Dtype  # values may be absent
+    words: str  # shown to users
+    since: str = "0.2.0"  # package version
 
     @property
     def unit(self) -> str:
-        """What its numbers count: that of the name's end; of a time of a phase, nanoseconds."""
+        """The unit of its numbers, by the end of its name; phase times are in ns."""
         if self.dtype not in (INT, FLOAT):
             return ""
         ends = (unit for end, unit in _UNITS if self.name.endswith(end))

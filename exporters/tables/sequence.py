@@ -1,4 +1,4 @@
-"""The table of one joint graph: which forward op each backward op differentiates."""
+"""The table of one joint graph: the forward op of each backward op."""
 
 from __future__ import annotations
 
@@ -21,25 +21,20 @@ class SequenceRow:
     """One node of a joint graph."""
 
     seq_nr: int | None  # torch's trace-time number, counted from the graph's first node
-    original_aten: str  # the op before decomposition
-    # the innermost function of the model, or of the forward it differentiates
-    source_fn: str | None
-    phase: str  # part of the training step
-    module: str | None  # path of the module, for a backward node the forward's
-    line: int | None  # line of the model
+    original_aten: str  # before decomposition
+    source_fn: str | None  # innermost model function, of the forward for a backward node
+    phase: str
+    module: str | None  # path; of the forward for a backward node
+    line: int | None
     forward_node: str | None  # the node that it differentiates
-    node: str  # its own name
-    file: str | None  # file of ``line``
+    node: str
+    file: str | None
     autograd_backward: bool | None  # torch's tag; ``None`` where this torch has none
     annotation: str | None  # the user's own labels
 
 
 def seq_table(rows: Sequence[SequenceRow]) -> pd.DataFrame:
-    """Return one row for each node of a joint graph, in graph order.
-
-    Returns:
-        The table, with columns named as torch's own tests name them where they do.
-    """
+    """Return one row per node of a joint graph, in graph order, with torch's own column names."""
     return frame(
         {
             name: gather(values, np.arange(len(rows)), COLUMNS[name].dtype)
@@ -54,7 +49,7 @@ def _columns(rows: Sequence[SequenceRow]) -> Iterator[tuple[str, list[object]]]:
 
 
 def seq_text(table: pd.DataFrame) -> str:
-    """Return the table of :func:`seq_table` as aligned text for a terminal."""
+    """Return the table of :func:`seq_table` as aligned text."""
     cells = table[_SHOWN].astype(TEXT).fillna("")
     texts = [[name, *map(printable, cells[name])] for name in _SHOWN]
     widths = [max(map(len, column)) for column in texts]

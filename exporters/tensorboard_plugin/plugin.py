@@ -1,8 +1,7 @@
-"""The plugin that TensorBoard loads: its routes, and the runs that a log folder holds.
+"""The plugin that TensorBoard loads: routes, and the runs of a log folder.
 
-A run is called after its folder, as TensorBoard calls runs, and the process: ``big/rank0``.
-
-A request never names a file: it names a run, which is looked up among those that were found.
+A run is named after its folder, as TensorBoard does, and the process: ``big/rank0``. Requests name
+runs, never files; a run is looked up among those found.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from profiler_ext.exporters.views.formatting import scheme_style_sheet
 
 
 def has_runs(log_dir: Path) -> bool:
-    """Say whether there is anything to show; looks no further than the first file."""
+    """Return whether there is a run; stops at the first."""
     return next(_files(log_dir), None) is not None
 
 
 def runs_by_name(log_dir: Path) -> dict[str, Path]:
-    """Return the files of a log folder by the names of their runs, in order of name."""
+    """Return the runs of a log folder: name to file, sorted."""
     return dict(sorted((_name(log_dir, path), path) for path in _files(log_dir)))
 
 
@@ -68,7 +67,6 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     plugin_name = "profiler_ext"
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        """Keep where the log folder is; nothing is read before it is asked for."""
         self._log_dir = Path(context.logdir) if context.logdir else None
 
     def get_plugin_apps(self) -> dict[str, Application]:
@@ -80,11 +78,11 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         return {**data, **own, **shared, "/phases.css": _content(_phases, "text/css")}
 
     def is_active(self) -> bool:
-        """Say whether the log folder holds anything to show."""
+        """Return whether the log folder has a run."""
         return self._log_dir is not None and has_runs(self._log_dir)
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """Return how TensorBoard shows the view; it has a reload button of its own."""
+        """Return the view's metadata; it has a reload button of its own."""
         return base_plugin.FrontendMetadata(
             es_module_path="/index.js", tab_name="Attribution", disable_reload=True
         )

@@ -1,7 +1,7 @@
-"""How an analysis becomes the file that the TensorBoard view reads.
+"""An analysis as the TensorBoard view's file.
 
-The name of a kernel does not tell: ``extern_kernels.mm`` runs for many lines, each time for one.
-Modules do not tell contents apart, so that the repeated layers of a model count together.
+A fusion is more than a kernel's name: ``extern_kernels.mm`` runs for many lines, each time for one.
+Modules do not count as content, so that repeated layers of a model share a fusion.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from profiler_ext.records.vocabulary import Phase
 
 
 def top_findings(result: Findings, settings: Settings) -> TopFindings:
-    """Return what to do first."""
+    """Return the top recommendations."""
     return TopFindings(
         title=findings_heading(result),
         found=tuple(_finding_text(each, settings) for each in result.found[:SHOWN]),
@@ -88,7 +88,7 @@ _COLUMNS = ("line", "module", "op", "phase")
 def fusions_and_parts(
     launch: Ints, duration_ns: Ints, numbers: Mapping[str, Ints]
 ) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
-    """Sum shares that are alike in everything which the view tells apart."""
+    """Sum shares that the view does not tell apart."""
     fusion = _fusion_of(launch, numbers)
     rows, sums = _summed([fusion], launch, duration_ns)
     kernel = dict(zip(fusion.tolist(), numbers["kernel"].tolist(), strict=True))
@@ -99,7 +99,7 @@ def fusions_and_parts(
 
 
 def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
-    """Return the number of each share's content, in the order in which launches have new ones."""
+    """Return the number of each share's content, by first launch."""
     content = numbered([numbers[name] for name in _CONTENT])
     launches, shares = np.unique(launch, return_index=True)
     of_launch, contents = distinct_pairs(launch, content)
@@ -117,7 +117,7 @@ def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
 def _summed(
     columns: Sequence[Ints], launch: Ints, duration_ns: Ints
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
-    """Return the distinct rows, in order, and for each the number of launches and the time."""
+    """Return the distinct rows, in order, with their launches and time."""
     of_share = numbered(columns)
     firsts = first_rows(of_share)
     rows = np.column_stack([column[firsts] for column in columns])
@@ -135,7 +135,7 @@ _SHOWN = ("line", "module", "kernel", "op", "phase")
 def write_attribution(
     analysis: Analysis, log_dir: Path, worker: str, roots: Iterable[str | Path] = ()
 ) -> Path:
-    """Write what the view shows of an analysis."""
+    """Write the view's file."""
     path = log_dir / f"{worker}{SUFFIX}"
     with replacing(path) as file:
         file.write(encoded(make_document(analysis, roots)))
@@ -143,7 +143,7 @@ def write_attribution(
 
 
 def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
-    """Return what the view shows of an analysis; ``roots`` are for source files."""
+    """Return the view's data; ``roots`` are for source files."""
     tables = {by: _Table.of(analysis, by) for by in _SHOWN}
     files = _timed_files(analysis, tables["line"], roots)
     number_of = {file.path: number for number, file in enumerate(files)}
@@ -177,7 +177,7 @@ def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Docum
 
 
 class _Table(NamedTuple):
-    """A summing table: its records, and what each is called."""
+    """A summing table: its records, and their names."""
 
     records: list[dict[str, Any]]
     names: list[tuple[str, ...]]
@@ -248,7 +248,7 @@ def _keys(analysis: Analysis) -> dict[str, Keys]:
 
 
 def _numbers(keys: Keys, rows: Iterable[Mapping[str, Any]], by: str) -> Ints:
-    """Return for each share the number of its row; for a phase, its number among all phases."""
+    """Return each share's row; for a phase, its number among all phases."""
     identity = BY[by].keys
     of_row = {tuple(row[name] for name in identity): at for at, row in enumerate(rows)}
     if by == "phase":

@@ -1,4 +1,4 @@
-"""Annotated source: the device time of each line by phase in the margin."""
+"""Annotated source: each line's device time by phase in the margin."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Times = Mapping[Phase, int]
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedSourceFile:
-    """One source file and what its lines cost."""
+    """A source file and the device time of its lines."""
 
-    source: SourceFile  # the lines that are known
-    times: Mapping[int, Times]  # line number to nanoseconds by phase; only phases that took time
+    source: SourceFile
+    times: Mapping[int, Times]  # by line number; only phases with time
 
     @property
     def duration_ns(self) -> int:
@@ -41,11 +41,11 @@ class AnnotatedSourceFile:
 def annotated(
     analyses: Sequence[Analysis], texts: Mapping[str, str], files: Sequence[str] = ()
 ) -> list[AnnotatedSourceFile]:
-    """Return the source files that took device time, the user's own first.
+    """Return the source files with device time, the user's own first.
 
     Args:
-        analyses: what attribution found, of one rank or of several, which are summed.
-        files: names or ends of paths; without any, every file that took time.
+        analyses: one rank's, or several, which are summed.
+        files: names or path suffixes; by default all files with device time.
     """
     times = _times(analyses)
     all_files = [
@@ -67,7 +67,7 @@ def annotate(
     """Return annotated source as text.
 
     Raises:
-        UsageError: There is no such format, or a name fits no file.
+        UsageError: There is no such format, or no such file.
     """
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {' or '.join(FORMATS)}")

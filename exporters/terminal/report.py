@@ -1,4 +1,4 @@
-"""What `report` prints: findings, ledger and one table, of one rank or several."""
+"""The `report` command's text: findings, step time breakdown and one table, of any ranks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ALL = "report --findings"
 
 
 def print_first(findings: Findings, settings: Settings, console: Console) -> None:
-    """Print the largest findings, or that there is none."""
+    """Print the top findings."""
     _print(findings, findings.found[:SHOWN], settings, console)
     if (more := more_text(findings, f"profiler-ext {ALL}")) is not None:
         print_line(console, more, "dim")
@@ -81,11 +81,7 @@ def print_first(findings: Findings, settings: Settings, console: Console) -> Non
 def print_all(
     findings: Findings, settings: Settings, console: Console, top: int | None = None
 ) -> None:
-    """Print the findings, and the rules that could not be judged.
-
-    Args:
-        top: so many findings at most; ``None`` for as many as a page has.
-    """
+    """Print all findings, at most ``top``, and the skipped checks."""
     shown = findings.found[: MAX_ON_PAGE if top is None else require_top(top)]
     _print(findings, shown, settings, console)
     if (left := len(findings.found) - len(shown)) > 0:
@@ -122,14 +118,13 @@ def _words(finding: Finding, settings: Settings) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is reported besides the ledger."""
+    """What is reported besides the breakdown."""
 
-    kind: TableKind  # the summing table
-    top: int | None  # how many of its rows at most; ``None`` for all
-    depth: int | None  # how deep modules are shown; ``None`` for as deep as there is room
-    settings: Settings  # has the roots, to shorten paths
-    # makes a table by its name, narrowed to the filters that it is given
-    table: Callable[..., tables.DataFrame]
+    kind: TableKind
+    top: int | None  # ``None``: all rows
+    depth: int | None  # of modules; ``None``: as deep as fits
+    settings: Settings  # for short paths
+    table: Callable[..., tables.DataFrame]  # (name, **filters) -> table
 
 
 _LEAST_LABEL = 34
@@ -146,11 +141,7 @@ def print_report(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> None:
-    """Print the ledger, and then the largest rows of one summing table.
-
-    Args:
-        depth: how deep modules are shown; ``None`` for as deep as there is room.
-    """
+    """Print the step time breakdown, then the largest rows of one table."""
     report = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
     table = report.table(report.kind.name, **filters)
     console.print(Text(heading(analysis), style="bold"))
@@ -175,7 +166,7 @@ def report_of(
     settings: Settings,
     table: Callable[..., tables.DataFrame],
 ) -> Report:
-    """Return what is reported."""
+    """Return what to report, checked."""
     kind = table_by(by)
     if top is not None:
         require_top(top)
@@ -187,13 +178,8 @@ def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
     return lambda name, **filters: table_named(name).make(analysis, **filters)
 
 
-def print_top(
-    report: Report,
-    table: tables.DataFrame,
-    console: Console,
-    filters: Filters,
-) -> None:
-    """Print the largest rows of a summing table, or that it has none, and its filters."""
+def print_top(report: Report, table: tables.DataFrame, console: Console, filters: Filters) -> None:
+    """Print a table's filters and its largest rows."""
     kind, shown = report.kind, first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
@@ -222,7 +208,7 @@ def report(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> str:
-    """Return one summing table as text; for a person, the ledger comes first."""
+    """Return one table as text; in text format the step time breakdown comes first."""
     if format == "text":
         file = io.StringIO()
         console = text_console(file, width)
@@ -334,7 +320,7 @@ def print_ranks_report(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> None:
-    """Print the ledger of several ranks together, and then the largest rows of one table."""
+    """Print the summed step time breakdown of several ranks, then one table."""
     settings = ranks.analyses[0].recording.settings
     report = report_of(by, top, depth, settings, ranks.table)
     table = ranks.by(by, **filters)

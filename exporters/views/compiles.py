@@ -1,4 +1,4 @@
-"""How compilations read: one line for all, a few lines for each."""
+"""Compilations as text: a summary, and details of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MIN_STEPS_WORTH = 10  # below so many steps a compile has paid its time many ti
 
 
 def compile_text_of_ranks(analyses: Sequence[Analysis]) -> str | None:
-    """Return the line of the rank that compiled for longest: ranks compile side by side."""
+    """Return the summary of the rank that compiled longest: ranks compile in parallel."""
     longest = max(analyses, key=lambda each: sum(map(_waited_ns, rows(each))))
     sentence = compile_text(longest)
     rank = longest.recording.settings.rank
@@ -37,7 +37,7 @@ def _waited_ns(compiled: Compiled) -> int:
 
 
 def compile_text(analysis: Analysis) -> str | None:
-    """Return one line that says what compiling took, and what stands out; ``None`` without any."""
+    """Return a one-line compile summary, ``None`` without compilations."""
     compiled = [each for each in rows(analysis) if each.is_blocking]
     if not compiled:
         return None
@@ -55,9 +55,9 @@ def compile_text(analysis: Analysis) -> str | None:
 
 
 def _graphs_text(analysis: Analysis, records: Iterable[Compilation]) -> str:
-    """Return how many graphs compiling made, and how many of these are not of the profiled steps.
+    """Return the number of compiled graphs, and how many run in the profiled steps.
 
-    A process may have compiled what its profiled steps do not run: another model, sizes before.
+    A process may have compiled other graphs: another model, earlier sizes.
     """
     made = [graph for record in records for graph in record.graphs]
     in_steps = analysis.launches.in_steps
@@ -72,7 +72,7 @@ def _graphs_text(analysis: Analysis, records: Iterable[Compilation]) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """Return a number with its word, in the plural where it is not one."""
+    """Return a number with its noun, in the plural if needed."""
     plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'e' * word.endswith('s')}s"
     return f"{number:,} {word if number == 1 else plural}"
 
@@ -83,7 +83,7 @@ def _phases(compiled: Sequence[Compiled]) -> str:
 
 
 def phases_text(spent: Mapping[CompilePhase, int]) -> str:
-    """Return the longest phases, each with its time."""
+    """Return the longest phases and their times."""
     longest = sorted(spent, key=lambda phase: -spent[phase])[:_MAX_PHASES]
     return ", ".join(
         f"{phase.words} {time_text(spent[phase])}" for phase in longest if spent[phase]
@@ -91,7 +91,6 @@ def phases_text(spent: Mapping[CompilePhase, int]) -> str:
 
 
 def _recompile_counts(records: Iterable[Compilation]) -> str:
-    """The counts of what stands out."""
     parts_found = [
         (sum(bool(each.recompiles) for each in records), "recompilation"),
         (sum(len(each.breaks) for each in records), "graph break"),
@@ -104,17 +103,17 @@ def _caches(records: Iterable[Compilation]) -> Iterator[str]:
     answers = Counter((each.cache, each.answer) for of in records for each in of.lookups)
     for cache in CompileCache:
         summary = [(answers[cache, answer], answer) for answer in CacheAnswer]
-        sentence = ", ".join(_answers(number, answer) for number, answer in summary if number)
+        sentence = ", ".join(
+            (answer.words if answer is CacheAnswer.DISABLED else counted(number, answer.words))
+            for number, answer in summary
+            if number
+        )
         if sentence:
             yield f"{cache.words}: {sentence}"
 
 
-def _answers(number: int, answer: CacheAnswer) -> str:
-    return answer.words if answer is CacheAnswer.DISABLED else counted(number, answer.words)
-
-
 def name_text(row: Mapping[str, Any], settings: Settings) -> str:
-    """Return what a row of the table is called: function, place, what torch was at."""
+    """Return a compilation's name: function, place, kind."""
     kind = CompileKind(row["compile_kind"])
     of = f" ({row['compile_id']})" if row["compile_id"] else ""
     if row["function"] is None or row["file"] is None:
@@ -126,7 +125,7 @@ def name_text(row: Mapping[str, Any], settings: Settings) -> str:
 
 
 def detail_texts(row: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Return the text of a row: why again, what broke, what the caches said, its use."""
+    """Return a compilation's details: recompile reason, breaks, cache results, use."""
     parts_found = [
         row["recompiles"] and f"again, as {row['recompiles']} failed: {row['recompile_reason']}",
         _break_text(row, settings),
@@ -147,7 +146,7 @@ def _break_text(row: Mapping[str, Any], settings: Settings) -> str | None:
 
 
 def _cause(reason: str) -> str:
-    """What torch met: where its text begins with what it was at, the paragraph after that."""
+    """Return the reason of a graph break, without torch's heading paragraph."""
     paragraphs = [part.strip() for part in reason.split("\n\n") if part.strip()]
     has_heading = len(paragraphs) > 1 and paragraphs[0].endswith(":")
     return _first_line(paragraphs[1] if has_heading else reason)

@@ -1,4 +1,4 @@
-"""How rooflines read: what bounds a row, how close to it, and the MFU of a step."""
+"""Rooflines as text: what bounds a row, how close it is, and a step's MFU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _ALL = 0.9995
 
 
 def roofline_text(row: Mapping[str, Any]) -> str:
-    """Return how near a row is to what bounds it: ``62% memory``, ``41% bf16``, ``launch``.
+    """Return what bounds a row, and how close it is: ``62% memory``, ``41% bf16``, ``launch``.
 
-    Returns:
-        The text; without a roofline the unit alone (``fp32``), where that is known, and of several
-        ranks, whose peaks may differ, without the part.
+    Without a roofline the unit alone (``fp32``), if known; with several ranks, whose peaks may
+    differ, without the percentage.
     """
     bound, unit = row.get("bound"), (row.get("unit") or "").removesuffix("_tensor")
     if not bound or bound in (Bound.LATENCY, Bound.LAUNCH):
@@ -31,13 +30,13 @@ def roofline_text(row: Mapping[str, Any]) -> str:
 
 
 def savings_text(row: Mapping[str, Any]) -> str:
-    """Return what a row could save by the roofline model; nothing where that is nothing."""
+    """Return a row's possible savings by the roofline model, ``""`` for none."""
     saved = row.get("could_save_ns")
     return time_text(saved) if saved else ""
 
 
 def work_text(row: Mapping[str, Any]) -> str:
-    """Return what a row moves and computes, how fast, and how fast it could."""
+    """Return a row's traffic and operations, their rates, and the attainable rate."""
     parts = []
     if row["est_bytes"] is not None:
         rate = _rate(row["est_gb_per_s"], "GB/s")
@@ -62,7 +61,7 @@ def _best(row: Mapping[str, Any]) -> str:
 
 
 def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
-    """Return the model FLOPs utilisation of each rank's steps, where it is known."""
+    """Return the MFU of each rank's steps, where known."""
     utilisation_found = [(analysis, utilisation(analysis)) for analysis in analyses]
     known = [(analysis, each) for analysis, each in utilisation_found if each is not None]
     return tuple(_text(each, analysis, len(analyses) > 1) for analysis, each in known)
@@ -87,7 +86,7 @@ def _text(utilisation_found: Utilisation, analysis: Analysis, is_named: bool) ->
 
 
 def _mfu(utilisation_found: Utilisation, unrecorded_ns: int | None) -> str:
-    """Return it of a step in training, and of the recorded ones where that is known apart."""
+    """Return the MFU in training, and while profiling if it differs."""
     recorded = percent_text(utilisation_found.mfu, 1)
     if unrecorded_ns is None:
         return recorded
@@ -99,7 +98,7 @@ def _known(utilisation_found: Utilisation) -> str:
 
 
 def _units(utilisation_found: Utilisation) -> list[str]:
-    """Say which units did the operations, and of several, how much."""
+    """Return the units used, with fractions if there are several."""
     whole = sum(flops for _, flops in utilisation_found.by_unit)
     if len(utilisation_found.by_unit) == 1:
         return [utilisation_found.by_unit[0][0]]
