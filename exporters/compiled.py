@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import CacheLookup, Compilation, CompileKind, CompilePhase
 
+# These come in small pieces, merged by compile id.
 BESIDE = (CompileKind.RUN_TIME, CompileKind.WORKER)
-"""What comes in many small pieces: those of one compile id are one row."""
 
 
 @dataclass(frozen=True, slots=True)

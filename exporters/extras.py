@@ -47,6 +47,6 @@ HUGGINGFACE = Extra("huggingface", ("transformers", "accelerate"), "transformers
 LIGHTNING = Extra("lightning", ("lightning",), "lightning")
 WANDB = Extra("wandb", ("wandb",), "wandb")
 MLFLOW = Extra("mlflow", ("mlflow-skinny",), "mlflow")
+# Integrations with training libraries.
 TRAINING = (HUGGINGFACE, LIGHTNING, WANDB, MLFLOW)
-"""Those of the libraries with which people train, which nothing else needs."""
 EXTRAS = (TENSORBOARD, PARQUET, MCP, CLUSTER, *TRAINING)

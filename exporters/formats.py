@@ -14,8 +14,7 @@ from profiler_ext.exporters.table_kinds import WRITTEN, load_function
 if TYPE_CHECKING:
     from profiler_ext.records.analysis import Analysis
 
-FILE_NAME = "session.pt.trace.json.gz"
-"""What holds the recording in a session's folder."""
+FILE_NAME = "session.pt.trace.json.gz"  # the recording in a session's folder
 Roots = Iterable[str | Path]
 _TABLE_FILES = tuple((f"{kind.name}.csv", kind.words) for kind in WRITTEN)
 
@@ -80,6 +79,7 @@ class Format:
         return () if self.how_to_view is None else tuple(load_function(self.how_to_view)(path))
 
 
+# The format in which sessions are stored.
 SESSION = Format(
     name="chrome",
     words="PyTorch's own trace with all that is known added; it loads back as a session",
@@ -88,7 +88,6 @@ SESSION = Format(
     writer="chrome_trace:export_chrome_trace",
     run_outputs=((FILE_NAME, "loads back: profiler-ext report DIR; opens in Perfetto too"),),
 )
-"""What a session is kept as."""
 
 FORMATS = (
     Format(

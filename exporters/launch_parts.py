@@ -12,6 +12,8 @@ from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.share_sums import share_offsets
 
+THE_MODEL = "(model)"  # the model itself, whose path is empty
+
 
 class PartColumns:
     """The parts of all launches, the largest of each launch first."""
@@ -39,10 +41,6 @@ class PartColumns:
         """Return a key for each launch, equal for launches with the same places."""
         whole, size = self.place.tobytes(), self.place.itemsize
         return [whole[first:end] for first, end in pairwise((self.firsts * size).tolist())]
-
-
-THE_MODEL = "(model)"
-"""What the model itself is called, whose path is empty."""
 
 
 def distinct(places: Iterable[Place], text_of: Callable[[Place], str | None]) -> list[str]:

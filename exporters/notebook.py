@@ -161,7 +161,8 @@ def _line(
     names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
     name = "<br>".join(map(text, filter(None, names)))
     own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
-    numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(row[p], spans) for p in phases))
+    wall_ns = sum(line.duration_ns for analysis in analyses for line in analysis.ledger)
+    numbers = (*own, _bar(row, wall_ns), *(_of_step(row[p], spans) for p in phases))
     return (name, *numbers, *_roofline_cells(analyses, row))
 
 
@@ -228,10 +229,6 @@ def _kernel(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str,
     time = _of_step(row["duration_ns"], _spans(analyses))
     part = percent_text(row["duration_ns"], total_ns)
     return text(name), time, part, f"{row['launches']:,}", *_roofline_cells(analyses, row)
-
-
-def _wall_ns(analyses: Sequence[Analysis]) -> int:
-    return sum(line.duration_ns for analysis in analyses for line in analysis.ledger)
 
 
 def _bar(row: Row, most_ns: int) -> str:

@@ -82,11 +82,8 @@ def read_texts(
 ) -> dict[str, str]:
     """Read the Python files that are on this machine, under the reader's roots.
 
-    Args:
-        paths: recorded paths; relative ones, and those under a recorded user root, are looked up
-        under each root.
-        roots: folders that the reader named; the working folder and the interpreter's library are
-        roots as well.
+    Relative ``paths``, and those under a recorded user root, are looked up under each root:
+    ``roots``, the working folder and the interpreter's library.
     """
     known = reading_roots(roots)
     texts = ((path, _read(path, settings, known)) for path in paths)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from profiler_ext.records.analysis import Analysis
 
+_DRAWER = "terminal.tables:record_table"
+_LINE = ("file", "line", "function", "code", "gap")
+
 
 def load_function(function: str) -> Callable[..., Any]:
     """Load ``module:function``, relative to this package."""
@@ -81,7 +84,6 @@ class TableKind:
         return table
 
 
-_DRAWER = "terminal.tables:record_table"
 RECORDS = (
     TableKind(
         name="launches",
@@ -188,7 +190,6 @@ RECORDS = (
 )
 
 
-_LINE = ("file", "line", "function", "code", "gap")
 TABLES = (
     *RECORDS,
     TableKind(
@@ -241,17 +242,8 @@ TABLES = (
         words="device time by kernel and the place that launches it",
         maker="tables.kernels:by_site",
         keys=(
-            "kernel",
-            "name",
-            "kind",
-            "graph",
-            "call_site",
-            "file",
-            "line",
-            "module",
-            "input_shapes",
-            "grid",
-            "block",
+            *("kernel", "name", "kind", "graph", "call_site", "file", "line", "module"),
+            *("input_shapes", "grid", "block"),
         ),
         is_sum=True,
         by="site",
@@ -297,15 +289,8 @@ TABLES = (
         words="where the CPU was while the device ran nothing",
         maker="tables.idle:idle_by_line",
         keys=(
-            "device",
-            "file",
-            "line",
-            "user_file",
-            "user_line",
-            "module",
-            "cause",
-            "cpu_activity",
-            "gap",
+            *("device", "file", "line", "user_file", "user_line", "module"),
+            *("cause", "cpu_activity", "gap"),
         ),
         is_sum=True,
         is_written=True,

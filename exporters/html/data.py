@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html.graphs import Codes, graph_numbers, graph_rows
 from profiler_ext.exporters.html.single_launches import single_launches
-from profiler_ext.exporters.html.sites import ABSENT, Pool, Pools, Site, Sites, sites_of
+from profiler_ext.exporters.html.sites import ABSENT, Pool, Pools, Site, sites_of
 from profiler_ext.exporters.html.slices import (
     Choices,
     Slice,
@@ -52,6 +52,8 @@ from profiler_ext.rooflines.peaks import PEAKS
 
 MAX_SOURCE_CHARS = 4_000_000  # letters
 _NO_ROOM = f"the page carries {MAX_SOURCE_CHARS // 1_000_000} MB of source, the user's own first"
+_MODULE = 1  # where a place's row has its module
+CodeByKey = Mapping[Any, int]
 
 
 def files_shown(
@@ -119,9 +121,6 @@ def _line_code(file: str | None, line: int | None, lines: Pool, paths: Mapping[s
     return lines.code((paths[file], line)) if known and file is not None else ABSENT
 
 
-_MODULE = 1  # where a place's row has its module
-
-
 class Layers:
     """Folds numbered layers, and finds the outliers in a slice."""
 
@@ -134,17 +133,13 @@ class Layers:
 
     def folded(self) -> list[str]:
         """Return the layers that are folded."""
-        outliers_found = (
-            path for path, fold in self._folds.items() if fold.rpartition(".")[2] == ANY
-        )
-        return [printable(path) for path in outliers_found]
+        folds = self._folds.items()
+        return [printable(path) for path, fold in folds if fold.rpartition(".")[2] == ANY]
 
     def outliers(self, sums: Mapping[str, Any]) -> list[tuple[str, int, int]]:
         """Return the outlier layers, each with its time and the median of its siblings."""
-        outliers_found = outliers(inclusive_times(self._own(sums)), self._folds)
-        return [
-            (printable(p), each.inclusive_ns, each.median_ns) for p, each in outliers_found.items()
-        ]
+        found = outliers(inclusive_times(self._own(sums)), self._folds)
+        return [(printable(p), each.inclusive_ns, each.median_ns) for p, each in found.items()]
 
     def _own(self, sums: Mapping[str, Any]) -> dict[str, int]:
         chosen = [self._module[site] for site in sums["sites"]]
@@ -152,9 +147,6 @@ class Layers:
         # ABSENT is the last.
         times = sum_by(modules, np.array(sums["times"], np.int64), len(self._paths) + 1)
         return sum_by_name(zip(self._paths, times[:ABSENT].tolist(), strict=True))
-
-
-CodeByKey = Mapping[Any, int]
 
 
 def roofline_rows(analysis: Analysis, lines: CodeByKey, kernels: CodeByKey) -> dict[str, Any]:
@@ -201,18 +193,16 @@ def report_data(
 ) -> tuple[dict[str, Any], Choices]:
     """Return the page's data for JSON, and what it can be filtered to.
 
-    ``places`` are rows of numbers into the pools, ``sites`` are what launches share, ``slices``
-    their sums by rank and step, ``files`` the sources, ``graphs`` the compiled graphs with kernel
-    code.
+    ``sites`` are what launches share, ``slices`` their sums, ``places`` rows of numbers into pools.
     """
-    settings, slowest = (
-        analyses[0].recording.settings,
-        max(analyses, key=step_without_communication_ns),
-    )
+    settings = analyses[0].recording.settings
+    slowest = max(analyses, key=step_without_communication_ns)
     files, pools = files_shown(analyses, texts), Pools()
     paths = {file.path: number for number, file in enumerate(files)}
-    sites = _sites(analyses, pools, paths)
+    places = [_place_numbers(analysis, pools, paths) for analysis in analyses]
+    sites = sites_of(analyses, pools.kernels, graph_numbers(analyses), places)
     chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
+    sums = Sums(analyses, sites)
     codes = Codes(_kernel_times(analyses))
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     data = {
@@ -224,7 +214,7 @@ def report_data(
         "graphs": graph_rows(analyses, texts, codes),
         "codes": codes.texts(),
         "sites": [(s.kernel, s.graph, s.call_site, int(s.is_eager), s.places) for s in sites.sites],
-        "slices": _slices(analyses, sites, chosen, layers),
+        "slices": [_slice(each, sums.of(each), layers) for each in chosen.slices],
         "layers": layers.folded(),
         "steps": _steps(analyses),
         "launch_stats": single_launches(analyses, sites),
@@ -256,11 +246,6 @@ def _kernel_times(analyses: Sequence[Analysis]) -> dict[str, int]:
     return sum_by_name(every)
 
 
-def _sites(analyses: Sequence[Analysis], pools: Pools, paths: Mapping[str, int]) -> Sites:
-    places = [_place_numbers(analysis, pools, paths) for analysis in analyses]
-    return sites_of(analyses, pools.kernels, graph_numbers(analyses), places)
-
-
 def _place_numbers(analysis: Analysis, pools: Pools, paths: Mapping[str, int]) -> PlaceCodes:
     rows = (place_row(place, pools, paths) for place in analysis.places)
     return np.array([pools.places.code(row) for row in rows], np.int32)
@@ -274,13 +259,6 @@ def _steps(analyses: Sequence[Analysis]) -> list[tuple[int, list[tuple[int, ...]
 
 def _flat(c: StepColumn) -> tuple[int, ...]:
     return (c.first, c.last, c.wall_ns, min(c.walls_ns), max(c.walls_ns), c.busy_ns, *c.phases_ns)
-
-
-def _slices(
-    analyses: Sequence[Analysis], sites: Sites, chosen: Choices, layers: Layers
-) -> list[dict[str, Any]]:
-    sums = Sums(analyses, sites)
-    return [_slice(each, sums.of(each), layers) for each in chosen.slices]
 
 
 def _slice(each: Slice, sums: dict[str, Any], layers: Layers) -> dict[str, Any]:

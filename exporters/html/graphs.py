@@ -15,7 +15,6 @@ from profiler_ext.exporters.views.summary import records
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
-from profiler_ext.records.provenance import GraphInstance
 
 MAX_CODE_CHARS = 2_000_000  # letters
 _Identity = tuple[str | None, bool, int, int, int]
@@ -79,15 +78,11 @@ def _identities(analysis: Analysis) -> list[_Identity]:
     seen: Counter[tuple[str | None, bool, int, int]] = Counter()
     identities = []
     for graph in analysis.recording.graphs:
-        own = _identity(graph)
+        nodes, call_sites = len(graph.record.nodes), len(graph.record.call_sites)
+        own = (graph.compile_id, graph.is_backward, nodes, call_sites)
         identities.append((*own, seen[own]))
         seen[own] += 1
     return identities
-
-
-def _identity(graph: GraphInstance) -> tuple[str | None, bool, int, int]:
-    record = graph.record
-    return graph.compile_id, graph.is_backward, len(record.nodes), len(record.call_sites)
 
 
 def _row(

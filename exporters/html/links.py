@@ -16,6 +16,13 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import NOTHING, IdleCause, Term
 
+_SUBJECTS: Mapping[type[Term], str] = {
+    GapReason: "Launches with it",
+    IdleCause: "Idle time with it",
+}
+_IN_WORDS = {cause.words: cause for cause in IdleCause}
+_RULES = {rule.name: rule for rule in RULES}
+
 
 def link(kind: str, name: str, shown: str | None = None) -> str:
     """Return a link that the page's search follows."""
@@ -29,14 +36,6 @@ def placed(sentence: LineText) -> str:
     """Return a sentence whose source line is a link."""
     line = link("line", sentence.line) if sentence.line else ""
     return f"{text(sentence.before)}{line}{text(sentence.after)}"
-
-
-_SUBJECTS: Mapping[type[Term], str] = {
-    GapReason: "Launches with it",
-    IdleCause: "Idle time with it",
-}
-_IN_WORDS = {cause.words: cause for cause in IdleCause}
-_RULES = {rule.name: rule for rule in RULES}
 
 
 def words(analyses: Sequence[Analysis]) -> str:

@@ -53,7 +53,7 @@ _SCRIPTS = (
     "controls.js",
     "page.js",
 )
-# d3-flame-graph and the parts of d3 that it stands on, each after what it needs itself.
+# d3-flame-graph and the parts of d3 that it needs, in order of dependency.
 _LIBRARY = (
     "d3-array-3.2.5",
     "d3-color-3.1.1",
@@ -70,6 +70,7 @@ _LIBRARY = (
     "d3-transition-3.0.2",
     "d3-flame-graph-5.0.0",
 )
+_COMMUNICATES = '<a href="#communication">communication</a>'
 
 
 def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> Path:
@@ -111,6 +112,3 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
         data=json_text(data),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )
-
-
-_COMMUNICATES = '<a href="#communication">communication</a>'

@@ -63,6 +63,17 @@ from profiler_ext.records.compiles import CompilePhase
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Phase
 
+_SHOWN = 20
+_TIME_COLUMNS = {
+    "a step": "duration_ns",
+    "exposed": "exposed_ns",
+    "overlapped": "overlapped_ns",
+    "waiting": "waiting_ns",
+}
+Row = Mapping[str, Any]
+_FEW_STEPS = 8
+_SHOWN_IDLE = 5
+
 
 def findings(analyses: Sequence[Analysis]) -> str:
     """Return the top recommendations; the rest, and skipped checks, are collapsed."""
@@ -107,16 +118,6 @@ def place_links(where: Location, settings: Settings) -> list[str]:
     return parts
 
 
-_SHOWN = 20
-_TIME_COLUMNS = {
-    "a step": "duration_ns",
-    "exposed": "exposed_ns",
-    "overlapped": "overlapped_ns",
-    "waiting": "waiting_ns",
-}
-Row = Mapping[str, Any]
-
-
 def communication(analyses: Sequence[Analysis]) -> str:
     """Return the collectives, mean per rank step; nothing where none ran."""
     rows = records(tables.of_ranks(analyses, 0, "communication"))
@@ -143,14 +144,11 @@ def _collective_row(row: Row, names: Collection[str], settings: Settings) -> Tab
     collective, line = labels(table_named("communication"), row, settings)
     code = quiet(row["code"], "div") if row["code"] else ""
     of_steps = row["steps"] * row.get("ranks", 1)
-    times = (None if row[name] is None else row[name] / of_steps for name in names)
+    known = ((row[name], of_steps) for name in names)
+    times = ("not told" if time is None else time_text(time / steps) for time, steps in known)
     place = text(line) if row["file"] is None else link("line", line)
     named = text(collective), text(row["process_group"] or "not told"), place + code
-    return TableRow((*named, *map(_time_or_unknown, times)))
-
-
-def _time_or_unknown(time_ns: float | None) -> str:
-    return "not told" if time_ns is None else time_text(time_ns)
+    return TableRow((*named, *times))
 
 
 def compiles(analyses: Sequence[Analysis]) -> str:
@@ -180,10 +178,6 @@ def _compile_row(row: Row, phases: Sequence[CompilePhase], settings: Settings) -
     below = "".join(quiet(each, "div") for each in detail_texts(row, settings))
     times = (time_text(each) if each else "" for each in spent)
     return TableRow((text(name_text(row, settings)) + below, *times))
-
-
-_FEW_STEPS = 8
-_SHOWN_IDLE = 5
 
 
 def notes(analyses: Sequence[Analysis]) -> str:
@@ -216,16 +210,8 @@ def _ledger_table(part: Slice) -> str:
     rows = records(tables.of_ranks(part.analyses, base_ns, "coverage", step=part.step))
     wall = sum(row["duration_ns"] for row in rows)
     causes = top_causes(cause_sums(part.analyses, part.step))
-    lines = [
-        _ledger_row(
-            r["duration_ns"],
-            wall,
-            part.spans,
-            _glossary_label(ledger_label(r), r["category"]),
-            r["scope"],
-        )
-        for r in rows
-    ]
+    labelled = [(row, _glossary_label(ledger_label(row), row["category"])) for row in rows]
+    lines = [_ledger_row(r["duration_ns"], wall, part.spans, s, r["scope"]) for r, s in labelled]
     lines += [_ledger_row(time, wall, part.spans, _glossary_label(words)) for words, time in causes]
     total = _ledger_row(wall, wall, part.spans, "total")
     return table(tuple(_ledger_heads(part)), lines, total)

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, numbered
+from profiler_ext.records.events import Codes, Ints, numbered
 from profiler_ext.records.share_sums import kernel_names, share_offsets, sum_by, sum_by_name
 from profiler_ext.records.vocabulary import Scope
 
 ABSENT = -1
+MAX_KERNELS = 2_000
+# Each launch's kernel number, and each number's name, device name and kind.
+_Kernels = tuple[Ints, list[tuple[str, str, str]]]
 
 
 class Pool:
@@ -48,11 +51,8 @@ class Pools:
     ops: Pool = field(default_factory=Pool)
     gaps: Pool = field(default_factory=Pool)  # gap reasons
     kernels: Pool = field(default_factory=Pool)  # name, the device's own name, and kind
-    stacks: Pool = field(default_factory=Pool)  # line numbers of callers
+    stacks: Pool = field(default_factory=Pool)  # codes of the callers' lines
     places: Pool = field(default_factory=Pool)  # codes of the pools above, phase, node
-
-
-MAX_KERNELS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,6 @@ def sites_of(
     for analysis, own, of_graph, of_place in zip(analyses, named, graphs, places, strict=True):
         columns.append(_of_launch(analysis, own, kernels, of_graph, of_place, pool))
     return Sites(tuple(Site(*each) for each in pool.values()), tuple(columns))
-
-
-_Kernels = tuple[Ints, list[tuple[str, str, str]]]
-"""The number of each launch's kernel; name, the device's own name and kind of each number."""
 
 
 def _kernels_of(analyses: Sequence[Analysis]) -> list[_Kernels]:
@@ -135,19 +131,9 @@ def _of_launch(
 
 def _identity(analysis: Analysis, of_graph: Ints) -> tuple[Ints, Ints, Ints]:
     launches = analysis.launches
-    graph = _filled(launches.graph)
-    known = np.append(of_graph, -1)[graph]
-    return known, _filled(launches.call_site), _eager_flags(launches.scope)
-
-
-def _filled(column: MaskedInts) -> Ints:
-    filled: Ints = np.ma.filled(column, -1).astype(np.int64)
-    return filled
-
-
-def _eager_flags(scope: Interned) -> Ints:
-    eager: Ints = np.asarray(scope.where(Scope.EAGER)).astype(np.int64)
-    return eager
+    graph = np.append(of_graph, -1)[np.ma.filled(launches.graph, -1)]
+    site: Ints = np.ma.filled(launches.call_site, -1).astype(np.int64)
+    return graph, site, np.asarray(launches.scope.where(Scope.EAGER)).astype(np.int64)
 
 
 def _place_runs(starts: Ints, places: Codes, launches: Ints) -> tuple[Ints, Ints]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from profiler_ext.exporters.html.elements import quiet, tag, text
 from profiler_ext.exporters.html.sites import Sites
-from profiler_ext.exporters.tables.selection import Rows
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import share_offsets, sum_by
@@ -123,11 +122,8 @@ def _slices(
     for rank in [None, *(ranks if len(analyses) > 1 else ())]:
         own = tuple(each for each in analyses if rank in (None, rank_number(each)))
         for step in each_step:
-            yield Slice(tuple(each for each in own if _has(each, step)), rank, step)
-
-
-def _has(analysis: Analysis, step: int | None) -> bool:
-    return step is None or any(each.number == step for each in analysis.steps)
+            profiled = (a for a in own if step in (None, *(each.number for each in a.steps)))
+            yield Slice(tuple(profiled), rank, step)
 
 
 class Sums:
@@ -154,13 +150,12 @@ class Sums:
         times = np.zeros(int(self._offsets[-1]), np.int64)
         for analysis in chosen.analyses:
             of_launch, parts = self._of[rank_number(analysis)]
-            ran = _ran(analysis, chosen.step)
+            ran = analysis.launches.in_steps
+            if chosen.step is not None:
+                ran = ran & (np.ma.getdata(analysis.launches.step) == chosen.step)
             launches += np.bincount(of_launch[ran], minlength=len(launches))
             shares = ran[analysis.shares.launch]
             times += sum_by(parts[shares], analysis.shares.duration_ns[shares], len(times))
-        return self._written(launches, times)
-
-    def _written(self, launches: Ints, times: Ints) -> dict[str, Any]:
         there = np.flatnonzero(launches)
         kept = np.repeat(launches > 0, np.diff(self._offsets))
         return {
@@ -168,11 +163,6 @@ class Sums:
             "launches": launches[there].tolist(),
             "times": times[kept].tolist(),
         }
-
-
-def _ran(analysis: Analysis, step: int | None) -> Rows:
-    within = analysis.launches.in_steps
-    return within if step is None else within & (np.ma.getdata(analysis.launches.step) == step)
 
 
 def controls(chosen: Choices) -> str:

@@ -17,6 +17,9 @@ from profiler_ext.records.share_sums import KeyedShares, profiled_shares
 from profiler_ext.records.vocabulary import Phase, Scope
 
 MAX_COLUMNS = 300
+_HEIGHT = 1000
+_GAP = 0.12  # of a column's width, between columns
+_KINDS = (*map(str, Phase), "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,6 @@ def _times(analysis: Analysis, numbers: Sequence[int]) -> Ints:
     return np.concatenate((times, phases_ns), axis=1)
 
 
-_HEIGHT = 1000
-_GAP = 0.12  # of a column's width, between columns
-_KINDS = (*map(str, Phase), "idle")
-
-
 def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
     """Return the columns as SVG, with a text summary."""
     summary = _summary_text(columns)
@@ -94,7 +92,8 @@ def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
         preserveAspectRatio="none",
         viewBox=f"0 0 {len(columns)} {_HEIGHT}",
     )
-    ends = tag("span", f"step {columns[0].first}"), tag("span", _last_step(columns))
+    last = f"step {columns[-1].last}" if len(columns) > 1 else ""
+    ends = tag("span", f"step {columns[0].first}"), tag("span", last)
     return tag("p", summary) + tag(
         "div",
         tag("span", time_text(most_ns), class_="most quiet"),
@@ -169,7 +168,3 @@ def _summary_text(columns: Sequence[StepColumn]) -> str:
 
 def _column_name(column: StepColumn) -> str:
     return f"{column.first}" if column.first == column.last else f"in {column.first}-{column.last}"
-
-
-def _last_step(columns: Sequence[StepColumn]) -> str:
-    return f"step {columns[-1].last}" if len(columns) > 1 else ""

@@ -37,6 +37,7 @@ _INTERNED = key_of(pb.TracePacket, "interned_data")
 KEY = key_of(pb.DebugAnnotation, "name_iid")
 _TEXT = key_of(pb.DebugAnnotation, "string_value_iid")
 _ITEM = key_of(pb.DebugAnnotation, "array_values")
+MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
 class Texts:
@@ -107,9 +108,6 @@ def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
         for key, value in arguments.items()
         if value is not None and (isinstance(value, int | float) or len(value))
     }
-
-
-MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
 class ColumnArgument(Protocol):

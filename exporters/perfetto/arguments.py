@@ -32,6 +32,22 @@ from profiler_ext.kineto.recording import as_written
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Interned, Ints, MaskedInts
 
+CollectiveNames = dict[str, str | None]
+_REPORTED = {
+    "grid": "grid",
+    "block": "block",
+    "registers per thread": "registers_per_thread",
+    "shared memory": "shared_memory_bytes",
+    "est. achieved occupancy %": "est_occupancy_percent",
+    "bytes": "bytes",
+    "memory bandwidth (GB/s)": "memory_bandwidth_gb_per_s",
+    "Collective name": "collective",
+    "Group size": "group_size",
+    "In msg nelems": "elements_in",
+    "Out msg nelems": "elements_out",
+    "dtype": "dtype",
+}
+
 
 def optional(column: MaskedInts, row: int) -> int | None:
     """Return a value of a column, ``None`` where masked."""
@@ -80,9 +96,6 @@ def reader(
     return msgspec.json.Decoder(event).decode
 
 
-CollectiveNames = dict[str, str | None]
-
-
 def collective_names(analysis: Analysis) -> dict[int, CollectiveNames]:
     """Return the collective and process group of communication launches, by launch."""
     collectives = analysis.communication
@@ -118,22 +131,8 @@ def _scatter(column: Ints | MaskedInts, launch: Ints, launches: int) -> MaskedIn
     return np.ma.MaskedArray(values, absent)
 
 
-_REPORTED = {
-    "grid": "grid",
-    "block": "block",
-    "registers per thread": "registers_per_thread",
-    "shared memory": "shared_memory_bytes",
-    "est. achieved occupancy %": "est_occupancy_percent",
-    "bytes": "bytes",
-    "memory bandwidth (GB/s)": "memory_bandwidth_gb_per_s",
-    "Collective name": "collective",
-    "Group size": "group_size",
-    "In msg nelems": "elements_in",
-    "Out msg nelems": "elements_out",
-    "dtype": "dtype",
-}
 _READ = reader(_REPORTED)
-# The columns of events have how a kernel was launched; what else is said of it is little.
+# Launch shapes are in the columns of events; most kernels have no other arguments.
 _READ_WITHOUT_SHAPE = reader(
     {key: name for key, name in _REPORTED.items() if key not in LAUNCH_SHAPE}
 )
@@ -147,8 +146,13 @@ def reported(analysis: Analysis, texts: Texts) -> Shared:
     communicating = collective_names(analysis)
 
     def encode(row: int) -> bytes:
-        arguments = _arguments(trace.raw[int(positions[row])])
-        return texts.annotated(present({**arguments, **communicating.get(row, {})}))
+        raw = raw_arguments(trace.raw[int(positions[row])])
+        values = {name: raw[key] for key, name in _REPORTED.items() if key in raw}
+        arguments: dict[str, Argument | None] = {
+            name: value if isinstance(value, int | float | str) else str(value)
+            for name, value in values.items()
+        }
+        return texts.annotated(present(arguments | communicating.get(row, {})))
 
     return Shared(_keys(analysis, communicating), encode)
 
@@ -178,15 +182,6 @@ def _key(raw: bytes) -> Hashable:
         return tuple(map(bytes, msgspec.structs.astuple(_READ(raw).args)))
     except msgspec.DecodeError:
         return raw
-
-
-def _arguments(raw: bytes) -> dict[str, Argument | None]:
-    arguments = raw_arguments(raw)
-    return {name: _argument(arguments[key]) for key, name in _REPORTED.items() if key in arguments}
-
-
-def _argument(value: Any) -> Argument:
-    return value if isinstance(value, int | float | str) else str(value)
 
 
 class LaunchArgumentColumns:

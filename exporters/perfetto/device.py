@@ -18,10 +18,15 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices, listed
 from profiler_ext.exporters.perfetto.queries import RooflineTotals
 from profiler_ext.exporters.perfetto.rates import Counters, Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
-from profiler_ext.exporters.views.formatting import PYTHON, ActivityNames, cause_text
+from profiler_ext.exporters.views.formatting import PYTHON, cause_text
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import largest_places
+
+CPU_COMPUTE = "CPU compute"
+_GROUPS_RANK = 1
+_MAX_LABELLED_LANES = 64
+_LANES_RANK, _IDLE_RANK, _COUNTERS_RANK, _OTHERS_RANK = 1_000_000, 1_000_100, 1_000_200, 1_000_300
 
 
 class LaunchSlices:
@@ -60,7 +65,6 @@ class IdleSlices:
 
     def __init__(self, writer: PacketWriter, analysis: Analysis) -> None:
         self._writer, self._idle = writer, analysis.idle
-        self._named = ActivityNames(analysis.recording.graphs)
         idle = analysis.idle
         codes = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
         keys = zip(*(column.tolist() for column in codes), strict=True)
@@ -80,12 +84,6 @@ class IdleSlices:
         )
 
     def _constant(self, cause: int, place: int, activity: int) -> bytes:
-        name, arguments = self._name_and_arguments(cause, place, activity)
-        return self._writer.constant(name, "idle", arguments)
-
-    def _name_and_arguments(
-        self, cause: int, place: int, activity: int
-    ) -> tuple[str, dict[str, Argument]]:
         idle = self._idle
         cpu_activity = idle.cpu_activity.strings[activity] or None
         why, at = idle.cause.strings[cause], idle.places[place]
@@ -95,13 +93,7 @@ class IdleSlices:
             name = f"{name} at {position}"
             arguments["source_lines"] = [line_text(at) or position]
             arguments["source_paths"] = [path_text(at) or position]
-        return name, arguments
-
-
-CPU_COMPUTE = "CPU compute"
-_GROUPS_RANK = 1
-_MAX_LABELLED_LANES = 64
-_LANES_RANK, _IDLE_RANK, _COUNTERS_RANK, _OTHERS_RANK = 1_000_000, 1_000_100, 1_000_200, 1_000_300
+        return self._writer.constant(name, "idle", arguments)
 
 
 class _Group(NamedTuple):

@@ -21,23 +21,21 @@ from profiler_ext.records.events import Codes, Ints, first_rows, numbered
 
 _BITS = 14
 _LOW = (1 << _BITS) - 1
-# Most numbers are small, and large ones are made of small ones, 14 bits at a time.
+# Most numbers are small; large ones are encoded 14 bits at a time.
 _LAST = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(_LOW + 1)]
 _MORE_FOLLOW = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(_LOW + 1)]
 double: Callable[[float], bytes] = struct.Struct("<d").pack
 fixed: Callable[[int], bytes] = struct.Struct("<Q").pack
+Matrix = npt.NDArray[np.uint8]
+_SEVEN_BITS = 7
 
 
 def key_of(message: Any, name: str) -> bytes:
     """Return a field's tag: number and wire type."""
     field = message.DESCRIPTOR.fields_by_name[name]
-    return varint(field.number << 3 | _wire_type(field))
-
-
-def _wire_type(field: Any) -> int:
-    if field.type in (field.TYPE_DOUBLE, field.TYPE_FIXED64):
-        return 1
-    return 2 if field.type == field.TYPE_MESSAGE else 0
+    is_wide = field.type in (field.TYPE_DOUBLE, field.TYPE_FIXED64)
+    wire_type = 1 if is_wide else 2 if field.type == field.TYPE_MESSAGE else 0
+    return varint(field.number << 3 | wire_type)
 
 
 def varint(number: int) -> bytes:
@@ -57,10 +55,6 @@ def varint(number: int) -> bytes:
 def sized(key: bytes, content: bytes) -> bytes:
     """Encode a length-delimited field."""
     return key + varint(len(content)) + content
-
-
-Matrix = npt.NDArray[np.uint8]
-_SEVEN_BITS = 7
 
 
 def varints(values: Ints) -> Matrix:
@@ -172,12 +166,7 @@ class _Numbers(dict[Hashable, int]):
 
 
 class Shared:
-    """What rows with the same key share, encoded once.
-
-    Attributes:
-        constants: the encoded values.
-        of_row: the value of each row.
-    """
+    """What rows with the same key share, encoded once."""
 
     def __init__(
         self,
@@ -187,7 +176,7 @@ class Shared:
     ) -> None:
         """Encode; rows of one key must also be equal in ``codes``."""
         numbers = np.fromiter(map(_Numbers().__getitem__, keys), np.int64)
-        self.of_row = numbered([*codes, numbers])
+        self.of_row = numbered([*codes, numbers])  # index into ``constants``
         self.constants = ByteDictionary([encode(row) for row in first_rows(self.of_row).tolist()])
 
 

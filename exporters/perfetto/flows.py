@@ -15,7 +15,7 @@ from profiler_ext.records.events import Events, Ints
 from profiler_ext.records.provenance import FxNode
 from profiler_ext.records.vocabulary import Phase
 
-# A node of a joint graph, on one module: layers may share a graph, but not their module.
+# A joint graph's node in one module: layers may share a graph, but not a module.
 _Node = tuple[str, str, str | None]
 
 
@@ -101,7 +101,11 @@ class _Places:
 
     def __init__(self, analysis: Analysis) -> None:
         self._graphs = analysis.recording.graphs
-        self._nodes = _nodes(analysis)
+        self._nodes: dict[tuple[int | None, str | None], FxNode] = {
+            (number, node.name): node
+            for number, graph in enumerate(self._graphs)
+            for node in graph.nodes
+        }
 
     def differentiated(self, place: Place) -> _Node | None:
         joint = self._joint(place)
@@ -112,7 +116,9 @@ class _Places:
     def computed(self, place: Place) -> Iterator[_Node]:
         joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
         if place.phase == Phase.FORWARD and joint is not None and node is not None:
-            for name in _names_in_joint(node):
+            # The joint graph has the node itself, or what it replaced.
+            joint_name = node.lineage.joint_name
+            for name in node.replaced if joint_name is None else (joint_name,):
                 yield joint, name, place.module
 
     def _joint(self, place: Place) -> str | None:
@@ -124,31 +130,13 @@ class _Places:
         return None if graph is None else graph.joint
 
 
-def _names_in_joint(node: FxNode) -> tuple[str, ...]:
-    """Return the joint graph nodes that a node computes: itself, or what it replaced."""
-    name = node.lineage.joint_name
-    return node.replaced if name is None else (name,)
-
-
-def _nodes(analysis: Analysis) -> dict[tuple[int | None, str | None], FxNode]:
-    graphs = enumerate(analysis.recording.graphs)
-    return {(number, node.name): node for number, graph in graphs for node in graph.nodes}
-
-
 class Flows:
-    """One flow per launch, so a replayed CUDA graph is a star and not a chain.
-
-    Attributes:
-        host_rows: rows of ``Events`` off the device tracks.
-        device_rows: the others.
-        from_host: flows that start at a row of ``Events``.
-        from_launch: flows from a forward launch to its backward.
-        to_launch: flows that end at a launch.
-    """
+    """One flow per launch, so a replayed CUDA graph is a star and not a chain."""
 
     def __init__(self, analysis: Analysis) -> None:
         events, launches = analysis.recording.trace.events, analysis.launches
         on_device = _on_device(events, launches)
+        # Rows of ``Events``.
         self.host_rows: Ints = np.flatnonzero(~on_device)
         self.device_rows: Ints = np.flatnonzero(on_device)
         called, calls = _calls(events, self.host_rows, launches)
@@ -156,7 +144,7 @@ class Flows:
         backward, forward = (np.array([*each], np.int64) for each in (pairs, pairs.values()))
         between = np.arange(len(pairs)) + len(launches) + 1
         self.from_host = FlowIds(FROM, calls, called + 1)
-        self.from_launch = FlowIds(FROM, forward, between)
+        self.from_launch = FlowIds(FROM, forward, between)  # to its backward launch
         self.to_launch = FlowIds(
             TO, np.concatenate((called, backward)), np.concatenate((called + 1, between))
         )

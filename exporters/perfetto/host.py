@@ -17,12 +17,25 @@ from profiler_ext.exporters.perfetto.packets import FlowIds, PacketWriter, Slice
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
 from profiler_ext.kineto.raw_events import strict
 from profiler_ext.kineto.recording import as_written
-from profiler_ext.records.events import Events, Ints, MaskedInts, Thread, Trace
+from profiler_ext.records.events import Events, Ints, Thread, Trace
 from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.records.stored import known
 
 # Kineto writes "thread 4300 (pt_autograd_0)"; the viewer shows the number itself.
 _NUMBERED = re.compile(r"thread -?\d+ \((.+)\)")
+_MAX_CHARS = 300
+# Ids are columns already; the others are internal to the profiler.
+_IDS = ("External id", "correlation", "Sequence number", "Fwd thread id", "bytes")
+_NUMBERS = ("Record function id", "Ev Idx", "cbid", "Python id", "Python parent id")
+_LEFT_OUT = frozenset((*_IDS, *_NUMBERS, "Python module id", "stack", "Input Strides"))
+_OWN_PREFIX = "compile."
+_NOT_A_WORD = re.compile(r"\W+")
+# The only arguments of most events.
+_INPUTS = {"Input Dims": "dims", "Input type": "types", "Concrete Inputs": "concrete"}
+_READ_USUAL = reader({**_INPUTS, "Input Strides": "strides"}, (*_IDS, *_NUMBERS), no_others=True)
+_PROFILER = "profiler"
+_PIDS = 2**31
+_RANK = 1000
 
 
 class _Args(msgspec.Struct):
@@ -42,7 +55,9 @@ class Names:
 
     def __init__(self, trace: Trace) -> None:
         # Most of the others are flows; only metadata events are worth decoding.
-        texts = as_written(trace.raw).at(_other_positions(trace))
+        is_other = np.ones(len(trace.raw), np.bool_)
+        is_other[trace.events.position] = False
+        texts = as_written(trace.raw).at(np.flatnonzero(is_other))
         others = [_decoded(raw) for raw in texts if b"_name" in raw]
         named = [each for each in others if each is not None and each.args.name]
         self._processes = {m.pid: m.args.name for m in named if m.name == "process_name"}
@@ -70,12 +85,6 @@ def _without_number(name: str) -> str:
     return numbered[1] if numbered else name.strip()
 
 
-def _other_positions(trace: Trace) -> Ints:
-    others = np.ones(len(trace.raw), np.bool_)
-    others[trace.events.position] = False
-    return np.flatnonzero(others)
-
-
 def _decoded(raw: bytes) -> _Metadata | None:
     try:
         return msgspec.json.decode(strict(raw), type=known(_Metadata))
@@ -83,23 +92,11 @@ def _decoded(raw: bytes) -> _Metadata | None:
         return None  # a name that is no text names nothing
 
 
-_MAX_CHARS = 300
-# Columns have the ids already; the others number things within the profiler.
-_IDS = ("External id", "correlation", "Sequence number", "Fwd thread id", "bytes")
-_NUMBERS = ("Record function id", "Ev Idx", "cbid", "Python id", "Python parent id")
-_LEFT_OUT = frozenset((*_IDS, *_NUMBERS, "Python module id", "stack", "Input Strides"))
-_OWN_PREFIX = "compile."
-_NOT_A_WORD = re.compile(r"\W+")
-
-
 class _Event(msgspec.Struct, gc=False):
     args: dict[str, msgspec.Raw] = {}
 
 
 _DECODE = msgspec.json.Decoder(_Event).decode
-# Most events say no more than this.
-_INPUTS = {"Input Dims": "dims", "Input type": "types", "Concrete Inputs": "concrete"}
-_READ_USUAL = reader({**_INPUTS, "Input Strides": "strides"}, (*_IDS, *_NUMBERS), no_others=True)
 
 
 class HostArguments:
@@ -169,11 +166,6 @@ def _argument(value: Any) -> Argument:
     return text if len(text) <= _MAX_CHARS else f"{text[: _MAX_CHARS - 1]}…"
 
 
-_PROFILER = "profiler"
-_PIDS = 2**31
-_RANK = 1000
-
-
 def draw_host(
     writer: PacketWriter, tracks: Tracks, recording: Recording, rows: Ints, flows: FlowIds
 ) -> None:
@@ -199,23 +191,19 @@ def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: F
     codes = (events.name.codes[rows], events.category.codes[rows])
     made = partial(_constant, writer, events, further)
     shared = Shared(further.keys(rows), lambda at: made(int(rows[at])), codes)
-    ids = [IntArgument(name, column) for name, column in _id_columns(events).items()]
+    ids = [
+        IntArgument("external_id", events.external_id),
+        IntArgument("correlation", events.correlation),
+        IntArgument("sequence_number", events.sequence_number),
+        IntArgument("fwd_thread_id", events.fwd_thread_id),
+        IntArgument("bytes", events.bytes_moved),
+    ]
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows, ids, (flows,))
 
 
 def _constant(writer: PacketWriter, events: Events, further: HostArguments, row: int) -> bytes:
     return writer.constant(events.name[row], events.category[row], further.of(row))
-
-
-def _id_columns(events: Events) -> dict[str, MaskedInts]:
-    return {
-        "external_id": events.external_id,
-        "correlation": events.correlation,
-        "sequence_number": events.sequence_number,
-        "fwd_thread_id": events.fwd_thread_id,
-        "bytes": events.bytes_moved,
-    }
 
 
 def _is_process(pid: int | str) -> bool:

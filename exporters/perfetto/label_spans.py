@@ -28,7 +28,7 @@ from profiler_ext.records.vocabulary import Phase
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
 LANES = (PHASE, MODULE, SOURCE_LINE)
 _NOTHING = -1
-# What autograd runs between the kernels of a module's backward does not end the span of a module.
+# Recompute and gradient accumulation within a module's backward do not end its span.
 _PASS = {Phase.RECOMPUTE: Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION: Phase.BACKWARD}
 
 

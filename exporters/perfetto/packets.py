@@ -40,32 +40,10 @@ from profiler_ext.records.events import Codes, Ints
 
 FROM = key_of(pb.TrackEvent, "flow_ids")
 TO = key_of(pb.TrackEvent, "terminating_flow_ids")
-
-
-class FlowIds:
-    """The flow arrows of one direction."""
-
-    def __init__(self, direction: bytes, rows: Ints, ids: Ints) -> None:
-        self._direction, self._ids = direction, ids[np.argsort(rows, kind="stable")]
-        self._bounds = offsets_of(np.bincount(rows))
-
-    def cells(self, first_id: int, rows: Ints) -> Cells | None:
-        """Return the encoded arrows of rows; ``None`` where there is none."""
-        last = len(self._bounds) - 1
-        firsts = self._bounds[np.minimum(rows, last)]
-        bounds = offsets_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
-        if not bounds[-1]:
-            return None
-        at = np.repeat(firsts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
-        ids = fixed_integers(self._ids[at] + first_id)
-        return Cells(hstack(len(at), self._direction, ids), bounds)
-
-
 _ROWS_AT_ONCE = 16_000
-# Each rank has sequences and ids of its own, so that the files of ranks can be joined.
+# Sequences and ids are unique per rank, so that ranks' files can be concatenated.
 _IDS_OF_RANK = 2**40
 _STATE_CLEARED = pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-
 _PACKET = key_of(pb.Trace, "packet")
 _TIMESTAMP = key_of(pb.TracePacket, "timestamp")
 _SEQUENCE = key_of(pb.TracePacket, "trusted_packet_sequence_id")
@@ -85,6 +63,25 @@ _BEGIN, _END, _COUNTER = (
 )
 _NAME = key_of(pb.TrackEvent, "name_iid")
 _VALUE = key_of(pb.TrackEvent, "double_counter_value")
+
+
+class FlowIds:
+    """The flow arrows of one direction."""
+
+    def __init__(self, direction: bytes, rows: Ints, ids: Ints) -> None:
+        self._direction, self._ids = direction, ids[np.argsort(rows, kind="stable")]
+        self._bounds = offsets_of(np.bincount(rows))
+
+    def cells(self, first_id: int, rows: Ints) -> Cells | None:
+        """Return the encoded arrows of rows; ``None`` where there is none."""
+        last = len(self._bounds) - 1
+        firsts = self._bounds[np.minimum(rows, last)]
+        bounds = offsets_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
+        if not bounds[-1]:
+            return None
+        at = np.repeat(firsts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+        ids = fixed_integers(self._ids[at] + first_id)
+        return Cells(hstack(len(at), self._direction, ids), bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +118,13 @@ def listed(encoded_parts: Iterable[tuple[int, int, bytes]]) -> Slices:
 
 
 class PacketWriter:
-    """Writes the packets of one rank's trace to an open file; strings are sent once.
-
-    Attributes:
-        first_id: the ids of tracks and flows start above it.
-        texts: the interned texts.
-    """
+    """Writes the packets of one rank's trace to an open file; strings are sent once."""
 
     def __init__(self, file: IO[bytes], rank: int = 0, shift_ns: int = 0) -> None:
         """Write to a file; ``shift_ns`` aligns the clocks of ranks."""
         self._file = file
         self._shift_ns = shift_ns
-        self.first_id = rank * _IDS_OF_RANK
+        self.first_id = rank * _IDS_OF_RANK  # ids of tracks and flows start above it
         self.texts = Texts()
         self._events = 2 * rank + 1
         # A thread's descriptor among the events would mark every slice with its thread.

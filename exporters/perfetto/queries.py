@@ -27,6 +27,14 @@ from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import rooflines
 from profiler_ext.rooflines.sums import PartSums, RooflineSums, part_sums
 
+PLACE = "place"
+_PLACES_TRACK = "places (for the queries)"
+ROOFLINE = "roofline"
+_ROOFLINES_TRACK, _ROOFLINES_RANK = "rooflines (for the queries)", 2
+Row = Mapping[str, Any]
+Label = TypeVar("Label", bound=Hashable)
+_NamedArguments = tuple[str, dict[str, Argument | None]]
+
 
 def queries() -> str:
     """Return the SQL that creates the tables and views of docs/perfetto.md.
@@ -36,10 +44,6 @@ def queries() -> str:
     ``time_by_kernel``, ``idle_by_cause`` and ``roofline``.
     """
     return files(__name__.rpartition(".")[0]).joinpath("queries.sql").read_text(encoding="utf-8")
-
-
-PLACE = "place"
-_PLACES_TRACK = "places (for the queries)"
 
 
 def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_ns: int) -> None:
@@ -76,12 +80,6 @@ def _place_arguments(place: Place) -> dict[str, Argument | None]:
         "mechanism": place.mechanism,
         "gap": place.gap,
     }
-
-
-ROOFLINE = "roofline"
-_ROOFLINES_TRACK, _ROOFLINES_RANK = "rooflines (for the queries)", 2
-Row = Mapping[str, Any]
-Label = TypeVar("Label", bound=Hashable)
 
 
 class RooflineTotals:
@@ -180,9 +178,6 @@ def draw_rooflines(
         for name, told in _roofline_arguments(analysis, found)
     )
     tracks.draw(_ROOFLINES_TRACK, profiler_group(tracks, settings), _ROOFLINES_RANK, slices)
-
-
-_NamedArguments = tuple[str, dict[str, Argument | None]]
 
 
 def _roofline_arguments(analysis: Analysis, found: RooflineTotals) -> Iterator[_NamedArguments]:

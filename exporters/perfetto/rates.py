@@ -19,6 +19,7 @@ from profiler_ext.rooflines.rooflines import MAX_PEAK_FRACTION, MaskedFloats, ro
 GB_PER_S, TFLOP_PER_S = "est_gb_per_s", "est_tflop_per_s"
 _PRODUCT = 2.0**-52  # twice the relative error of a product
 _NOT_CREDIBLE = f"more than {MAX_PEAK_FRACTION} times the peak: not drawn"
+_BASE, _DIGITS = 2.0**32, 3
 
 
 class Rates:
@@ -85,9 +86,6 @@ def rounded(column: MaskedFloats) -> MaskedFloats:
     for row in np.flatnonzero(~is_certain).tolist():
         rounded_values[row] = round(float(values[row]), 1)
     return np.ma.MaskedArray(rounded_values, np.ma.getmaskarray(column))
-
-
-_BASE, _DIGITS = 2.0**32, 3
 
 
 class Counters:

@@ -16,6 +16,8 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.records.events import Ints
 from profiler_ext.records.recording import Settings
 
+_PROFILER_RANK = 1_000_000
+
 
 class FreeLanes:
     """Assigns spans, in start order, to the first free lane."""
@@ -52,7 +54,10 @@ class NestingLanes:
     def take(self, start_ns: int, end_ns: int) -> int:
         """Open a span in the first lane in which it crosses no other."""
         while self._closing and self._closing[0][0] <= start_ns:
-            self._close(heappop(self._closing)[1])
+            closed = heappop(self._closing)[1]
+            ends = self._open[closed]
+            ends.pop()
+            self._set(closed, ends[-1] if ends else math.inf)
         lane = self._first(end_ns)
         self._open[lane].append(end_ns)
         heappush(self._closing, (end_ns, lane))
@@ -69,11 +74,6 @@ class NestingLanes:
         if lane + 1 == self._lanes:
             self._grow()
         return lane
-
-    def _close(self, lane: int) -> None:
-        ends = self._open[lane]
-        ends.pop()
-        self._set(lane, ends[-1] if ends else math.inf)
 
     def _set(self, lane: int, latest_ns: float) -> None:
         at = self._lanes + lane
@@ -106,13 +106,9 @@ def assign_lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Ints]:
 def _ended(start_ns: Ints, end_ns: Ints) -> Ints:
     """Return how many slices have ended before each begins."""
     until = np.searchsorted(np.sort(end_ns), start_ns, "right")
-    return until - _without_length_from(start_ns, end_ns)
-
-
-def _without_length_from(start_ns: Ints, end_ns: Ints) -> Ints:
-    """Return how many zero-length slices begin with each slice, itself or later."""
-    before = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
-    return before[np.searchsorted(start_ns, start_ns, "right")] - before[:-1]
+    # Without the zero-length slices that begin with each slice, itself or later.
+    empty = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
+    return until - (empty[np.searchsorted(start_ns, start_ns, "right")] - empty[:-1])
 
 
 def _lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> Ints:
@@ -150,9 +146,6 @@ def _crossing(start_ns: Ints, end_ns: Ints) -> np.ndarray[tuple[int], np.dtype[n
     crossing = np.zeros(len(start_ns), np.bool_)
     crossing[begun[begun != gone]] = True
     return crossing
-
-
-_PROFILER_RANK = 1_000_000
 
 
 class Tracks:

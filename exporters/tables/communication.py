@@ -17,6 +17,7 @@ from profiler_ext.exporters.tables.schema import (
     gather,
     ratio,
     repeated,
+    sort_longest_first,
     whole,
 )
 from profiler_ext.exporters.tables.selection import Filters, Selection
@@ -112,7 +113,4 @@ def _summed(columns: dict[str, ExtensionArray], keys: Sequence[str], steps: int)
     sums["fraction"] = ratio(time, int(time.sum()))
     sums["steps"] = repeated(steps, len(sums), INT)
     sums["per_step_ns"] = ratio(time, steps)
-    by = ["duration_ns", *keys]
-    ascending = [name != "duration_ns" for name in by]
-    named = {name: sums[name].array for name in sums.columns}
-    return frame(named).sort_values(by, ascending=ascending, ignore_index=True)
+    return sort_longest_first(frame({name: sums[name].array for name in sums.columns}), keys)

@@ -13,6 +13,7 @@ from profiler_ext.comparison.records import Change, Row, Subject
 from profiler_ext.exporters.tables.schema import FLOAT, INT, TEXT, Column, frame, gather
 from profiler_ext.records.vocabulary import Phase
 
+# Columns that may differ between the sides, by table.
 _OF_BOTH: Mapping[str, tuple[str, ...]] = {
     "line": ("file", "line", "function", "code"),
     "module": ("module", "module_class"),
@@ -21,7 +22,6 @@ _OF_BOTH: Mapping[str, tuple[str, ...]] = {
     "kernel": ("kernel", "kind"),
     "compile": ("file", "line", "function", "kind"),
 }
-"""By table the names that a row can have otherwise on each side."""
 _OF_ROW: Mapping[str, tuple[str, ...]] = {
     "ledger": ("scope", "level", "category"),
     "phase": ("phase",),
@@ -77,7 +77,6 @@ COMPARED = {
     },
     **{column.name: column for column in (*_OF_ANY, *_PHASES)},
 }
-"""The columns of tables of comparisons."""
 _NUMBERS = tuple(column.name for column in _OF_ANY if column.dtype != TEXT)
 
 

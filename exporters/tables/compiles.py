@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,15 @@ from profiler_ext.records.compiles import CompileKind, CompilePhase
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import sum_by
 from profiler_ext.rooflines.rooflines import MaskedFloats
+
+_PHASES = {f"{phase}_ns": phase for phase in CompilePhase}
+_NAMES = (
+    *("rank", "compilation", "compile_kind", "compile_id", "function", "file", "line", "resumed"),
+    *("start_ns", "compile_ns", *_PHASES, "profiled_ns"),
+    *("recompile_reason", "recompiles"),
+    *("graph_breaks", "break_reason", "break_file", "break_line"),
+    *("failure", "cache_detail", "graphs"),
+)
 
 
 def compiles(
@@ -71,16 +80,6 @@ def _as_steps(times: Ints, device: Ints, steps: int) -> MaskedFloats:
     return values
 
 
-_PHASES = {f"{phase}_ns": phase for phase in CompilePhase}
-_NAMES = (
-    *("rank", "compilation", "compile_kind", "compile_id", "function", "file", "line", "resumed"),
-    *("start_ns", "compile_ns", *_PHASES, "profiled_ns"),
-    *("recompile_reason", "recompiles"),
-    *("graph_breaks", "break_reason", "break_file", "break_line"),
-    *("failure", "cache_detail", "graphs"),
-)
-
-
 def _row(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
     first = compiled.first
     newest = first.recompiles[0] if first.recompiles else None
@@ -119,11 +118,6 @@ def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[Ints, In
     size = len(analysis.recording.graphs)
     count = np.bincount(graph, minlength=size)
     spent = sum_by(graph, launches.duration_ns[profiled], size)
-    made = [list(_graphs_of(each)) for each in chosen]
+    made = [[graph for record in each.every for graph in record.graphs] for each in chosen]
     sums = [np.array([int(of[each].sum()) for each in made], np.int64) for of in (spent, count)]
     return sums[0], sums[1]
-
-
-def _graphs_of(compiled: Compiled) -> Iterator[int]:
-    for each in compiled.every:
-        yield from each.graphs

@@ -31,6 +31,10 @@ from profiler_ext.records.analysis import SCHEMA_VERSION
 
 _ROWS_AT_ONCE = 20_000
 _Quoting = Literal[0, 2]
+_FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
+_MODULE, _MODEL = "module", "(the model itself)"
+_MODULE_WORDS = {"": _MODEL, _MODEL: f"'{_MODEL}"}
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
 
 def csv_parts(table: pd.DataFrame, format_cell: Callable[[str, str], str]) -> Iterator[str]:
@@ -86,12 +90,6 @@ def _line(cells: Iterable[object], quoting: _Quoting) -> str:
     file = io.StringIO()
     csv.writer(file, quoting=quoting, lineterminator="\n").writerow(cells)
     return file.getvalue()
-
-
-_FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
-_MODULE, _MODEL = "module", "(the model itself)"
-_MODULE_WORDS = {"": _MODEL, _MODEL: f"'{_MODEL}"}
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

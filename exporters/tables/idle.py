@@ -8,7 +8,16 @@ from operator import attrgetter
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.schema import COLUMNS, INT, frame, gather, ratio, repeated, whole
+from profiler_ext.exporters.tables.schema import (
+    COLUMNS,
+    INT,
+    frame,
+    gather,
+    ratio,
+    repeated,
+    sort_longest_first,
+    whole,
+)
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
@@ -71,9 +80,7 @@ class _Sums:
             "steps": repeated(self._steps, len(firsts), INT),
             "per_step_ns": ratio(duration, self._steps),
         }
-        by = ["duration_ns", *order]
-        ascending = [name != "duration_ns" for name in by]
-        return frame(named | sums).sort_values(by, ascending=ascending, ignore_index=True)
+        return sort_longest_first(frame(named | sums), order)
 
     def _groups(self, own: Sequence[str], of_place: Sequence[str]) -> tuple[Ints, Ints]:
         """Return the first piece of each table row, and each chosen piece's row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
 import msgspec
@@ -37,6 +37,21 @@ _SCOPES = tuple(Scope)
 _BUSY = tuple(scope for scope in Scope if scope is not Scope.IDLE)
 _BEST_FIRST = tuple(Level)
 _Entry = tuple[str, str | None, str]
+_COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
+    "wall_ns": (INT, lambda by_step: by_step.wall_ns),
+    "est_flops": (INT, lambda by_step: by_step.flops),
+    "unit": (TEXT, lambda by_step: by_step.by_unit[0][0]),
+    "mfu": (FLOAT, lambda by_step: by_step.mfu),
+    "known_fraction": (FLOAT, lambda by_step: by_step.known_fraction),
+    "counted_fraction": (FLOAT, lambda by_step: by_step.counted_fraction),
+}
+_PLACE: tuple[tuple[str, Dtype], ...] = (
+    ("file", TEXT),
+    ("line", INT),
+    ("code", TEXT),
+    ("module", TEXT),
+    ("kernel", TEXT),
+)
 
 
 def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
@@ -102,7 +117,9 @@ def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled"
 
 def fraction_of(ledger: Iterable[BreakdownRow], level: str, scope: str) -> float:
     """Return :func:`fraction_at` of ledger lines of any ranks."""
-    levels = _levels_from(level)
+    if level not in _BEST_FIRST:
+        raise UsageError(f"there is no level {level!r}; ask for one of {', '.join(_BEST_FIRST)}")
+    levels = _BEST_FIRST[: _BEST_FIRST.index(Level(level)) + 1]
     scopes = _busy_scopes(scope)
     busy = [line for line in ledger if line.scope in scopes]
     total = sum(line.duration_ns for line in busy)
@@ -138,12 +155,6 @@ def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
 def _differentiates(place: Place) -> bool:
     is_own = place.forward_evidence in (ForwardEvidence.MUTATION, ForwardEvidence.HOOK)
     return place.graph is not None and place.phase is Phase.BACKWARD and not is_own
-
-
-def _levels_from(level: str) -> Sequence[Level]:
-    if level not in _BEST_FIRST:
-        raise UsageError(f"there is no level {level!r}; ask for one of {', '.join(_BEST_FIRST)}")
-    return _BEST_FIRST[: _BEST_FIRST.index(Level(level)) + 1]
 
 
 def _busy_scopes(scope: str) -> tuple[str, ...]:
@@ -184,16 +195,6 @@ def _count(graph: GraphInstance, what: str) -> int | None:
     return len(getattr(graph.record, what)) if graph.is_known else None
 
 
-_COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
-    "wall_ns": (INT, lambda by_step: by_step.wall_ns),
-    "est_flops": (INT, lambda by_step: by_step.flops),
-    "unit": (TEXT, lambda by_step: by_step.by_unit[0][0]),
-    "mfu": (FLOAT, lambda by_step: by_step.mfu),
-    "known_fraction": (FLOAT, lambda by_step: by_step.known_fraction),
-    "counted_fraction": (FLOAT, lambda by_step: by_step.counted_fraction),
-}
-
-
 def utilisation(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
@@ -217,15 +218,6 @@ def utilisation(
         values = [None if each is None else value_of(each) for each in by_step]
         columns[name] = gather(values, every, dtype)
     return frame(columns)
-
-
-_PLACE: tuple[tuple[str, Dtype], ...] = (
-    ("file", TEXT),
-    ("line", INT),
-    ("code", TEXT),
-    ("module", TEXT),
-    ("kernel", TEXT),
-)
 
 
 def findings(analysis: Analysis, *, rank: int | None = None) -> pd.DataFrame:

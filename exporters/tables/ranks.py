@@ -12,7 +12,14 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.table_kinds import TableKind, table_named
 from profiler_ext.exporters.tables.compiles import longest_first
 from profiler_ext.exporters.tables.rows import LAUNCH_SHAPE_COLUMNS
-from profiler_ext.exporters.tables.schema import FLOAT, INT, TEXT, ratio, repeated
+from profiler_ext.exporters.tables.schema import (
+    FLOAT,
+    INT,
+    TEXT,
+    ratio,
+    repeated,
+    sort_longest_first,
+)
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records.analysis import SCHEMA_VERSION, Analysis
 from profiler_ext.records.events import Ints
@@ -52,10 +59,13 @@ def of_ranks(
     if name == "graphs":
         return _joined([_with_rank(*pair) for pair in zip(tables, chosen, strict=True)])
     if name == "skew":
-        return _longest_first(_joined(tables), kind.keys)
+        return sort_longest_first(_joined(tables), kind.keys)
     if not kind.is_sum:
         return _joined(tables)
-    profiled = [_steps(analysis, selection) for analysis in chosen]
+    profiled = [
+        [step.number for step in analysis.steps if selection.step in (None, step.number)]
+        for analysis in chosen
+    ]
     return add_means(kind, sum_over_ranks(kind, tables), profiled)
 
 
@@ -82,7 +92,7 @@ def add_means(
     whole = whole.drop(columns=_LONGEST, errors="ignore")
     whole["ranks"] = repeated(len(profiled), len(whole), INT)
     whole = _versioned(whole)
-    return _busy_first(whole) if kind.name == "coverage" else _longest_first(whole, kind.keys)
+    return _busy_first(whole) if kind.name == "coverage" else sort_longest_first(whole, kind.keys)
 
 
 def _chosen(analyses: Sequence[Analysis], selection: Selection) -> list[Analysis]:
@@ -108,11 +118,6 @@ def _with_rank(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     return table[["rank", *columns]]
 
 
-def _longest_first(sums: pd.DataFrame, identity: Sequence[str]) -> pd.DataFrame:
-    by = ["duration_ns", *identity]
-    return sums.sort_values(by, ascending=[n != "duration_ns" for n in by], ignore_index=True)
-
-
 def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
     """Sort a ledger: busy first, best level first, longest first."""
     levels = [*map(str, Level), ""]
@@ -124,7 +129,9 @@ def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
-    whole = whole.assign(**{_LONGEST: _longest_ns(whole)})
+    time = whole["duration_ns"]
+    longest_ns = whole[_LONGEST].fillna(time) if _LONGEST in whole else time
+    whole = whole.assign(**{_LONGEST: longest_ns})
     groups = whole.groupby(identity, dropna=False, sort=False)
     kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_NOT_OF_SUMS)]
     alike = [n for n in kept if n in LAUNCH_SHAPE_COLUMNS]
@@ -135,7 +142,9 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     # Unknown in all rows is unknown in the sum.
     parts: list[Any] = [groups[texts].first()] if texts else []
     parts += [groups[name].agg(_EXTREMES[name]) for name in extremes]
-    parts += [_common_values(groups, alike)] if alike else []
+    if alike:
+        is_common = groups[alike].nunique(dropna=False) == 1
+        parts.append(groups[alike].first().where(is_common))
     total = groups[numbers].sum(min_count=1)
     parts += [_rows_of_longest(whole[longest], np.asarray(groups.ngroup(), np.int64), total.index)]
     sums = pd.concat([*parts, total], axis=1).reset_index()
@@ -144,27 +153,11 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     return ordered
 
 
-def _longest_ns(whole: pd.DataFrame) -> pd.Series[Any]:
-    """Return the time of each row on the rank whose texts it has."""
-    time = whole["duration_ns"]
-    return whole[_LONGEST].fillna(time) if _LONGEST in whole else time
-
-
 def _rows_of_longest(rows: pd.DataFrame, group: Ints, index: pd.Index[Any]) -> pd.DataFrame:
     """Return each group's row of longest time, the first of equals."""
     order = np.lexsort((-rows[_LONGEST].to_numpy(np.int64), group))
     firsts = order[np.searchsorted(group[order], np.arange(len(index)))]
     return rows.iloc[firsts].set_axis(index)
-
-
-def _steps(analysis: Analysis, selection: Selection) -> list[int]:
-    return [s.number for s in analysis.steps if selection.step in (None, s.number)]
-
-
-def _common_values(groups: Any, names: list[str]) -> pd.DataFrame:
-    """Return the value common to all rows of a group; absent where they differ."""
-    known: pd.DataFrame = groups[names].first()
-    return known.where(groups[names].nunique(dropna=False) == 1)
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

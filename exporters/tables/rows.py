@@ -26,11 +26,24 @@ from profiler_ext.kineto.launch_shapes import LaunchShapes, launch_shapes
 from profiler_ext.kineto.op_inputs import OpInput, inputs_of
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Interned, Ints
-from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS, Peak
-from profiler_ext.rooflines.rooflines import rooflines
-from profiler_ext.rooflines.sums import part_sums
+from profiler_ext.rooflines.rooflines import Rooflines, rooflines
+from profiler_ext.rooflines.sums import RooflineSums, part_sums
+
+LAUNCH_SHAPE_COLUMNS = (
+    "grid",
+    "block",
+    "registers_per_thread",
+    "shared_memory_bytes",
+    "est_occupancy",
+)
+_PLACE_COLUMNS = (
+    *("node", "aten_op", "seq_nr", "phase"),
+    *("autograd_backward", "forward_node", "forward_evidence"),
+    *("file", "line", "function", "code", "user_file", "user_line", "caller_file", "caller_line"),
+    *("module", "module_class", "annotation"),
+)
 
 
 def site_paths(analysis: Analysis) -> ExtensionArray:
@@ -42,7 +55,8 @@ def site_paths(analysis: Analysis) -> ExtensionArray:
     codes = np.full(len(known), -1, np.int64)
     codes[known] = inverse.ravel()
     graphs = analysis.recording.graphs
-    return gather([_site_path(graphs[g], int(s)) for g, s in distinct], codes, TEXT)
+    sites = [{site.ordinal: site.path for site in reversed(g.call_sites)} for g in graphs]
+    return gather([sites[g].get(int(s), str(s)) for g, s in distinct], codes, TEXT)
 
 
 def input_shapes(analysis: Analysis) -> Interned:
@@ -59,26 +73,9 @@ def input_shapes(analysis: Analysis) -> Interned:
     return Interned(codes, tuple(pool))
 
 
-def _site_path(graph: GraphInstance, ordinal: int) -> str:
-    return next((site.path for site in graph.call_sites if site.ordinal == ordinal), str(ordinal))
-
-
 def _inputs(inputs: tuple[OpInput, ...] | None) -> str:
     tensors = (each for each in inputs or () if each.dtype is not None)
-    return " ".join(map(_tensor, tensors))
-
-
-def _tensor(tensor: OpInput) -> str:
-    return f"{tensor.dtype}[{', '.join(map(str, tensor.sizes))}]"
-
-
-LAUNCH_SHAPE_COLUMNS = (
-    "grid",
-    "block",
-    "registers_per_thread",
-    "shared_memory_bytes",
-    "est_occupancy",
-)
+    return " ".join(f"{each.dtype}[{', '.join(map(str, each.sizes))}]" for each in tensors)
 
 
 def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, ExtensionArray]:
@@ -124,27 +121,21 @@ def roofline_columns_by_launch(
     analysis: Analysis, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
     """Return the roofline columns, one row per launch."""
-    sums = rooflines(analysis, peaks)
-    return {
-        "est_bytes": whole(sums.bytes),
-        "est_flops": whole(sums.flops),
-        "est_gb_per_s": real(sums.gb_per_s),
-        "est_tflop_per_s": real(sums.tflop_per_s),
-        "est_attainable_tflop_per_s": real(sums.attainable_tflop_per_s),
-        "est_peak_fraction": real(sums.peak_fraction),
-        "unit": text(sums.unit, absent=""),
-        "unit_evidence": text(sums.unit_evidence, absent=""),
-        "bound": text(sums.bound, absent=""),
-        "roofline_ns": whole(sums.roofline_ns),
-        "could_save_ns": whole(sums.could_save_ns),
-    }
+    found = rooflines(analysis, peaks)
+    evidence = {"unit_evidence": text(found.unit_evidence, absent="")}
+    return _roofline_columns(found, evidence)
 
 
 def roofline_columns_by_key(
     shares: KeyedShares, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
     """Return the roofline columns summed by key; rates cover the parts with an estimate."""
-    sums = part_sums(shares, rooflines(shares.analysis, peaks)).told()
+    return _roofline_columns(part_sums(shares, rooflines(shares.analysis, peaks)).told(), {})
+
+
+def _roofline_columns(
+    sums: Rooflines | RooflineSums, evidence: dict[str, ExtensionArray]
+) -> dict[str, ExtensionArray]:
     return {
         "est_bytes": whole(sums.bytes),
         "est_flops": whole(sums.flops),
@@ -153,32 +144,11 @@ def roofline_columns_by_key(
         "est_attainable_tflop_per_s": real(sums.attainable_tflop_per_s),
         "est_peak_fraction": real(sums.peak_fraction),
         "unit": text(sums.unit, absent=""),
+        **evidence,
         "bound": text(sums.bound, absent=""),
         "roofline_ns": whole(sums.roofline_ns),
         "could_save_ns": whole(sums.could_save_ns),
     }
-
-
-_PLACE_COLUMNS = (
-    "node",
-    "aten_op",
-    "seq_nr",
-    "phase",
-    "autograd_backward",
-    "forward_node",
-    "forward_evidence",
-    "file",
-    "line",
-    "function",
-    "code",
-    "user_file",
-    "user_line",
-    "caller_file",
-    "caller_line",
-    "module",
-    "module_class",
-    "annotation",
-)
 
 
 def launches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -21,6 +21,29 @@ TEXT: Final = "string"
 INT: Final = "Int64"
 FLOAT: Final = "Float64"
 BOOL: Final = "boolean"
+_UNITS = (
+    ("_ns", "ns"),
+    ("_bytes", "bytes"),
+    ("_gb_per_s", "GB/s"),
+    ("_tflop_per_s", "TFLOP/s"),
+    ("_flops", "operations"),
+    ("fraction", "0 to 1"),
+    ("share", "0 to 1"),
+    ("mfu", "0 to 1"),
+    ("_occupancy", "0 to 1"),
+    ("_value", "0 to 1"),
+)
+_PHASE_NAMES = frozenset(each.value for each in Phase)
+_FIRST = "0.1.0"
+_OF_THE_FIRST = """
+rank launch step name kernel kind device stream start_ns duration_ns phase graph compile_id
+call_site kernel_source process_group correlation external_id level evidence gap est_bytes
+est_flops est_gb_per_s est_tflop_per_s est_peak_fraction node aten_op seq_nr autograd_backward
+forward_node file line function code user_file user_line module module_class annotation share
+scope category fraction steps per_step_ns ranks key fx_nodes call_sites cache_state cache_detail
+compile_ns output_module launches inclusive_ns SeqNr OrigAten SrcFn forward backward recompute
+gradient_accumulation optimizer other
+"""
 
 
 def whole(values: Ints | MaskedInts) -> ExtensionArray:
@@ -65,6 +88,13 @@ def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
     return table
 
 
+def sort_longest_first(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return the table sorted by time, longest first, then by these columns."""
+    by = ["duration_ns", *names]
+    ascending = [name != "duration_ns" for name in by]
+    return table.sort_values(by, ascending=ascending, ignore_index=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table."""
@@ -83,29 +113,6 @@ class Column:
         return "ns" if self.name in _PHASE_NAMES else next(ends, "")
 
 
-_UNITS = (
-    ("_ns", "ns"),
-    ("_bytes", "bytes"),
-    ("_gb_per_s", "GB/s"),
-    ("_tflop_per_s", "TFLOP/s"),
-    ("_flops", "operations"),
-    ("fraction", "0 to 1"),
-    ("share", "0 to 1"),
-    ("mfu", "0 to 1"),
-    ("_occupancy", "0 to 1"),
-    ("_value", "0 to 1"),
-)
-_PHASE_NAMES = frozenset(each.value for each in Phase)
-_FIRST = "0.1.0"
-_OF_THE_FIRST = """
-rank launch step name kernel kind device stream start_ns duration_ns phase graph compile_id
-call_site kernel_source process_group correlation external_id level evidence gap est_bytes
-est_flops est_gb_per_s est_tflop_per_s est_peak_fraction node aten_op seq_nr autograd_backward
-forward_node file line function code user_file user_line module module_class annotation share
-scope category fraction steps per_step_ns ranks key fx_nodes call_sites cache_state cache_detail
-compile_ns output_module launches inclusive_ns SeqNr OrigAten SrcFn forward backward recompute
-gradient_accumulation optimizer other
-"""
 _PHASES = (Column(each.value, INT, f"device time of the phase {each.words}") for each in Phase)
 _COMPILE_PHASES = (
     Column(f"{each}_ns", INT, f"how much of the compile was {each.words}") for each in CompilePhase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 from profiler_ext.exporters.tables.schema import COLUMNS, TEXT, frame, gather
 from profiler_ext.printable import printable
 
-# What torch's own tests call otherwise than the other tables do.
+# Names in torch's own tests that differ from those of the other tables.
 _NAMES = {"seq_nr": "SeqNr", "original_aten": "OrigAten", "source_fn": "SrcFn"}
 _SHOWN = ["SeqNr", "OrigAten", "SrcFn", "phase", "module", "line", "forward_node", "node"]
 
@@ -35,17 +35,12 @@ class SequenceRow:
 
 def seq_table(rows: Sequence[SequenceRow]) -> pd.DataFrame:
     """Return one row per node of a joint graph, in graph order, with torch's own column names."""
-    return frame(
-        {
-            name: gather(values, np.arange(len(rows)), COLUMNS[name].dtype)
-            for name, values in _columns(rows)
-        }
-    )
-
-
-def _columns(rows: Sequence[SequenceRow]) -> Iterator[tuple[str, list[object]]]:
+    every, columns = np.arange(len(rows)), {}
     for field in fields(SequenceRow):
-        yield _NAMES.get(field.name, field.name), [getattr(row, field.name) for row in rows]
+        name = _NAMES.get(field.name, field.name)
+        values = [getattr(row, field.name) for row in rows]
+        columns[name] = gather(values, every, COLUMNS[name].dtype)
+    return frame(columns)
 
 
 def seq_text(table: pd.DataFrame) -> str:

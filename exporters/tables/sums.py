@@ -24,6 +24,7 @@ from profiler_ext.exporters.tables.schema import (
     gather,
     ratio,
     repeated,
+    sort_longest_first,
     whole,
 )
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Selection
@@ -32,6 +33,8 @@ from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbe
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS, Peak
+
+NO_COLUMNS: Mapping[str, ExtensionArray] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +183,6 @@ def _merged(names: pd.DataFrame, identity: list[str]) -> tuple[pd.DataFrame, Int
     return groups.first().reset_index()[list(names.columns)], number
 
 
-NO_COLUMNS: Mapping[str, ExtensionArray] = MappingProxyType({})
-
-
 def by_line(
     analysis: Analysis,
     view: str = "model",
@@ -192,9 +192,8 @@ def by_line(
 ) -> pd.DataFrame:
     """Return device time by source line, longest first; ``gap`` says why a row has no line.
 
-    Args:
-        view: ``model`` for the innermost line of the model, a modelling library's included;
-        ``user`` for the innermost line under the user's own roots.
+    ``view`` is ``model`` for the innermost line of the model, a modelling library's included, or
+    ``user`` for the innermost line under the user's own roots.
     """
     return with_rooflines(analysis, line_keys(analysis, view), Selection(**filters), peaks)
 
@@ -208,9 +207,8 @@ def by_module(
 ) -> pd.DataFrame:
     """Return device time by module, longest first, without submodules' time.
 
-    Args:
-        depth: cut paths to so many parts, so that submodules' time is included: at 2,
-        ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
+    ``depth`` cuts paths to so many parts, so that submodules' time is included: at 2,
+    ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
     """
     return with_rooflines(analysis, module_keys(analysis, depth), Selection(**filters), peaks)
 
@@ -280,10 +278,4 @@ def _sums(
         }
     )
     table = pd.concat([keys.table, sums], axis=1).loc[count > 0]
-    return _in_order(table, keys.table.columns)
-
-
-def _in_order(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    by = ["duration_ns", *names]
-    ascending = [name != "duration_ns" for name in by]
-    return table.sort_values(by, ascending=ascending, ignore_index=True)
+    return sort_longest_first(table, keys.table.columns)

@@ -31,8 +31,7 @@ _KEYS: Mapping[str, Callable[..., Keys]] = {
     "by_kernel": kernel_keys,
     "by_site": site_keys,
 }
-SUMMING_TABLES = frozenset(_KEYS)
-"""The tables whose rows are sums of shares of launches."""
+SUMMING_TABLES = frozenset(_KEYS)  # their rows sum shares of launches
 EVIDENCE_COLUMNS = {
     "site_evidence_ns": "time by the rule that tied the launch to its call site or op",
     "line_evidence_ns": "time by the truth that the source line came from",

@@ -35,18 +35,7 @@ from profiler_ext.kineto.recording import write_trace
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.vocabulary import Level, Phase
 
-
-def how_to_view(log_dir: Path) -> tuple[str, ...]:
-    """Return the commands that install TensorBoard, if needed, and show the folder."""
-    see = f"see it with: tensorboard --logdir {shlex.quote(str(log_dir))}"
-    if TENSORBOARD.is_there:
-        return (see,)
-    get = f"TensorBoard is not installed into this Python; get it with: {TENSORBOARD.install}"
-    return get, see
-
-
 SUFFIX = ".pt.trace.json.gz"
-
 _PLUGIN_CALL = "Runtime"
 # The plugin counts a step's range on the GPU as a second step, and cannot load an event without
 # category.
@@ -59,6 +48,15 @@ _FIRST_FREE_ID = 1 << 40
 _OPS_SHOWN = 3
 # The plugin adds times as doubles, so parts that touch would seem to overlap.
 _APART_NS = 4
+
+
+def how_to_view(log_dir: Path) -> tuple[str, ...]:
+    """Return the commands that install TensorBoard, if needed, and show the folder."""
+    see = f"see it with: tensorboard --logdir {shlex.quote(str(log_dir))}"
+    if TENSORBOARD.is_there:
+        return (see,)
+    get = f"TensorBoard is not installed into this Python; get it with: {TENSORBOARD.install}"
+    return get, see
 
 
 def export_tensorboard(analysis: Analysis, log_dir: Path, roots: Iterable[str | Path] = ()) -> Path:
@@ -103,11 +101,7 @@ class _Slot(NamedTuple):
 
 
 class _StockTrace:
-    """Rewrites the trace's events for torch-tb-profiler.
-
-    Attributes:
-        is_changed: whether the event at each position is rewritten.
-    """
+    """Rewrites the trace's events for torch-tb-profiler."""
 
     def __init__(self, analysis: Analysis) -> None:
         trace, launches = analysis.recording.trace, analysis.launches
@@ -121,7 +115,7 @@ class _StockTrace:
         self._row_at[trace.events.position] = np.arange(len(trace.events))
         changed = trace.events.category.where(*_RENAMED)
         changed[launches.event] = True
-        self.is_changed = bytearray(len(trace.raw))
+        self.is_changed = bytearray(len(trace.raw))  # by position
         for position in trace.events.position[changed].tolist():
             self.is_changed[position] = True
 

@@ -20,6 +20,23 @@ from profiler_ext.errors import TraceError
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, read_checked
 from profiler_ext.exporters.views.formatting import scheme_style_sheet
 
+Application = Callable[..., Any]
+_OWN = (
+    "index.js",
+    "columns.js",
+    "page.js",
+    "runs.js",
+    "rows.js",
+    "table.js",
+    "detail.js",
+    "source.js",
+    "words.js",
+    "style.css",
+)
+_SHARED = ("shared/format.js", "shared/dom.js", "shared/table.js")
+_KINDS = {".js": "text/javascript", ".css": "text/css"}
+_NO_FOLDER = "TensorBoard was started without --logdir; give the folder that was exported to"
+
 
 def has_runs(log_dir: Path) -> bool:
     """Return whether there is a run; stops at the first."""
@@ -43,24 +60,6 @@ def _name(log_dir: Path, path: Path) -> str:
     return path.relative_to(log_dir).as_posix().removesuffix(SUFFIX)
 
 
-Application = Callable[..., Any]
-_OWN = (
-    "index.js",
-    "columns.js",
-    "page.js",
-    "runs.js",
-    "rows.js",
-    "table.js",
-    "detail.js",
-    "source.js",
-    "words.js",
-    "style.css",
-)
-_SHARED = ("shared/format.js", "shared/dom.js", "shared/table.js")
-_KINDS = {".js": "text/javascript", ".css": "text/css"}
-_NO_FOLDER = "TensorBoard was started without --logdir; give the folder that was exported to"
-
-
 class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     """The view: time by line, module, kernel and phase, of the runs in the log folder."""
 
@@ -75,7 +74,8 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         data = {"/runs": application(self._runs), "/data": application(self._data)}
         own = {f"/{name}": _static("tensorboard_plugin", name) for name in _OWN}
         shared = {f"/{name}": _static("html", name) for name in _SHARED}
-        return {**data, **own, **shared, "/phases.css": _content(_phases, "text/css")}
+        phases = _content(lambda: scheme_style_sheet().encode(), "text/css")
+        return {**data, **own, **shared, "/phases.css": phases}
 
     def is_active(self) -> bool:
         """Return whether the log folder has a run."""
@@ -118,10 +118,6 @@ def _content(read: Callable[[], bytes], kind: str) -> Application:
         return _answer(request, read(), kind, 200)
 
     return serve
-
-
-def _phases() -> bytes:
-    return scheme_style_sheet().encode()
 
 
 def _json(request: wrappers.Request, content: object, code: int = 200) -> wrappers.Response:

@@ -61,6 +61,13 @@ from profiler_ext.records.recording import Settings
 from profiler_ext.records.share_sums import count_distinct, distinct_pairs, profiled_shares, sum_by
 from profiler_ext.records.vocabulary import Phase
 
+_CONTENT = ("line", "op", "phase")
+_COLUMNS = ("line", "module", "op", "phase")
+_TAB = 8
+_PHASES = tuple(phase.value for phase in Phase)
+_SHOWN_IDLE = 3
+_SHOWN = ("line", "module", "kernel", "op", "phase")
+
 
 def top_findings(result: Findings, settings: Settings) -> TopFindings:
     """Return the top recommendations."""
@@ -79,10 +86,6 @@ def _finding_text(finding: Finding, settings: Settings) -> FindingText:
         why=why_text(finding),
         remedy=printable(finding.remedy),
     )
-
-
-_CONTENT = ("line", "op", "phase")
-_COLUMNS = ("line", "module", "op", "phase")
 
 
 def fusions_and_parts(
@@ -126,12 +129,6 @@ def _summed(
     return rows.tolist(), list(zip(launches.tolist(), duration.tolist(), strict=True))
 
 
-_TAB = 8
-_PHASES = tuple(phase.value for phase in Phase)
-_SHOWN_IDLE = 3
-_SHOWN = ("line", "module", "kernel", "op", "phase")
-
-
 def write_attribution(
     analysis: Analysis, log_dir: Path, worker: str, roots: Iterable[str | Path] = ()
 ) -> Path:
@@ -145,7 +142,9 @@ def write_attribution(
 def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
     """Return the view's data; ``roots`` are for source files."""
     tables = {by: _Table.of(analysis, by) for by in _SHOWN}
-    files = _timed_files(analysis, tables["line"], roots)
+    timed = {row["file"] for row in tables["line"].records}
+    sources = source_files(analysis, local_sources([analysis], roots))
+    files = [file for file in sources if file.path in timed]
     number_of = {file.path: number for number, file in enumerate(files)}
     fusions, parts = _fusions_and_parts(analysis, tables)
     settings = analysis.recording.settings
@@ -212,14 +211,6 @@ def _accounts(analysis: Analysis) -> Iterable[Account]:
         yield Account(printable(ledger_label(row)), row["duration_ns"])
 
 
-def _timed_files(
-    analysis: Analysis, lines: _Table, roots: Iterable[str | Path]
-) -> list[SourceFile]:
-    timed = dict.fromkeys(row["file"] for row in lines.records if row["file"])
-    files = source_files(analysis, local_sources([analysis], roots))
-    return [file for file in files if file.path in timed]
-
-
 def _source(file: SourceFile, settings: Settings) -> Source:
     lines = ((line, printable(text.expandtabs(_TAB))) for line, text in file.lines.items())
     return Source(printable(short_path(file.path, settings)), printable(file.missing), tuple(lines))
@@ -232,19 +223,15 @@ def _fusions_and_parts(
     chosen = profiled_shares(analysis)
     if not len(chosen):
         return (), ()
-    keys = _keys(analysis)
-    numbers = {by: _numbers(keys[by], tables[by].records, by)[chosen] for by in _SHOWN}
-    return fusions_and_parts(shares.launch[chosen], shares.duration_ns[chosen], numbers)
-
-
-def _keys(analysis: Analysis) -> dict[str, Keys]:
-    return {
+    keys = {
         "kernel": kernel_keys(analysis),
         "line": line_keys(analysis, "model"),
         "module": module_keys(analysis, None),
         "op": text_keys(analysis, "aten_op"),
         "phase": phase_keys(analysis),
     }
+    numbers = {by: _numbers(keys[by], tables[by].records, by)[chosen] for by in _SHOWN}
+    return fusions_and_parts(shares.launch[chosen], shares.duration_ns[chosen], numbers)
 
 
 def _numbers(keys: Keys, rows: Iterable[Mapping[str, Any]], by: str) -> Ints:

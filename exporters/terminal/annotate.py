@@ -43,9 +43,7 @@ def annotated(
 ) -> list[AnnotatedSourceFile]:
     """Return the source files with device time, the user's own first.
 
-    Args:
-        analyses: one rank's, or several, which are summed.
-        files: names or path suffixes; by default all files with device time.
+    ``files`` are names or path suffixes; by default all files with device time.
     """
     times = _times(analyses)
     all_files = [
@@ -72,7 +70,8 @@ def annotate(
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {' or '.join(FORMATS)}")
     if format == "json":
-        return answer_text(_answer(annotated(analyses, texts, files)), budget)
+        entries = [_entry(each) for each in annotated(analyses, texts, files)]
+        return answer_text(AnnotatedSource(files=entries), budget)
     file = io.StringIO()
     console = text_console(file, width)
     print_annotated(analyses, console, texts, files)
@@ -131,10 +130,10 @@ def _print_file(each: AnnotatedSourceFile, analyses: Sequence[Analysis], console
         )
     phases = [p for p in Phase if any(p in times for times in each.times.values())]
     _print_line(console, _heads(phases))
-    before = 0
+    margin, before = sum(len(_cell(0, phase)) + 2 for phase in phases), 0
     for number, text in each.source.lines.items():
         if before and number > before + 1:
-            _print_line(console, Text(f"{'':{_margin(phases)}}   ...", style="dim"))
+            _print_line(console, Text(f"{'':{margin}}   ...", style="dim"))
         _print_line(console, _line(number, text, each.times.get(number, {}), phases))
         before = number
 
@@ -156,16 +155,8 @@ def _cell(duration_ns: int, phase: Phase) -> str:
     return (time_text(duration_ns) if duration_ns else "").rjust(width)
 
 
-def _margin(phases: Sequence[Phase]) -> int:
-    return sum(len(_cell(0, phase)) + 2 for phase in phases)
-
-
 def _print_line(console: Console, line: Text) -> None:
     console.print(line, no_wrap=True, overflow="ellipsis")
-
-
-def _answer(files: Iterable[AnnotatedSourceFile]) -> AnnotatedSource:
-    return AnnotatedSource(files=[_entry(each) for each in files])
 
 
 def _entry(each: AnnotatedSourceFile) -> FileEntry:

@@ -13,6 +13,13 @@ from profiler_ext.exporters.views.formatting import percent_text, time_text
 from profiler_ext.printable import printable
 from profiler_ext.records.recording import Settings
 
+BETWEEN = 2
+ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+_PRIORITY_LIMIT = 3
+_MIN_NAME_WIDTH = 8
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+Row = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
@@ -25,14 +32,6 @@ class Drawing:
     console: Console
     wall_ns: int  # fills a bar
     depth: int | None = None  # of modules; ``None``: as deep as fits
-
-
-BETWEEN = 2
-ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
-_PRIORITY_LIMIT = 3
-_MIN_NAME_WIDTH = 8
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

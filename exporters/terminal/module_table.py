@@ -55,16 +55,14 @@ def module_table(drawing: Drawing) -> Table:
         bar(_parts, drawing, 4),
         *roofline_numbers(drawn, drawing.console.width),
     ]
-    table = table_of(drawn, _names(drawn), numbers, drawing.console.width)
+    names = [
+        Name("module", [row["label"] for row in drawn], middle, _LEAST_NAME),
+        Name("class", [row["class"] for row in drawn], middle, 0, 16),
+    ]
+    table = table_of(drawn, names, numbers, drawing.console.width)
     for line, row in zip(table.rows, drawn, strict=True):
         line.style = row.get("style", "")
     return table
-
-
-def _names(drawn: Sequence[Row]) -> list[Name]:
-    names = Name("module", [row["label"] for row in drawn], middle, _LEAST_NAME)
-    classes = Name("class", [row["class"] for row in drawn], middle, 0, 16)
-    return [names, classes]
 
 
 def _parts(row: Row) -> dict[str, float]:

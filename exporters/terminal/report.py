@@ -68,6 +68,9 @@ from profiler_ext.records.recording import Settings
 
 _TIME, _PART = 7, 6
 ALL = "report --findings"
+_LEAST_LABEL = 34
+_SHOWN_STEPS = 8
+_SHOWN_IDLE = 3
 
 
 def print_first(findings: Findings, settings: Settings, console: Console) -> None:
@@ -125,11 +128,6 @@ class Report:
     depth: int | None  # of modules; ``None``: as deep as fits
     settings: Settings  # for short paths
     table: Callable[..., tables.DataFrame]  # (name, **filters) -> table
-
-
-_LEAST_LABEL = 34
-_SHOWN_STEPS = 8
-_SHOWN_IDLE = 3
 
 
 def print_report(

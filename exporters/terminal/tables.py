@@ -55,6 +55,17 @@ _NARROW_WIDTH, _NARROW_NAMES_WIDTH = 96, 112
 _FIRST_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 _FEW_PHASES, _OTHER_PHASES = "few phases", "other phases"
 _SAVED, _SAVED_NARROW = "max saving", "saving"
+_LEAST_NAME_WIDTH = 24
+HEADS = {
+    CompilePhase.DYNAMO: "Dynamo",
+    CompilePhase.AOT_AUTOGRAD: "AOT",
+    CompilePhase.INDUCTOR: "Inductor",
+    CompilePhase.KERNELS: "kernels",
+    CompilePhase.AUTOTUNING: "tuning",
+    CompilePhase.CUDA_GRAPHS: "graphs",
+    CompilePhase.OTHER: "other",
+}
+_PHASES_MIN_WIDTH = 72
 
 
 def top_table(drawing: Drawing) -> Table:
@@ -256,9 +267,6 @@ def _cut_kernel(text: str, width: int) -> str:
     return (start if "<" in text else middle)(text, width)
 
 
-_LEAST_NAME_WIDTH = 24
-
-
 def record_table(drawing: Drawing) -> RenderableType:
     """Return the first rows of a table: names, then columns."""
     rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
@@ -283,7 +291,9 @@ def _column(at: int, name: str, heading: str, rows: Sequence[Row], settings: Set
 
 
 def _text(row: Row, name: str, settings: Settings) -> str:
-    value: Any = _kernel(row) if name == "kernel" else row[name]
+    value: Any = row[name]
+    if name == "kernel":
+        value = kernel_text(row) if value else short_kernel(row["name"])
     if value is None or value == "":
         return ""
     if name.endswith("_ns"):
@@ -295,22 +305,6 @@ def _text(row: Row, name: str, settings: Settings) -> str:
     if name == "est_flops":
         return figure(value / 1e12)
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _kernel(row: Row) -> str:
-    return kernel_text(row) if row["kernel"] else short_kernel(row["name"])
-
-
-HEADS = {
-    CompilePhase.DYNAMO: "Dynamo",
-    CompilePhase.AOT_AUTOGRAD: "AOT",
-    CompilePhase.INDUCTOR: "Inductor",
-    CompilePhase.KERNELS: "kernels",
-    CompilePhase.AUTOTUNING: "tuning",
-    CompilePhase.CUDA_GRAPHS: "graphs",
-    CompilePhase.OTHER: "other",
-}
-_PHASES_MIN_WIDTH = 72
 
 
 def phases_of(rows: Iterable[Mapping[str, Any]]) -> list[CompilePhase]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from profiler_ext.exporters.compiled import Compiled, profiled_ns, rows
+from profiler_ext.exporters.compiled import profiled_ns, rows
 from profiler_ext.exporters.views.formatting import short_path, time_text
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
@@ -26,14 +26,14 @@ _MIN_STEPS_WORTH = 10  # below so many steps a compile has paid its time many ti
 
 def compile_text_of_ranks(analyses: Sequence[Analysis]) -> str | None:
     """Return the summary of the rank that compiled longest: ranks compile in parallel."""
-    longest = max(analyses, key=lambda each: sum(map(_waited_ns, rows(each))))
+
+    def blocked_ns(analysis: Analysis) -> int:
+        return sum(each.duration_ns for each in rows(analysis) if each.is_blocking)
+
+    longest = max(analyses, key=blocked_ns)
     sentence = compile_text(longest)
     rank = longest.recording.settings.rank
     return None if sentence is None else f"rank {rank}, which compiled for longest: {sentence}"
-
-
-def _waited_ns(compiled: Compiled) -> int:
-    return compiled.duration_ns if compiled.is_blocking else 0
 
 
 def compile_text(analysis: Analysis) -> str | None:
@@ -44,9 +44,10 @@ def compile_text(analysis: Analysis) -> str | None:
     records = [record for each in compiled for record in each.every]
     graphs = _graphs_text(analysis, records)
     total = sum(each.duration_ns for each in compiled)
+    spent = {phase: sum(each.phase_ns(phase) for each in compiled) for phase in CompilePhase}
     inside = sum(profiled_ns(analysis, each) for each in compiled)
     parts = [
-        f"compiling took {time_text(total)} for {graphs} ({_phases(compiled)})",
+        f"compiling took {time_text(total)} for {graphs} ({phases_text(spent)})",
         f"{time_text(inside)} of it in profiled steps" if inside else "",
     ]
     summary = ", ".join(filter(None, parts))
@@ -75,11 +76,6 @@ def counted(number: int, word: str) -> str:
     """Return a number with its noun, in the plural if needed."""
     plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'e' * word.endswith('s')}s"
     return f"{number:,} {word if number == 1 else plural}"
-
-
-def _phases(compiled: Sequence[Compiled]) -> str:
-    spent = {phase: sum(each.phase_ns(phase) for each in compiled) for phase in CompilePhase}
-    return phases_text(spent)
 
 
 def phases_text(spent: Mapping[CompilePhase, int]) -> str:

@@ -24,11 +24,8 @@ from profiler_ext.findings import (
 from profiler_ext.printable import printable
 from profiler_ext.records.recording import Settings
 
-SHOWN = 5
-"""So many findings are shown before all else; the rest is behind a key."""
-MAX_ON_PAGE = 100
-"""So many findings a person is shown where all are asked for: they are ranked, and each has its
-words with it."""
+SHOWN = 5  # findings shown first; the rest is collapsed
+MAX_ON_PAGE = 100  # also when all are asked for
 _CONFIDENCE = {
     Confidence.MEASURED: "measured",
     Confidence.ESTIMATED: "estimated",

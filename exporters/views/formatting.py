@@ -30,6 +30,18 @@ from profiler_ext.records.vocabulary import (
     Scope,
 )
 
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+_CUTLASS = re.compile(r"cutlass::(?:Kernel\d*|device_kernel)<(?:cutlass::)?(\w+)")
+_NAMESPACES = re.compile(
+    r"\b(?:at::native|at::cuda|c10|cub|thrust|cublasLt|detail)::|\(anonymous namespace\)::"
+)
+_ENDS = re.compile(r"(?:_execute\w*_kernel)?_{1,2}5x_cublas$")
+_PREFIXES = ("extern_kernels.", "torch.ops.aten.", "torch.ops.", "aten.")
+_CATEGORIES = {term.value: term.words for each in (BreakdownCategory, GapReason) for term in each}
+_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
+PYTHON = "Python outside of any op"
+_MAX_CHARS = 48
+
 
 @dataclass(frozen=True, slots=True)
 class Color:
@@ -82,15 +94,6 @@ def _classes() -> str:
     )
 
 
-_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
-_CUTLASS = re.compile(r"cutlass::(?:Kernel\d*|device_kernel)<(?:cutlass::)?(\w+)")
-_NAMESPACES = re.compile(
-    r"\b(?:at::native|at::cuda|c10|cub|thrust|cublasLt|detail)::|\(anonymous namespace\)::"
-)
-_ENDS = re.compile(r"(?:_execute\w*_kernel)?_{1,2}5x_cublas$")
-_PREFIXES = ("extern_kernels.", "torch.ops.aten.", "torch.ops.", "aten.")
-
-
 def middle(text: str, width: int) -> str:
     """Return a name cut in its middle: ``triton_poi_…_view_5``."""
     if len(text) <= width:
@@ -141,8 +144,6 @@ def _parameters(name: str) -> int:
 
 
 PHASE_STYLES = {phase: color.middle for phase, color in PHASE_COLORS.items()}
-_CATEGORIES = {term.value: term.words for each in (BreakdownCategory, GapReason) for term in each}
-_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 
 def require_top(top: int) -> int:
@@ -306,10 +307,6 @@ def training_text(analysis: Analysis, steps_ns: Sequence[int]) -> str:
     devices = len({line.device for line in analysis.ledger})
     part = percent_text(busy_ns / devices / len(analysis.steps), median_low(steps_ns))
     return f"{len(steps_ns)} steps without a profiler: {times}, device busy {part}"
-
-
-PYTHON = "Python outside of any op"
-_MAX_CHARS = 48
 
 
 class ActivityNames:

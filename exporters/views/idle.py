@@ -25,6 +25,8 @@ from profiler_ext.records.events import first_rows, numbered
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.share_sums import sum_by, sum_by_name
 
+_SHOWN_CAUSES = 6
+
 
 @dataclass(frozen=True, slots=True)
 class LineText:
@@ -38,9 +40,6 @@ class LineText:
     def text(self) -> str:
         """The sentence, without terminal control codes."""
         return printable(f"{self.before}{self.line}{self.after}")
-
-
-_SHOWN_CAUSES = 6
 
 
 def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
@@ -105,12 +104,8 @@ def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None],
     sums = sum_by(group, idle.duration_ns, len(firsts))
     groups = zip(*(column[firsts].tolist() for column in columns), sums.tolist(), strict=True)
     for cause, place, activity, duration_ns in groups:
-        shares = (
-            idle.cause.strings[cause],
-            idle.places[place],
-            idle.cpu_activity.strings[activity],
-        )
-        yield (shares[0], shares[1], shares[2] or None), duration_ns
+        cpu_activity = idle.cpu_activity.strings[activity] or None
+        yield (idle.cause.strings[cause], idle.places[place], cpu_activity), duration_ns
 
 
 def _placed(

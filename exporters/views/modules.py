@@ -20,6 +20,9 @@ _MAX_DEPTH = 64  # names of a path; a path comes from a file, and what is below 
 
 Times = Mapping[str, int]
 Classes = Mapping[str, str | None]
+Row = Mapping[str, Any]
+# As for one module, a roofline of less than half of a row's time does not represent it.
+_MIN_KNOWN_PART = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +169,6 @@ def _folded(path: str, starred: set[str]) -> str:
     ends = (".".join(names[: at + 1]) for at in range(len(names)))
     pairs = zip(names, ends, strict=True)
     return ".".join(ANY if end in starred else name for name, end in pairs)
-
-
-Row = Mapping[str, Any]
-_MIN_KNOWN_PART = 2
-"""As of one module, what is known of less than half of a row's time says nothing of it."""
 
 
 def tree_rooflines(rows: Sequence[Row], fold: bool = True) -> dict[str, dict[str, Any]]:

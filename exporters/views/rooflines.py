@@ -75,11 +75,8 @@ def _text(utilisation_found: Utilisation, analysis: Analysis, is_named: bool) ->
         more = "" if "shapes" in settings.asked else "; `--shapes` records those of eager ops"
         return f"{of_rank}MFU is not known: products of {percent} of their time have sizes{more}."
     units = ", ".join(_units(utilisation_found))
-    known = (
-        ""
-        if utilisation_found.known_fraction > _ALL
-        else f"; the unit of {_known(utilisation_found)} is known"
-    )
+    fraction = utilisation_found.known_fraction
+    known = "" if fraction > _ALL else f"; the unit of {percent_text(fraction, 1)} is known"
     amount = _amount(utilisation_found.flops / len(analysis.steps), "FLOP")
     mfu = _mfu(utilisation_found, find(analysis).unrecorded_ns)
     return f"{of_rank}MFU {mfu}: {amount} a step, {units}{known}."
@@ -91,10 +88,6 @@ def _mfu(utilisation_found: Utilisation, unrecorded_ns: int | None) -> str:
     if unrecorded_ns is None:
         return recorded
     return with_recorded_text(percent_text(utilisation_found.mfu_of(unrecorded_ns), 1), recorded)
-
-
-def _known(utilisation_found: Utilisation) -> str:
-    return percent_text(utilisation_found.known_fraction, 1)
 
 
 def _units(utilisation_found: Utilisation) -> list[str]:

@@ -19,6 +19,8 @@ from profiler_ext.records.analysis import Analysis, BreakdownRow
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Level, Scope
 
+_MAX_RANKS_LISTED = 8
+
 
 def heading(analysis: Analysis) -> str:
     """Return a one-line heading: command, torch, devices, rank, steps, launches."""
@@ -50,9 +52,6 @@ def _command_text(settings: Settings) -> str:
     program = settings.command[0] if settings.command else "profile"
     # A notebook's command line is the kernel's.
     return "notebook" if "ipykernel" in program else " ".join(settings.command) or program
-
-
-_MAX_RANKS_LISTED = 8
 
 
 def note_texts(analyses: Sequence[Analysis]) -> list[str]:
