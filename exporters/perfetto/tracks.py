@@ -108,7 +108,8 @@ def _ended(start_ns: Ints, end_ns: Ints) -> Ints:
     until = np.searchsorted(np.sort(end_ns), start_ns, "right")
     # Without the zero-length slices that begin with each slice, itself or later.
     empty = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
-    return until - (empty[np.searchsorted(start_ns, start_ns, "right")] - empty[:-1])
+    pending: Ints = empty[np.searchsorted(start_ns, start_ns, "right")] - empty[:-1]
+    return until - pending
 
 
 def _lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> Ints:
