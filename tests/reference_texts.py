@@ -2,7 +2,7 @@
 
 GAPS = """# Gaps
 
-What could not be led back to a line or an op is a row of its own in every table, with the reason
+What could not be attributed to a line or an op is a row of its own in every table, with the reason
 as `gap`: nothing is dropped, and nothing is guessed. The ledger (`profiler-ext report`,
 `coverage()`) adds them up, the line below it names them, and a note that begins with the name
 says what to do; reasons that are usual have a note from 5% of the launches' time on. This page has
@@ -95,7 +95,7 @@ finding has more than that part of a step at stake.
 - **A step** is the usual one: the lower median of the recorded steps, as a first one is often
   unlike the others.
 - **At stake** is what the remedy can save. It is *measured* where it is time of the trace that goes
-  with the flaw, *an estimate* where it rests on a model of the remedied step, and *at most* so much
+  with the flaw, *estimated* where it rests on a model of the remedied step, and *upper bound*
   where what remains afterwards is not known. Where nobody can tell it is not claimed (`unknown`,
   a `?`): such a finding stands last and counts for nothing.
 - **Who sets the pace**: a kernel that gets quicker makes a step quicker only where the step waits

@@ -56,7 +56,7 @@ def test_a_report_begins_with_what_to_do_and_the_ledger(
 ) -> None:
     lines = printed(capsys, "report", folder, "--by", by, "--top", "3").splitlines()
     assert lines[1].startswith("Top recommendations (step ")
-    assert "wall time of the steps" in lines[lines.index("") + 1]
+    assert "Step time breakdown" in lines[lines.index("") + 1]
     _, heads = (line for line in lines if "a step    part" in line)
     assert by in heads.split("a step")[0]
 

@@ -187,7 +187,7 @@ def test_coverage_is_over_all_ranks_in_the_same_order() -> None:
         alone[(alone.scope == "compiled") & (alone.level == "line")].duration_ns.sum()
         / alone[alone.scope == "compiled"].duration_ns.sum()
     )
-    with pytest.raises(CoverageError, match="of all ranks was led to a line"):
+    with pytest.raises(CoverageError, match="of all ranks is attributed to a line"):
         two_ranks().assert_coverage(1.1)
 
 

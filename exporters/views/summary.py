@@ -96,14 +96,14 @@ def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     is_watched = any(analysis.recording.python is not None for analysis in analyses)
     scopes = (Scope.COMPILED, Scope.EAGER) if is_watched else (Scope.COMPILED,)
     spent = {line.scope for line in ledger if line.duration_ns}
-    texts = [
-        f"{100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}% of {scope} device time is "
-        "attributed to source lines."
+    parts = [
+        f"{scope} {100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}%"
         for scope in scopes
         if scope in spent
     ]
+    texts = [f"Attributed to source: {', '.join(parts)}."] if parts else []
     if (linked := tables.fraction_linked_to_forward(analyses)) is not None:
-        texts.append(f"{100 * linked:.1f}% of compiled backward time is matched to its forward op.")
+        texts.append(f"Backward matched to forward: {100 * linked:.1f}%.")
     return (*texts, *_gaps_texts(ledger), *_communication_texts(analyses))
 
 

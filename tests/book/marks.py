@@ -39,9 +39,9 @@ REPORT = {
     "Top recommendations": "the most at stake stands first",
     "                 compiled: 99.9%": "the rule, and what it rests on",
     "                 self.down(": "the line, or module, or kernel",
-    "compiled: led": "the ledger: all of the wall time",
+    "compiled: attributed": "the breakdown: all of the wall time",
     "  launching": "why the device waited",
-    "100.0% of compiled dev": "how much is attributed to lines",
+    "Attributed to source": "how much is attributed to lines",
     "idle 2.56": "where the CPU was meanwhile",
 }
 INFERENCE = {

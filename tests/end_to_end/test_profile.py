@@ -194,7 +194,9 @@ def test_what_was_compiled_before_capture_is_a_gap_that_conserves_time() -> None
 def test_coverage_below_what_was_asserted_is_an_error_that_shows_the_ledger() -> None:
     prof = recorded()
     prof.assert_coverage(1.0)
-    with pytest.raises(CoverageError, match=r"of the all device time was led to a line") as caught:
+    with pytest.raises(
+        CoverageError, match=r"of the all device time is attributed to a line"
+    ) as caught:
         prof.assert_coverage(1.0, level="line", scope="all")
     assert "eager" in str(caught.value)
 

@@ -115,7 +115,7 @@ def test_idle_time_is_led_to_the_lines_that_waited(analysis: Analysis) -> None:
 def test_the_report_says_how_much_is_led_and_where_the_device_waited() -> None:
     report = eager_session().report()
     assert "eager: attributed to source" in report
-    assert "100.0% of eager device time is attributed to source lines." in report
+    assert "Attributed to source: compiled 100.0%, eager 100.0%." in report
     assert f"launching at train.py:{line_of('loss.backward()')}  loss.backward()" in report
     assert f"train.py:{line_of('functional.gelu')}" in report
     by_idle = eager_session().report(by="idle", format="csv")
@@ -125,7 +125,7 @@ def test_the_report_says_how_much_is_led_and_where_the_device_waited() -> None:
 def test_a_notebook_shows_the_same() -> None:
     shown = eager_session()._repr_html_()
     assert "eager: attributed to source" in shown
-    assert "100.0% of eager device time is attributed to source lines." in shown
+    assert "Attributed to source: compiled 100.0%, eager 100.0%." in shown
     assert f"launching at train.py:{line_of('loss.backward()')}  loss.backward()" in shown
 
 
@@ -146,7 +146,7 @@ def test_the_page_holds_the_time_of_each_line(analysis: Analysis) -> None:
             time[line] = time.get(line, 0) + next(times)
     assert time == time_by_line(analysis)
     page = html_text([analysis], SOURCE)
-    assert "100.0% of eager device time is attributed to source lines." in page
+    assert "Attributed to source: compiled 100.0%, eager 100.0%." in page
     line = f"train.py:{line_of('loss.backward()')}"
     assert f"launching at {link('line', line)}  loss.backward()" in page
 
@@ -213,7 +213,7 @@ def test_tensorboard_shows_eager_lines(analysis: Analysis, tmp_path: Path) -> No
     shown = {row.line: sum(row.phase_ns) for row in document.tables.line}
     assert shown == time_by_line(analysis)
     assert "eager: attributed to source" in {account.name for account in document.ledger}
-    assert "100.0% of eager device time is attributed to source lines." in document.said
+    assert "Attributed to source: compiled 100.0%, eager 100.0%." in document.said
     assert any("launching at train.py:" in text for text in document.said)
 
 

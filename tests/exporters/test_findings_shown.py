@@ -73,8 +73,8 @@ def test_a_finding_says_what_where_why_and_what_to_try() -> None:
 Top recommendations (step 10.0 ms)
 4.00 ms   40.0%  matrix products run in fp32 without tensor cores
                  model.py:12 · mlp.up · sgemm · compile 0/0 · h = self.up(x)
-                 fp32_matmul · an estimate · they take: 5.00 ms · products a
-                 step: 1,200 · counted in launch_bound too: do not add
+                 fp32_matmul · estimated · they take: 5.00 ms · products a step:
+                 1,200 · overlaps launch_bound
                  try: TF32
 not judged: first_step: there is one step"""
     )
@@ -183,7 +183,7 @@ def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None
 
 def test_without_a_finding_it_says_so() -> None:
     assert texts.findings_heading(replace(TOLD, found=())) == (
-        "No issue above 1% of a step at stake (7 rules were judged, 1 could not be)"
+        "No issue above 1% of step time (7 checks applied, 1 did not)"
     )
     assert texts.findings_heading(Findings()) == (
         "No recommendation: no check applies (report --findings lists why)"
@@ -193,10 +193,10 @@ def test_without_a_finding_it_says_so() -> None:
 def test_where_most_rules_could_not_be_judged_nobody_is_told_that_all_is_well() -> None:
     lacking = tuple(Unjudged(f"rule_{at}", "no GPU", rank) for at in range(3) for rank in (0, 1))
     assert texts.findings_heading(Findings(unjudged=lacking, judged=2)) == (
-        "Few recommendations: 2 of 5 rules could be judged (report --findings lists why)"
+        "Few recommendations: 2 of 5 checks apply (report --findings lists why)"
     )
     assert texts.findings_heading(Findings(unjudged=lacking, judged=3)) == (
-        "No issue above 1% of a step at stake (3 rules were judged, 3 could not be)"
+        "No issue above 1% of step time (3 checks applied, 3 did not)"
     )
 
 
@@ -221,7 +221,7 @@ def test_what_is_of_no_step_has_no_part_of_one() -> None:
     assert texts.time_at_stake_texts(replace(once, stake=Stake.WINDOW)) == ("4.00 ms", "window")
     unknown = replace(once, stake=Stake.UNKNOWN)
     assert texts.time_at_stake_texts(unknown) == ("?", "")
-    assert texts.why_text(unknown).startswith("fp32_matmul · at stake is not known · ")
+    assert texts.why_text(unknown).startswith("fp32_matmul · saving unknown · ")
 
 
 def test_the_json_is_of_its_schema_and_has_the_figures() -> None:
@@ -255,7 +255,7 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
 
 def test_a_page_and_a_notebook_begin_with_it() -> None:
     for page in (html_text([gpu_step()]), notebook.session_html([gpu_step()])):
-        first, ledger = page.index("Top recommendations, of a step"), page.index("wall time of the")
+        first, ledger = page.index("Top recommendations (step"), page.index("Step time breakdown")
         assert first < ledger
 
 

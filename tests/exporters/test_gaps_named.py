@@ -36,7 +36,7 @@ def test_a_gap_of_a_compiled_op_is_in_the_ledger_the_line_below_it_and_a_note(ga
     step = led_to_ops(gap, PRODUCT)
     rows = coverage(step).query("category == @gap")
     assert rows[["scope", "duration_ns"]].to_numpy().tolist() == [["compiled", 50_000]]
-    (line,) = (text for text in coverage_lines([step]) if text.startswith("Gaps"))
+    (line,) = (text for text in coverage_lines([step]) if text.startswith("Unattributed"))
     assert line == f"Unattributed, of busy time: {gap} 22.3%, ambiguous_extern_run 8.9%."
     (note,) = (each for each in notes_on(step.recording, step.launches) if each.startswith(gap))
     assert note.startswith(f"{gap}: 1 launches (50.0 us) ")

@@ -63,7 +63,7 @@ def test_a_row_of_the_tree_says_what_all_below_it_could_save(browser, tmp_path):
     one = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
     page.goto(written(tmp_path, html_text([one])))
     heads = [text.strip() for text in page.locator(".tree th").all_inner_texts()]
-    saved = page.locator(f".tree tr > td:nth-child({heads.index('could save') + 1})")
+    saved = page.locator(f".tree tr > td:nth-child({heads.index('max saving') + 1})")
     assert [text.split("\n") for text in saved.all_inner_texts()] == [
         ["37.0 us"],
         ["37.0 us"],

@@ -41,7 +41,7 @@ def test_the_top_lines_have_their_name_first_and_the_time_of_a_step_by_phase():
     heads, first, *_ = tables_of(gpu_step())[1]
     assert heads == (
         *("line", "a step", "of device", "of wall time"),
-        *("forward", "backward", "grad. acc.", "optimizer", "other", "roofline", "could save"),
+        *("forward", "backward", "grad. acc.", "optimizer", "other", "roofline", "max saving"),
     )
     assert first == (
         "model.py:12h = self.up(x)",
@@ -57,7 +57,7 @@ def test_a_bar_is_as_long_as_its_part_of_the_wall_time():
 
 def test_the_modules_are_a_tree():
     assert tables_of(gpu_step())[2] == [
-        ("module", "a step", "of all modules", "roofline", "could save"),
+        ("module", "a step", "of all modules", "roofline", "max saving"),
         ("(the model itself)", "140 us", "100.0%", "", ""),
         ("mlp MLP", "140 us", "100.0%", "", ""),
         ("mlp.up Linear", "100 us", "71.4%", "", ""),

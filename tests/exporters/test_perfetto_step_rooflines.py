@@ -61,7 +61,7 @@ def test_kernels_have_the_rooflines_of_the_table(both: tuple[Analysis, Reader]) 
 
 def test_each_slice_of_a_line_says_its_roofline(both: tuple[Analysis, Reader]) -> None:
     assert _said(both[1], "source line", "eager_lines.py:56") == [
-        "over the profiled step: bound by arithmetic, 47% of its roofline; could save 302 us; "
+        "over the profiled step: bound by arithmetic, 47% of its roofline; max saving 302 us; "
         "moves 607 MB at 786 GB/s and does 361 GFLOP in bf16 on tensor cores at 467 TFLOP/s, "
         "of 989 attainable"
     ]
@@ -72,7 +72,7 @@ def test_a_module_says_the_roofline_of_all_below_it(both: tuple[Analysis, Reader
     (row,) = table[table["module"] == "blocks.0"].to_dict("records")
     assert (row["est_bytes"], row["could_save_ns"]) == (1_608_028_347, 161_216)
     assert _said(both[1], "module", "blocks.0") == [
-        "over the profiled step: bound by arithmetic, 62% of its roofline; could save 161 us; "
+        "over the profiled step: bound by arithmetic, 62% of its roofline; max saving 161 us; "
         "moves 1.61 GB at 1,659 GB/s and does 439 GFLOP in bf16 on tensor cores at 478 TFLOP/s, "
         "of 775 attainable"
     ]

@@ -22,10 +22,10 @@ from tests.analyses import GPU_PLACES, cpu_step, gpu_step
 from tests.handmade import launches, shares, trace
 
 REPORT = """\
-wall time of the steps                       a step    part  of the step
-compiled: attributed to source                130 us   13.0%  █▍
+Step time breakdown                          a step    part  of the step
+compiled: attributed to source               130 us   13.0%  █▍
 compiled: library cal…ith an open boundary  20.0 us    2.0%  ▏
-eager: attributed to ATen ops only                 74.5 us    7.5%  ▊
+eager: attributed to ATen ops only          74.5 us    7.5%  ▊
 device idle                                  775 us   77.5%  ████████▌
   launch latency                             278 us   27.8%
   end of the step                            240 us   24.0%
@@ -33,22 +33,22 @@ device idle                                  775 us   77.5%  ██████�
   Python between ops                        66.0 us    6.6%
   between launches                          50.0 us    5.0%
 total                                       1.00 ms  100.0%
-86.7% of compiled device time is attributed to source lines.
-77.8% of compiled backward time is matched to its forward op.
+Attributed to source: compiled 86.7%.
+Backward matched to forward: 77.8%.
 Unattributed, of busy time: ambiguous_extern_run 8.9%.
 idle 240 us: end of the step, the CPU in Python outside of any op
 idle 147 us: launch latency, the CPU in Optimizer.step#AdamW.step
 idle 93.5 us: launching, the CPU in aten::_fused_adamw_
-idle 295 us: 12 more causes and lines
+idle 295 us: 12 more
 """
 FIRST = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
 Top recommendations (step 1.00 ms)
  415 us   41.5%  GPU idle: the CPU is launch-bound
-                 launch_bound · an estimate · launches a step: 9 · idle
-                 in the recorded step: 725 us · the step without
-                 recording, estimated: 690 us · median launch: 20.0 us ·
-                 compiled: 55.6% · replayed by CUDA graphs: 0.0%
+                 launch_bound · estimated · launches a step: 9 · idle in
+                 the recorded step: 725 us · the step without recording,
+                 estimated: 690 us · median launch: 20.0 us · compiled:
+                 55.6% · replayed by CUDA graphs: 0.0%
                  try: replay the compiled graphs as CUDA graphs:
                  torch.compile(model, mode='reduce-overhead'); or a
                  larger batch
@@ -180,7 +180,7 @@ def test_a_terminal_without_unicode_gets_plain_bars():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     print_report(cpu_step(), Console(file=file, width=80))
     file.seek(0)
-    assert "compiled: attributed to source   160 us   32.0%  ####       " in file.read()
+    assert "compiled: attributed to source       160 us   32.0%  ####       " in file.read()
 
 
 def test_several_steps_are_listed_with_their_busy_part():

@@ -107,7 +107,7 @@ def busy_elsewhere(pauses_ns: tuple[int, ...]) -> Script:
 
 def test_python_that_launches_nothing_for_long_has_another_remedy():
     found = only(RULE, busy_elsewhere((0,) * 20 + (5 * MS,) + (0,) * 20).analysis())
-    assert found.what == "the device waits while the CPU runs Python that launches nothing"
+    assert found.what == "GPU idle: the CPU is in Python that launches nothing"
     assert found.remedy.startswith("move what runs there")
     assert {each.name: each.value for each in found.why}["of it in such Python"] == 5 * MS - 2 * US
 

@@ -55,7 +55,7 @@ _REPLAYED = (
     "the optimizer's step"
 )
 
-_ELSEWHERE = "runs Python that launches nothing"
+_ELSEWHERE = "in Python that launches nothing"
 _PYTHON = (
     "move what runs there (logging, checks, data made by hand) out of the step or into another "
     "thread, as launching faster leaves it as it is; idle_by_line() has the lines"
@@ -92,7 +92,7 @@ def _candidate(facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: In
     eager_ns = facts.median_per_step(fused, facts.launches.duration_ns[fused])
     fused_ns = int(FUSION_SAVING * eager_ns)
     return Candidate(
-        what=f"the device waits while the CPU {_ELSEWHERE if is_python else 'launches'}",
+        what=f"GPU idle: the CPU is {_ELSEWHERE if is_python else 'launch-bound'}",
         at_stake_ns=times_ns[0] + fused_ns,
         busy_ns=fused_ns,
         sureness=Confidence.ESTIMATED,
