@@ -1,1 +1,1 @@
-"""The outputs: one module for each format, all made from one ``Analysis``."""
+"""Output formats: one module each, all made from one ``Analysis``."""

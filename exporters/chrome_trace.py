@@ -1,8 +1,8 @@
 """The Kineto trace with our data added, which every reader of such traces still opens.
 
-Only arguments are added, under keys that begin with ``compile.``, and ``stack`` as torch's own
-``inductor_trace_handler`` writes it: a list of printed stacks. Nothing else changes, since
-other tools count events, streams and correlations.
+Only arguments are added: keys that begin with ``compile.``, and ``stack`` as torch's
+``inductor_trace_handler`` writes it. Other tools count events, streams and correlations, so these
+stay.
 """
 
 from __future__ import annotations
@@ -21,29 +21,19 @@ from profiler_ext.exporters.launch_parts import (
 from profiler_ext.kineto.recording import write_recording
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned
-from profiler_ext.records.provenance import GraphInstance
 
 
 def export_chrome_trace(analysis: Analysis, path: Path) -> Path:
-    """Write the trace with what is known of each launch in its event's arguments.
-
-    Args:
-        path: the file; compressed when its name ends with ``.gz``. It loads back as a session.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write the trace with attribution in the launches' arguments; ``.gz`` paths are compressed."""
     write_recording(path, analysis.recording, arguments(analysis))
     return path
 
 
 def arguments(analysis: Analysis) -> Mapping[int, dict[str, object]]:
-    """Say what is known of each launch, as arguments of its event.
+    """Return the arguments to add to each launch, by its event's position in the file, made lazily.
 
-    Returns:
-        For each launch the arguments to add, by the event's position in the file; they are made
-        when they are asked for. Absent is left out; lists name the largest part first,
-        ``compile.shares_ns`` goes along with ``compile.nodes``.
+    Absent values are left out. Lists name the largest part first; ``compile.shares_ns`` is parallel
+    to ``compile.nodes``.
     """
     return _Arguments(analysis)
 
@@ -83,7 +73,10 @@ class _Arguments(Mapping[int, dict[str, object]]):
 
 def _launch_columns(analysis: Analysis) -> dict[str, list[object]]:
     launches = analysis.launches
-    graphs = [_of_graph(analysis, number) for number in launches.graph.tolist()]
+    graphs = [
+        (None if number is None else analysis.recording.graphs[number])
+        for number in launches.graph.tolist()
+    ]
     return {
         "compile.scope": _texts(launches.scope),
         "compile.phase": _texts(launches.phase),
@@ -100,10 +93,6 @@ def _launch_columns(analysis: Analysis) -> dict[str, list[object]]:
 
 def _texts(column: Interned) -> list[object]:
     return [column.strings[code] for code in column.codes.tolist()]
-
-
-def _of_graph(analysis: Analysis, number: int | None) -> GraphInstance | None:
-    return None if number is None else analysis.recording.graphs[number]
 
 
 def _of_places(analysis: Analysis, numbers: Iterable[int]) -> dict[str, object]:

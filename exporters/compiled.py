@@ -1,4 +1,4 @@
-"""Which compilations are told as one, how long they took, and what caches said of them."""
+"""Compilations as table rows: grouping, duration, cache results."""
 
 from __future__ import annotations
 
@@ -9,39 +9,34 @@ from dataclasses import dataclass
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import CacheLookup, Compilation, CompileKind, CompilePhase
 
+# These come in small pieces, merged by compile id.
 BESIDE = (CompileKind.RUN_TIME, CompileKind.WORKER)
-"""What comes in many small pieces: those of one compile id are one row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A row of the table.
+    """A row: one compilation, or small ones of one compile id."""
 
-    Attributes:
-        first: the compilation, or the first of those that are one row.
-        every: all of them.
-    """
-
-    first: Compilation
+    first: Compilation  # the first of them, which names the row
     every: tuple[Compilation, ...]
 
     @property
     def duration_ns(self) -> int:
-        """How long they took."""
+        """Total time."""
         return sum(each.duration_ns for each in self.every)
 
     @property
     def is_blocking(self) -> bool:
-        """Whether the program waited for it, and for nothing else meanwhile."""
+        """Whether the program waited for it."""
         return self.first.kind is not CompileKind.WORKER
 
     def phase_ns(self, phase: CompilePhase) -> int:
-        """Return how long they were in a phase."""
+        """Return the time spent in a phase."""
         return sum(each.phase_ns(phase) for each in self.every)
 
 
 def rows(analysis: Analysis) -> list[Compiled]:
-    """Return the rows of the table, in the order of time."""
+    """Return the rows of the table, by start time."""
     groups: dict[object, list[Compilation]] = {}
     for each in sorted(analysis.recording.compiles, key=lambda each: each.started_ns):
         key = (each.kind, each.compile_id) if each.kind in BESIDE else each.index
@@ -50,7 +45,7 @@ def rows(analysis: Analysis) -> list[Compiled]:
 
 
 def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None) -> int:
-    """Return how much of its time lies in profiled steps, or in one."""
+    """Return how much of its time lies in profiled steps, or in one step."""
     spans = [(s.cpu_start_ns, s.cpu_end_ns) for s in analysis.steps if step in (None, s.number)]
     return sum(
         max(min(end, each.started_ns + each.duration_ns) - max(start, each.started_ns), 0)
@@ -60,7 +55,7 @@ def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None)
 
 
 def lookups_text(lookups: Sequence[CacheLookup]) -> str | None:
-    """Return what caches answered, in words; equal answers once, with their number."""
+    """Return cache lookup results as text; equal ones once, with a count."""
     answers = Counter((each.cache, each.answer, each.reason) for each in lookups)
     groups = (
         f"{cache.words}: {answer.words}"

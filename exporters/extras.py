@@ -1,4 +1,4 @@
-"""The list of extras: what is installed only by those who want it, and how to get it."""
+"""Optional dependencies (extras), and how to install them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,20 @@ from profiler_ext.errors import MissingExtraError
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What one purpose needs besides the package's own dependencies.
+    """The packages that one feature needs beyond the package's own dependencies."""
 
-    Attributes:
-        name: its name among the extras in ``pyproject.toml``.
-        packages: what it installs.
-        module: what can be imported once it is there.
-    """
-
-    name: str
+    name: str  # as in ``pyproject.toml``
     packages: tuple[str, ...]
-    module: str
+    module: str  # importable once installed
 
     @property
     def install(self) -> str:
-        """The command that installs it, for a checkout as well."""
+        """The command that installs it; works in a checkout too."""
         return f"pip install {' '.join(self.packages)}"
 
     @property
     def is_there(self) -> bool:
-        """Whether it is installed; nothing is imported."""
+        """Whether it is installed; imports nothing."""
         return find_spec(self.module) is not None
 
     def require(self, purpose: str) -> None:
@@ -53,6 +47,6 @@ HUGGINGFACE = Extra("huggingface", ("transformers", "accelerate"), "transformers
 LIGHTNING = Extra("lightning", ("lightning",), "lightning")
 WANDB = Extra("wandb", ("wandb",), "wandb")
 MLFLOW = Extra("mlflow", ("mlflow-skinny",), "mlflow")
+# Integrations with training libraries.
 TRAINING = (HUGGINGFACE, LIGHTNING, WANDB, MLFLOW)
-"""Those of the libraries with which people train, which nothing else needs."""
 EXTRAS = (TENSORBOARD, PARQUET, MCP, CLUSTER, *TRAINING)

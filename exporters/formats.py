@@ -1,7 +1,4 @@
-"""The list of formats: one row for each, which is all that commands know of it.
-
-A new format is a module of this package that writes it, and a row here.
-"""
+"""The list of formats. A new one is a module of this package that writes it, and a row here."""
 
 from __future__ import annotations
 
@@ -17,70 +14,43 @@ from profiler_ext.exporters.table_kinds import WRITTEN, load_function
 if TYPE_CHECKING:
     from profiler_ext.records.analysis import Analysis
 
-FILE_NAME = "session.pt.trace.json.gz"
-"""What holds the recording in a session's folder."""
+FILE_NAME = "session.pt.trace.json.gz"  # the recording in a session's folder
 Roots = Iterable[str | Path]
 _TABLE_FILES = tuple((f"{kind.name}.csv", kind.words) for kind in WRITTEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a session can be written as.
+    """An export format of a session; functions are named ``module:function``, loaded lazily."""
 
-    Its functions are named as :mod:`.loading` has it, and loaded when they are needed.
-
-    Attributes:
-        name: what ``export --to`` calls it.
-        words: what it is, for a person.
-        suffixes: how a path of it ends; ``""`` for a path without a suffix.
-        target: its file or folder where none is named, beside the session.
-        writer: writes one analysis to a path, and returns what was written.
-        ranks_writer: writes several analyses likewise; ``None`` where it holds one rank only.
-        is_folder: it is a folder of files.
-        shows_source: it carries source files: its writers take the folders to show them from.
-        run_outputs: the files of it that ``run`` writes into a session's folder, and their use.
-        writing: the extra that writes it.
-        viewing: the extra that shows it.
-        how_to_view: says how to see what was written to a path.
-    """
-
-    name: str
-    words: str
-    suffixes: tuple[str, ...]
-    target: str
-    writer: str
-    ranks_writer: str | None = None
+    name: str  # what ``export --to`` calls it
+    words: str  # shown to users
+    suffixes: tuple[str, ...]  # ``""`` for paths without a suffix
+    target: str  # default file or folder in the session
+    writer: str  # (analysis, path) -> path written
+    ranks_writer: str | None = None  # ``None``: one rank only
     is_folder: bool = False
-    shows_source: bool = False
-    run_outputs: tuple[tuple[str, str], ...] = ()
-    writing: Extra | None = None
-    viewing: Extra | None = None
-    how_to_view: str | None = None
+    shows_source: bool = False  # writers take ``roots``
+    run_outputs: tuple[tuple[str, str], ...] = ()  # files that ``run`` writes, and their use
+    writing: Extra | None = None  # needed to write it
+    viewing: Extra | None = None  # needed to view it
+    how_to_view: str | None = None  # path -> hints
 
     def write(self, analysis: Analysis, path: Path, roots: Roots = ()) -> Path:
-        """Write what was found on one rank.
-
-        Raises:
-            MissingExtraError: What it needs is not installed.
-            OutputError: It cannot be written.
-        """
+        """Write one rank's analysis."""
         return self._written(self.writer, analysis, path, roots)
 
     def write_ranks(self, analyses: Sequence[Analysis], path: Path, roots: Roots = ()) -> Path:
-        """Write what was found on several ranks; see :meth:`write`.
-
-        Raises:
-            UsageError: It holds one rank only.
-        """
+        """Write several ranks' analyses."""
         return self._written(self.require_ranks(), analyses, path, roots)
 
     @property
     def holds_ranks(self) -> bool:
-        """Whether several ranks can be written as it."""
+        """Whether it can hold several ranks."""
         return self.ranks_writer is not None
 
     def require_ranks(self) -> str:
-        """Return the name of what writes several ranks.
+        """Return the name of the writer for several ranks.
 
         Raises:
             UsageError: It holds one rank only.
@@ -105,10 +75,11 @@ class Format:
         return folder if self.is_folder else folder / self.run_outputs[0][0]
 
     def hints(self, path: Path) -> tuple[str, ...]:
-        """Return sentences that say how to see what was written to a path."""
+        """Return how to view what was written to a path."""
         return () if self.how_to_view is None else tuple(load_function(self.how_to_view)(path))
 
 
+# The format in which sessions are stored.
 SESSION = Format(
     name="chrome",
     words="PyTorch's own trace with all that is known added; it loads back as a session",
@@ -117,7 +88,6 @@ SESSION = Format(
     writer="chrome_trace:export_chrome_trace",
     run_outputs=((FILE_NAME, "loads back: profiler-ext report DIR; opens in Perfetto too"),),
 )
-"""What a session is kept as."""
 
 FORMATS = (
     Format(
@@ -177,12 +147,12 @@ FORMATS = (
 
 
 def run_outputs() -> tuple[Format, ...]:
-    """Return the formats that ``run`` writes without being asked."""
+    """Return the formats that ``run`` writes by default."""
     return tuple(each for each in FORMATS if each.run_outputs)
 
 
 def format_named(name: str) -> Format:
-    """Return the format that has a name."""
+    """Return the format with a name."""
     for each in FORMATS:
         if each.name == name:
             return each
@@ -191,7 +161,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of(path: Path) -> Format:
-    """Return the format that a path's suffix names."""
+    """Return the format of a path's suffix."""
     suffixes = [(suffix, each) for each in FORMATS for suffix in each.suffixes]
     for suffix, each in suffixes:
         if path.name.endswith(suffix) if suffix else not path.suffix:

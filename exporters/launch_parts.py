@@ -1,7 +1,4 @@
-"""The parts of each launch, largest first, and their names in traces.
-
-FX node, op, line, module, stack.
-"""
+"""The parts of each launch, largest first, and their names in traces."""
 
 from __future__ import annotations
 
@@ -15,15 +12,11 @@ from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.share_sums import share_offsets
 
+THE_MODEL = "(model)"  # the model itself, whose path is empty
+
 
 class PartColumns:
-    """The parts of all launches.
-
-    Attributes:
-        firsts: where the parts of each launch begin, and where the last end.
-        place: the place of each part.
-        duration_ns: its time.
-    """
+    """The parts of all launches, the largest of each launch first."""
 
     def __init__(self, analysis: Analysis) -> None:
         """Sort the shares."""
@@ -34,33 +27,29 @@ class PartColumns:
         self.firsts: Ints = share_offsets(analysis)
 
     def of(self, launch: int) -> list[int]:
-        """Return the places of one launch."""
+        """Return the places of one launch's parts."""
         places: list[int] = self.place[self.firsts[launch] : self.firsts[launch + 1]].tolist()
         return places
 
     def durations_ns(self, launch: int) -> list[int]:
-        """Return the times of the parts of one launch."""
+        """Return the times of one launch's parts."""
         first, end = self.firsts[launch], self.firsts[launch + 1]
         times: list[int] = self.duration_ns[first:end].tolist()
         return times
 
     def keys(self) -> list[bytes]:
-        """Return for each launch what is the same for those with the same places."""
+        """Return a key for each launch, equal for launches with the same places."""
         whole, size = self.place.tobytes(), self.place.itemsize
         return [whole[first:end] for first, end in pairwise((self.firsts * size).tolist())]
 
 
-THE_MODEL = "(model)"
-"""What the model itself is called, whose path is empty."""
-
-
 def distinct(places: Iterable[Place], text_of: Callable[[Place], str | None]) -> list[str]:
-    """Return what ``say`` says of places, each text once, nothing for ``None``."""
+    """Return the distinct texts of places, without ``None``."""
     return list(dict.fromkeys(text for place in places if (text := text_of(place)) is not None))
 
 
 def node_text(place: Place) -> str:
-    """Return the FX node, the ATen op or the gap that a place stands for."""
+    """Return a place's FX node, ATen op or gap."""
     return place.node or place.aten_op or place.gap or "unknown"
 
 
@@ -84,12 +73,12 @@ def line_text(place: Place) -> str | None:
 
 
 def module_text(place: Place) -> str | None:
-    """Return a place's module path; the model itself has none and gets a word."""
+    """Return a place's module path, ``(model)`` for the model itself."""
     return THE_MODEL if place.module == "" else place.module
 
 
 def stack_text(place: Place) -> str | None:
-    """Return a place's stack as Python and ``torch.fx`` print one."""
+    """Return a place's stack as Python and ``torch.fx`` print it."""
     return "".join(map(_frame_text, place.stack)) or None
 
 

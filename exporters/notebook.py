@@ -1,7 +1,7 @@
-"""How a session shows itself in a notebook: findings, ledger, lines, modules, kernels.
+"""A session's notebook view: findings, breakdown, lines, modules, kernels.
 
-A notebook puts the text into its own page, so every name is escaped, and styles are written
-on the elements: nothing leaks out, and light and dark themes keep their colours.
+A notebook puts the text into its own page, so every name is escaped, and styles are inline: none
+leaks out, and light and dark themes keep their colours.
 """
 
 from __future__ import annotations
@@ -61,11 +61,9 @@ Row = Mapping[str, Any]
 
 
 def session_html(analyses: Sequence[Analysis]) -> str:
-    """Return a session as a small piece of HTML.
+    """Return a session as HTML: findings, breakdown, compiles, top lines, modules, kernels.
 
-    Returns:
-        Top recommendations, the ledger, what compiling took, the lines that took most device time,
-        and folded the modules as a tree and the kernels. Times are the mean of a step.
+    Times are per step. Modules (a tree) and kernels are folded.
     """
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     result = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
@@ -84,14 +82,14 @@ def session_html(analyses: Sequence[Analysis]) -> str:
 
 
 def _rows(analyses: Sequence[Analysis], name: str) -> list[dict[str, Any]]:
-    """Return the rows of a table, of one rank as it is, of several their sum."""
+    """Return the rows of a table, summed over ranks where there are several."""
     if len(analyses) == 1:
         return records(table_named(name).make(analyses[0]))
     return records(tables.of_ranks(analyses, analyses[0].recording.trace.base_ns, name))
 
 
 def _spans(analyses: Sequence[Analysis]) -> int:
-    """Return over how many steps, of each rank, sums are."""
+    """Return the number of rank steps that sums cover."""
     return max(sum(len(analysis.steps) for analysis in analyses), 1)
 
 
@@ -163,7 +161,8 @@ def _line(
     names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
     name = "<br>".join(map(text, filter(None, names)))
     own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
-    numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(row[p], spans) for p in phases))
+    wall_ns = sum(line.duration_ns for analysis in analyses for line in analysis.ledger)
+    numbers = (*own, _bar(row, wall_ns), *(_of_step(row[p], spans) for p in phases))
     return (name, *numbers, *_roofline_cells(analyses, row))
 
 
@@ -176,7 +175,6 @@ def _of_step(duration_ns: int, spans: int) -> str:
 
 
 def _modules(analyses: Sequence[Analysis]) -> str:
-    """Return the modules as a tree: inclusive times, numbered layers as one."""
     rows = [row for row in _rows(analyses, "by_module") if row["module"] is not None]
     if not rows:
         return ""
@@ -233,12 +231,8 @@ def _kernel(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str,
     return text(name), time, part, f"{row['launches']:,}", *_roofline_cells(analyses, row)
 
 
-def _wall_ns(analyses: Sequence[Analysis]) -> int:
-    return sum(line.duration_ns for analysis in analyses for line in analysis.ledger)
-
-
 def _bar(row: Row, most_ns: int) -> str:
-    """Return a bar of phases, filled by the wall time."""
+    """Return a bar of phases, scaled to wall time."""
     pieces = (
         tag("div", style=f"width:{part:.1f}%;background:{PHASE_STYLES[phase]}")
         for phase in Phase

@@ -1,14 +1,10 @@
-"""Source text for display.
+"""Source text for display: the program's files and Inductor's generated modules.
 
-The program's files and Inductor's generated modules, read only under the reader's own roots.
-
-A session keeps only the lines of its stacks. A file of this machine is trusted to be the one
-that ran when every recorded line still reads the same there. A path in a trace comes from
-somebody else, and what is read may end in a report that is passed on: so only Python files are
-read, under the roots of the user who reads, and through no link that leaves them.
-
-A session keeps the modules of its graphs; of one that does not, they are read from Inductor's cache
-where that is on this machine, under the roots of the user who reads.
+A session keeps only the lines of its stacks. A local file counts as the one that ran if every
+recorded line still reads the same. Paths in a trace are untrusted, and what is read may end in a
+report that is passed on: so only Python files are read, under the reader's own roots, and through
+no link that leaves them. Generated modules that a session does not keep are read from Inductor's
+cache, under the same rule.
 """
 
 from __future__ import annotations
@@ -35,25 +31,15 @@ _CELL_NOT_KEPT = "the text of the cell is not in the session"
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One source file as far as it is known.
+    """A source file, as far as it is known."""
 
-    Attributes:
-        path: as it was recorded.
-        lines: line number to text, in order; every line where the file is whole.
-        missing: why there is no more than the recorded lines; ``""`` where the file is whole.
-    """
-
-    path: str
-    lines: Mapping[int, str]
-    missing: str = ""
+    path: str  # as recorded
+    lines: Mapping[int, str]  # by line number; all lines if the file is complete
+    missing: str = ""  # why only recorded lines are known
 
 
 def source_files(analysis: Analysis, texts: Mapping[str, str]) -> tuple[SourceFile, ...]:
-    """Return the files that have device time, and the user's files that lead there.
-
-    Args:
-        texts: recorded path to the text of that file now; a path may be absent.
-    """
+    """Return the files with device time, and the user's files that call them."""
     settings = analysis.recording.settings
     known = recorded_lines(analysis)
     paths = sorted(known, key=lambda path: (not is_user_file(path, settings), path))
@@ -63,11 +49,7 @@ def source_files(analysis: Analysis, texts: Mapping[str, str]) -> tuple[SourceFi
 def sources_of_ranks(
     analyses: Iterable[Analysis], texts: Mapping[str, str]
 ) -> tuple[SourceFile, ...]:
-    """Return the source files of all ranks, each once; see :func:`source_files`.
-
-    Args:
-        texts: recorded path to the text of that file now; a path may be absent.
-    """
+    """Return the source files of all ranks, each once."""
     known: dict[str, SourceFile] = {}
     for file in (file for analysis in analyses for file in source_files(analysis, texts)):
         before = known.get(file.path, file)
@@ -77,7 +59,7 @@ def sources_of_ranks(
 
 
 def recorded_lines(analysis: Analysis) -> dict[str, dict[int, str]]:
-    """Return file to line number to its recorded text, ``""`` where none was recorded."""
+    """Return the recorded lines by file and line number; ``""`` where the text was not recorded."""
     settings = analysis.recording.settings
     shown = {place.file for place in analysis.places}
     known: dict[str, dict[int, str]] = {}
@@ -89,7 +71,7 @@ def recorded_lines(analysis: Analysis) -> dict[str, dict[int, str]]:
 
 
 def is_user_file(path: str, settings: Settings) -> bool:
-    """Return whether a file is the user's: under a root of theirs, or relative to one."""
+    """Return whether a file is the user's: under one of the user's roots, or relative."""
     if _is_under(path, settings.library_roots):
         return False
     return not Path(path).is_absolute() or _is_under(path, settings.user_roots)
@@ -98,16 +80,10 @@ def is_user_file(path: str, settings: Settings) -> bool:
 def read_texts(
     paths: Iterable[str], settings: Settings, roots: Iterable[str | Path] = ()
 ) -> dict[str, str]:
-    """Read the Python files that are on this machine, under the roots of the user who reads.
+    """Read the Python files that are on this machine, under the reader's roots.
 
-    Args:
-        paths: recorded paths; a relative one, and one under a recorded root of the user who
-            recorded, is looked for under each root.
-        roots: folders that the user who reads has named; the working folder and the
-            interpreter's library are roots as well.
-
-    Returns:
-        Path to text, without what is not there, not under a root, or no Python file.
+    Relative ``paths``, and those under a recorded user root, are looked up under each root:
+    ``roots``, the working folder and the interpreter's library.
     """
     known = reading_roots(roots)
     texts = ((path, _read(path, settings, known)) for path in paths)
@@ -115,11 +91,7 @@ def read_texts(
 
 
 def local_sources(analyses: Iterable[Analysis], roots: Iterable[str | Path] = ()) -> dict[str, str]:
-    """Return the text of the recorded source files that may be read here, by path.
-
-    Returns:
-        Path to text; a notebook's cell has the text that the session has of it.
-    """
+    """Return recorded source files that may be read here, and notebook cells, by path."""
     sources: dict[str, str] = {}
     for analysis in analyses:
         sources |= read_texts(recorded_lines(analysis), analysis.recording.settings, roots)
@@ -138,7 +110,7 @@ def _source_file(path: str, known: Mapping[int, str], text: str | None) -> Sourc
 
 
 def _mismatch(number: int, code: str, lines: Mapping[int, str]) -> str:
-    """Return why a recorded line does not show that this is the file that ran."""
+    """Return why a recorded line does not confirm that this file ran."""
     if not code.strip():
         return f"the text of line {number} was not recorded, so the file cannot be checked"
     if code.strip() != lines.get(number, "").strip():
@@ -164,7 +136,7 @@ def _read(path: str, settings: Settings, roots: Sequence[Path]) -> str | None:
 
 
 def _relative(path: str, settings: Settings) -> tuple[str, ...]:
-    """Return the path from the root of the user who recorded it."""
+    """Return a path relative to the recorded user roots that hold it."""
     if not Path(path).is_absolute():
         return (path,)
     inner = (root.rstrip("/\\") for root in settings.user_roots if _is_under(path, (root,)))
@@ -172,7 +144,7 @@ def _relative(path: str, settings: Settings) -> tuple[str, ...]:
 
 
 def _text(place: Path, roots: Sequence[Path]) -> str | None:
-    """Return the text of a Python file that lies under a root, with every link resolved."""
+    """Return the text of a Python file under a root, after resolving links."""
     try:
         resolved = place.resolve(strict=True)
         if resolved.suffix != ".py" or not any(resolved.is_relative_to(root) for root in roots):
@@ -186,22 +158,14 @@ def _text(place: Path, roots: Sequence[Path]) -> str | None:
 
 
 def recorded_modules(recording: Recording) -> dict[str, str]:
-    """Return the text of the generated modules that a session keeps, by their paths."""
+    """Return the generated modules that a session keeps, by path."""
     with suppress(ImportError):
         return {path: module.text for module in recording.generated for path in module.paths}
     return {}
 
 
 def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[str, str]:
-    """Return the text of the generated modules of an analysis, by the path that a graph names.
-
-    Args:
-        roots: folders from which source may be shown, for what the session does not keep.
-
-    Returns:
-        Path to text, without what is neither kept nor here; nothing where the user asked that no
-        text of source be kept.
-    """
+    """Return the generated modules of an analysis by path; none where source is turned off."""
     recording = analysis.recording
     if any(gap.reason == GapReason.SOURCE_OFF for gap in recording.gaps):
         return {}
@@ -212,7 +176,7 @@ def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[s
 
 
 def kernel_sources(module_text: str) -> dict[str, str]:
-    """Return kernel name to its source, as the generated module hands it to ``async_compile``."""
+    """Return kernel name to source, as passed to ``async_compile`` in a generated module."""
     try:
         tree = ast.parse(module_text)
     except (SyntaxError, ValueError, RecursionError):
@@ -222,7 +186,7 @@ def kernel_sources(module_text: str) -> dict[str, str]:
 
 
 def _kernel(node: ast.Assign) -> tuple[str, str] | None:
-    """Read ``name = async_compile.triton('name', 'code', ...)`` and its like."""
+    """Read ``name = async_compile.triton('name', 'code', ...)`` and similar calls."""
     match node:
         case ast.Assign(
             targets=[ast.Name(id=name)],

@@ -1,9 +1,4 @@
-"""The list of tables.
-
-One row says how each is named, made, drawn in a terminal and printed; all that commands know of it.
-
-A new table is a function that makes it, and a row here.
-"""
+"""The list of tables: one row names each and its functions. A new table is a function and a row."""
 
 from __future__ import annotations
 
@@ -19,9 +14,12 @@ if TYPE_CHECKING:
 
     from profiler_ext.records.analysis import Analysis
 
+_DRAWER = "terminal.tables:record_table"
+_LINE = ("file", "line", "function", "code", "gap")
+
 
 def load_function(function: str) -> Callable[..., Any]:
-    """Load a function."""
+    """Load ``module:function``, relative to this package."""
     module, _, name = function.partition(":")
     loaded: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
     return loaded
@@ -29,54 +27,38 @@ def load_function(function: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """A table of a session.
+    """A table of a session; its functions are named ``module:function`` and loaded lazily."""
 
-    Attributes:
-        name: of its file in an export, and of its method of a session.
-        words: what it holds, for a person.
-        maker: the function that makes it of an analysis, as :mod:`.loading` names one.
-        keys: the columns that tell its rows apart; none where rows may be alike.
-        is_sum: it sums device time: of several ranks it is the sum.
-        is_written: it is a file in an export to a folder of tables.
-        by: what ``report --by`` calls it; ``None`` for those that it does not print.
-        title: what heads it on a page.
-        shown: of those the columns that name a row, and their headings.
-        unnamed: what a row is called that has no name, and no gap.
-        has_phases: it has a column for each phase.
-        is_longest_first: a report shows its longest rows, not its first.
-        drawer: the function that makes of it what a terminal shows, as :mod:`.loading` names one.
-    """
-
-    name: str
-    words: str
-    maker: str
-    keys: tuple[str, ...] = ()
-    is_sum: bool = False
-    is_written: bool = False
-    by: str | None = None
-    title: str = ""
-    shown: tuple[tuple[str, str], ...] = ()
-    unnamed: str = ""
-    has_phases: bool = True
-    is_longest_first: bool = False
-    drawer: str = "terminal.tables:top_table"
+    name: str  # of its file and of the session's method
+    words: str  # shown to users
+    maker: str  # (analysis, ...) -> DataFrame
+    keys: tuple[str, ...] = ()  # columns that identify a row, if any
+    is_sum: bool = False  # sums device time; summed over ranks
+    is_written: bool = False  # a file in exported folders
+    by: str | None = None  # name in ``report --by``
+    title: str = ""  # page heading
+    shown: tuple[tuple[str, str], ...] = ()  # columns shown, and their headings
+    unnamed: str = ""  # label of rows without name and gap
+    has_phases: bool = True  # has a column per phase
+    is_longest_first: bool = False  # reports show the longest rows first
+    drawer: str = "terminal.tables:top_table"  # Drawing -> renderable
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """What heads the columns that name a row."""
+        """The headings of the columns that name a row."""
         return tuple(heading for _, heading in self.shown)
 
     def in_order(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return a table's rows in the order in which a report shows them."""
+        """Return a table's rows in a report's order."""
         if not self.is_longest_first:
             return table
         return table.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
     def arguments(self, depth: int | None) -> tuple[int, ...]:
-        """Return what it takes besides filters, of what a user may ask for.
+        """Return the arguments besides filters.
 
         Raises:
-            UsageError: It has no depth, or that is less than 0.
+            UsageError: It has no depth, or the depth is negative.
         """
         if depth is None:
             return ()
@@ -86,7 +68,7 @@ class TableKind:
         return (depth,)
 
     def make(self, analysis: Analysis, *arguments: Any, **filters: Any) -> pd.DataFrame:
-        """Make it of an analysis.
+        """Make the table from an analysis.
 
         Raises:
             UsageError: There is no such step, rank or phase, or the table has none.
@@ -102,7 +84,6 @@ class TableKind:
         return table
 
 
-_DRAWER = "terminal.tables:record_table"
 RECORDS = (
     TableKind(
         name="launches",
@@ -209,7 +190,6 @@ RECORDS = (
 )
 
 
-_LINE = ("file", "line", "function", "code", "gap")
 TABLES = (
     *RECORDS,
     TableKind(
@@ -262,17 +242,8 @@ TABLES = (
         words="device time by kernel and the place that launches it",
         maker="tables.kernels:by_site",
         keys=(
-            "kernel",
-            "name",
-            "kind",
-            "graph",
-            "call_site",
-            "file",
-            "line",
-            "module",
-            "input_shapes",
-            "grid",
-            "block",
+            *("kernel", "name", "kind", "graph", "call_site", "file", "line", "module"),
+            *("input_shapes", "grid", "block"),
         ),
         is_sum=True,
         by="site",
@@ -318,15 +289,8 @@ TABLES = (
         words="where the CPU was while the device ran nothing",
         maker="tables.idle:idle_by_line",
         keys=(
-            "device",
-            "file",
-            "line",
-            "user_file",
-            "user_line",
-            "module",
-            "cause",
-            "cpu_activity",
-            "gap",
+            *("device", "file", "line", "user_file", "user_line", "module"),
+            *("cause", "cpu_activity", "gap"),
         ),
         is_sum=True,
         is_written=True,
@@ -399,7 +363,7 @@ BY = {kind.by: kind for kind in _SUMS_FIRST if kind.by is not None}
 
 
 def table_named(name: str) -> TableKind:
-    """Return the table that has a name."""
+    """Return the table with a name."""
     for kind in TABLES:
         if kind.name == name:
             return kind
@@ -408,7 +372,7 @@ def table_named(name: str) -> TableKind:
 
 
 def table_by(by: str) -> TableKind:
-    """Return the table that ``report --by`` calls so."""
+    """Return the table that ``report --by`` names."""
     if by not in BY:
         raise UsageError(f"there is no report by {by!r}; ask for one of {', '.join(BY)}")
     return BY[by]
@@ -416,20 +380,12 @@ def table_by(by: str) -> TableKind:
 
 @dataclass(frozen=True, slots=True)
 class PrintFormat:
-    """What a result can be printed as.
+    """A format in which results are printed."""
 
-    Attributes:
-        name: what ``--format`` calls it.
-        words: what it is, for a person.
-        writer: the function that makes it of a table, as :mod:`.loading` names one; ``None``
-            for what each command makes itself: a screen for a person, an answer for a program.
-        is_of_source: annotated source can be printed as it too.
-    """
-
-    name: str
-    words: str
-    writer: str | None = None
-    is_of_source: bool = False
+    name: str  # value of ``--format``
+    words: str  # shown to users
+    writer: str | None = None  # table -> text; ``None``: made by each command
+    is_of_source: bool = False  # supports annotated source
 
 
 TEXT = PrintFormat("text", "for a person, in the terminal", is_of_source=True)

@@ -1,4 +1,4 @@
-"""Report.html: one page without network that shows where the device time went."""
+"""Report.html: one page without network that shows where device time goes."""
 
 from profiler_ext.exporters.html.page import export_html, export_ranks, html_text
 

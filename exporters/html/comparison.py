@@ -1,6 +1,6 @@
-"""The page of a comparison: what changed overall, each table, and fusions that changed.
+"""The page of a comparison: summary, tables, changed fusions.
 
-It has no script: tables fold as the browser folds them, and its own search finds everything.
+It has no script: tables are ``<details>``, and the browser's own search finds everything.
 """
 
 from __future__ import annotations
@@ -44,16 +44,12 @@ _OPEN = ("ledger", "line")
 
 
 def export_comparison(comparison: Comparison, path: Path, gate: Gate | None = None) -> Path:
-    """Write a comparison as one self-contained page.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a comparison as one self-contained page."""
     return write_page(path, comparison_page(comparison, gate))
 
 
 def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
-    """Return a comparison as a page; every name in it is text."""
+    """Return a comparison as a page; every name is escaped."""
     names = [run.name for side in comparison.matched.sides for run in side.runs[:1]]
     return render_page(
         "comparison.html",
@@ -101,7 +97,7 @@ def _row(comparison: Comparison, of: Table, row: Row, most: float) -> TableRow:
 
 
 def _bar(row: Row, most: float) -> str:
-    """Return a bar from the middle to the right for what takes longer, else to the left."""
+    """Return a bar from the middle, to the right for slower, to the left for faster."""
     delta = row.change.delta_ns
     half = 50 * abs(delta) / most
     start = 50.0 if delta > 0 else 50.0 - half

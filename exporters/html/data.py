@@ -1,7 +1,4 @@
-"""The data that report.html carries for its scripts: names once, everything else by number.
-
-The page's ``model.js`` reads what is written here; each list's fields are named there too.
-"""
+"""The data of report.html: names once, everything else by number. ``model.js`` reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import numpy as np
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html.graphs import Codes, graph_numbers, graph_rows
 from profiler_ext.exporters.html.single_launches import single_launches
-from profiler_ext.exporters.html.sites import ABSENT, Pool, Pools, Site, Sites, sites_of
+from profiler_ext.exporters.html.sites import ABSENT, Pool, Pools, Site, sites_of
 from profiler_ext.exporters.html.slices import (
     Choices,
     Slice,
@@ -55,12 +52,14 @@ from profiler_ext.rooflines.peaks import PEAKS
 
 MAX_SOURCE_CHARS = 4_000_000  # letters
 _NO_ROOM = f"the page carries {MAX_SOURCE_CHARS // 1_000_000} MB of source, the user's own first"
+_MODULE = 1  # where a place's row has its module
+CodeByKey = Mapping[Any, int]
 
 
 def files_shown(
     analyses: Sequence[Analysis], texts: Mapping[str, str], most: int = MAX_SOURCE_CHARS
 ) -> list[SourceFile]:
-    """Return the source files, the user's own first; beyond a bound only their recorded lines."""
+    """Return the source files, the user's own first; beyond ``most`` only recorded lines."""
     every = sources_of_ranks(analyses, texts)
     recorded: dict[str, dict[int, str]] = {}
     for analysis in analyses:
@@ -83,11 +82,7 @@ def _bounded(
 
 
 def file_row(file: SourceFile, settings: Settings) -> dict[str, Any]:
-    """Return a source file as the page carries it.
-
-    Args:
-        settings: has the roots, which shorten its name and tell whether it is the user's own.
-    """
+    """Return a source file as JSON for the page."""
     return {
         "path": printable(file.path),
         "name": printable(short_path(file.path, settings)),
@@ -126,14 +121,10 @@ def _line_code(file: str | None, line: int | None, lines: Pool, paths: Mapping[s
     return lines.code((paths[file], line)) if known and file is not None else ABSENT
 
 
-_MODULE = 1  # where a place's row has its module
-
-
 class Layers:
-    """Folds numbered modules, and judges them by the sums of a slice."""
+    """Folds numbered layers, and finds the outliers in a slice."""
 
     def __init__(self, pools: Pools, sites: Sequence[Site]) -> None:
-        """Find what folds, and the module of each part."""
         self._paths = [path for path, _ in pools.modules.values()]
         classes = dict(pools.modules.values())
         self._folds = folded_paths(inclusive_times(dict.fromkeys(self._paths, 0)), classes)
@@ -141,18 +132,14 @@ class Layers:
         self._module = [np.array([modules[p] for p in site.places], np.int64) for site in sites]
 
     def folded(self) -> list[str]:
-        """Return the layers that are one with their like."""
-        outliers_found = (
-            path for path, fold in self._folds.items() if fold.rpartition(".")[2] == ANY
-        )
-        return [printable(path) for path in outliers_found]
+        """Return the layers that are folded."""
+        folds = self._folds.items()
+        return [printable(path) for path, fold in folds if fold.rpartition(".")[2] == ANY]
 
     def outliers(self, sums: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-        """Return the layers that stand out, each with its time and the median of its like."""
-        outliers_found = outliers(inclusive_times(self._own(sums)), self._folds)
-        return [
-            (printable(p), each.inclusive_ns, each.median_ns) for p, each in outliers_found.items()
-        ]
+        """Return the outlier layers, each with its time and the median of its siblings."""
+        found = outliers(inclusive_times(self._own(sums)), self._folds)
+        return [(printable(p), each.inclusive_ns, each.median_ns) for p, each in found.items()]
 
     def _own(self, sums: Mapping[str, Any]) -> dict[str, int]:
         chosen = [self._module[site] for site in sums["sites"]]
@@ -162,19 +149,11 @@ class Layers:
         return sum_by_name(zip(self._paths, times[:ABSENT].tolist(), strict=True))
 
 
-CodeByKey = Mapping[Any, int]
-
-
 def roofline_rows(analysis: Analysis, lines: CodeByKey, kernels: CodeByKey) -> dict[str, Any]:
-    """Return how near each is to its roofline, and what it could save.
+    """Return rooflines and possible savings of lines, modules and kernels.
 
-    Args:
-        kernels: the number of each kernel, by name, the device's own name, and kind.
-
-    Returns:
-        For lines and kernels the number of each, how near in words, nanoseconds that it could
-        save, what it moves and computes, GB/s. For rows of the tree of modules, as it is folded
-        and as it is not, the path, how near, and what it could save with all that is below it.
+    Lines and kernels: number, roofline text, savings in ns, work text, GB/s. Modules, folded and
+    not: path, roofline text, savings with all children.
     """
     by_kernel = with_rooflines(analysis, kernel_keys(analysis), Selection(), PEAKS)
     return {
@@ -212,21 +191,18 @@ def _rows_with_code(
 def report_data(
     analyses: Sequence[Analysis], texts: Mapping[str, str]
 ) -> tuple[dict[str, Any], Choices]:
-    """Return what the page shows, as what JSON can hold, and what it can be narrowed to.
+    """Return the page's data for JSON, and what it can be filtered to.
 
-    Returns:
-        ``places`` are rows of numbers into the pools beside them, ``sites`` are what launches
-        share, ``slices`` their sums by rank and step, ``files`` the sources, ``graphs`` the
-        compiled graphs with their kernels' code.
+    ``sites`` are what launches share, ``slices`` their sums, ``places`` rows of numbers into pools.
     """
-    settings, slowest = (
-        analyses[0].recording.settings,
-        max(analyses, key=step_without_communication_ns),
-    )
+    settings = analyses[0].recording.settings
+    slowest = max(analyses, key=step_without_communication_ns)
     files, pools = files_shown(analyses, texts), Pools()
     paths = {file.path: number for number, file in enumerate(files)}
-    sites = _sites(analyses, pools, paths)
+    places = [_place_numbers(analysis, pools, paths) for analysis in analyses]
+    sites = sites_of(analyses, pools.kernels, graph_numbers(analyses), places)
     chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
+    sums = Sums(analyses, sites)
     codes = Codes(_kernel_times(analyses))
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     data = {
@@ -238,7 +214,7 @@ def report_data(
         "graphs": graph_rows(analyses, texts, codes),
         "codes": codes.texts(),
         "sites": [(s.kernel, s.graph, s.call_site, int(s.is_eager), s.places) for s in sites.sites],
-        "slices": _slices(analyses, sites, chosen, layers),
+        "slices": [_slice(each, sums.of(each), layers) for each in chosen.slices],
         "layers": layers.folded(),
         "steps": _steps(analyses),
         "launch_stats": single_launches(analyses, sites),
@@ -255,7 +231,7 @@ def report_data(
 
 
 def _kernel(name: str, own: str, kind: str) -> tuple[str, ...]:
-    """Return a kernel's name, the device's own, its kind, and short what is shown of both."""
+    """Return a kernel's name, the device's name, the kind, and short forms of both names."""
     is_one = own.endswith(name) or name.startswith(("triton_", "cpp_"))
     shown = (short_kernel(name), "" if is_one else short_kernel(own))
     return tuple(map(printable, (name, own, kind, *shown)))
@@ -270,31 +246,19 @@ def _kernel_times(analyses: Sequence[Analysis]) -> dict[str, int]:
     return sum_by_name(every)
 
 
-def _sites(analyses: Sequence[Analysis], pools: Pools, paths: Mapping[str, int]) -> Sites:
-    places = [_place_numbers(analysis, pools, paths) for analysis in analyses]
-    return sites_of(analyses, pools.kernels, graph_numbers(analyses), places)
-
-
 def _place_numbers(analysis: Analysis, pools: Pools, paths: Mapping[str, int]) -> PlaceCodes:
     rows = (place_row(place, pools, paths) for place in analysis.places)
     return np.array([pools.places.code(row) for row in rows], np.int32)
 
 
 def _steps(analyses: Sequence[Analysis]) -> list[tuple[int, list[tuple[int, ...]]]]:
-    """Return for each rank what one can read of a column: steps, wall, busy, phases."""
+    """Return for each rank the chart columns: steps, wall, busy, phases."""
     found = step_columns(analyses).items()
     return [(rank, [_flat(column) for column in columns]) for rank, columns in found]
 
 
 def _flat(c: StepColumn) -> tuple[int, ...]:
     return (c.first, c.last, c.wall_ns, min(c.walls_ns), max(c.walls_ns), c.busy_ns, *c.phases_ns)
-
-
-def _slices(
-    analyses: Sequence[Analysis], sites: Sites, chosen: Choices, layers: Layers
-) -> list[dict[str, Any]]:
-    sums = Sums(analyses, sites)
-    return [_slice(each, sums.of(each), layers) for each in chosen.slices]
 
 
 def _slice(each: Slice, sums: dict[str, Any], layers: Layers) -> dict[str, Any]:

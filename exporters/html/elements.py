@@ -1,4 +1,4 @@
-"""HTML elements, for the pages and for notebooks: every name becomes text here, never markup."""
+"""HTML elements, for pages and notebooks: names are always escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from profiler_ext.printable import printable
 
 
 def text(value: str) -> str:
-    """Return a name as the text of an element, or the value of an attribute."""
+    """Return a name escaped, as text or as an attribute's value."""
     return escape(printable(value))
 
 
@@ -28,13 +28,13 @@ def tag(name: str, *children: str, **attributes: str | None) -> str:
 
 
 def quiet(value: str, name: str = "p") -> str:
-    """Return a text of less weight."""
+    """Return muted text."""
     return tag(name, text(value), class_="quiet")
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a column, and the kind of its cells: ``number``, ``track``, ``what``."""
+    """A column heading, and the class of its cells: ``number``, ``track``, ``what``."""
 
     title: str
     kind: str | None = None
@@ -42,7 +42,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """The cells of a row as markup, and a class of the whole row."""
+    """The cells of a row as markup, and the class of the row."""
 
     cells: Sequence[str]
     kind: str | None = None
@@ -54,12 +54,7 @@ def table(
     total: TableRow | None = None,
     styles: Mapping[str | None, str] | None = None,
 ) -> str:
-    """Return a table.
-
-    Args:
-        total: the row at its foot.
-        styles: kind of column to its style, where no style sheet has classes for them.
-    """
+    """Return a table; ``styles`` by column class replace classes where no style sheet has them."""
 
     def line(cell: str, cells: Iterable[str], kind: str | None = None) -> str:
         made = (tag(cell, each, **attributes) for each, attributes in zip(cells, of, strict=True))
@@ -75,28 +70,28 @@ def table(
 
 
 def section(name: str | None, title: str, body: str, kind: str | None = None) -> str:
-    """Return a section of a page, which links lead to by its name."""
+    """Return a section of a page, a link target if it has a name."""
     head = tag("h2", text(title)) if title else ""
     return tag("section", head, body, id=name, class_=kind) + "\n"
 
 
 def folding_section(name: str, title: str, count: str, body: str, is_open: bool = False) -> str:
-    """Return a section that opens with a click, and says how much is in it."""
+    """Return a collapsible section with a count."""
     summary = f"{tag('h2', text(title))} {quiet(count, 'span')}"
     return tag("section", details(summary, body, is_open), id=name)
 
 
 def details(summary: str, body: str, is_open: bool = False) -> str:
-    """Return markup that opens with a click on its summary."""
+    """Return collapsible markup."""
     return tag("details", tag("summary", summary), body, open="" if is_open else None)
 
 
 def numbered(items: Sequence[str], shown: int, count: int, how: str) -> str:
-    """Return items of a numbered list, of which those after the first can be opened.
+    """Return a numbered list, collapsed after the first ``shown`` items.
 
     Args:
         items: the first of ``count``, as markup.
-        how: how all are seen, where there are more.
+        how: how to see all, where there are more.
     """
     if not items:
         return ""
@@ -108,7 +103,7 @@ def numbered(items: Sequence[str], shown: int, count: int, how: str) -> str:
 
 
 def bar(parts: Mapping[str, float], most: float, titles: Mapping[str, str]) -> str:
-    """Return a bar of parts, each in the colour of its kind; ``most`` fills it."""
+    """Return a stacked bar; ``most`` fills it."""
     pieces = (
         tag("span", class_=kind, style=f"width:{100 * part / most:.3f}%", title=titles[kind])
         for kind, part in parts.items()

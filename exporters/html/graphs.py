@@ -1,4 +1,4 @@
-"""What report.html knows of compiled graphs, and the generated code of their kernels."""
+"""Compiled graphs in report.html, and the generated code of their kernels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from profiler_ext.exporters.views.summary import records
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
-from profiler_ext.records.provenance import GraphInstance
 
 MAX_CODE_CHARS = 2_000_000  # letters
 _Identity = tuple[str | None, bool, int, int, int]
 
 
 def graph_numbers(analyses: Sequence[Analysis]) -> list[Ints]:
-    """Return the page's number of each graph of each rank; those alike on all ranks are one."""
+    """Return the page's graph numbers for each rank; graphs equal on all ranks share one."""
     known = {each: at for at, each in enumerate(_distinct(analyses))}
     return [
         np.array([known[each] for each in _identities(analysis)], np.int64) for analysis in analyses
@@ -32,20 +31,19 @@ def graph_numbers(analyses: Sequence[Analysis]) -> list[Ints]:
 def graph_rows(
     analyses: Sequence[Analysis], texts: Mapping[str, str], codes: Codes
 ) -> list[dict[str, Any]]:
-    """Return a row for each graph of the page, as of its first rank."""
+    """Return a row for each graph, from its first rank."""
     return [_row(*each, texts, codes) for each in _distinct(analyses).values()]
 
 
 class Codes:
-    """The generated code of kernels, each text once, and no more than there is room for."""
+    """The generated code of kernels, each text once, up to a size limit."""
 
     def __init__(self, times: Mapping[str, int]) -> None:
-        """Start with no code."""
         self._times, self._pool = times, Pool()
         self._most: dict[int, int] = {}
 
     def is_wanted(self, kernel: str) -> bool:
-        """Tell whether a kernel was launched: the others are not on the page."""
+        """Return whether a kernel was launched: others are not on the page."""
         return kernel in self._times
 
     def number(self, kernel: str, text: str) -> int:
@@ -55,7 +53,7 @@ class Codes:
         return at
 
     def texts(self) -> list[str | None]:
-        """Return the texts by their number; ``None`` where there is no room."""
+        """Return the texts by number; ``None`` beyond the size limit."""
         texts, room = self._pool.values(), MAX_CODE_CHARS
         kept = dict.fromkeys(range(len(texts)))
         for at in sorted(self._most, key=lambda at: -self._most[at]):
@@ -65,7 +63,7 @@ class Codes:
 
 
 def _distinct(analyses: Sequence[Analysis]) -> dict[_Identity, tuple[dict[str, Any], str | None]]:
-    """Return each graph once: its row of the table, and its output module."""
+    """Return each graph once: its table row, and its output module."""
     distinct: dict[_Identity, tuple[dict[str, Any], str | None]] = {}
     for analysis in analyses:
         rows = records(tables.graphs(analysis))
@@ -76,19 +74,15 @@ def _distinct(analyses: Sequence[Analysis]) -> dict[_Identity, tuple[dict[str, A
 
 
 def _identities(analysis: Analysis) -> list[_Identity]:
-    """Return what tells graphs apart on every rank: keys name devices, and differ."""
+    """Return rank-independent identities of graphs: keys name devices, and differ."""
     seen: Counter[tuple[str | None, bool, int, int]] = Counter()
     identities = []
     for graph in analysis.recording.graphs:
-        own = _identity(graph)
+        nodes, call_sites = len(graph.record.nodes), len(graph.record.call_sites)
+        own = (graph.compile_id, graph.is_backward, nodes, call_sites)
         identities.append((*own, seen[own]))
         seen[own] += 1
     return identities
-
-
-def _identity(graph: GraphInstance) -> tuple[str | None, bool, int, int]:
-    record = graph.record
-    return graph.compile_id, graph.is_backward, len(record.nodes), len(record.call_sites)
 
 
 def _row(

@@ -1,6 +1,6 @@
 """Links within report.html: to lines, modules, kernels and glossary entries.
 
-The texts are the book's, and stand in the page, so that nobody has to be online to read them.
+The texts are those of the documentation, kept in the page so that it reads offline.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.vocabulary import NOTHING, IdleCause, Term
 
+_SUBJECTS: Mapping[type[Term], str] = {
+    GapReason: "Launches with it",
+    IdleCause: "Idle time with it",
+}
+_IN_WORDS = {cause.words: cause for cause in IdleCause}
+_RULES = {rule.name: rule for rule in RULES}
+
 
 def link(kind: str, name: str, shown: str | None = None) -> str:
     """Return a link that the page's search follows."""
@@ -26,21 +33,13 @@ def link(kind: str, name: str, shown: str | None = None) -> str:
 
 
 def placed(sentence: LineText) -> str:
-    """Return a sentence whose line of source is a link."""
+    """Return a sentence whose source line is a link."""
     line = link("line", sentence.line) if sentence.line else ""
     return f"{text(sentence.before)}{line}{text(sentence.after)}"
 
 
-_SUBJECTS: Mapping[type[Term], str] = {
-    GapReason: "Launches with it",
-    IdleCause: "Idle time with it",
-}
-_IN_WORDS = {cause.words: cause for cause in IdleCause}
-_RULES = {rule.name: rule for rule in RULES}
-
-
 def words(analyses: Sequence[Analysis]) -> str:
-    """Return a section with each gap and cause of idle time that the ledger has."""
+    """Return a glossary section of the gaps and idle causes that occur."""
     categories = {line.category for analysis in analyses for line in analysis.ledger}
     causes = cause_sums(analyses)
     terms = [each for each in (*GapReason, *IdleCause) if each in categories or each in causes]
@@ -50,17 +49,17 @@ def words(analyses: Sequence[Analysis]) -> str:
 
 
 def linked(label: str, term: Term | None) -> str:
-    """Return a label as a link to what it means; of no word of the page the label alone."""
+    """Return a label as a link to its glossary entry, if it has one."""
     return label if term is None else tag("a", label, href=f"#{_anchor(term)}")
 
 
 def term_of(label: str, category: str | None = None) -> Term | None:
-    """Return the word that a row of the ledger says."""
+    """Return the glossary term of a breakdown row."""
     return GapReason(category) if category in tuple(GapReason) else _IN_WORDS.get(label)
 
 
 def rule_details(rule: str) -> str:
-    """Return what a rule says and why that happens, to be opened."""
+    """Return a collapsible explanation of a rule."""
     known = _RULES[rule]
     texts = (tag("p", _with_code(each)) for each in (known.means, known.because))
     return details(f"what {text(rule)} means", "".join(texts))
@@ -80,6 +79,6 @@ def _anchor(term: Term) -> str:
 
 
 def _with_code(sentence: str) -> str:
-    """Return a text of the book, whose code is set between backquotes."""
+    """Return documentation text, its backquoted code as ``<code>``."""
     parts = text(sentence).split("`")
     return "".join(tag("code", p) if at % 2 else p for at, p in enumerate(parts))

@@ -1,8 +1,7 @@
-"""The page of report.html: its policy, its scripts, and how names get into it.
+"""The page of report.html: policy, scripts, and escaping.
 
-Every name comes from a trace. In the page's own text it is escaped; in the data it can end no
-script, and the scripts write it as text only. The policy lets no other script run and nothing
-be fetched.
+Names come from a trace. In the page's text they are escaped; in the data none can end a script, and
+the scripts write them as text only. The policy blocks other scripts and all fetches.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _SCRIPTS = (
     "controls.js",
     "page.js",
 )
-# d3-flame-graph and the parts of d3 that it stands on, each after what it needs itself.
+# d3-flame-graph and the parts of d3 that it needs, in order of dependency.
 _LIBRARY = (
     "d3-array-3.2.5",
     "d3-color-3.1.1",
@@ -71,28 +70,18 @@ _LIBRARY = (
     "d3-transition-3.0.2",
     "d3-flame-graph-5.0.0",
 )
+_COMMUNICATES = '<a href="#communication">communication</a>'
 
 
 def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> Path:
-    """Write the report as one self-contained page.
-
-    Source files are read from this machine, under the user's roots, and generated code where
-    the session does not keep it.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write the report as one self-contained page."""
     return export_ranks((analysis,), path, roots)
 
 
 def export_ranks(
     analyses: Sequence[Analysis], path: Path, roots: Iterable[str | Path] = ()
 ) -> Path:
-    """Write the report of several ranks as one page; see :func:`export_html`.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write the report of several ranks as one page."""
     texts = local_sources(analyses, roots)
     for analysis in analyses:
         texts |= module_texts(analysis, roots)
@@ -100,11 +89,7 @@ def export_ranks(
 
 
 def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = None) -> str:
-    """Return the page.
-
-    Args:
-        texts: recorded path to the text of that file: sources, and Inductor's output modules.
-    """
+    """Return the page; ``texts`` are source files and generated modules by recorded path."""
     library = (resource(f"vendor/{name}.min.js") for name in _LIBRARY)
     scripts = (*library, bundled(_SCRIPTS))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
@@ -127,6 +112,3 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
         data=json_text(data),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )
-
-
-_COMMUNICATES = '<a href="#communication">communication</a>'

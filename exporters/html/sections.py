@@ -1,7 +1,4 @@
-"""The sections of report.html that need no script.
-
-Findings, ledger, steps, collectives, compilations.
-"""
+"""The sections of report.html without script: findings, breakdown, steps, collectives, compiles."""
 
 from __future__ import annotations
 
@@ -66,9 +63,20 @@ from profiler_ext.records.compiles import CompilePhase
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Phase
 
+_SHOWN = 20
+_TIME_COLUMNS = {
+    "a step": "duration_ns",
+    "exposed": "exposed_ns",
+    "overlapped": "overlapped_ns",
+    "waiting": "waiting_ns",
+}
+Row = Mapping[str, Any]
+_FEW_STEPS = 8
+_SHOWN_IDLE = 5
+
 
 def findings(analyses: Sequence[Analysis]) -> str:
-    """Return what to do first; the rest, and what could not be judged, can be opened."""
+    """Return the top recommendations; the rest, and skipped checks, are collapsed."""
     if not any(analysis.steps for analysis in analyses):
         return ""
     result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
@@ -94,7 +102,7 @@ def _finding_item(finding: Finding, settings: Settings) -> str:
 
 
 def place_links(where: Location, settings: Settings) -> list[str]:
-    """Return the parts of a place, each as a link to where the page shows it."""
+    """Return the parts of a location as links within the page."""
     line = None if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
     kernel = where.kernel and kernel_name(where.kernel)
     named = (
@@ -110,22 +118,8 @@ def place_links(where: Location, settings: Settings) -> list[str]:
     return parts
 
 
-_SHOWN = 20
-_TIME_COLUMNS = {
-    "a step": "duration_ns",
-    "exposed": "exposed_ns",
-    "overlapped": "overlapped_ns",
-    "waiting": "waiting_ns",
-}
-Row = Mapping[str, Any]
-
-
 def communication(analyses: Sequence[Analysis]) -> str:
-    """Return what collectives took; nothing where none ran.
-
-    Args:
-        analyses: one for each rank; of several it is the mean of a rank.
-    """
+    """Return the collectives, mean per rank step; nothing where none ran."""
     rows = records(tables.of_ranks(analyses, 0, "communication"))
     if not rows:
         return ""
@@ -150,19 +144,15 @@ def _collective_row(row: Row, names: Collection[str], settings: Settings) -> Tab
     collective, line = labels(table_named("communication"), row, settings)
     code = quiet(row["code"], "div") if row["code"] else ""
     of_steps = row["steps"] * row.get("ranks", 1)
-    times = (None if row[name] is None else row[name] / of_steps for name in names)
+    known = ((row[name], of_steps) for name in names)
+    times = ("not told" if time is None else time_text(time / steps) for time, steps in known)
     place = text(line) if row["file"] is None else link("line", line)
     named = text(collective), text(row["process_group"] or "not told"), place + code
-    return TableRow((*named, *map(_time_or_unknown, times)))
-
-
-def _time_or_unknown(time_ns: float | None) -> str:
-    """A time; of a group that is not whole nobody knows how long it waited."""
-    return "not told" if time_ns is None else time_text(time_ns)
+    return TableRow((*named, *times))
 
 
 def compiles(analyses: Sequence[Analysis]) -> str:
-    """Return what compiling took; nothing where no compilation is known."""
+    """Return the compilations; nothing where none is known."""
     analysis, *others = analyses
     summary_text = compile_text_of_ranks(analyses) if others else compile_text(analysis)
     if summary_text is None:
@@ -190,29 +180,20 @@ def _compile_row(row: Row, phases: Sequence[CompilePhase], settings: Settings) -
     return TableRow((text(name_text(row, settings)) + below, *times))
 
 
-_FEW_STEPS = 8
-_SHOWN_IDLE = 5
-
-
 def notes(analyses: Sequence[Analysis]) -> str:
-    """Return what attribution has to say to a person, and of which ranks."""
+    """Return attribution's notes for the user, and their ranks."""
     lines = note_texts(analyses)
     return "".join(section(None, "", tag("p", text(line)), "note") for line in lines)
 
 
 def ledger(chosen: Choices) -> str:
-    """Return the wall time of the steps by category, for all that can be chosen."""
+    """Return the step time breakdown of every slice."""
     whole = chosen.slices[0]
     if not any(analysis.ledger for analysis in whole.analyses):
         nothing = tag("p", "No step was profiled, so there is nothing to sum.")
         return section("ledger", "Ledger", nothing)
     each = (
-        tag(
-            "div",
-            _slice_ledger(part, chosen.ranks),
-            data_slice=str(at),
-            hidden="" if at else None,
-        )
+        tag("div", _slice_ledger(part, chosen.ranks), data_slice=str(at), hidden="" if at else None)
         for at, part in enumerate(chosen.slices)
     )
     return section("ledger", "Ledger", "".join(each))
@@ -229,14 +210,11 @@ def _ledger_table(part: Slice) -> str:
     rows = records(tables.of_ranks(part.analyses, base_ns, "coverage", step=part.step))
     wall = sum(row["duration_ns"] for row in rows)
     causes = top_causes(cause_sums(part.analyses, part.step))
-    lines = [_ledger_row(r["duration_ns"], wall, part.spans, _label(r), r["scope"]) for r in rows]
+    labelled = [(row, _glossary_label(ledger_label(row), row["category"])) for row in rows]
+    lines = [_ledger_row(r["duration_ns"], wall, part.spans, s, r["scope"]) for r, s in labelled]
     lines += [_ledger_row(time, wall, part.spans, _glossary_label(words)) for words, time in causes]
     total = _ledger_row(wall, wall, part.spans, "total")
     return table(tuple(_ledger_heads(part)), lines, total)
-
-
-def _label(row: Row) -> str:
-    return _glossary_label(ledger_label(row), row["category"])
 
 
 def _glossary_label(label: str, category: str | None = None) -> str:
@@ -254,7 +232,7 @@ def _ledger_heads(part: Slice) -> Iterable[Head]:
 
 
 def _ledger_row(time: int, wall: int, spans: int, label: str, scope: str | None = None) -> TableRow:
-    """Return a row of the ledger; one without a scope is a part of the idle time, or the total."""
+    """Return a breakdown row; without a scope it is part of idle time, or the total."""
     times = time_text(time / max(spans, 1)), *([time_text(time)] if spans > 1 else [])
     track = _time_bar({scope: time}, wall, {scope: time}) if scope else ""
     cells = label, *times, percent_text(time, wall), track
@@ -262,7 +240,7 @@ def _ledger_row(time: int, wall: int, spans: int, label: str, scope: str | None 
 
 
 def _coverage_notes(part: Slice, ranks: Container[int]) -> str:
-    """Return sentences on whole ranks: coverage by lines, waits, utilisation."""
+    """Return sentences on whole ranks: coverage, waits, utilisation."""
     if part.step is not None:
         return ""
     shown = [each for each in part.analyses if rank_number(each) in ranks]
@@ -274,7 +252,7 @@ def _coverage_notes(part: Slice, ranks: Container[int]) -> str:
 
 
 def steps(analyses: Sequence[Analysis]) -> str:
-    """Return the wall time of each step by phase: a bar for each of few, a chart of many."""
+    """Return each step's wall time by phase: bars for a few steps, else a chart."""
     shown = {rank: columns for rank, columns in step_columns(analyses).items() if columns}
     if not shown:
         return ""
@@ -301,16 +279,16 @@ def _step_bar(column: StepColumn, most: int) -> str:
 
 
 def _legend(columns: Sequence[StepColumn]) -> str:
-    """Return what the colours are, with the device time of a step."""
+    """Return the colour legend, with mean device times."""
     kinds = (*map(str, Phase), "idle")
     times = np.array([device_times_of(column) for column in columns], np.float64)
     means = np.average(times, axis=0, weights=[c.steps for c in columns]).tolist()
-    keys = (_legend_key(kind, time) for kind, time in zip(kinds, means, strict=True) if time)
+    keys = (
+        tag("span", tag("span", class_=f"key {kind}"), _kind_time(kind, time))
+        for kind, time in zip(kinds, means, strict=True)
+        if time
+    )
     return tag("p", quiet("mean of a step:", "span"), " ", *keys, class_="legend")
-
-
-def _legend_key(kind: str, time_ns: float) -> str:
-    return tag("span", tag("span", class_=f"key {kind}"), _kind_time(kind, time_ns))
 
 
 def _kind_time(kind: str, time_ns: float) -> str:
@@ -318,5 +296,5 @@ def _kind_time(kind: str, time_ns: float) -> str:
 
 
 def _time_bar(parts: Mapping[str, float], most_ns: int, times: Mapping[str, float]) -> str:
-    """Return a bar of parts as long as their wall time, each of which says its device time."""
+    """Return a bar scaled by wall time, with device times as titles."""
     return bar(parts, most_ns, {kind: _kind_time(kind, time) for kind, time in times.items()})

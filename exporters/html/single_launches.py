@@ -1,6 +1,6 @@
-"""Single launches on the page: how those of a kernel or site spread, and the slowest.
+"""Single launches on the page: distribution per kernel or site, and the slowest.
 
-Of each kernel the slowest few stand for all, with a histogram, so that the page stays small.
+Only the slowest few of each kernel are kept, with a histogram, so that the page stays small.
 """
 
 from __future__ import annotations
@@ -26,47 +26,31 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class _LaunchColumns:
-    """The launches of the steps of all ranks.
+    """The launches in profiled steps, of all ranks."""
 
-    Attributes:
-        rank: index of its rank's analysis.
-        launch: its row there.
-        site: its site.
-        kernel: number of its kernel.
-        duration_ns: how long it was.
-    """
-
-    rank: Ints
-    launch: Ints
+    rank: Ints  # index of its rank's analysis
+    launch: Ints  # row of its ``Launches``
     site: Ints
-    kernel: Ints
+    kernel: Ints  # kernel number
     duration_ns: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Launches by a number, each group from the shortest to the longest.
+    """Launches grouped by a number, each group from shortest to longest."""
 
-    Attributes:
-        order: the launches, group by group.
-        numbers: the number of each group.
-        first: where each begins in the order.
-        end: where it ends.
-    """
-
-    order: Ints
-    numbers: Ints
-    first: Ints
+    order: Ints  # launches, group by group
+    numbers: Ints  # each group's number
+    first: Ints  # start in ``order``
     end: Ints
 
 
 def single_launches(analyses: Sequence[Analysis], sites: Sites) -> dict[str, Any]:
-    """Return how launches spread, over all steps and ranks, and the slowest of each kernel.
+    """Return how launch times are distributed, over all steps and ranks, and the slowest ones.
 
-    Returns:
-        ``kernels``: number, least, median and largest time, counts of a histogram; ``sites``: the
-        same without counts, and how the largest was launched; ``slowest``: kernel, rank, step,
-        nanoseconds into the step, time, site, GB/s, how it was launched; ``shapes`` says that.
+    ``kernels``: number, min, median and max time, histogram counts; ``sites``: the same without
+    counts, and the max's launch shape; ``slowest``: kernel, rank, step, ns into the step, time,
+    site, GB/s, launch shape; ``shapes``: the texts of launch shapes.
     """
     table = _launch_columns(analyses, sites)
     by_kernel, by_site = _groups(table.kernel, table), _groups(table.site, table)
@@ -104,7 +88,7 @@ def _groups(numbers: Ints, table: _LaunchColumns) -> _Groups:
 
 
 def _spreads(groups: _Groups, table: _LaunchColumns) -> Iterable[tuple[int, int, int, int]]:
-    """Return the number of each group, and its least, median and largest time."""
+    """Return each group's number, and its min, median and max time."""
     times = table.duration_ns[groups.order]
     middle = times[(groups.first + groups.end - 1) // 2] + times[(groups.first + groups.end) // 2]
     columns = (groups.numbers, times[groups.first], middle // 2, times[groups.end - 1])
@@ -112,7 +96,7 @@ def _spreads(groups: _Groups, table: _LaunchColumns) -> Iterable[tuple[int, int,
 
 
 def _largest(groups: _Groups, table: _LaunchColumns) -> list[int]:
-    """Return the groups that have most time, as many as are told in detail."""
+    """Return the groups with most time, up to ``MAX_DETAILED_KERNELS``."""
     if not len(table.site):
         return []
     sums = np.add.reduceat(table.duration_ns[groups.order], groups.first)
@@ -127,7 +111,7 @@ def _slowest(groups: _Groups, at: int) -> Ints:
 
 
 def _counts(groups: _Groups, at: int, table: _LaunchColumns) -> list[int]:
-    """Return a histogram of a group's times, from the least to the largest, by their ratio."""
+    """Return a histogram of a group's times, on a log scale."""
     times = table.duration_ns[groups.order[groups.first[at] : groups.end[at]]]
     if times[0] == times[-1]:
         return [len(times)]
@@ -145,7 +129,7 @@ def _row(analyses: Sequence[Analysis], table: _LaunchColumns, at: int) -> tuple[
 
 
 def _rates(analyses: Sequence[Analysis], table: _LaunchColumns, chosen: Ints) -> list[int | None]:
-    """Return GB/s of some launches, where they are known."""
+    """Return the GB/s of launches, where known."""
     found: list[int | None] = [None] * len(chosen)
     for index, analysis in enumerate(analyses):
         here = np.flatnonzero(table.rank[chosen] == index)
@@ -156,7 +140,7 @@ def _rates(analyses: Sequence[Analysis], table: _LaunchColumns, chosen: Ints) ->
 
 
 def _shapes(analyses: Sequence[Analysis], table: _LaunchColumns, chosen: Ints) -> list[str]:
-    """Return in words how some launches were launched."""
+    """Return the launch shapes of launches as text."""
     found = [""] * len(chosen)
     for index, analysis in enumerate(analyses):
         here = np.flatnonzero(table.rank[chosen] == index)

@@ -1,7 +1,7 @@
-"""Launches that differ only in when they ran, as one row; every name once, by number.
+"""Launches that differ only in time, as one row; every name once, by number.
 
-A report of many steps and ranks holds each call site once, so its size follows the model and not
-the number of launches.
+A report of many steps and ranks holds each call site once, so its size follows the model, not the
+number of launches.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, numbered
+from profiler_ext.records.events import Codes, Ints, numbered
 from profiler_ext.records.share_sums import kernel_names, share_offsets, sum_by, sum_by_name
 from profiler_ext.records.vocabulary import Scope
 
 ABSENT = -1
+MAX_KERNELS = 2_000
+# Each launch's kernel number, and each number's name, device name and kind.
+_Kernels = tuple[Ints, list[tuple[str, str, str]]]
 
 
 class Pool:
-    """Numbers distinct values in the order in which they are first seen."""
+    """Numbers distinct values by first appearance."""
 
     def __init__(self) -> None:
-        """Start with no value."""
         self._codes: dict[Hashable, int] = {}
 
     def code(self, value: Hashable) -> int:
-        """Return the number of a value; of ``None``, ``ABSENT``."""
+        """Return the number of a value, ``ABSENT`` for ``None``."""
         return ABSENT if value is None else self._codes.setdefault(value, len(self._codes))
 
     def codes(self) -> Mapping[Any, int]:
@@ -36,91 +38,54 @@ class Pool:
         return self._codes
 
     def values(self) -> list[Any]:
-        """Return the values by their number."""
+        """Return the values by number."""
         return list(self._codes)
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The pools of a page, which its rows point into.
+    """The pools of a page, which its rows index."""
 
-    Attributes:
-        lines: file number and line.
-        modules: path and class.
-        ops: ATen ops.
-        gaps: reasons.
-        kernels: name, the device's own name, and kind.
-        stacks: numbers of the lines that called.
-        places: rows of the numbers above, with the phase and the node.
-    """
-
-    lines: Pool = field(default_factory=Pool)
-    modules: Pool = field(default_factory=Pool)
+    lines: Pool = field(default_factory=Pool)  # file number and line
+    modules: Pool = field(default_factory=Pool)  # path and class
     ops: Pool = field(default_factory=Pool)
-    gaps: Pool = field(default_factory=Pool)
-    kernels: Pool = field(default_factory=Pool)
-    stacks: Pool = field(default_factory=Pool)
-    places: Pool = field(default_factory=Pool)
-
-
-MAX_KERNELS = 2_000
+    gaps: Pool = field(default_factory=Pool)  # gap reasons
+    kernels: Pool = field(default_factory=Pool)  # name, the device's own name, and kind
+    stacks: Pool = field(default_factory=Pool)  # codes of the callers' lines
+    places: Pool = field(default_factory=Pool)  # codes of the pools above, phase, node
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What launches of one kernel from one call site share.
+    """What the launches of one kernel from one call site share."""
 
-    Attributes:
-        kernel: number of its name, the device's own name, and its kind.
-        graph: number of its graph; -1 outside of graphs.
-        call_site: ordinal of the call site in its graph; -1 where there is none.
-        is_eager: whether it ran outside of compiled graphs.
-        places: the numbers of the places of its parts.
-    """
-
-    kernel: int
-    graph: int
-    call_site: int
+    kernel: int  # number in ``Pools.kernels``
+    graph: int  # -1 outside of graphs
+    call_site: int  # ordinal in its graph, or -1
     is_eager: bool
-    places: tuple[int, ...]
+    places: tuple[int, ...]  # its parts, as numbers in ``Pools.places``
 
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """The distinct sites of some ranks, and which launch is of which.
+    """The distinct sites of all ranks, and the site of each launch."""
 
-    Attributes:
-        sites: the sites, in order of first launch.
-        of_launch: for each rank a column: the site of each launch, -1 outside of the steps.
-    """
-
-    sites: tuple[Site, ...]
-    of_launch: tuple[Ints, ...]
+    sites: tuple[Site, ...]  # by first launch
+    of_launch: tuple[Ints, ...]  # by rank; -1 outside of steps
 
 
 def sites_of(
-    analyses: Sequence[Analysis],
-    kernels: Pool,
-    graphs: Sequence[Ints],
-    places: Sequence[Codes],
+    analyses: Sequence[Analysis], kernels: Pool, graphs: Sequence[Ints], places: Sequence[Codes]
 ) -> Sites:
-    """Return the launches of the profiled steps by what they are.
-
-    Args:
-        kernels: numbers kernels; those that are among too many have one name together.
-    """
+    """Return the launches of the profiled steps by site; ``kernels`` numbers their kernels."""
     named, pool, columns = _kernels_of(analyses), Pool(), []
     for analysis, own, of_graph, of_place in zip(analyses, named, graphs, places, strict=True):
         columns.append(_of_launch(analysis, own, kernels, of_graph, of_place, pool))
     return Sites(tuple(Site(*each) for each in pool.values()), tuple(columns))
 
 
-_Kernels = tuple[Ints, list[tuple[str, str, str]]]
-"""The number of each launch's kernel; name, the device's own name and kind of each number."""
-
-
 def _kernels_of(analyses: Sequence[Analysis]) -> list[_Kernels]:
-    """Return the kernels of each rank; where they are too many, the smallest are one."""
+    """Return the kernels of each rank; beyond ``MAX_KERNELS`` the smallest share one name."""
     every = [kernel_names(analysis) for analysis in analyses]
     times = sum_by_name(
         pair
@@ -146,7 +111,7 @@ def _of_launch(
     of_place: Codes,
     pool: Pool,
 ) -> Ints:
-    """Return the site of each launch, -1 outside of the steps."""
+    """Return the site of each launch, -1 outside of steps."""
     within = np.flatnonzero(analysis.launches.in_steps)
     kernel_codes, names = own_kernels
     starts = share_offsets(analysis)
@@ -166,25 +131,15 @@ def _of_launch(
 
 def _identity(analysis: Analysis, of_graph: Ints) -> tuple[Ints, Ints, Ints]:
     launches = analysis.launches
-    graph = _filled(launches.graph)
-    known = np.append(of_graph, -1)[graph]
-    return known, _filled(launches.call_site), _eager_flags(launches.scope)
-
-
-def _filled(column: MaskedInts) -> Ints:
-    filled: Ints = np.ma.filled(column, -1).astype(np.int64)
-    return filled
-
-
-def _eager_flags(scope: Interned) -> Ints:
-    eager: Ints = np.asarray(scope.where(Scope.EAGER)).astype(np.int64)
-    return eager
+    graph = np.append(of_graph, -1)[np.ma.filled(launches.graph, -1)]
+    site: Ints = np.ma.filled(launches.call_site, -1).astype(np.int64)
+    return graph, site, np.asarray(launches.scope.where(Scope.EAGER)).astype(np.int64)
 
 
 def _place_runs(starts: Ints, places: Codes, launches: Ints) -> tuple[Ints, Ints]:
-    """Number the places of launches: the same for those with the same places in one order.
+    """Number the places of launches: equal for the same places in the same order.
 
-    Those with as many parts go through as many rounds, so their numbers tell them apart.
+    Launches with as many parts go through as many rounds, so their numbers are comparable.
     """
     first, count = starts[launches], np.diff(starts)[launches]
     run: Ints = np.zeros(len(launches), np.int64)
@@ -195,7 +150,7 @@ def _place_runs(starts: Ints, places: Codes, launches: Ints) -> tuple[Ints, Ints
 
 
 def _in_order(groups: Ints) -> tuple[list[int], Ints]:
-    """Return the first row of each group in order of rows, and each row's place in that order."""
+    """Return each group's first row, in row order, and each row's group in that order."""
     firsts, inverse = np.unique(groups, return_index=True, return_inverse=True)[1:]
     order = np.argsort(firsts)
     at = np.empty_like(order)

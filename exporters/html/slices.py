@@ -1,4 +1,4 @@
-"""What report.html can be narrowed to: ranks and steps, the sums of each, and their choosers."""
+"""The filters of report.html: ranks and steps, their sums, and their selectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from profiler_ext.exporters.html.elements import quiet, tag, text
 from profiler_ext.exporters.html.sites import Sites
-from profiler_ext.exporters.tables.selection import Rows
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import share_offsets, sum_by
@@ -27,7 +26,7 @@ def rank_number(analysis: Analysis) -> int:
 
 
 def step_without_communication_ns(analysis: Analysis) -> float:
-    """Return a step's mean wall time without exposed communication: what the rank itself takes.
+    """Return a step's mean wall time without exposed communication.
 
     Ranks that communicate take as long as the slowest, so wall time does not tell them apart.
     """
@@ -38,11 +37,7 @@ def step_without_communication_ns(analysis: Analysis) -> float:
 
 
 def selectable_ranks(analyses: Sequence[Analysis]) -> dict[int, str]:
-    """Return the ranks that can be chosen, each with what tells it apart.
-
-    Returns:
-        Rank to ``slowest``, ``median``, ``fastest`` or nothing, by the time that it takes itself.
-    """
+    """Return the selectable ranks; the slowest, median and fastest are labelled."""
     times = {
         rank_number(analysis): step_without_communication_ns(analysis) for analysis in analyses
     }
@@ -50,11 +45,7 @@ def selectable_ranks(analyses: Sequence[Analysis]) -> dict[int, str]:
 
 
 def selectable_steps(analyses: Sequence[Analysis], numbers: int) -> dict[int, str]:
-    """Return the steps that can be chosen, each with what tells it apart.
-
-    Args:
-        numbers: how many numbers the page carries for one step of all ranks; it bounds the steps.
-    """
+    """Return the selectable steps; ``numbers``, what one step adds to the page, limits them."""
     walls: dict[int, int] = {}
     for step in (step for analysis in analyses for step in analysis.steps):
         walls[step.number] = max(walls.get(step.number, 0), step.wall_ns)
@@ -63,7 +54,7 @@ def selectable_steps(analyses: Sequence[Analysis], numbers: int) -> dict[int, st
 
 
 def _select_notable(times: Mapping[int, float], most: int) -> dict[int, str]:
-    """Choose of too many the slowest half, and the median and the fastest."""
+    """Keep the slowest, and the median and the fastest where there are too many."""
     ordered = sorted(times, key=lambda key: (-times[key], key))
     names = _extremes(ordered)
     chosen = ordered if len(ordered) <= most else [*ordered[: most - 2], *names]
@@ -71,7 +62,7 @@ def _select_notable(times: Mapping[int, float], most: int) -> dict[int, str]:
 
 
 def _extremes(ordered: Sequence[int]) -> dict[int, str]:
-    """Name the first, the middle and the last; of one or two nothing is said of the middle."""
+    """Label the first, the middle and the last."""
     if len(ordered) < 2:
         return {}
     middle = {ordered[len(ordered) // 2]: "median"} if len(ordered) > 2 else {}
@@ -80,21 +71,15 @@ def _extremes(ordered: Sequence[int]) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A rank or all, and a step or all.
+    """One rank or all, one step or all."""
 
-    Attributes:
-        analyses: of the ranks that profiled it.
-        rank: the rank; ``None`` for all that there are.
-        step: the step; ``None`` for all.
-    """
-
-    analyses: tuple[Analysis, ...]
-    rank: int | None
-    step: int | None
+    analyses: tuple[Analysis, ...]  # the ranks that profiled it
+    rank: int | None  # ``None``: all
+    step: int | None  # ``None``: all
 
     @property
     def wall_ns(self) -> int:
-        """Wall time of its steps, of all its ranks and devices."""
+        """Wall time of its steps, over all its ranks and devices."""
         return sum(
             line.duration_ns
             for analysis in self.analyses
@@ -104,32 +89,24 @@ class Slice:
 
     @property
     def spans(self) -> int:
-        """How many steps it sums: of each of its ranks."""
+        """Number of rank steps that it sums."""
         numbers = (step.number for analysis in self.analyses for step in analysis.steps)
         return sum(self.step in (None, number) for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the page can be narrowed to, and what was left out.
+    """What the page can be filtered to, and how much was left out."""
 
-    Attributes:
-        slices: each rank and step that can be chosen; the first is the whole.
-        ranks: rank to what tells it apart.
-        steps: step to what tells it apart.
-        all_ranks: how many ranks there are.
-        all_steps: how many steps there are.
-    """
-
-    slices: tuple[Slice, ...]
-    ranks: Mapping[int, str]
-    steps: Mapping[int, str]
-    all_ranks: int
-    all_steps: int
+    slices: tuple[Slice, ...]  # the first is the whole
+    ranks: Mapping[int, str]  # rank to label
+    steps: Mapping[int, str]  # step to label
+    all_ranks: int  # count, with those left out
+    all_steps: int  # count, with those left out
 
 
 def choices(analyses: Sequence[Analysis], sites: Sites) -> Choices:
-    """Return what the page can be narrowed to."""
+    """Return what the page can be filtered to."""
     ranks = selectable_ranks(analyses)
     parts = sum(2 + len(site.places) for site in sites.sites)
     steps = selectable_steps(analyses, parts * (len(ranks) + (len(ranks) > 1)))
@@ -145,18 +122,14 @@ def _slices(
     for rank in [None, *(ranks if len(analyses) > 1 else ())]:
         own = tuple(each for each in analyses if rank in (None, rank_number(each)))
         for step in each_step:
-            yield Slice(tuple(each for each in own if _has(each, step)), rank, step)
-
-
-def _has(analysis: Analysis, step: int | None) -> bool:
-    return step is None or any(each.number == step for each in analysis.steps)
+            profiled = (a for a in own if step in (None, *(each.number for each in a.steps)))
+            yield Slice(tuple(profiled), rank, step)
 
 
 class Sums:
-    """Sums launches and the times of their parts, of any slice."""
+    """Sums launches and their parts over a slice."""
 
     def __init__(self, analyses: Sequence[Analysis], sites: Sites) -> None:
-        """Find the part of which site each share is."""
         counts = [len(site.places) for site in sites.sites]
         self._offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         pairs = zip(analyses, sites.of_launch, strict=True)
@@ -165,25 +138,24 @@ class Sums:
         }
 
     def _parts(self, analysis: Analysis, of_launch: Ints) -> Ints:
-        """Return of each share the number of its part, over all sites."""
+        """Return the number of each share's part, over all sites."""
         launch = analysis.shares.launch
         within = np.arange(len(launch)) - share_offsets(analysis)[launch]
         parts: Ints = np.append(self._offsets[:-1], 0)[of_launch[launch]] + within
         return parts
 
     def of(self, chosen: Slice) -> dict[str, Any]:
-        """Return the sites that ran in a slice, how often, and the time of each of their parts."""
+        """Return the sites that ran in a slice, their launches, and the time of each part."""
         launches = np.zeros(len(self._offsets) - 1, np.int64)
         times = np.zeros(int(self._offsets[-1]), np.int64)
         for analysis in chosen.analyses:
             of_launch, parts = self._of[rank_number(analysis)]
-            ran = _ran(analysis, chosen.step)
+            ran = analysis.launches.in_steps
+            if chosen.step is not None:
+                ran = ran & (np.ma.getdata(analysis.launches.step) == chosen.step)
             launches += np.bincount(of_launch[ran], minlength=len(launches))
             shares = ran[analysis.shares.launch]
             times += sum_by(parts[shares], analysis.shares.duration_ns[shares], len(times))
-        return self._written(launches, times)
-
-    def _written(self, launches: Ints, times: Ints) -> dict[str, Any]:
         there = np.flatnonzero(launches)
         kept = np.repeat(launches > 0, np.diff(self._offsets))
         return {
@@ -193,13 +165,8 @@ class Sums:
         }
 
 
-def _ran(analysis: Analysis, step: int | None) -> Rows:
-    within = analysis.launches.in_steps
-    return within if step is None else within & (np.ma.getdata(analysis.launches.step) == step)
-
-
 def controls(chosen: Choices) -> str:
-    """Return the choosers, and what there was no room for."""
+    """Return the selectors, and what was left out."""
     parts = (
         _chooser("rank", chosen.ranks, chosen.all_ranks),
         _chooser("step", chosen.steps, chosen.all_steps),

@@ -1,4 +1,4 @@
-"""The steps as columns of a chart."""
+"""Steps as columns of a chart."""
 
 from __future__ import annotations
 
@@ -17,45 +17,40 @@ from profiler_ext.records.share_sums import KeyedShares, profiled_shares
 from profiler_ext.records.vocabulary import Phase, Scope
 
 MAX_COLUMNS = 300
+_HEIGHT = 1000
+_GAP = 0.12  # of a column's width, between columns
+_KINDS = (*map(str, Phase), "idle")
 
 
 @dataclass(frozen=True, slots=True)
 class StepColumn:
-    """A step, or the mean of some that follow each other.
+    """A step, or the mean of consecutive steps."""
 
-    Attributes:
-        first: number of the first step.
-        last: number of the last step.
-        walls_ns: wall time of each step, of all devices.
-        busy_ns: how much of it devices were busy, in the mean.
-        phases_ns: device time by phase, in the mean; overlapping launches count each.
-    """
-
-    first: int
-    last: int
-    walls_ns: tuple[int, ...]
-    busy_ns: int
-    phases_ns: tuple[int, ...]
+    first: int  # step number
+    last: int  # step number
+    walls_ns: tuple[int, ...]  # of each step, summed over devices
+    busy_ns: int  # mean
+    phases_ns: tuple[int, ...]  # mean device time by phase; overlapping launches add up
 
     @property
     def steps(self) -> int:
-        """How many steps it is; numbers may be left out between the first and the last."""
+        """Number of steps; numbers may be missing between the first and the last."""
         return len(self.walls_ns)
 
     @property
     def wall_ns(self) -> int:
-        """Wall time, in the mean."""
+        """Mean wall time."""
         return round(sum(self.walls_ns) / self.steps)
 
 
 def step_columns(analyses: Sequence[Analysis]) -> dict[int, list[StepColumn]]:
-    """Return the columns of each rank that can be chosen."""
+    """Return the columns of each selectable rank."""
     shown = selectable_ranks(analyses)
     return {rank_number(each): columns_of(each) for each in analyses if rank_number(each) in shown}
 
 
 def columns_of(analysis: Analysis) -> list[StepColumn]:
-    """Return a column for each step, or of so many that each holds as many as the others."""
+    """Return a column per step, or per equally many steps beyond ``MAX_COLUMNS``."""
     numbers = list(dict.fromkeys(step.number for step in analysis.steps))
     if not numbers:
         return []
@@ -71,7 +66,7 @@ def _column(numbers: Sequence[int], times: Ints) -> StepColumn:
 
 
 def _times(analysis: Analysis, numbers: Sequence[int]) -> Ints:
-    """Return for each step its wall and busy time, and its device time by phase."""
+    """Return each step's wall time, busy time, and device time by phase."""
     rows = {number: row for row, number in enumerate(numbers)}
     times = np.zeros((len(rows), 2), np.int64)
     for line in analysis.ledger:
@@ -86,13 +81,8 @@ def _times(analysis: Analysis, numbers: Sequence[int]) -> Ints:
     return np.concatenate((times, phases_ns), axis=1)
 
 
-_HEIGHT = 1000
-_GAP = 0.12  # of a column's width, between columns
-_KINDS = (*map(str, Phase), "idle")
-
-
 def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
-    """Return the columns as a drawing, with the words that say what is in it."""
+    """Return the columns as SVG, with a text summary."""
     summary = _summary_text(columns)
     drawing = tag(
         "svg",
@@ -102,7 +92,8 @@ def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
         preserveAspectRatio="none",
         viewBox=f"0 0 {len(columns)} {_HEIGHT}",
     )
-    ends = tag("span", f"step {columns[0].first}"), tag("span", _last_step(columns))
+    last = f"step {columns[-1].last}" if len(columns) > 1 else ""
+    ends = tag("span", f"step {columns[0].first}"), tag("span", last)
     return tag("p", summary) + tag(
         "div",
         tag("span", time_text(most_ns), class_="most quiet"),
@@ -118,8 +109,7 @@ def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
 def parts_of(column: StepColumn) -> tuple[float, ...]:
     """Return a column's wall time by phase, and its idle time.
 
-    Launches that overlap count each in their phase, so phases share the busy time as their
-    device time is to each other.
+    Overlapping launches count in each phase, so busy time is split in proportion to device time.
     """
     device = sum(column.phases_ns)
     scale = column.busy_ns / device if device else 0
@@ -127,7 +117,7 @@ def parts_of(column: StepColumn) -> tuple[float, ...]:
 
 
 def device_times_of(column: StepColumn) -> tuple[int, ...]:
-    """Return a column's device time by phase, as every table sums it, and its idle time."""
+    """Return a column's device time by phase, as in the tables, and its idle time."""
     return *column.phases_ns, column.wall_ns - column.busy_ns
 
 
@@ -152,7 +142,7 @@ def _rectangle(at: int, bottom: float, height: float) -> str:
 
 
 def _whiskers(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
-    """Yield the span from the least to the most wall time, where a column is several steps."""
+    """Yield the range of wall times, where a column is several steps."""
     ends = [(at, min(c.walls_ns), max(c.walls_ns)) for at, c in enumerate(columns)]
     spans = [(at, least, most) for at, least, most in ends if most > least]
     drawn = (
@@ -178,7 +168,3 @@ def _summary_text(columns: Sequence[StepColumn]) -> str:
 
 def _column_name(column: StepColumn) -> str:
     return f"{column.first}" if column.first == column.last else f"in {column.first}-{column.last}"
-
-
-def _last_step(columns: Sequence[StepColumn]) -> str:
-    return f"step {columns[-1].last}" if len(columns) > 1 else ""

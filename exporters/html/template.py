@@ -1,4 +1,4 @@
-"""Pages made of the files in ``static``, and the policy that lets no other script run."""
+"""Pages made from the files in ``static``, and the policy that blocks other scripts."""
 
 from __future__ import annotations
 
@@ -20,35 +20,31 @@ _JSON_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def render_page(name: str, **values: str) -> str:
-    """Return a page with the head that all pages have; its policy is that of no script."""
+    """Return a page with the common head; the default policy allows no script."""
     values = {"policy": STATIC_POLICY} | values
     return Template(resource("head.html") + resource(name)).substitute(values)
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write a page; what is no character, as of a name cut in two, is written as its number.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a page; lone surrogates, as of a name cut in two, are escaped."""
     with replacing(path) as file:
         file.write(page.encode("utf-8", "backslashreplace"))
     return path
 
 
 def resource(name: str) -> str:
-    """Return the text of a file that pages are made of."""
+    """Return the text of a static file."""
     return files(__name__.rpartition(".")[0]).joinpath("static", name).read_text(encoding="utf-8")
 
 
 def bundled(names: Iterable[str]) -> str:
-    """Return modules as one script, in this order: a page that is opened as a file loads none."""
+    """Return modules as one script, in order: a page opened from a file cannot load modules."""
     modules = (_MODULE_WORDS.sub("", resource(name)) for name in names)
     return '"use strict";\n' + "\n".join(modules)
 
 
 def json_text(data: Mapping[str, Any]) -> str:
-    """Return data as JSON that can stand in a script element: no name in it ends the element."""
+    """Return data as JSON that cannot end a script element."""
     text = json.dumps(data, separators=(",", ":"))
     for character, escaped in _JSON_ESCAPES.items():
         text = text.replace(character, escaped)
@@ -56,7 +52,7 @@ def json_text(data: Mapping[str, Any]) -> str:
 
 
 def script_policy(scripts: Iterable[str]) -> str:
-    """Return the policy of a page with these scripts and no others."""
+    """Return a policy that allows these scripts only."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     hashes = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests)
     return f"{STATIC_POLICY}; script-src {hashes}"

@@ -1,11 +1,7 @@
 """The native Perfetto trace: of a session, of several ranks, of both sides of a comparison.
 
-The first recorded steps of all runs begin at one moment, that of the run which was recorded longest
-before its first one. Processes of different runs can have one number, so each run's threads are in
-a group that says whose they are.
-
-A trace cannot say which groups are open (https://github.com/google/perfetto/issues/1342); the
-viewer's address can, by its commands for automation.
+Compared runs are aligned at their first recorded step. Different runs can share a process number,
+so each run's threads are in a group that names the run.
 """
 
 from __future__ import annotations
@@ -40,33 +36,16 @@ __all__ = ["Drawn", "export_perfetto", "export_ranks", "queries", "write_trace"]
 
 
 def export_perfetto(analysis: Analysis, path: Path, peaks: Mapping[str, Peak] = PEAKS) -> Path:
-    """Write an analysis as a Perfetto trace (``.pftrace``) for ui.perfetto.dev.
-
-    Args:
-        path: where; an existing file is replaced when the new one is whole.
-        peaks: what devices can do at best, by the words of their names.
-
-    Raises:
-        OutputError: The file cannot be written.
-        TraceError: An event starts before the trace's time zero.
-    """
+    """Write an analysis as a Perfetto trace (``.pftrace``) for ui.perfetto.dev."""
     return export_ranks([analysis], path, peaks)
 
 
 def export_ranks(
     analyses: Sequence[Analysis], path: Path, peaks: Mapping[str, Peak] = PEAKS
 ) -> Path:
-    """Write the analyses of several ranks as one Perfetto trace; each rank has its own groups.
+    """Write several ranks as one Perfetto trace; each rank has its own groups.
 
-    Files of single ranks can be joined by hand too: their bytes one after the other.
-
-    Args:
-        path: where; an existing file is replaced when the new one is whole.
-        peaks: what devices can do at best, by the words of their names.
-
-    Raises:
-        OutputError: The file cannot be written.
-        TraceError: An event starts before the trace's time zero.
+    Traces of single ranks can also be joined by concatenating their files.
     """
     zero_ns = min((analysis.recording.trace.base_ns for analysis in analyses), default=0)
     drawn = [
@@ -78,36 +57,20 @@ def export_ranks(
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """What is drawn of one rank of a run.
-
-    Attributes:
-        analysis: what was found.
-        number: tells it from all others of the trace.
-        shift_ns: what to add to its times, so that all count from one moment.
-        side: begins the names of its tracks, where runs are compared.
-    """
+    """One rank of a run, to draw."""
 
     analysis: Analysis
-    number: int
-    shift_ns: int
-    side: str = ""
+    number: int  # unique in the trace
+    shift_ns: int  # aligns the ranks' clocks
+    side: str = ""  # prefix of track names in comparisons
 
 
 def write_trace(
     every: Sequence[RankTrace], path: Path, zero_ns: int, peaks: Mapping[str, Peak] = PEAKS
 ) -> Path:
-    """Write what was found as one Perfetto trace.
-
-    Args:
-        path: where; an existing file is replaced when the new one is whole.
-        peaks: what devices can do at best, by the words of their names.
-
-    Raises:
-        OutputError: The file cannot be written.
-        TraceError: An event starts before the trace's time zero.
-    """
+    """Write ranks as one Perfetto trace."""
     starts_ns = [_start_ns(each.analysis.recording.trace.events) for each in every]
-    # The trace processor wants the clock's word to come in order of time: all say the first.
+    # The trace processor wants clock snapshots in time order, so all state the first time.
     first_ns = min(
         (start + each.shift_ns for start, each in zip(starts_ns, every, strict=True)), default=0
     )
@@ -146,15 +109,7 @@ Sides = tuple[Sequence[RunOfRanks], Sequence[RunOfRanks]]
 
 
 def export_sides(sides: Sides, path: Path) -> Path:
-    """Write the runs of both sides as one Perfetto trace; each track's name begins with its side.
-
-    Args:
-        path: where; an existing file is replaced when the new one is whole.
-
-    Raises:
-        OutputError: The file cannot be written.
-        TraceError: An event starts before its trace's time zero.
-    """
+    """Write both sides of a comparison as one Perfetto trace; tracks are prefixed with the side."""
     named = [
         (run, name if len(runs) == 1 else f"{name} {number}")
         for name, runs in zip(("base", "head"), sides, strict=True)
@@ -173,7 +128,7 @@ def export_sides(sides: Sides, path: Path) -> Path:
 
 
 def _shift_ns(run: RunOfRanks, place: int) -> int:
-    """Return what to add to a rank's times, so that all ranks of its run count from one moment."""
+    """Return the offset of a rank's clock from its run's earliest."""
     bases_ns = [analysis.recording.trace.base_ns for analysis in run.analyses]
     return bases_ns[place] - min(bases_ns)
 
@@ -194,5 +149,5 @@ VIEWER = f"https://ui.perfetto.dev/#!/?startupCommands={quote(_UNFOLD, safe='')}
 
 
 def how_to_view(trace: Path) -> tuple[str, ...]:
-    """Return where a trace can be opened."""
+    """Return where to open a trace."""
     return (f"open {trace.name} at {VIEWER} which unfolds the GPU; it stays on this machine",)

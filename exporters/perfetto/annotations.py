@@ -37,17 +37,18 @@ _INTERNED = key_of(pb.TracePacket, "interned_data")
 KEY = key_of(pb.DebugAnnotation, "name_iid")
 _TEXT = key_of(pb.DebugAnnotation, "string_value_iid")
 _ITEM = key_of(pb.DebugAnnotation, "array_values")
+MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
 class Texts:
-    """The texts of one sequence of packets, by the number that stands for each."""
+    """The interned texts of one packet sequence."""
 
     def __init__(self) -> None:
         self._unsent: pb.InternedData | None = None
         self._numbers: dict[str, dict[str, int]] = defaultdict(dict)
 
     def number(self, table: str, text: str) -> int:
-        """Return the number of a text; a new text must be sent before it is used."""
+        """Return a text's number; a new text must be sent before it is used."""
         known = self._numbers[table]
         number = known.get(text)
         if number is None:
@@ -56,21 +57,21 @@ class Texts:
         return number
 
     def unsent(self) -> bytes:
-        """Return the field of a packet that sends the new texts; they count as sent."""
+        """Return the packet field that sends new texts, and mark them as sent."""
         if self._unsent is None:
             return b""
         message, self._unsent = self._unsent, None
         return sized(_INTERNED, message.SerializeToString())
 
     def annotated(self, arguments: Mapping[str, Argument]) -> bytes:
-        """Return arguments, each encoded as a debug annotation."""
+        """Return arguments encoded as debug annotations."""
         encoded = b""
         for key, value in arguments.items():
             encoded += sized(ANNOTATION, self.named(key) + self._value(value))
         return encoded
 
     def named(self, key: str) -> bytes:
-        """Return the name of an annotation, encoded."""
+        """Return an annotation's name, encoded."""
         return KEY + varint(self.number(ARGUMENT_NAMES, key))
 
     def _value(self, value: Argument) -> bytes:
@@ -83,11 +84,10 @@ class Texts:
         if isinstance(value, float):
             return DOUBLE + double(value)
         if isinstance(value, Mapping):
-            return b"".join(self._entry(key, part) for key, part in value.items())
+            return b"".join(
+                sized(ENTRY, self.named(key) + self._value(part)) for key, part in value.items()
+            )
         return b"".join(sized(_ITEM, self._value(item)) for item in value)
-
-    def _entry(self, key: str, part: int) -> bytes:
-        return sized(ENTRY, self.named(key) + self._value(part))
 
     def _send(self, table: str, number: int, text: str) -> None:
         if self._unsent is None:
@@ -102,7 +102,7 @@ class Texts:
 
 
 def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
-    """Return the arguments that say something: zero does, an empty text or list does not."""
+    """Return the arguments with a value: zero counts, an empty text or list does not."""
     return {
         key: value
         for key, value in arguments.items()
@@ -110,19 +110,16 @@ def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
     }
 
 
-MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
-
-
 class ColumnArgument(Protocol):
-    """What the slices of some rows say besides what they share."""
+    """An argument of its own value in each row."""
 
     def cells(self, texts: Texts, rows: Ints) -> Cells | None:
-        """Return what rows say, encoded; ``None`` where none says anything."""
+        """Return the encoded values of rows; ``None`` where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntArgument:
-    """Integers; a masked one is not said."""
+    """Integers; masked ones are left out."""
 
     name: str
     values: Ints | MaskedInts
@@ -135,7 +132,7 @@ class IntArgument:
 
 @dataclass(frozen=True, slots=True)
 class FloatArgument:
-    """Floats; a masked one is not said."""
+    """Floats; masked ones are left out."""
 
     name: str
     values: MaskedFloats
@@ -151,20 +148,12 @@ NumberArgument = IntArgument | FloatArgument
 
 @dataclass(frozen=True, slots=True)
 class DictArgument:
-    """A dictionary of integers: the parts that each row has.
-
-    Attributes:
-        name: name of the argument.
-        keys: what parts are called.
-        firsts: where the parts of each row begin, and where the last end.
-        key: which of the keys each part has.
-        values: the parts.
-    """
+    """A dictionary of integers in each row."""
 
     name: str
-    keys: Sequence[str]
-    firsts: Ints
-    key: Codes | Ints
+    keys: Sequence[str]  # names of parts
+    firsts: Ints  # start of each row's parts, and the end of the last
+    key: Codes | Ints  # each part's index into ``keys``
     values: Ints
 
     def cells(self, texts: Texts, rows: Ints) -> Cells | None:
@@ -187,7 +176,7 @@ class DictArgument:
 
 
 def _present(column: Any, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
-    """Return the values of the rows that are not masked, and where those of each row stand."""
+    """Return the unmasked values of rows, and the bounds of each row."""
     values, mask = np.ma.getdata(column)[rows], np.ma.getmask(column)
     if mask is np.ma.nomask or not (absent := mask[rows]).any():
         return values, np.arange(len(rows) + 1)

@@ -1,4 +1,4 @@
-"""The arguments of a launch's slice: what attribution knows, and what the profiler recorded."""
+"""The arguments of a launch's slice: attribution, and what the profiler recorded."""
 
 from __future__ import annotations
 
@@ -32,9 +32,25 @@ from profiler_ext.kineto.recording import as_written
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Interned, Ints, MaskedInts
 
+CollectiveNames = dict[str, str | None]
+_REPORTED = {
+    "grid": "grid",
+    "block": "block",
+    "registers per thread": "registers_per_thread",
+    "shared memory": "shared_memory_bytes",
+    "est. achieved occupancy %": "est_occupancy_percent",
+    "bytes": "bytes",
+    "memory bandwidth (GB/s)": "memory_bandwidth_gb_per_s",
+    "Collective name": "collective",
+    "Group size": "group_size",
+    "In msg nelems": "elements_in",
+    "Out msg nelems": "elements_out",
+    "dtype": "dtype",
+}
+
 
 def optional(column: MaskedInts, row: int) -> int | None:
-    """Return a value of a column, ``None`` where it is masked."""
+    """Return a value of a column, ``None`` where masked."""
     value = column[row]
     return None if value is np.ma.masked else int(value)
 
@@ -47,10 +63,7 @@ _DECODE = msgspec.json.Decoder(_Args).decode
 
 
 def raw_arguments(raw: bytes) -> dict[str, Any]:
-    """Return the arguments of one raw event.
-
-    Nearly every event is strict JSON; only one that is not takes the slower way of ``kineto``.
-    """
+    """Return the arguments of one raw event; the slower parser is only for loose JSON."""
     try:
         return _DECODE(raw).args
     except msgspec.DecodeError:
@@ -60,16 +73,13 @@ def raw_arguments(raw: bytes) -> dict[str, Any]:
 def reader(
     texts: Mapping[str, str], numbers: Sequence[str] = (), no_others: bool = False
 ) -> Callable[[bytes], Any]:
-    """Return what reads some arguments of raw events, many times quicker than all.
+    """Return a decoder of some arguments of raw events, many times faster than decoding all.
+
+    It returns an object with ``args`` and raises ``msgspec.DecodeError``.
 
     Args:
-        texts: the arguments that are read, and what the attribute of each is called. It has the
-            JSON of the argument, ``b""`` where the event lacks it.
-        numbers: arguments that are passed over, as long as they are integers or null.
-
-    Returns:
-        A function from an event's JSON to what has its arguments as ``args``; it raises
-        ``msgspec.DecodeError``.
+        texts: argument to attribute name; the attribute has the argument's JSON, ``b""`` if absent.
+        numbers: arguments that are skipped as long as they are integers or null.
     """
     read: list[Any] = [
         (attribute, msgspec.Raw, msgspec.field(default=msgspec.Raw(b""), name=name))
@@ -86,11 +96,8 @@ def reader(
     return msgspec.json.Decoder(event).decode
 
 
-CollectiveNames = dict[str, str | None]
-
-
 def collective_names(analysis: Analysis) -> dict[int, CollectiveNames]:
-    """Return what collectives are called and whose they are, by the rows of their launches."""
+    """Return the collective and process group of communication launches, by launch."""
     collectives = analysis.communication
     return {
         launch: {
@@ -102,7 +109,7 @@ def collective_names(analysis: Analysis) -> dict[int, CollectiveNames]:
 
 
 def communication_times(analysis: Analysis) -> list[IntArgument]:
-    """Return the times of collectives, of all launches; those that do not communicate have none."""
+    """Return the times of collectives as columns over all launches."""
     collectives, launches = analysis.communication, analysis.launches
     if not len(collectives.launch):
         return []
@@ -124,22 +131,8 @@ def _scatter(column: Ints | MaskedInts, launch: Ints, launches: int) -> MaskedIn
     return np.ma.MaskedArray(values, absent)
 
 
-_REPORTED = {
-    "grid": "grid",
-    "block": "block",
-    "registers per thread": "registers_per_thread",
-    "shared memory": "shared_memory_bytes",
-    "est. achieved occupancy %": "est_occupancy_percent",
-    "bytes": "bytes",
-    "memory bandwidth (GB/s)": "memory_bandwidth_gb_per_s",
-    "Collective name": "collective",
-    "Group size": "group_size",
-    "In msg nelems": "elements_in",
-    "Out msg nelems": "elements_out",
-    "dtype": "dtype",
-}
 _READ = reader(_REPORTED)
-# The columns of events have how a kernel was launched; what else is said of it is little.
+# Launch shapes are in the columns of events; most kernels have no other arguments.
 _READ_WITHOUT_SHAPE = reader(
     {key: name for key, name in _REPORTED.items() if key not in LAUNCH_SHAPE}
 )
@@ -147,14 +140,19 @@ _NOTHING_MORE = _READ_WITHOUT_SHAPE(b"{}").args
 
 
 def reported(analysis: Analysis, texts: Texts) -> Shared:
-    """Return what is said of launches by the profiler, and of communication; few say the same."""
+    """Return the profiler's own arguments of launches, and those of communication."""
     trace = analysis.recording.trace
     positions = trace.events.position[analysis.launches.event]
     communicating = collective_names(analysis)
 
     def encode(row: int) -> bytes:
-        arguments = _arguments(trace.raw[int(positions[row])])
-        return texts.annotated(present({**arguments, **communicating.get(row, {})}))
+        raw = raw_arguments(trace.raw[int(positions[row])])
+        values = {name: raw[key] for key, name in _REPORTED.items() if key in raw}
+        arguments: dict[str, Argument | None] = {
+            name: value if isinstance(value, int | float | str) else str(value)
+            for name, value in values.items()
+        }
+        return texts.annotated(present(arguments | communicating.get(row, {})))
 
     return Shared(_keys(analysis, communicating), encode)
 
@@ -170,7 +168,7 @@ def _keys(analysis: Analysis, communicating: Mapping[int, CollectiveNames]) -> I
 
 
 def _key_without_shape(raw: bytes, shape: int) -> Hashable:
-    """Return what is the same for events that say the same, whose shapes have a number."""
+    """Return a key equal for events with equal arguments; shapes are numbered."""
     try:
         args = _READ_WITHOUT_SHAPE(raw).args
     except msgspec.DecodeError:
@@ -179,27 +177,17 @@ def _key_without_shape(raw: bytes, shape: int) -> Hashable:
 
 
 def _key(raw: bytes) -> Hashable:
-    """Return what is the same for events that say the same."""
+    """Return a key equal for events with equal arguments."""
     try:
         return tuple(map(bytes, msgspec.structs.astuple(_READ(raw).args)))
     except msgspec.DecodeError:
         return raw
 
 
-def _arguments(raw: bytes) -> dict[str, Argument | None]:
-    arguments = raw_arguments(raw)
-    return {name: _argument(arguments[key]) for key, name in _REPORTED.items() if key in arguments}
-
-
-def _argument(value: Any) -> Argument:
-    return value if isinstance(value, int | float | str) else str(value)
-
-
 class LaunchArgumentColumns:
-    """Answers what the slice of a launch shall say."""
+    """The arguments of launch slices."""
 
     def __init__(self, analysis: Analysis, rates: Rates, texts: Texts) -> None:
-        """Take what is known of launches."""
         self._analysis = analysis
         self._launches = analysis.launches
         self._graphs = analysis.recording.graphs
@@ -210,7 +198,7 @@ class LaunchArgumentColumns:
         self.parts = PartColumns(analysis)
 
     def keys(self) -> Iterator[tuple[object, ...]]:
-        """Yield for each launch what tells whether it has the constant arguments of another."""
+        """Yield for each launch a key of its constant arguments."""
         columns = self._launches
         interned = (columns.name, columns.kernel, columns.kind, columns.phase, columns.level)
         every = (*interned, columns.scope, columns.evidence, columns.mechanism, columns.gap)
@@ -226,11 +214,11 @@ class LaunchArgumentColumns:
         )
 
     def constant(self, row: int) -> dict[str, Argument]:
-        """Return the arguments that all launches with this launch's key share."""
+        """Return the arguments shared by all launches of a launch's key."""
         return present(self._where(row) | self._what(row) | self._graph(row))
 
     def own(self) -> list[ColumnArgument]:
-        """Return the arguments of each launch alone."""
+        """Return the arguments that vary by launch."""
         columns, settings = self._launches, self._analysis.recording.settings
         ranks = np.full(len(columns), settings.rank)
         first: list[NumberArgument] = [IntArgument("duration_ns", columns.duration_ns)]
@@ -247,7 +235,7 @@ class LaunchArgumentColumns:
         return [*first, self._shares(), *rates, *communication_times(self._analysis), *last]
 
     def few(self) -> list[Shared]:
-        """Return the further arguments of which there are few."""
+        """Return further arguments, of few distinct values."""
         words = self._rates.words().items()
         return [*(self._word(*each) for each in words), reported(self._analysis, self._texts)]
 
@@ -304,5 +292,5 @@ class LaunchArgumentColumns:
 
 
 def path_text(place: Place) -> str | None:
-    """Return a place's whole path and line."""
+    """Return a place's full path and line."""
     return None if place.file is None or place.line is None else f"{place.file}:{place.line}"

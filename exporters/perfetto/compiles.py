@@ -1,4 +1,4 @@
-"""The lane of compilations: the spans of those that lie within the trace, by phase."""
+"""The compile track: compilations within the trace, by phase."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
 from profiler_ext.exporters.views.compiles import name_text
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import Compilation, CompileSpan
-from profiler_ext.records.events import Events
 
 COMPILE = "compile"
 _TRACK, _RANK = "compiling", 1
 
 
 def draw_compiles(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> None:
-    """Draw what torch was at in each compilation of the recorded time; none where it did not."""
-    start_ns, end_ns = _window(analysis.recording.trace.events)
+    """Draw the phases of each compilation within the recorded time."""
+    events = analysis.recording.trace.events
+    start_ns = int(events.start_ns.min()) if len(events) else 0
+    end_ns = int(events.end_ns.max()) if len(events) else -1
     spans = [
         span
         for each in analysis.recording.compiles
@@ -29,13 +30,6 @@ def draw_compiles(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> N
     if spans:
         group = profiler_group(tracks, analysis.recording.settings)
         tracks.draw(_TRACK, group, _RANK, listed(spans), nesting=True)
-
-
-def _window(events: Events) -> tuple[int, int]:
-    """The time that the trace is of; what it has but a part of is left out."""
-    if not len(events):
-        return 0, -1
-    return int(events.start_ns.min()), int(events.end_ns.max())
 
 
 def _spans(

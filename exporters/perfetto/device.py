@@ -1,4 +1,4 @@
-"""The device side: a group for each GPU with its launches, idle time, lanes and counters."""
+"""The device side: a group per GPU with launches, idle time, lanes and counters."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices, listed
 from profiler_ext.exporters.perfetto.queries import RooflineTotals
 from profiler_ext.exporters.perfetto.rates import Counters, Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
-from profiler_ext.exporters.views.formatting import PYTHON, ActivityNames, cause_text
+from profiler_ext.exporters.views.formatting import PYTHON, cause_text
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import largest_places
 
+CPU_COMPUTE = "CPU compute"
+_GROUPS_RANK = 1
+_MAX_LABELLED_LANES = 64
+_LANES_RANK, _IDLE_RANK, _COUNTERS_RANK, _OTHERS_RANK = 1_000_000, 1_000_100, 1_000_200, 1_000_300
+
 
 class LaunchSlices:
-    """Makes the slices of launches; the constant part of a call site is encoded once."""
+    """Makes the slices of launches; a call site's constant part is encoded once."""
 
     def __init__(
         self,
@@ -34,7 +39,6 @@ class LaunchSlices:
         arguments: LaunchArgumentColumns,
         flows: Flows,
     ) -> None:
-        """Take what is drawn."""
         self._writer, self._launches, self._arguments = writer, launches, arguments
         self._flows = (flows.from_launch, flows.to_launch)
         shared = Shared(arguments.keys(), self._constant)
@@ -57,12 +61,10 @@ class LaunchSlices:
 
 
 class IdleSlices:
-    """Makes the slices in which the devices ran nothing, one for each piece of idle time."""
+    """Makes the slices of idle time."""
 
     def __init__(self, writer: PacketWriter, analysis: Analysis) -> None:
-        """Take the idle time."""
         self._writer, self._idle = writer, analysis.idle
-        self._named = ActivityNames(analysis.recording.graphs)
         idle = analysis.idle
         codes = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
         keys = zip(*(column.tolist() for column in codes), strict=True)
@@ -82,13 +84,6 @@ class IdleSlices:
         )
 
     def _constant(self, cause: int, place: int, activity: int) -> bytes:
-        name, arguments = self._name_and_arguments(cause, place, activity)
-        return self._writer.constant(name, "idle", arguments)
-
-    def _name_and_arguments(
-        self, cause: int, place: int, activity: int
-    ) -> tuple[str, dict[str, Argument]]:
-        """Return the name and the arguments of slices of one cause, place and activity."""
         idle = self._idle
         cpu_activity = idle.cpu_activity.strings[activity] or None
         why, at = idle.cause.strings[cause], idle.places[place]
@@ -98,13 +93,7 @@ class IdleSlices:
             name = f"{name} at {position}"
             arguments["source_lines"] = [line_text(at) or position]
             arguments["source_paths"] = [path_text(at) or position]
-        return name, arguments
-
-
-CPU_COMPUTE = "CPU compute"
-_GROUPS_RANK = 1
-_MAX_LABELLED_LANES = 64
-_LANES_RANK, _IDLE_RANK, _COUNTERS_RANK, _OTHERS_RANK = 1_000_000, 1_000_100, 1_000_200, 1_000_300
+        return self._writer.constant(name, "idle", arguments)
 
 
 class _Group(NamedTuple):
@@ -120,7 +109,7 @@ def draw_devices(
     rates: Rates,
     of_steps: RooflineTotals,
 ) -> None:
-    """Draw steps, every launch once, lanes of what launches computed, idle time and counters."""
+    """Draw steps, launches, their lanes, idle time and counters."""
     drawing = _Drawing(writer, tracks, analysis, flows, rates, of_steps)
     groups = _groups(analysis)
     if not groups:
@@ -214,7 +203,7 @@ class _Drawing:
 
 
 def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str, Ints]]:
-    """Return the rows of devices that are no launches, by device and category."""
+    """Return device events that are no launches, by device and category."""
     events = analysis.recording.trace.events
     launched = np.zeros(len(events), np.bool_)
     launched[analysis.launches.event] = True

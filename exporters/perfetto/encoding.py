@@ -1,11 +1,11 @@
 """Protobuf fields as bytes, encoded a column at a time, equal rows once.
 
-``protobuf`` makes an object of each message in a message; here a field is its bytes at once.
-The numbers and types of fields are read from the library's own descriptors.
+``protobuf`` makes an object per nested message; here a field is just bytes. Field numbers and types
+come from the library's descriptors.
 
-A column is a matrix of bytes, a row each, so all numbers of a column have one width: the narrowest
-that the largest fits in. A varint may have leading groups of zeros; Perfetto's own writer has them
-in the lengths of messages (``WriteRedundantVarInt`` in ``protozero/proto_utils.h``).
+A column is a byte matrix, a row each, so its numbers share the width of the largest. A varint may
+have redundant zero groups; Perfetto's own writer emits them in message lengths
+(``WriteRedundantVarInt`` in ``protozero/proto_utils.h``).
 """
 
 from __future__ import annotations
@@ -21,27 +21,25 @@ from profiler_ext.records.events import Codes, Ints, first_rows, numbered
 
 _BITS = 14
 _LOW = (1 << _BITS) - 1
-# Most numbers are small, and large ones are made of small ones, 14 bits at a time.
+# Most numbers are small; large ones are encoded 14 bits at a time.
 _LAST = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(_LOW + 1)]
 _MORE_FOLLOW = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(_LOW + 1)]
 double: Callable[[float], bytes] = struct.Struct("<d").pack
 fixed: Callable[[int], bytes] = struct.Struct("<Q").pack
+Matrix = npt.NDArray[np.uint8]
+_SEVEN_BITS = 7
 
 
 def key_of(message: Any, name: str) -> bytes:
-    """Return what stands before a field's value: its number and how the value is encoded."""
+    """Return a field's tag: number and wire type."""
     field = message.DESCRIPTOR.fields_by_name[name]
-    return varint(field.number << 3 | _wire_type(field))
-
-
-def _wire_type(field: Any) -> int:
-    if field.type in (field.TYPE_DOUBLE, field.TYPE_FIXED64):
-        return 1
-    return 2 if field.type == field.TYPE_MESSAGE else 0
+    is_wide = field.type in (field.TYPE_DOUBLE, field.TYPE_FIXED64)
+    wire_type = 1 if is_wide else 2 if field.type == field.TYPE_MESSAGE else 0
+    return varint(field.number << 3 | wire_type)
 
 
 def varint(number: int) -> bytes:
-    """Encode an integer of 64 bits, with or without a sign.
+    """Encode a 64-bit integer, signed or unsigned.
 
     Raises:
         ValueError: It has more bits.
@@ -55,16 +53,12 @@ def varint(number: int) -> bytes:
 
 
 def sized(key: bytes, content: bytes) -> bytes:
-    """Encode a field that is a message."""
+    """Encode a length-delimited field."""
     return key + varint(len(content)) + content
 
 
-Matrix = npt.NDArray[np.uint8]
-_SEVEN_BITS = 7
-
-
 def varints(values: Ints) -> Matrix:
-    """Return integers of 64 bits, with or without a sign, as varints of one width."""
+    """Return 64-bit integers, signed or unsigned, as varints of one width."""
     rest = values.astype(np.int64, copy=False).view(np.uint64)
     widest = max(int(rest.max()).bit_length(), 1) if len(rest) else 1
     matrix = np.empty((len(rest), -(-widest // _SEVEN_BITS)), np.uint8)
@@ -76,12 +70,12 @@ def varints(values: Ints) -> Matrix:
 
 
 def doubles(values: npt.NDArray[np.float64]) -> Matrix:
-    """Return floats, encoded."""
+    """Return floats in 8 bytes each."""
     return _eight_bytes(values.astype("<f8"))
 
 
 def fixed_integers(values: Ints) -> Matrix:
-    """Return integers, encoded in 8 bytes each."""
+    """Return integers in 8 bytes each."""
     return _eight_bytes(values.astype("<i8"))
 
 
@@ -90,7 +84,7 @@ def _eight_bytes(values: npt.NDArray[np.generic]) -> Matrix:
 
 
 def hstack(rows: int, *parts: bytes | Matrix) -> Matrix:
-    """Return columns beside each other."""
+    """Return columns side by side."""
     columns = [np.frombuffer(each, np.uint8) if isinstance(each, bytes) else each for each in parts]
     whole = np.empty((rows, sum(each.shape[-1] for each in columns)), np.uint8)
     end = 0
@@ -101,42 +95,34 @@ def hstack(rows: int, *parts: bytes | Matrix) -> Matrix:
 
 
 def row_bytes(matrix: Matrix) -> list[bytes]:
-    """Return the rows of a matrix, which has a column at least."""
+    """Return the rows of a matrix of at least one column."""
     texts: list[bytes] = np.ascontiguousarray(matrix).view(f"V{matrix.shape[1]}").ravel().tolist()
     return texts
 
 
 class ByteDictionary:
-    """A few texts, of which each row has one."""
+    """A few byte strings, one of which each row has."""
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        """Take the texts."""
         self.texts = np.empty(len(texts), np.object_)
         self.texts[:] = texts
         self._lengths = np.fromiter(map(len, texts), np.int64, len(texts))
 
     def chosen(self, codes: Codes | Ints) -> tuple[list[bytes], Ints]:
-        """Return for each row one of them, and how long it is."""
+        """Return the bytes of each row, and their length."""
         return self.texts[codes].tolist(), self._lengths[codes]
 
 
 class Cells(NamedTuple):
-    """A field of rows: each row has some cells, often one or none, of one width.
+    """A field of rows: any number of cells a row, all of one width."""
 
-    Attributes:
-        matrix: the cells, row after row.
-        bounds: the first cell of each row, and where the last ends.
-        key: stands before the cells of a row, and before their length; ``b""`` where nothing does.
-        name: stands between that and the cells.
-    """
-
-    matrix: Matrix
-    bounds: Ints
-    key: bytes = b""
-    name: bytes = b""
+    matrix: Matrix  # the cells, row after row
+    bounds: Ints  # start of each row's cells, and the end of the last
+    key: bytes = b""  # precedes a row's length and cells
+    name: bytes = b""  # stands between length and cells
 
     def of(self, rows: Ints, count: int) -> Iterator[bytes | Matrix]:
-        """Yield the columns of rows that have equally many cells."""
+        """Yield the columns of rows with equally many cells."""
         if self.key:
             length = len(self.name) + count * self.matrix.shape[1]
             yield self.key + varint(length) + self.name
@@ -147,14 +133,14 @@ class Cells(NamedTuple):
 
 
 def offsets_of(counts: Ints | npt.NDArray[np.bool_]) -> Ints:
-    """Return where the cells of each row begin, and where the last end."""
+    """Return the start of each row's cells, and the end of the last."""
     return np.concatenate(([0], np.cumsum(counts)))
 
 
 def encode_rows(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], Ints]:
-    """Return rows of fields, and how long the fields of each are.
+    """Return encoded rows, and the length of their fields.
 
-    Rows of one shape, which have equally many cells of every field, are laid out together.
+    Rows with equally many cells of every field are laid out together.
     """
     counts = [np.diff(each.bounds) for each in fields]
     shape = numbered([np.zeros(len(after), np.int64), *counts])
@@ -172,7 +158,7 @@ def encode_rows(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], In
 
 
 class _Numbers(dict[Hashable, int]):
-    """The number that each key was given when it was first seen."""
+    """Numbers keys by first appearance."""
 
     def __missing__(self, key: Hashable) -> int:
         self[key] = number = len(self)
@@ -180,12 +166,7 @@ class _Numbers(dict[Hashable, int]):
 
 
 class Shared:
-    """What is the same for rows with the same key.
-
-    Attributes:
-        constants: what they share, encoded.
-        of_row: which of it each row has.
-    """
+    """What rows with the same key share, encoded once."""
 
     def __init__(
         self,
@@ -193,18 +174,14 @@ class Shared:
         encode: Callable[[int], bytes],
         codes: Sequence[Codes | Ints] = (),
     ) -> None:
-        """Encode it.
-
-        Args:
-            codes: rows with the same key must be alike in these columns, too.
-        """
+        """Encode; rows of one key must also be equal in ``codes``."""
         numbers = np.fromiter(map(_Numbers().__getitem__, keys), np.int64)
-        self.of_row = numbered([*codes, numbers])
+        self.of_row = numbered([*codes, numbers])  # index into ``constants``
         self.constants = ByteDictionary([encode(row) for row in first_rows(self.of_row).tolist()])
 
 
 def concatenated(parts_shared: Sequence[Shared]) -> tuple[ByteDictionary, Ints]:
-    """Return what rows share one after the other; of the whole texts there are few again."""
+    """Return what rows share, concatenated: few distinct values again."""
     of_row = numbered([each.of_row for each in parts_shared])
     firsts = first_rows(of_row)
     parts = [each.constants.chosen(each.of_row[firsts])[0] for each in parts_shared]

@@ -1,4 +1,4 @@
-"""The flow arrows: from a CPU call to its launches, from forward to backward."""
+"""Flow arrows: from CPU calls to launches, from forward to backward."""
 
 from __future__ import annotations
 
@@ -15,20 +15,17 @@ from profiler_ext.records.events import Events, Ints
 from profiler_ext.records.provenance import FxNode
 from profiler_ext.records.vocabulary import Phase
 
-# A node of a joint graph, on one module: layers may share a graph, but not their module.
+# A joint graph's node in one module: layers may share a graph, but not a module.
 _Node = tuple[str, str, str | None]
 
 
 def forward_launches(analysis: Analysis) -> dict[int, int]:
-    """Return for the backward launches of the first step the forward launch of each.
+    """Return the forward launch of each backward launch of the first step.
 
-    A backward launch belongs to the forward launch which computed the forward node of its
-    largest part. Where that ran several times in the step, autograd's order decides: the last
-    forward that this kernel of this call site has not differentiated yet. Of eager work
-    autograd's numbers tell the op, and it is that op's longest launch.
-
-    Returns:
-        Rows of ``Launches``: backward to forward. What cannot be told is left out.
+    A backward launch belongs to the forward launch that computed the forward node of its largest
+    part. If that ran several times in the step, autograd's order decides: the last forward that
+    this kernel of this call site has not differentiated yet. For eager work autograd's sequence
+    numbers identify the op; its longest launch is taken. Unknown pairs are left out.
     """
     return _Pairing(analysis).pairs() if analysis.steps else {}
 
@@ -63,9 +60,9 @@ class _Pairing:
         return pairs
 
     def _continues(self, row: int, ran: list[int]) -> bool:
-        """Tell whether a launch goes on with what a call site before it in its call began.
+        """Return whether a launch continues what an earlier call site of its call began.
 
-        A pass may make several nodes of one: a product and the sum with its bias.
+        A pass may split one node in several: a product and the sum with its bias.
         """
         if not ran:
             return False
@@ -100,11 +97,15 @@ class _Pairing:
 
 
 class _Places:
-    """Tells of a place which nodes of joint graphs its launches compute, or differentiate."""
+    """The joint graph nodes that the launches of a place compute, or differentiate."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._graphs = analysis.recording.graphs
-        self._nodes = _nodes(analysis)
+        self._nodes: dict[tuple[int | None, str | None], FxNode] = {
+            (number, node.name): node
+            for number, graph in enumerate(self._graphs)
+            for node in graph.nodes
+        }
 
     def differentiated(self, place: Place) -> _Node | None:
         joint = self._joint(place)
@@ -115,11 +116,13 @@ class _Places:
     def computed(self, place: Place) -> Iterator[_Node]:
         joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
         if place.phase == Phase.FORWARD and joint is not None and node is not None:
-            for name in _names_in_joint(node):
+            # The joint graph has the node itself, or what it replaced.
+            joint_name = node.lineage.joint_name
+            for name in node.replaced if joint_name is None else (joint_name,):
                 yield joint, name, place.module
 
     def _joint(self, place: Place) -> str | None:
-        """Return a node's joint graph: its graph's, or the one compiled autograd had it from."""
+        """Return a node's joint graph: its graph's, or that of compiled autograd's origin."""
         node = self._nodes.get((place.graph, place.node))
         if node is not None and node.lineage.joint is not None:
             return node.lineage.joint
@@ -127,31 +130,13 @@ class _Places:
         return None if graph is None else graph.joint
 
 
-def _names_in_joint(node: FxNode) -> tuple[str, ...]:
-    """Return the nodes of the joint graph that a node computes: itself, or what it replaced."""
-    name = node.lineage.joint_name
-    return node.replaced if name is None else (name,)
-
-
-def _nodes(analysis: Analysis) -> dict[tuple[int | None, str | None], FxNode]:
-    graphs = enumerate(analysis.recording.graphs)
-    return {(number, node.name): node for number, graph in graphs for node in graph.nodes}
-
-
 class Flows:
-    """One flow for each launch, so that a replayed CUDA graph is a star and not a chain.
-
-    Attributes:
-        host_rows: rows of ``Events`` which are not on a device's track.
-        device_rows: the others.
-        from_host: the flows that start at a row of ``Events``.
-        from_launch: the flows that start at a launch: a forward's, to its backward.
-        to_launch: the flows that end at a launch.
-    """
+    """One flow per launch, so a replayed CUDA graph is a star and not a chain."""
 
     def __init__(self, analysis: Analysis) -> None:
         events, launches = analysis.recording.trace.events, analysis.launches
         on_device = _on_device(events, launches)
+        # Rows of ``Events``.
         self.host_rows: Ints = np.flatnonzero(~on_device)
         self.device_rows: Ints = np.flatnonzero(on_device)
         called, calls = _calls(events, self.host_rows, launches)
@@ -159,7 +144,7 @@ class Flows:
         backward, forward = (np.array([*each], np.int64) for each in (pairs, pairs.values()))
         between = np.arange(len(pairs)) + len(launches) + 1
         self.from_host = FlowIds(FROM, calls, called + 1)
-        self.from_launch = FlowIds(FROM, forward, between)
+        self.from_launch = FlowIds(FROM, forward, between)  # to its backward launch
         self.to_launch = FlowIds(
             TO, np.concatenate((called, backward)), np.concatenate((called + 1, between))
         )
@@ -173,7 +158,7 @@ def _on_device(events: Events, launches: Launches) -> np.ndarray[tuple[int], np.
 
 
 def _calls(events: Events, host_rows: Ints, launches: Launches) -> tuple[Ints, Ints]:
-    """Return the launches whose call on the CPU is known, and the rows of their calls."""
+    """Return the launches whose CPU call is known, and the rows of these calls."""
     rows = host_rows[~np.ma.getmaskarray(events.correlation)[host_rows]]
     numbers = events.correlation.data[rows]
     order = np.argsort(numbers, kind="stable")

@@ -1,4 +1,4 @@
-"""The CPU side: processes, threads, and every event that is not a device's."""
+"""The CPU side: processes, threads, and all events off the device."""
 
 from __future__ import annotations
 
@@ -17,12 +17,25 @@ from profiler_ext.exporters.perfetto.packets import FlowIds, PacketWriter, Slice
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
 from profiler_ext.kineto.raw_events import strict
 from profiler_ext.kineto.recording import as_written
-from profiler_ext.records.events import Events, Ints, MaskedInts, Thread, Trace
+from profiler_ext.records.events import Events, Ints, Thread, Trace
 from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.records.stored import known
 
 # Kineto writes "thread 4300 (pt_autograd_0)"; the viewer shows the number itself.
 _NUMBERED = re.compile(r"thread -?\d+ \((.+)\)")
+_MAX_CHARS = 300
+# Ids are columns already; the others are internal to the profiler.
+_IDS = ("External id", "correlation", "Sequence number", "Fwd thread id", "bytes")
+_NUMBERS = ("Record function id", "Ev Idx", "cbid", "Python id", "Python parent id")
+_LEFT_OUT = frozenset((*_IDS, *_NUMBERS, "Python module id", "stack", "Input Strides"))
+_OWN_PREFIX = "compile."
+_NOT_A_WORD = re.compile(r"\W+")
+# The only arguments of most events.
+_INPUTS = {"Input Dims": "dims", "Input type": "types", "Concrete Inputs": "concrete"}
+_READ_USUAL = reader({**_INPUTS, "Input Strides": "strides"}, (*_IDS, *_NUMBERS), no_others=True)
+_PROFILER = "profiler"
+_PIDS = 2**31
+_RANK = 1000
 
 
 class _Args(msgspec.Struct):
@@ -38,11 +51,13 @@ class _Metadata(msgspec.Struct):
 
 
 class Names:
-    """Answers what processes and threads are called."""
+    """Names of processes and threads."""
 
     def __init__(self, trace: Trace) -> None:
         # Most of the others are flows; only metadata events are worth decoding.
-        texts = as_written(trace.raw).at(_other_positions(trace))
+        is_other = np.ones(len(trace.raw), np.bool_)
+        is_other[trace.events.position] = False
+        texts = as_written(trace.raw).at(np.flatnonzero(is_other))
         others = [_decoded(raw) for raw in texts if b"_name" in raw]
         named = [each for each in others if each is not None and each.args.name]
         self._processes = {m.pid: m.args.name for m in named if m.name == "process_name"}
@@ -54,11 +69,11 @@ class Names:
                 )
 
     def process(self, pid: int | str) -> str:
-        """Return a process' name; ``python`` where the trace has none."""
+        """Return a process's name, ``python`` by default."""
         return self._processes.get(pid, "python")
 
     def thread(self, thread: Thread) -> str:
-        """Return a thread's name; where the trace has none, ``main`` or ``thread``."""
+        """Return a thread's name, ``main`` or ``thread`` by default."""
         names = self._threads.get((thread.pid, thread.tid), [])
         # Kineto may name a thread twice: once as its process, once as what it is.
         own = [name for name in names if name != self.process(thread.pid)]
@@ -70,12 +85,6 @@ def _without_number(name: str) -> str:
     return numbered[1] if numbered else name.strip()
 
 
-def _other_positions(trace: Trace) -> Ints:
-    others = np.ones(len(trace.raw), np.bool_)
-    others[trace.events.position] = False
-    return np.flatnonzero(others)
-
-
 def _decoded(raw: bytes) -> _Metadata | None:
     try:
         return msgspec.json.decode(strict(raw), type=known(_Metadata))
@@ -83,35 +92,22 @@ def _decoded(raw: bytes) -> _Metadata | None:
         return None  # a name that is no text names nothing
 
 
-_MAX_CHARS = 300
-# Columns have the ids already; the others number things within the profiler.
-_IDS = ("External id", "correlation", "Sequence number", "Fwd thread id", "bytes")
-_NUMBERS = ("Record function id", "Ev Idx", "cbid", "Python id", "Python parent id")
-_LEFT_OUT = frozenset((*_IDS, *_NUMBERS, "Python module id", "stack", "Input Strides"))
-_OWN_PREFIX = "compile."
-_NOT_A_WORD = re.compile(r"\W+")
-
-
 class _Event(msgspec.Struct, gc=False):
     args: dict[str, msgspec.Raw] = {}
 
 
 _DECODE = msgspec.json.Decoder(_Event).decode
-# Most events say no more than this.
-_INPUTS = {"Input Dims": "dims", "Input type": "types", "Concrete Inputs": "concrete"}
-_READ_USUAL = reader({**_INPUTS, "Input Strides": "strides"}, (*_IDS, *_NUMBERS), no_others=True)
 
 
 class HostArguments:
-    """Answers what the profiler recorded with CPU events, beside their ids."""
+    """The recorded arguments of CPU events, without ids."""
 
     def __init__(self, trace: Trace) -> None:
-        """Take the events."""
         self._trace = trace
         self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def of(self, row: int) -> dict[str, Argument]:
-        """Return an event's further arguments; a long text is cut."""
+        """Return an event's arguments; long texts are cut."""
         decoded = raw_arguments(self._trace.raw[int(self._trace.events.position[row])])
         return {
             _argument_name(key): _argument(decoded[key])
@@ -120,7 +116,7 @@ class HostArguments:
         }
 
     def keys(self, rows: Ints) -> Iterator[Hashable]:
-        """Return for events what only those share that have the same further arguments."""
+        """Yield for each event a key of its arguments."""
         for raw in as_written(self._trace.raw).at(self._trace.events.position[rows]):
             try:
                 usual = _READ_USUAL(raw).args
@@ -140,7 +136,7 @@ class HostArguments:
         return (kept, *[bytes(decoded[key]) for key in kept]) if kept else None
 
     def _kept_of(self, decoded: Mapping[str, object]) -> tuple[str, ...]:
-        """Return which of an event's arguments may be said; few events have others than most."""
+        """Return which arguments to show, cached by the event's argument names."""
         names = tuple(decoded)
         kept = self._kept.get(names)
         if kept is None:
@@ -170,15 +166,10 @@ def _argument(value: Any) -> Argument:
     return text if len(text) <= _MAX_CHARS else f"{text[: _MAX_CHARS - 1]}…"
 
 
-_PROFILER = "profiler"
-_PIDS = 2**31
-_RANK = 1000
-
-
 def draw_host(
     writer: PacketWriter, tracks: Tracks, recording: Recording, rows: Ints, flows: FlowIds
 ) -> None:
-    """Draw the CPU's events, nested as they were called."""
+    """Draw the CPU events, nested as they were called."""
     events, names = recording.trace.events, Names(recording.trace)
     slices = host_slices(writer, recording, rows, flows)
     parents = _Parents(tracks, names, recording.settings)
@@ -195,12 +186,18 @@ def draw_host(
 
 
 def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: FlowIds) -> Slices:
-    """Return the slices of events of the CPU."""
+    """Return the slices of CPU events."""
     events, further = recording.trace.events, HostArguments(recording.trace)
     codes = (events.name.codes[rows], events.category.codes[rows])
     made = partial(_constant, writer, events, further)
     shared = Shared(further.keys(rows), lambda at: made(int(rows[at])), codes)
-    ids = [IntArgument(name, column) for name, column in _id_columns(events).items()]
+    ids = [
+        IntArgument("external_id", events.external_id),
+        IntArgument("correlation", events.correlation),
+        IntArgument("sequence_number", events.sequence_number),
+        IntArgument("fwd_thread_id", events.fwd_thread_id),
+        IntArgument("bytes", events.bytes_moved),
+    ]
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows, ids, (flows,))
 
@@ -209,22 +206,12 @@ def _constant(writer: PacketWriter, events: Events, further: HostArguments, row:
     return writer.constant(events.name[row], events.category[row], further.of(row))
 
 
-def _id_columns(events: Events) -> dict[str, MaskedInts]:
-    return {
-        "external_id": events.external_id,
-        "correlation": events.correlation,
-        "sequence_number": events.sequence_number,
-        "fwd_thread_id": events.fwd_thread_id,
-        "bytes": events.bytes_moved,
-    }
-
-
 def _is_process(pid: int | str) -> bool:
     return isinstance(pid, int) and 0 <= pid < _PIDS
 
 
 class _Parents:
-    """The processes; what is no process is Kineto's own (its spans, its overhead)."""
+    """The process groups; what has no process id is Kineto's own (spans, overhead)."""
 
     def __init__(self, tracks: Tracks, names: Names, settings: Settings) -> None:
         self._tracks = tracks

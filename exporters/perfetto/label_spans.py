@@ -1,7 +1,7 @@
-"""The lanes beneath the launches: launches in a row of one phase, module or source line.
+"""The lanes below the launches: consecutive launches of one phase, module or source line.
 
-A launch stands in a lane by its phase, and by the module and line of its largest part. Modules nest
-as the module tree does.
+A launch's phase is its own; its module and line are those of its largest part. Modules nest as the
+module tree does.
 """
 
 from __future__ import annotations
@@ -28,21 +28,16 @@ from profiler_ext.records.vocabulary import Phase
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
 LANES = (PHASE, MODULE, SOURCE_LINE)
 _NOTHING = -1
-# What autograd runs between the kernels of a module's backward does not end the span of a module.
+# Recompute and gradient accumulation within a module's backward do not end its span.
 _PASS = {Phase.RECOMPUTE: Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION: Phase.BACKWARD}
 
 
 class LabelSpans:
-    """Makes the slices of a lane: launches in a row with one label are one slice."""
+    """Makes the slices of a lane: consecutive launches with one label are one slice."""
 
     def __init__(
-        self,
-        writer: PacketWriter,
-        analysis: Analysis,
-        largest: Ints,
-        of_steps: RooflineTotals,
+        self, writer: PacketWriter, analysis: Analysis, largest: Ints, of_steps: RooflineTotals
     ) -> None:
-        """Take what is labelled."""
         self._writer, self._launches, self._places = writer, analysis.launches, analysis.places
         self._largest = largest
         self._constants: list[bytes] = []
@@ -64,14 +59,10 @@ class LabelSpans:
             self._of_modules |= of_steps.words(of_steps.of_places(self._at_depth(depth)))
 
     def of(self, lane: str, rows: Ints) -> Slices:
-        """Return the slices of a lane.
+        """Return the slices of a lane, one per run of one label within a step and phase.
 
-        Args:
-            rows: rows of ``Launches`` in order of start, of which no two overlap.
-
-        Returns:
-            One slice for each stretch of one label within a step and a phase; what has no label
-            ends it. Those of modules lie within each other.
+        Launches without a label end a run. ``rows`` are launches in start order that do not
+        overlap.
         """
         if lane == MODULE:
             return self._drawn(lane, rows, self._module_runs(rows))
@@ -120,7 +111,7 @@ class LabelSpans:
         )
 
     def _codes(self, lane: str, rows: Ints, depths: Ints) -> Ints:
-        """Return which constant each slice has; most are those of one before."""
+        """Return the constant of each slice; most repeat."""
         at = (self._phases if lane == PHASE else self._largest)[rows]
         _, firsts, kinds = np.unique(
             at * self._depths + depths, return_index=True, return_inverse=True
@@ -158,7 +149,7 @@ class LabelSpans:
 
 
 class _LabelRuns(NamedTuple):
-    """Launches in a row with one label: the first of each, how many, whether there is a label."""
+    """Runs of launches with one label: first row, count, whether labelled."""
 
     firsts: Ints
     counts: Ints
@@ -176,11 +167,7 @@ def _label_runs(labels: Ints, *within: Ints) -> _LabelRuns:
 
 
 def split_overlapping(launches: Launches, rows: Ints, most: int) -> list[Ints]:
-    """Give each launch the first list in which it overlaps no other.
-
-    Args:
-        most: so many lists at most; a launch that would need a further one is in none.
-    """
+    """Assign launches to at most ``most`` lists without overlap; the rest are left out."""
     lists: list[list[int]] = []
     free = FreeLanes()
     starts_ns = launches.start_ns[rows]

@@ -1,8 +1,7 @@
 """The packets of a Perfetto trace, written many at a time.
 
-The messages are those of the ``perfetto`` package, which has the numbers of all fields. A trace
-has millions of packets of few fields: those are put together from columns of bytes here; the
-rest is left to the library. What is the same for many slices is encoded once.
+Messages come from the ``perfetto`` package. The millions of small slice packets are assembled here
+from byte columns; the library encodes the rest. What many slices share is encoded once.
 """
 
 from __future__ import annotations
@@ -41,33 +40,10 @@ from profiler_ext.records.events import Codes, Ints
 
 FROM = key_of(pb.TrackEvent, "flow_ids")
 TO = key_of(pb.TrackEvent, "terminating_flow_ids")
-
-
-class FlowIds:
-    """The arrows of one direction."""
-
-    def __init__(self, direction: bytes, rows: Ints, ids: Ints) -> None:
-        """Take the arrows."""
-        self._direction, self._ids = direction, ids[np.argsort(rows, kind="stable")]
-        self._bounds = offsets_of(np.bincount(rows))
-
-    def cells(self, first_id: int, rows: Ints) -> Cells | None:
-        """Return the arrows of rows, encoded; ``None`` where none has any."""
-        last = len(self._bounds) - 1
-        firsts = self._bounds[np.minimum(rows, last)]
-        bounds = offsets_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
-        if not bounds[-1]:
-            return None
-        at = np.repeat(firsts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
-        ids = fixed_integers(self._ids[at] + first_id)
-        return Cells(hstack(len(at), self._direction, ids), bounds)
-
-
 _ROWS_AT_ONCE = 16_000
-# Each rank has sequences and ids of its own, so that the files of ranks can be joined.
+# Sequences and ids are unique per rank, so that ranks' files can be concatenated.
 _IDS_OF_RANK = 2**40
 _STATE_CLEARED = pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-
 _PACKET = key_of(pb.Trace, "packet")
 _TIMESTAMP = key_of(pb.TracePacket, "timestamp")
 _SEQUENCE = key_of(pb.TracePacket, "trusted_packet_sequence_id")
@@ -89,30 +65,39 @@ _NAME = key_of(pb.TrackEvent, "name_iid")
 _VALUE = key_of(pb.TrackEvent, "double_counter_value")
 
 
+class FlowIds:
+    """The flow arrows of one direction."""
+
+    def __init__(self, direction: bytes, rows: Ints, ids: Ints) -> None:
+        self._direction, self._ids = direction, ids[np.argsort(rows, kind="stable")]
+        self._bounds = offsets_of(np.bincount(rows))
+
+    def cells(self, first_id: int, rows: Ints) -> Cells | None:
+        """Return the encoded arrows of rows; ``None`` where there is none."""
+        last = len(self._bounds) - 1
+        firsts = self._bounds[np.minimum(rows, last)]
+        bounds = offsets_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
+        if not bounds[-1]:
+            return None
+        at = np.repeat(firsts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+        ids = fixed_integers(self._ids[at] + first_id)
+        return Cells(hstack(len(at), self._direction, ids), bounds)
+
+
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Slices to draw, a row each.
-
-    Attributes:
-        start_ns: start.
-        end_ns: end.
-        constants: what they share, encoded.
-        constant: which of it each has.
-        row: the row of which ``own`` and ``flows`` are asked.
-        own: what each says for itself.
-        flows: arrows that begin or end at one.
-    """
+    """Slices to draw, a row each."""
 
     start_ns: Ints
     end_ns: Ints
-    constants: ByteDictionary
-    constant: Codes | Ints
-    row: Ints
-    own: Sequence[ColumnArgument] = ()
+    constants: ByteDictionary  # encoded shared parts
+    constant: Codes | Ints  # each slice's index into ``constants``
+    row: Ints  # row in ``own`` and ``flows``
+    own: Sequence[ColumnArgument] = ()  # arguments that vary by slice
     flows: Sequence[FlowIds] = ()
 
     def some(self, at: Ints) -> Slices:
-        """Return some of the slices."""
+        """Return a subset of the slices."""
         return replace(
             self,
             start_ns=self.start_ns[at],
@@ -123,7 +108,7 @@ class Slices:
 
 
 def listed(encoded_parts: Iterable[tuple[int, int, bytes]]) -> Slices:
-    """Return slices of which there are few, each with what it shares with no other."""
+    """Return a few slices that share nothing."""
     rows = list(encoded_parts)
     times = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
     numbers = np.arange(len(rows))
@@ -133,22 +118,13 @@ def listed(encoded_parts: Iterable[tuple[int, int, bytes]]) -> Slices:
 
 
 class PacketWriter:
-    """Writes the packets of one rank's trace to an open file; strings are sent once.
-
-    Attributes:
-        first_id: tracks and flows have numbers above this one.
-        texts: numbers the texts.
-    """
+    """Writes the packets of one rank's trace to an open file; strings are sent once."""
 
     def __init__(self, file: IO[bytes], rank: int = 0, shift_ns: int = 0) -> None:
-        """Write to a file.
-
-        Args:
-            shift_ns: what to add to its times, so that all ranks count from one moment.
-        """
+        """Write to a file; ``shift_ns`` aligns the clocks of ranks."""
         self._file = file
         self._shift_ns = shift_ns
-        self.first_id = rank * _IDS_OF_RANK
+        self.first_id = rank * _IDS_OF_RANK  # ids of tracks and flows start above it
         self.texts = Texts()
         self._events = 2 * rank + 1
         # A thread's descriptor among the events would mark every slice with its thread.
@@ -157,11 +133,7 @@ class PacketWriter:
         self._unwritten: list[pb.TracePacket] = []
 
     def clock(self, boot_ns: int, wall_ns: int) -> None:
-        """Say which wall-clock time a time of the trace is; must come first.
-
-        Args:
-            boot_ns: a time on the trace's clock, which is that of all ranks.
-        """
+        """Write the wall-clock time of a trace time; must come first."""
         packet = self._new_packet(self._events)
         packet.sequence_flags = _STATE_CLEARED
         clocks = packet.clock_snapshot.clocks
@@ -179,7 +151,7 @@ class PacketWriter:
         return of_category + _BEGIN + named + self.texts.annotated(arguments)
 
     def slices(self, track: int, slices: Slices, rows: Ints) -> None:
-        """Write the slices of a track, each with its end behind it."""
+        """Write the slices of a track, each followed by its end."""
         self._switch_track(track)
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             self._write(self._encoded_slices(slices, rows[first : first + _ROWS_AT_ONCE]))
@@ -209,11 +181,10 @@ class PacketWriter:
             self._write(hstack(len(encoded_parts), heads, encoded_parts).tobytes())
 
     def flush(self) -> None:
-        """Write what is held back."""
+        """Write pending packets."""
         self._write(b"")
 
     def _switch_track(self, track: int) -> None:
-        """Say which track the events that follow are on."""
         defaults = self._new_packet(self._events).trace_packet_defaults
         defaults.track_event_defaults.track_uuid = track
 
@@ -223,7 +194,7 @@ class PacketWriter:
         return packet
 
     def _packets(self, times_ns: Ints, lengths: Ints) -> Matrix:
-        """Return the begins of packets, up to where their events of these lengths begin."""
+        """Return packet headers, up to events of these lengths."""
         before = _NEEDS_STATE + self._sequence + _TIMESTAMP
         times, sizes = varints(times_ns + self._shift_ns), varints(lengths)
         head = len(before) + times.shape[1] + len(_TRACK_EVENT) + sizes.shape[1]
@@ -231,7 +202,7 @@ class PacketWriter:
         return hstack(len(lengths), _PACKET, whole, before, times, _TRACK_EVENT, sizes)
 
     def _write(self, encoded: bytes) -> None:
-        """Write packets, and before them the tracks and the texts that they name."""
+        """Write packets, after the pending tracks and texts that they refer to."""
         for packet in self._unwritten:
             self._file.write(sized(_PACKET, packet.SerializeToString()))
         self._unwritten = []

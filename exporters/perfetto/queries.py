@@ -1,10 +1,7 @@
-"""The SQL for traces, and what it joins: places and rooflines, each once on a track of its own.
+"""The SQL for traces, and its data: places and rooflines, each once on a track of its own.
 
-A launch names its places by number, and a place is said once, so that the queries are exact
-and the trace stays small.
-
-Slices of the lanes say them in words, which are sent once; the queries find the figures on a track
-of their own, once each, so that the trace stays small.
+Launches refer to places by number, and slices of lanes to roofline texts that are sent once, so
+that queries are exact and the trace stays small.
 """
 
 from __future__ import annotations
@@ -30,23 +27,27 @@ from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import rooflines
 from profiler_ext.rooflines.sums import PartSums, RooflineSums, part_sums
 
+PLACE = "place"
+_PLACES_TRACK = "places (for the queries)"
+ROOFLINE = "roofline"
+_ROOFLINES_TRACK, _ROOFLINES_RANK = "rooflines (for the queries)", 2
+Row = Mapping[str, Any]
+Label = TypeVar("Label", bound=Hashable)
+_NamedArguments = tuple[str, dict[str, Argument | None]]
+
 
 def queries() -> str:
-    """Return the SQL that makes the tables and views which docs/perfetto.md describes.
+    """Return the SQL that creates the tables and views of docs/perfetto.md.
 
-    Run it once in a trace processor (or paste it into the viewer's query page), then select
-    from ``launch``, ``launch_share``, ``place``, ``time_by_line``, ``time_by_module``,
-    ``time_by_phase``, ``time_by_kernel``, ``idle_by_cause`` and ``roofline``.
+    Run it once in a trace processor (or the viewer's query page), then select from ``launch``,
+    ``launch_share``, ``place``, ``time_by_line``, ``time_by_module``, ``time_by_phase``,
+    ``time_by_kernel``, ``idle_by_cause`` and ``roofline``.
     """
     return files(__name__.rpartition(".")[0]).joinpath("queries.sql").read_text(encoding="utf-8")
 
 
-PLACE = "place"
-_PLACES_TRACK = "places (for the queries)"
-
-
 def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_ns: int) -> None:
-    """Put every place on a track of its own, without a duration."""
+    """Put every place on one track, without duration."""
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
     rows = (
@@ -81,28 +82,17 @@ def _place_arguments(place: Place) -> dict[str, Argument | None]:
     }
 
 
-ROOFLINE = "roofline"
-_ROOFLINES_TRACK, _ROOFLINES_RANK = "rooflines (for the queries)", 2
-Row = Mapping[str, Any]
-Label = TypeVar("Label", bound=Hashable)
-
-
 class RooflineTotals:
-    """Sums the rooflines of parts of launches over the profiled steps."""
+    """Sums rooflines over the profiled steps."""
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
-        """Take what is summed.
-
-        Args:
-            peaks: what devices can do at best, by the words of their names.
-        """
         self._analysis = analysis
         self._found = rooflines(analysis, peaks)
         self._shares = profiled_shares(analysis)
 
     @cached_property
     def of_lines(self) -> dict[tuple[str, int | None], Row]:
-        """A row for each file and line that has work or a roofline, with the tables' columns."""
+        """Columns of the tables by file and line, for lines with work or a roofline."""
         places = self._analysis.places
         return self.of_places(
             [None if each.file is None else (each.file, each.line) for each in places]
@@ -110,16 +100,16 @@ class RooflineTotals:
 
     @cached_property
     def of_kernels(self) -> dict[tuple[str, str, str], Row]:
-        """The same for each kernel, its name on the device and its kind."""
+        """The same by kernel, device name and kind."""
         codes, names = kernel_names(self._analysis)
         return self._rows(names, self._sums(codes[self._analysis.shares.launch], len(names)))
 
     def of_places(self, labels: Sequence[Label | None]) -> dict[Label, Row]:
-        """Return the same for other labels of places."""
+        """Return the same by other labels of places."""
         return self._rows(labels, self._of_places)
 
     def words(self, rows: Mapping[Label, Row]) -> dict[Label, str]:
-        """Return what rows say, in words; a row that says nothing is left out."""
+        """Return rows as text, without empty ones."""
         told = {label: _roofline_label(row, self._steps) for label, row in rows.items()}
         return {label: words for label, words in told.items() if words}
 
@@ -130,7 +120,6 @@ class RooflineTotals:
 
     @cached_property
     def _of_places(self) -> PartSums:
-        """The sums of each place, of which there are few: launches are gone through once."""
         return self._sums(self._analysis.shares.place, len(self._analysis.places))
 
     def _sums(self, code_of_share: Ints | Codes, codes: int) -> PartSums:
@@ -144,10 +133,7 @@ class RooflineTotals:
 
 
 def _rows_of(sums: RooflineSums) -> Iterator[Row]:
-    """Yield the sums of each key by the names of the tables' columns; absent is ``None``.
-
-    A table itself would need pandas, which a trace is written without.
-    """
+    """Yield sums by the tables' column names; a DataFrame would need pandas."""
     columns: dict[str, Sequence[Any]] = {
         "est_bytes": sums.bytes.tolist(),
         "est_flops": sums.flops.tolist(),
@@ -182,13 +168,9 @@ def _bound_label(row: Row) -> str:
 
 
 def draw_rooflines(
-    writer: PacketWriter,
-    tracks: Tracks,
-    analysis: Analysis,
-    found: RooflineTotals,
-    start_ns: int,
+    writer: PacketWriter, tracks: Tracks, analysis: Analysis, found: RooflineTotals, start_ns: int
 ) -> None:
-    """Put the roofline of every line, module and kernel on a track, without a duration."""
+    """Put the roofline of every line, module and kernel on one track, without duration."""
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
     slices = listed(
@@ -196,9 +178,6 @@ def draw_rooflines(
         for name, told in _roofline_arguments(analysis, found)
     )
     tracks.draw(_ROOFLINES_TRACK, profiler_group(tracks, settings), _ROOFLINES_RANK, slices)
-
-
-_NamedArguments = tuple[str, dict[str, Argument | None]]
 
 
 def _roofline_arguments(analysis: Analysis, found: RooflineTotals) -> Iterator[_NamedArguments]:

@@ -1,4 +1,4 @@
-"""Estimated bandwidth and arithmetic of launches, as arguments and as counter tracks."""
+"""Estimated bandwidth and FLOP rates of launches, as arguments and counter tracks."""
 
 from __future__ import annotations
 
@@ -19,29 +19,25 @@ from profiler_ext.rooflines.rooflines import MAX_PEAK_FRACTION, MaskedFloats, ro
 GB_PER_S, TFLOP_PER_S = "est_gb_per_s", "est_tflop_per_s"
 _PRODUCT = 2.0**-52  # twice the relative error of a product
 _NOT_CREDIBLE = f"more than {MAX_PEAK_FRACTION} times the peak: not drawn"
+_BASE, _DIGITS = 2.0**32, 3
 
 
 class Rates:
-    """The estimated rates of launches; a launch without an estimate has none."""
+    """The estimated rates of launches, where there is an estimate."""
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> None:
-        """Estimate them.
-
-        Args:
-            peaks: what devices can do at best, by the words of their names.
-        """
         self._estimated = rooflines(analysis, peaks)
         self._launches = analysis.launches
         devices = analysis.recording.trace.devices
         self._peaks = {device.id: peak_of(device.name, peaks) for device in devices}
 
     def peak(self, row: int) -> Peak | None:
-        """Return what a launch's device can do at best, ``None`` where it is not known."""
+        """Return the peaks of a launch's device, ``None`` if unknown."""
         on_gpu = not np.ma.getmaskarray(self._launches.stream[row : row + 1])[0]
         return self._peaks.get(int(self._launches.device[row])) if on_gpu else None
 
     def main_unit(self, rows: Ints) -> str | None:
-        """Return the unit that did most of some launches' operations, ``None`` without any."""
+        """Return the unit with most of the launches' operations, ``None`` without any."""
         unit = self._estimated.unit
         flops = self._estimated.flops.filled(0)[rows].astype(np.float64)
         done = sum_by(unit.codes[rows], flops, len(unit.strings))
@@ -53,7 +49,7 @@ class Rates:
         return {GB_PER_S: estimated.gb_per_s[rows], TFLOP_PER_S: estimated.tflop_per_s[rows]}
 
     def arguments(self) -> list[NumberArgument]:
-        """Return what the slices of all launches say of their rates."""
+        """Return the numeric arguments of all launches."""
         estimated = self._estimated
         reals = {
             GB_PER_S: estimated.gb_per_s,
@@ -73,14 +69,14 @@ class Rates:
         ]
 
     def words(self) -> dict[str, Interned]:
-        """Return what the slices of all launches say of their rates in words; nothing is ``""``."""
+        """Return the text arguments of all launches; ``""`` for none."""
         estimated = self._estimated
         refused = Interned(estimated.refused.astype(np.int32), ("", _NOT_CREDIBLE))
         return {"bound": estimated.bound, "unit": estimated.unit, "estimate": refused}
 
 
 def rounded(column: MaskedFloats) -> MaskedFloats:
-    """Return numbers with one decimal, as Python rounds: the nearest to the binary number."""
+    """Return numbers with one decimal, as Python rounds: to the nearest binary number."""
     values = column.filled(0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         tenths = values * 10
@@ -92,23 +88,19 @@ def rounded(column: MaskedFloats) -> MaskedFloats:
     return np.ma.MaskedArray(rounded_values, np.ma.getmaskarray(column))
 
 
-_BASE, _DIGITS = 2.0**32, 3
-
-
 class Counters:
-    """Draws what launches achieved by Inductor's estimates; overlapping launches add up."""
+    """Draws achieved rates by Inductor's estimates; overlapping launches add up."""
 
     def __init__(
         self, writer: PacketWriter, tracks: Tracks, launches: Launches, rates: Rates
     ) -> None:
-        """Take where to draw, and what."""
         self._writer = writer
         self._tracks = tracks
         self._launches = launches
         self._rates = rates
 
     def draw(self, parent: int, rank: int, rows: Ints) -> None:
-        """Draw the counters of a device; one without any estimate is left out."""
+        """Draw the counters of a device, where there is an estimate."""
         peak = self._rates.peak(int(rows[0]))
         bandwidth = None if peak is None else peak.gb_per_s
         unit = self._rates.main_unit(rows)
@@ -136,7 +128,7 @@ class Counters:
         self._writer.counts(track, times_ns, values)
 
     def _values(self, rows: Ints, key: str) -> tuple[Ints, npt.NDArray[np.float64]]:
-        """Return the moments at which the sum of the rates of running launches changes, and it."""
+        """Return the times at which the summed rate changes, and its values."""
         rates = self._rates.of(rows)[key].filled(0.0)
         some = np.flatnonzero(rates)
         start_ns = self._launches.start_ns[rows][some]
@@ -153,10 +145,7 @@ class Counters:
 
 
 def _digits(rates: npt.NDArray[np.float64]) -> list[Ints]:
-    """Return rates as integers and two digits behind, lowest last.
-
-    Sums of floats would not come back to zero; those of integers do.
-    """
+    """Return rates as integers and two digits, lowest last: their sums return to zero exactly."""
     digits = []
     for _ in range(_DIGITS):
         digits.append(np.floor(rates).astype(np.int64))

@@ -1,7 +1,7 @@
-"""The tracks: names, parents and order, and which slices fit on one.
+"""Tracks: names, parents and order, and which slices fit on one.
 
-Perfetto closes the innermost open slice of a track, so slices that cross each other need
-tracks of their own, and equal times are taken in the order of the file.
+Perfetto closes the innermost open slice of a track, so crossing slices need tracks of their own,
+and equal times follow the order of the file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.records.events import Ints
 from profiler_ext.records.recording import Settings
 
+_PROFILER_RANK = 1_000_000
+
 
 class FreeLanes:
-    """Which lanes are free: tells the first one that is when a span, in order of start, begins."""
+    """Assigns spans, in start order, to the first free lane."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -26,7 +28,7 @@ class FreeLanes:
         self._lanes = 0
 
     def take(self, start_ns: int, end_ns: int) -> int:
-        """Open a span in the first lane in which none is open."""
+        """Open a span in the first free lane."""
         while self._closing and self._closing[0][0] <= start_ns:
             heappush(self._free, heappop(self._closing)[1])
         lane = heappop(self._free) if self._free else self._lanes
@@ -36,11 +38,11 @@ class FreeLanes:
 
 
 class NestingLanes:
-    """What is open in each lane: tells the first in which a span, in order of start, fits.
+    """Assigns spans, in start order, to the first lane where they nest.
 
-    A span may lie within another of its lane.
-    A tree has the latest end that fits a lane, or any lane below it, so that many lanes cost
-    little: at ``_lanes + n`` that of lane ``n``, at ``n`` the greatest of ``2n`` and ``2n + 1``.
+    A segment tree holds the latest end that fits a lane, or any lane below a node, so that many
+    lanes are cheap: at ``_lanes + n`` that of lane ``n``, at ``n`` the maximum of ``2n`` and ``2n +
+    1``.
     """
 
     def __init__(self) -> None:
@@ -52,7 +54,10 @@ class NestingLanes:
     def take(self, start_ns: int, end_ns: int) -> int:
         """Open a span in the first lane in which it crosses no other."""
         while self._closing and self._closing[0][0] <= start_ns:
-            self._close(heappop(self._closing)[1])
+            closed = heappop(self._closing)[1]
+            ends = self._open[closed]
+            ends.pop()
+            self._set(closed, ends[-1] if ends else math.inf)
         lane = self._first(end_ns)
         self._open[lane].append(end_ns)
         heappush(self._closing, (end_ns, lane))
@@ -60,7 +65,6 @@ class NestingLanes:
         return lane
 
     def _first(self, end_ns: int) -> int:
-        """Find the first lane that takes an end; there is always one that was never used."""
         at = 1
         while at < self._lanes:
             at = 2 * at if self._latest[2 * at] >= end_ns else 2 * at + 1
@@ -70,11 +74,6 @@ class NestingLanes:
         if lane + 1 == self._lanes:
             self._grow()
         return lane
-
-    def _close(self, lane: int) -> None:
-        ends = self._open[lane]
-        ends.pop()
-        self._set(lane, ends[-1] if ends else math.inf)
 
     def _set(self, lane: int, latest_ns: float) -> None:
         at = self._lanes + lane
@@ -94,11 +93,10 @@ class NestingLanes:
 
 
 def assign_lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Ints]:
-    """Give each slice the first lane in which it crosses no other.
+    """Assign slices to the first lane in which they cross no other.
 
-    Returns:
-        The slices of each lane, in order of start, outer before inner: as they must stand in the
-        file, where an end at the moment of a begin comes before it.
+    Each lane is in start order, outer before inner, as the file needs it: an end at the time of a
+    begin comes first.
     """
     order = np.lexsort((-end_ns, start_ns))
     lanes = _lanes(start_ns[order], end_ns[order], nesting)
@@ -108,20 +106,17 @@ def assign_lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Ints]:
 def _ended(start_ns: Ints, end_ns: Ints) -> Ints:
     """Return how many slices have ended before each begins."""
     until = np.searchsorted(np.sort(end_ns), start_ns, "right")
-    return until - _without_length_from(start_ns, end_ns)
-
-
-def _without_length_from(start_ns: Ints, end_ns: Ints) -> Ints:
-    """Return how many slices without length begin with each slice, itself or after it."""
-    before = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
-    return before[np.searchsorted(start_ns, start_ns, "right")] - before[:-1]
+    # Without the zero-length slices that begin with each slice, itself or later.
+    empty = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
+    pending: Ints = empty[np.searchsorted(start_ns, start_ns, "right")] - empty[:-1]
+    return until - pending
 
 
 def _lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> Ints:
-    """Return the lane of each slice, in order of start, outer before inner.
+    """Return the lane of each slice, in start order, outer before inner.
 
-    Where all slices have ended, what follows does not depend on what was before. So only the
-    stretches between such moments that need a second lane are gone through one by one.
+    Once all slices have ended, what follows is independent. So only stretches between such times
+    that need a second lane are processed one by one.
     """
     lanes = np.zeros(len(start_ns), np.int64)
     latest_ns = np.maximum.accumulate(end_ns)
@@ -135,10 +130,10 @@ def _lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> Ints:
 
 
 def _crossing(start_ns: Ints, end_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Say of slices whether in a stack, as the viewer has it, another one would end in their place.
+    """Return whether each slice, on the viewer's stack, would be closed by another's end.
 
-    At each depth of a stack begins and ends take turns: where slices lie within each other, the
-    n-th that begins at a depth is the n-th that ends there.
+    At each depth begins and ends alternate: if slices nest, the n-th begin at a depth has the n-th
+    end there.
     """
     ended = _ended(start_ns, end_ns)
     numbers = np.arange(len(start_ns))
@@ -154,18 +149,14 @@ def _crossing(start_ns: Ints, end_ns: Ints) -> np.ndarray[tuple[int], np.dtype[n
     return crossing
 
 
-_PROFILER_RANK = 1_000_000
-
-
 class Tracks:
     """Describes tracks and draws slices on them.
 
-    Where runs are compared, names of groups begin with the side, and processes are groups: two runs
-    can have processes of one number, which the viewer would take for one.
+    In comparisons group names start with the side, and processes are groups: two runs can share a
+    process number, which the viewer would merge.
     """
 
     def __init__(self, writer: PacketWriter, side: str = "") -> None:
-        """Describe the tracks of one rank of a run."""
         self._writer = writer
         self._side = side
         self._processes: dict[int, int] = {}
@@ -173,12 +164,12 @@ class Tracks:
         self._groups: dict[str, int] = {}
 
     def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
-        """Describe a track, or a group when others name it as their parent."""
+        """Describe a track, or a group if it has children."""
         self._placed(name, parent, rank)
         return self._uuid
 
     def group(self, name: str, rank: int) -> int:
-        """Describe a group when it is first asked for."""
+        """Return a group, described on first use."""
         if name not in self._groups:
             self._groups[name] = self.track(name, rank=rank)
         return self._groups[name]
@@ -195,7 +186,7 @@ class Tracks:
         return self._uuid
 
     def thread(self, pid: int, tid: int, name: str) -> int:
-        """Describe a thread of a process."""
+        """Describe a thread."""
         if self._side:
             return self.track(name, self._processes[pid])
         descriptor = self._described()
@@ -211,23 +202,14 @@ class Tracks:
         return self._uuid
 
     def draw(
-        self,
-        name: str,
-        parent: int | None,
-        rank: int,
-        slices: Slices,
-        nesting: bool = False,
+        self, name: str, parent: int | None, rank: int, slices: Slices, nesting: bool = False
     ) -> None:
-        """Draw slices on a track; those that do not fit go to further tracks of the same name.
-
-        Args:
-            name: the track's name; the viewer shows siblings of one name as one row.
-        """
+        """Draw slices on a track, and on more tracks of the same name (one row in the viewer)."""
         for lane in assign_lanes(slices.start_ns, slices.end_ns, nesting):
             self._writer.slices(self.track(name, parent, rank), slices, lane)
 
     def draw_calls(self, thread: int, name: str, slices: Slices) -> None:
-        """Draw slices that lie within each other, as the calls of a thread do."""
+        """Draw nested slices, as the calls of a thread are."""
         for number, lane in enumerate(assign_lanes(slices.start_ns, slices.end_ns, nesting=True)):
             track = self.track(f"{name} (crossing)", thread) if number else thread
             self._writer.slices(track, slices, lane)
@@ -250,10 +232,10 @@ class Tracks:
 
 
 def profiler_group(tracks: Tracks, settings: Settings) -> int:
-    """Return the last group: of what belongs to the profiler, not to the program."""
+    """Return the last group, for the profiler's own tracks."""
     return tracks.group(with_rank("profiler", settings), _PROFILER_RANK)
 
 
 def with_rank(name: str, settings: Settings) -> str:
-    """Return a group's name, which tells the ranks apart where there are several."""
+    """Return a group's name, prefixed with the rank where there are several."""
     return name if settings.world_size == 1 else f"rank {settings.rank}: {name}"

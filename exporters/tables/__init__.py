@@ -1,4 +1,4 @@
-"""The tables: pandas frames with nullable dtypes, and their files. Only here is pandas."""
+"""The tables: pandas frames with nullable dtypes, and their files. Only this room uses pandas."""
 
 from pandas import DataFrame
 

@@ -1,4 +1,4 @@
-"""The tables of communication: exposed, overlapped and waiting, and which rank came last."""
+"""Communication tables: exposed, overlapped and waiting time, and stragglers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from profiler_ext.exporters.tables.schema import (
     gather,
     ratio,
     repeated,
+    sort_longest_first,
     whole,
 )
 from profiler_ext.exporters.tables.selection import Filters, Selection
@@ -29,15 +30,10 @@ _CALLED = ("collective", "process_group")
 
 
 def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return device time of collectives, by collective, process group and line, largest first.
+    """Return device time of collectives by collective, process group and line, longest first.
 
-    Returns:
-        ``exposed_ns`` (the device ran nothing else meanwhile) and ``overlapped_ns``, which add up
-        to ``duration_ns``; where several ranks are merged ``waiting_ns`` (until the last rank of
-        the group came) and ``transfer_ns``, which add up to it too, else these are absent.
-
-    Raises:
-        UsageError: There is no such step or phase.
+    ``exposed_ns`` (the device ran nothing else) and ``overlapped_ns`` add up to ``duration_ns``.
+    With merged ranks so do ``waiting_ns`` (until the group's last rank came) and ``transfer_ns``.
     """
     selection = Selection(**filters)
     collectives, launches = analysis.communication, analysis.launches
@@ -62,23 +58,14 @@ def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFram
 
 
 def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return what made a rank late for a collective that another only waited in, largest first.
+    """Return what made a rank late for collectives that others waited in, longest first.
 
-    It is what the late rank spent more time in than the one that waited, since the last collective
-    that held both up, scaled to how long that one waited: an estimate.
+    An estimate: what the late rank spent more time in than the waiting one since the last
+    collective that held both up, scaled to the wait. Empty without merged ranks.
 
-    Args:
-        analysis: what attribution found of one of several ranks that are merged; of a rank alone
-            the table is empty.
-
-    Returns:
-        The rank that came last, the collective, ``cause`` (why its device ran nothing; absent where
-        it ran something), the line of that, ``launches`` (to how many collectives it
-        came last so), and ``duration_ns``, how long another rank had nothing to run but to wait:
-        of the others the one that waited longest so.
-
-    Raises:
-        UsageError: There is no such step or phase.
+    ``cause`` is why its device was idle (absent where it was busy), ``launches`` the collectives
+    that it came last to, ``duration_ns`` the longest wait of another rank that had nothing else to
+    run.
     """
     selection = Selection(**filters)
     delay, collectives, launches = analysis.rank_delay, analysis.communication, analysis.launches
@@ -116,9 +103,9 @@ def _of_line(place: Place, name: str) -> Any:
 
 
 def _summed(columns: dict[str, ExtensionArray], keys: Sequence[str], steps: int) -> pd.DataFrame:
-    """Sum the rows that are alike; ``launches`` are counted, each once."""
+    """Sum equal rows; ``launches`` counts each launch once."""
     groups = frame(columns).groupby(list(keys), dropna=False, sort=False)
-    # What is not known of any row is not known of the sum.
+    # Unknown in all rows is unknown in the sum.
     sums = groups.sum(min_count=1)
     sums["launches"] = groups["launches"].nunique().astype(INT)
     sums = sums.reset_index()
@@ -126,7 +113,4 @@ def _summed(columns: dict[str, ExtensionArray], keys: Sequence[str], steps: int)
     sums["fraction"] = ratio(time, int(time.sum()))
     sums["steps"] = repeated(steps, len(sums), INT)
     sums["per_step_ns"] = ratio(time, steps)
-    by = ["duration_ns", *keys]
-    ascending = [name != "duration_ns" for name in by]
-    named = {name: sums[name].array for name in sums.columns}
-    return frame(named).sort_values(by, ascending=ascending, ignore_index=True)
+    return sort_longest_first(frame({name: sums[name].array for name in sums.columns}), keys)

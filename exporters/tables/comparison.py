@@ -1,4 +1,4 @@
-"""The tables of a comparison as frames: one row for each subject, with both its sides."""
+"""The tables of a comparison: one row per subject, with both sides."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from profiler_ext.comparison.records import Change, Row, Subject
 from profiler_ext.exporters.tables.schema import FLOAT, INT, TEXT, Column, frame, gather
 from profiler_ext.records.vocabulary import Phase
 
+# Columns that may differ between the sides, by table.
 _OF_BOTH: Mapping[str, tuple[str, ...]] = {
     "line": ("file", "line", "function", "code"),
     "module": ("module", "module_class"),
@@ -21,7 +22,6 @@ _OF_BOTH: Mapping[str, tuple[str, ...]] = {
     "kernel": ("kernel", "kind"),
     "compile": ("file", "line", "function", "kind"),
 }
-"""By table the names that a row can have otherwise on each side."""
 _OF_ROW: Mapping[str, tuple[str, ...]] = {
     "ledger": ("scope", "level", "category"),
     "phase": ("phase",),
@@ -77,20 +77,11 @@ COMPARED = {
     },
     **{column.name: column for column in (*_OF_ANY, *_PHASES)},
 }
-"""The columns of tables of comparisons."""
 _NUMBERS = tuple(column.name for column in _OF_ANY if column.dtype != TEXT)
 
 
 def compared(comparison: Comparison, by: str) -> pd.DataFrame:
-    """Return a table of a comparison, the largest difference first.
-
-    Returns:
-        The names of each row on both sides, what matched them, the verdict, and the times, which
-        add up to the ledger.
-
-    Raises:
-        UsageError: There is no such table.
-    """
+    """Return a table of a comparison, largest difference first."""
     table = comparison.table(by)
     whole = (table.total.base_per_step_ns, table.total.head_per_step_ns)
     rows = [_cells(row, whole) for row in table.rows]

@@ -1,8 +1,8 @@
-"""The table of compilations: what each took, by phase, why, and what it then costs a step."""
+"""The table of compilations: time by phase, reason, and cost per step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,23 +16,27 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import sum_by
 from profiler_ext.rooflines.rooflines import MaskedFloats
 
+_PHASES = {f"{phase}_ns": phase for phase in CompilePhase}
+_NAMES = (
+    *("rank", "compilation", "compile_kind", "compile_id", "function", "file", "line", "resumed"),
+    *("start_ns", "compile_ns", *_PHASES, "profiled_ns"),
+    *("recompile_reason", "recompiles"),
+    *("graph_breaks", "break_reason", "break_file", "break_line"),
+    *("failure", "cache_detail", "graphs"),
+)
+
 
 def compiles(
     analysis: Analysis, *, step: int | None = None, rank: int | None = None
 ) -> pd.DataFrame:
-    """Return what compiling took in the process, longest first.
+    """Return the compilations of the process, longest first.
 
-    What is done at the first calls of a graph, and beside a compile, is one row for each compile
-    id. A row of the kind ``worker`` ran while another compilation waited for it: to add up what
-    the process waited, leave it out.
+    Work at a graph's first calls, and in parallel to a compile, is one row per compile id. A
+    ``worker`` row ran while another compilation waited for it: leave it out of sums of waiting
+    time.
 
-    Returns:
-        The function, the time with its phases, which add up to it, how much of it lies in
-        profiled steps, why it was compiled again, graph breaks, what the caches said, and what
-        the graphs that it made cost a profiled step.
-
-    Raises:
-        UsageError: There is no such step.
+    Columns: function, time by phase, time within profiled steps, recompile reason, graph breaks,
+    cache results, and the cost of its graphs in a profiled step.
     """
     selection = Selection(step, rank)
     selection.require_step(analysis)
@@ -43,7 +47,7 @@ def compiles(
 
 
 def longest_first(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the longest compilation first; what ran beside one comes last."""
+    """Return the table with the longest compilation first, workers last."""
     is_beside = (table["compile_kind"] == CompileKind.WORKER).to_numpy(bool)
     order = np.lexsort((-table["compile_ns"].to_numpy(np.int64), is_beside))
     ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
@@ -69,21 +73,11 @@ def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
 
 
 def _as_steps(times: Ints, device: Ints, steps: int) -> MaskedFloats:
-    """How many steps of what was compiled last as long; masked where it ran in none."""
+    """Return the compile time as a multiple of its graphs' step time; masked where none ran."""
     values: MaskedFloats = np.ma.masked_array(times.astype(np.float64), device == 0)
     values *= steps
     values /= np.where(device == 0, 1, device)
     return values
-
-
-_PHASES = {f"{phase}_ns": phase for phase in CompilePhase}
-_NAMES = (
-    *("rank", "compilation", "compile_kind", "compile_id", "function", "file", "line", "resumed"),
-    *("start_ns", "compile_ns", *_PHASES, "profiled_ns"),
-    *("recompile_reason", "recompiles"),
-    *("graph_breaks", "break_reason", "break_file", "break_line"),
-    *("failure", "cache_detail", "graphs"),
-)
 
 
 def _row(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
@@ -117,18 +111,13 @@ def _row(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
 
 
 def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[Ints, Ints]:
-    """Device time and launches of the profiled steps, of the graphs that each row made."""
+    """Return device time and launches, in profiled steps, of each row's graphs."""
     launches = analysis.launches
     profiled = launches.in_steps & ~np.ma.getmaskarray(launches.graph)
     graph = np.asarray(launches.graph.filled(0), np.int64)[profiled]
     size = len(analysis.recording.graphs)
     count = np.bincount(graph, minlength=size)
     spent = sum_by(graph, launches.duration_ns[profiled], size)
-    made = [list(_graphs_of(each)) for each in chosen]
+    made = [[graph for record in each.every for graph in record.graphs] for each in chosen]
     sums = [np.array([int(of[each].sum()) for each in made], np.int64) for of in (spent, count)]
     return sums[0], sums[1]
-
-
-def _graphs_of(compiled: Compiled) -> Iterator[int]:
-    for each in compiled.every:
-        yield from each.graphs

@@ -1,14 +1,12 @@
-"""How a table is written and read back: CSV, Parquet, Markdown.
+"""Reading and writing tables: CSV, Parquet, Markdown.
 
-The text is that of pandas' ``to_csv``, which takes three times as long: it makes an object of
-every cell. Arrow's writer puts quotes around every text.
+The CSV text equals that of pandas' ``to_csv``, which makes an object of every cell and takes three
+times as long. Arrow's writer quotes every text.
 
-In CSV an absent value is an empty cell, the module path of the model itself, which is empty, has
-a word, and any other empty string is a pair of quotes, so that a table comes back as it was. A
-text that a spreadsheet would take for a formula has an apostrophe before it, as OWASP advises, and
-so has one that begins with an apostrophe: :func:`read_csv` takes one away from each text that has
-one, and with pandas alone ``table.replace("^'", "", regex=True)`` does. Numbers are left alone,
-negative ones too.
+An absent value is an empty cell, the model's own (empty) module path is a word, and any other empty
+string is ``""``, so that tables round-trip. Texts that a spreadsheet would take for a formula get a
+leading apostrophe, as OWASP advises, and so do texts that begin with one: :func:`read_csv` removes
+it; with pandas use ``table.replace("^'", "", regex=True)``. Numbers stay as they are.
 """
 
 from __future__ import annotations
@@ -33,18 +31,20 @@ from profiler_ext.records.analysis import SCHEMA_VERSION
 
 _ROWS_AT_ONCE = 20_000
 _Quoting = Literal[0, 2]
+_FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
+_MODULE, _MODEL = "module", "(the model itself)"
+_MODULE_WORDS = {"": _MODEL, _MODEL: f"'{_MODEL}"}
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
 
 def csv_parts(table: pd.DataFrame, format_cell: Callable[[str, str], str]) -> Iterator[str]:
-    """Yield the text of a table, some of its rows at a time.
-
-    Args:
-        format_cell: makes what stands in a cell of a column's name and its text.
-    """
+    """Yield a table's text in chunks of rows; ``format_cell`` formats a column's text."""
     texts = {
-        name: _Texts(table[name], format_cell) for name in table.columns if _has_text(table[name])
+        name: _Texts(table[name], format_cell)
+        for name in table.columns
+        if bool(table[name].dtype == TEXT)
     }
-    # Most readers take a carriage return for a line's end, and the writer does not quote it.
+    # Most readers end lines at a carriage return, which the writer does not quote.
     returns = any("\r" in text for column in texts.values() for text in column.distinct)
     quoting: _Quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
     yield _line(table.columns, quoting)
@@ -61,7 +61,7 @@ def csv_parts(table: pd.DataFrame, format_cell: Callable[[str, str], str]) -> It
 
 
 class _Texts:
-    """A column's distinct texts, and which of them each row has."""
+    """A column's distinct texts, and each row's code."""
 
     def __init__(self, column: pd.Series, format_cell: Callable[[str, str], str]) -> None:
         codes, distinct = pd.factorize(column)
@@ -73,10 +73,6 @@ class _Texts:
         return [self.distinct[code] for code in self._codes[some].tolist()]
 
 
-def _has_text(column: pd.Series) -> bool:
-    return bool(column.dtype == TEXT)
-
-
 def _numbers(some: ExtensionArray, absent: str) -> list[str]:
     kind = {INT: np.int64, FLOAT: np.float64}.get(str(some.dtype), np.bool_)
     formatted = [*map(repr, some.to_numpy(dtype=kind, na_value=0).tolist())]
@@ -86,7 +82,7 @@ def _numbers(some: ExtensionArray, absent: str) -> list[str]:
 
 
 def _quoted(texts: Iterable[str], quoting: _Quoting) -> Iterator[str]:
-    # A second cell, for a lone empty one would be quoted.
+    # With a second cell: a lone empty one would be quoted.
     return (_line([text, 0], quoting).removesuffix(",0\n") for text in texts)
 
 
@@ -96,18 +92,8 @@ def _line(cells: Iterable[object], quoting: _Quoting) -> str:
     return file.getvalue()
 
 
-_FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
-_MODULE, _MODEL = "module", "(the model itself)"
-_MODULE_WORDS = {"": _MODEL, _MODEL: f"'{_MODEL}"}
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
-
-
 def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV in UTF-8.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a table as CSV in UTF-8."""
     with replacing(path) as file:
         for part in csv_parts(table, _cell):
             file.write(part.encode("utf-8", "backslashreplace"))
@@ -119,14 +105,13 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def _cell(column: str, text: str) -> str:
-    """Return what stands in a cell for a text."""
     if column == _MODULE and text in _MODULE_WORDS:
         return _MODULE_WORDS[text]
     return _formula_escaped(text)
 
 
 def printed_csv(table: pd.DataFrame) -> str:
-    """Return a table as CSV text for standard output: no name in it steers a terminal."""
+    """Return a table as CSV text for standard output, without terminal control codes."""
     return csv_text(_map_text_columns(table, lambda text: printable(text.expandtabs())))
 
 
@@ -134,7 +119,7 @@ def read_csv(path: Path) -> pd.DataFrame:
     """Read a table that :func:`write_csv` wrote, with its dtypes.
 
     Raises:
-        UsageError: The file cannot be read as such a table.
+        UsageError: The file is no such table.
     """
     try:
         names = list(pd.read_csv(path, nrows=0).columns)
@@ -158,12 +143,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 def write_parquet(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as Parquet; the schema version is in the file's pandas metadata.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-        OutputError: The file cannot be written.
-    """
+    """Write a table as Parquet; the pandas metadata hold the schema version."""
     PARQUET.require("Parquet")
     with replacing(path) as file:
         table.to_parquet(file, engine="pyarrow", index=False)
@@ -173,8 +153,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
     """Read a table that :func:`write_parquet` wrote, with its dtypes.
 
     Raises:
-        MissingExtraError: pyarrow is not installed.
-        UsageError: The file cannot be read as Parquet.
+        UsageError: The file is no Parquet.
     """
     PARQUET.require("Parquet")
     try:
@@ -186,7 +165,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 def markdown_text(table: pd.DataFrame) -> str:
-    """Return a table in GitHub's Markdown; names cannot break out of their cells."""
+    """Return a table in GitHub's Markdown, with escaped names."""
     table = _rename_modules(table, {"": _MODEL})
     rule = ["---" if table[name].dtype == TEXT else "---:" for name in table.columns]
     rows = zip(*(column for _, column in table.items()), strict=True)
@@ -195,12 +174,12 @@ def markdown_text(table: pd.DataFrame) -> str:
 
 
 def markdown_row(values: Iterable[object]) -> str:
-    """Return a row of a table in GitHub's Markdown."""
+    """Return a row of a Markdown table."""
     return f"| {' | '.join(map(markdown_escape, values))} |"
 
 
 def _read_as(name: str) -> Dtype:
-    # Some versions of pandas read a float a bit off its text; the conversion is exact.
+    # Some pandas versions parse floats inexactly; the conversion from text is exact.
     return TEXT if _dtype(name) == FLOAT else _dtype(name)
 
 
@@ -209,7 +188,6 @@ def _dtype(name: str) -> Dtype:
 
 
 def _rename_modules(table: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
-    """Give modules other words."""
     if _MODULE not in table.columns:
         return table
     named = _map_distinct(table[_MODULE], lambda text: words.get(text, text))
@@ -217,12 +195,8 @@ def _rename_modules(table: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFra
 
 
 def _map_text_columns(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    names = _text_names(table)
+    names = [name for name in table.columns if table[name].dtype == TEXT]
     return table.assign(**{name: _map_distinct(table[name], change) for name in names})
-
-
-def _text_names(table: pd.DataFrame) -> list[str]:
-    return [name for name in table.columns if table[name].dtype == TEXT]
 
 
 def _map_distinct(column: pd.Series[str], change: Callable[[str], str]) -> pd.Series[str]:
@@ -244,7 +218,7 @@ def _formula_unescaped(text: str) -> str:
 
 
 def markdown_escape(value: object) -> str:
-    """Return a value as text that means nothing else in Markdown, on one line."""
+    """Return a value as one line of Markdown without markup."""
     if value is pd.NA:
         return ""
     if isinstance(value, float | np.floating):

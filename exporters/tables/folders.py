@@ -14,22 +14,22 @@ _WriteTable = Callable[[tables.DataFrame, Path], None]
 
 
 def export_csv(analysis: Analysis, folder: Path) -> Path:
-    """Write the tables of one rank as CSV; returns the folder."""
+    """Write one rank's tables as CSV; returns the folder."""
     return _written(_of_rank(analysis), folder, tables.write_csv, "csv")
 
 
 def export_ranks_csv(analyses: Sequence[Analysis], folder: Path) -> Path:
-    """Write the tables of several ranks as CSV; returns the folder."""
+    """Write several ranks' tables as CSV; returns the folder."""
     return _written(_of_ranks(analyses), folder, tables.write_csv, "csv")
 
 
 def export_parquet(analysis: Analysis, folder: Path) -> Path:
-    """Write the tables of one rank as Parquet; returns the folder."""
+    """Write one rank's tables as Parquet; returns the folder."""
     return _written(_of_rank(analysis), folder, tables.write_parquet, "parquet")
 
 
 def export_ranks_parquet(analyses: Sequence[Analysis], folder: Path) -> Path:
-    """Write the tables of several ranks as Parquet; returns the folder."""
+    """Write several ranks' tables as Parquet; returns the folder."""
     return _written(_of_ranks(analyses), folder, tables.write_parquet, "parquet")
 
 

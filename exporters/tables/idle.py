@@ -1,4 +1,4 @@
-"""The tables of idle time: why devices ran nothing, and where the CPU was then."""
+"""Idle time tables: by cause, and by what the CPU was running."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from operator import attrgetter
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.schema import COLUMNS, INT, frame, gather, ratio, repeated, whole
+from profiler_ext.exporters.tables.schema import (
+    COLUMNS,
+    INT,
+    frame,
+    gather,
+    ratio,
+    repeated,
+    sort_longest_first,
+    whole,
+)
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
@@ -22,19 +31,11 @@ _BY_CAUSE = ("file", "line", "gap")
 def idle_by_line(
     analysis: Analysis, *, step: int | None = None, rank: int | None = None
 ) -> pd.DataFrame:
-    """Return the time in which devices ran nothing, by the CPU's line, largest first.
+    """Return idle time by the CPU's line, longest first.
 
-    The line is that of the thread that makes the steps, and where a compiled graph waits that of
-    what waits in it. Idle time is of no phase, so there is no filter by phase.
-
-    Returns:
-        ``device``, the line and module, ``cause`` (why the device ran nothing), ``cpu_activity``
-        (the innermost event of the CPU that covers most of a piece of idle time; absent for Python
-        outside of any op), ``gap`` (why there is no line), ``spans`` and the time. It adds up to
-        the idle time of the ledger.
-
-    Raises:
-        UsageError: There is no such step.
+    The line is that of the thread that runs the steps; within a compiled graph, that of the op that
+    waits. Idle time has no phase. ``cpu_activity`` is the innermost CPU event over most of a piece
+    of idle time, absent for Python outside of any op. Sums to the idle time of ``coverage``.
     """
     selection = Selection(step, rank)
     selection.require_step(analysis)
@@ -45,17 +46,10 @@ def idle_by_line(
 def idle_by_cause(
     analysis: Analysis, *, step: int | None = None, rank: int | None = None
 ) -> pd.DataFrame:
-    """Return the time in which devices ran nothing, by cause and the line of that.
+    """Return idle time by cause (see ``docs/idle.md``) and line.
 
-    Where the device waits for the CPU the line is where the CPU was; after a synchronisation it is
-    that of the call that waited. The causes are explained in ``docs/idle.md``.
-
-    Returns:
-        ``device``, ``cause``, the line, ``gap`` (why there is no line), ``spans`` and the time. It
-        adds up to the idle time of the ledger.
-
-    Raises:
-        UsageError: There is no such step.
+    The line is where the CPU was; after a synchronisation, the call that waited. Sums to the idle
+    time of ``coverage``.
     """
     selection = Selection(step, rank)
     selection.require_step(analysis)
@@ -64,8 +58,6 @@ def idle_by_cause(
 
 
 class _Sums:
-    """Sums pieces of idle time."""
-
     def __init__(self, analysis: Analysis, selection: Selection, place: Codes) -> None:
         idle = analysis.idle
         chosen = np.full(len(idle), selection.has_rank_of(analysis))
@@ -76,7 +68,7 @@ class _Sums:
         self._steps = selection.count_steps(analysis)
 
     def table(self, order: Sequence[str], of_place: Sequence[str]) -> pd.DataFrame:
-        """Return the sums, a row for each device, cause and place."""
+        """Return the sums by device, cause and place."""
         own = tuple(name for name in order if name in ("device", "cause", "cpu_activity"))
         firsts, group = self._groups(own, of_place)
         duration = sum_by(group, self._idle.duration_ns[self._rows], len(firsts))
@@ -88,12 +80,10 @@ class _Sums:
             "steps": repeated(self._steps, len(firsts), INT),
             "per_step_ns": ratio(duration, self._steps),
         }
-        by = ["duration_ns", *order]
-        ascending = [name != "duration_ns" for name in by]
-        return frame(named | sums).sort_values(by, ascending=ascending, ignore_index=True)
+        return sort_longest_first(frame(named | sums), order)
 
     def _groups(self, own: Sequence[str], of_place: Sequence[str]) -> tuple[Ints, Ints]:
-        """Return the first piece of each row of the table, and the row of each chosen piece."""
+        """Return the first piece of each table row, and each chosen piece's row."""
         places, _ = codes_of(map(attrgetter(*of_place), self._idle.places))
         columns = [places[self._place[self._rows]]]
         columns += [self._codes(name)[self._rows] for name in own]

@@ -1,4 +1,4 @@
-"""The tables of kernels: by kernel, and by the place that launches one."""
+"""Kernel tables: by kernel, and by call site."""
 
 from __future__ import annotations
 
@@ -37,18 +37,10 @@ _SITE = ("graph", "call_site", "file", "line", "module", "input_shapes", "grid",
 def by_kernel(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
-    """Return device time by kernel, largest first.
+    """Return device time by kernel, longest first.
 
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        ``kernel`` (Inductor's name, or the event's), ``name`` (the device's own: what a library's
-        call chose), ``kind``, the sums, ``min_ns``, ``median_ns`` and ``max_ns`` of its launches,
-        how these were launched where all were alike, and the rooflines.
-
-    Raises:
-        UsageError: There is no such step or phase.
+    ``kernel`` is Inductor's name or the event's, ``name`` the device's own (a library's choice).
+    Launch shapes are absent where launches differ.
     """
     keys, selection = kernel_keys(analysis), Selection(**filters)
     key, launch = keys.select(analysis, selection).launch_pairs()
@@ -60,21 +52,10 @@ def by_kernel(
 def by_site(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
-    """Return device time by kernel and the place that launches it, largest first.
+    """Return device time by kernel and call site, longest first.
 
-    A place is a call site of a compiled graph, or a line of eager work; launches of other shapes,
-    grids or blocks are rows of their own.
-
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        What :func:`by_kernel` has, and ``graph``, ``call_site``, the ``file``, ``line``,
-        ``function``, ``code`` and ``module`` of a launch's largest part, and ``input_shapes``
-        where they were recorded.
-
-    Raises:
-        UsageError: There is no such step or phase.
+    A site is a call site of a compiled graph, or a line of eager work; other shapes, grids or
+    blocks are rows of their own. Line and module are those of a launch's largest part.
     """
     keys, selection = site_keys(analysis), Selection(**filters)
     key, launch = keys.select(analysis, selection).launch_pairs()
@@ -83,7 +64,7 @@ def by_site(
 
 
 def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]:
-    """Return the least, the median and the largest of the times of each key's launches."""
+    """Return the min, median and max launch time of each key."""
     order = np.lexsort((duration_ns, key))
     sorted_ns = np.append(duration_ns[order], 0)  # a key without launches reads what is not used
     first, end = (np.searchsorted(key[order], np.arange(rows), side) for side in ("left", "right"))
@@ -93,7 +74,7 @@ def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]
 
 
 def site_keys(analysis: Analysis) -> Keys:
-    """Return kernels and the places that launch them."""
+    """Return kernels and their call sites."""
     launches, kernels = analysis.launches, kernel_columns(analysis)
     places, shapes = largest_places(analysis), input_shapes(analysis)
     launched = launch_shapes_of(analysis)

@@ -1,8 +1,8 @@
-"""Tables of a session as a whole: compiled graphs, ledger, MFU by step, findings."""
+"""Session tables: compiled graphs, step time breakdown, MFU by step, findings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack
 
 import msgspec
@@ -37,17 +37,28 @@ _SCOPES = tuple(Scope)
 _BUSY = tuple(scope for scope in Scope if scope is not Scope.IDLE)
 _BEST_FIRST = tuple(Level)
 _Entry = tuple[str, str | None, str]
+_COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
+    "wall_ns": (INT, lambda by_step: by_step.wall_ns),
+    "est_flops": (INT, lambda by_step: by_step.flops),
+    "unit": (TEXT, lambda by_step: by_step.by_unit[0][0]),
+    "mfu": (FLOAT, lambda by_step: by_step.mfu),
+    "known_fraction": (FLOAT, lambda by_step: by_step.known_fraction),
+    "counted_fraction": (FLOAT, lambda by_step: by_step.counted_fraction),
+}
+_PLACE: tuple[tuple[str, Dtype], ...] = (
+    ("file", TEXT),
+    ("line", INT),
+    ("code", TEXT),
+    ("module", TEXT),
+    ("kernel", TEXT),
+)
 
 
 def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return one row for each graph instance, in order of registration.
+    """Return one row per graph instance, in order of registration.
 
-    Args:
-        **filters: the step in which they launched something, their rank, or their phase:
-            forward, backward or optimizer.
-
-    Raises:
-        UsageError: There is no such step or phase.
+    Filters: the step in which it launched something, its rank, its phase (forward, backward or
+    optimizer).
     """
     chosen = _chosen_graphs(analysis, Selection(**filters))
     every = np.arange(len(chosen))
@@ -66,7 +77,7 @@ def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
 
 def graph_phase(graph: GraphInstance) -> Phase:
-    """Return the phase that a graph as a whole belongs to."""
+    """Return the phase of a graph as a whole."""
     if graph.runs_optimizer:
         return Phase.OPTIMIZER
     return Phase.BACKWARD if graph.runs_backward else Phase.FORWARD
@@ -77,16 +88,9 @@ def coverage(
 ) -> pd.DataFrame:
     """Return wall time of the profiled steps by scope and category, busy first.
 
-    Wall time overlaps phases, so there is no filter by phase.
-
-    Returns:
-        ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
-        ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
-        work, op, a gap's reason, idle) and the time. Eager work with only its op has the reason
-        as its category. It adds up to the wall time of the steps on each device.
-
-    Raises:
-        UsageError: There is no such step.
+    ``category`` is line, line_phase_corrected where torch's backward tag leaked onto forward work,
+    op, a gap's reason, or idle. Eager work with only its op has the reason. Sums to the wall time
+    of the steps on each device, which overlaps phases, so there is no filter by phase.
     """
     selection = Selection(step, rank)
     sums = _ledger_sums(analysis, selection)
@@ -107,20 +111,15 @@ def coverage(
 
 
 def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled") -> float:
-    """Return which part of the busy time was attributed to ``level`` or better.
-
-    Returns:
-        A fraction from 0 to 1; 0.0 where the scope has no busy time.
-
-    Raises:
-        UsageError: There is no such level or scope.
-    """
+    """Return the fraction of busy time attributed to ``level`` or better; 0.0 without busy time."""
     return fraction_of(analysis.ledger, level, scope)
 
 
 def fraction_of(ledger: Iterable[BreakdownRow], level: str, scope: str) -> float:
-    """Return :func:`fraction_at` of ledger lines, of one rank or of several."""
-    levels = _levels_from(level)
+    """Return :func:`fraction_at` of ledger lines of any ranks."""
+    if level not in _BEST_FIRST:
+        raise UsageError(f"there is no level {level!r}; ask for one of {', '.join(_BEST_FIRST)}")
+    levels = _BEST_FIRST[: _BEST_FIRST.index(Level(level)) + 1]
     scopes = _busy_scopes(scope)
     busy = [line for line in ledger if line.scope in scopes]
     total = sum(line.duration_ns for line in busy)
@@ -129,11 +128,7 @@ def fraction_of(ledger: Iterable[BreakdownRow], level: str, scope: str) -> float
 
 
 def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the time of each gap, longest first.
-
-    Args:
-        times: a category of a ledger and its time, as often as they come.
-    """
+    """Return the time of each gap, longest first, from ledger categories and times."""
     sums: dict[str, int] = {}
     for category, duration_ns in times:
         if category in tuple(GapReason):
@@ -142,13 +137,9 @@ def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
-    """Return which part of compiled backward time is matched to its forward op.
+    """Return the fraction of compiled backward time matched to its forward; ``None`` for none.
 
-    Sums of gradients, recomputed forwards, mutations and hooks differentiate nothing and are left
-    out.
-
-    Returns:
-        A fraction from 0 to 1; ``None`` where no compiled backward ran in a profiled step.
+    Gradient sums, recomputed forwards, mutations and hooks differentiate nothing and are left out.
     """
     linked, total = 0, 0
     for analysis in analyses:
@@ -164,12 +155,6 @@ def fraction_linked_to_forward(analyses: Iterable[Analysis]) -> float | None:
 def _differentiates(place: Place) -> bool:
     is_own = place.forward_evidence in (ForwardEvidence.MUTATION, ForwardEvidence.HOOK)
     return place.graph is not None and place.phase is Phase.BACKWARD and not is_own
-
-
-def _levels_from(level: str) -> Sequence[Level]:
-    if level not in _BEST_FIRST:
-        raise UsageError(f"there is no level {level!r}; ask for one of {', '.join(_BEST_FIRST)}")
-    return _BEST_FIRST[: _BEST_FIRST.index(Level(level)) + 1]
 
 
 def _busy_scopes(scope: str) -> tuple[str, ...]:
@@ -210,31 +195,12 @@ def _count(graph: GraphInstance, what: str) -> int | None:
     return len(getattr(graph.record, what)) if graph.is_known else None
 
 
-_COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
-    "wall_ns": (INT, lambda by_step: by_step.wall_ns),
-    "est_flops": (INT, lambda by_step: by_step.flops),
-    "unit": (TEXT, lambda by_step: by_step.by_unit[0][0]),
-    "mfu": (FLOAT, lambda by_step: by_step.mfu),
-    "known_fraction": (FLOAT, lambda by_step: by_step.known_fraction),
-    "counted_fraction": (FLOAT, lambda by_step: by_step.counted_fraction),
-}
-
-
 def utilisation(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
-    """Return the model FLOPs utilisation (MFU) of each step; it has no filter by phase or scope.
+    """Return the model FLOPs utilisation (MFU) of each step; no filter by phase or scope.
 
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        ``rank``, ``step``, the wall time over all devices, the operations of the model, the unit
-        that did most of them, ``mfu``, and which parts of it are known; a step of which it is not
-        known has its number alone.
-
-    Raises:
-        UsageError: There is no such step.
+    Steps of unknown MFU have only their number.
     """
     selection = Selection(**filters)
     if selection.has_rank_of(analysis):
@@ -254,22 +220,8 @@ def utilisation(
     return frame(columns)
 
 
-_PLACE: tuple[tuple[str, Dtype], ...] = (
-    ("file", TEXT),
-    ("line", INT),
-    ("code", TEXT),
-    ("module", TEXT),
-    ("kernel", TEXT),
-)
-
-
 def findings(analysis: Analysis, *, rank: int | None = None) -> pd.DataFrame:
-    """Return what to do first, what has most at stake first.
-
-    Returns:
-        One row for each finding: the rule, what is the matter, the place, the time at stake and
-        what it is counted for, how sure that is, the figures as JSON, and the remedy.
-    """
+    """Return the findings, the largest first; figures as JSON."""
     is_there = Selection(rank=rank).has_rank_of(analysis)
     return _findings_frame(find(analysis).found if is_there else ())
 

@@ -1,4 +1,4 @@
-"""The tables of several ranks together: rows one after the other, or summed."""
+"""The tables of several ranks: concatenated, or summed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.table_kinds import TableKind, table_named
 from profiler_ext.exporters.tables.compiles import longest_first
 from profiler_ext.exporters.tables.rows import LAUNCH_SHAPE_COLUMNS
-from profiler_ext.exporters.tables.schema import FLOAT, INT, TEXT, ratio, repeated
+from profiler_ext.exporters.tables.schema import (
+    FLOAT,
+    INT,
+    TEXT,
+    ratio,
+    repeated,
+    sort_longest_first,
+)
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records.analysis import SCHEMA_VERSION, Analysis
 from profiler_ext.records.events import Ints
@@ -38,18 +45,10 @@ def of_ranks(
     *arguments: Any,
     **filters: Unpack[Filters],
 ) -> pd.DataFrame:
-    """Return a table of several ranks: rows one after the other, or summed over the ranks.
+    """Return a table of several ranks: concatenated, or summed over ranks.
 
-    Args:
-        base_ns: the moment at which the clock of ``launches`` and ``compiles`` is zero.
-
-    Returns:
-        The columns of the table of one rank. ``graphs`` has ``rank`` too; a summing table has
-        ``ranks``, over how many it sums, instead of the rates and the median of launches. A
-        step's mean is that of one rank.
-
-    Raises:
-        UsageError: There is no such table, rank or phase, or no rank profiled the step.
+    A summing table has ``ranks``, their number, instead of rates and medians. Means are per step of
+    one rank. ``base_ns`` is the clock's zero in ``launches`` and ``compiles``.
     """
     kind, selection = table_named(name), Selection(**filters)
     chosen = _chosen(analyses, selection)
@@ -60,21 +59,20 @@ def of_ranks(
     if name == "graphs":
         return _joined([_with_rank(*pair) for pair in zip(tables, chosen, strict=True)])
     if name == "skew":
-        return _longest_first(_joined(tables), kind.keys)
+        return sort_longest_first(_joined(tables), kind.keys)
     if not kind.is_sum:
         return _joined(tables)
-    profiled = [_steps(analysis, selection) for analysis in chosen]
+    profiled = [
+        [step.number for step in analysis.steps if selection.step in (None, step.number)]
+        for analysis in chosen
+    ]
     return add_means(kind, sum_over_ranks(kind, tables), profiled)
 
 
 def sum_over_ranks(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the sum of summing tables, without what :func:`add_means` adds.
+    """Return the sum of summing tables, in rank order, without the columns of :func:`add_means`.
 
-    Sums may be summed again: what comes of it does not depend on how they were grouped, so long as
-    they stand in one order.
-
-    Args:
-        tables: those of some ranks, in order of rank, or sums of them.
+    Sums may be summed again; the result does not depend on grouping.
     """
     return _summed(pd.concat(tables, ignore_index=True), list(kind.keys))
 
@@ -82,7 +80,7 @@ def sum_over_ranks(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFr
 def add_means(
     kind: TableKind, sums: pd.DataFrame, profiled: Sequence[Sequence[int]]
 ) -> pd.DataFrame:
-    """Return sums over ranks as the table of several ranks: with parts and means, in order."""
+    """Return sums over ranks with fractions and means, in order."""
     time: Ints = sums["duration_ns"].to_numpy(np.int64)
     of_ranks, steps = sum(map(len, profiled)), len({each for own in profiled for each in own})
     derived = {
@@ -94,11 +92,11 @@ def add_means(
     whole = whole.drop(columns=_LONGEST, errors="ignore")
     whole["ranks"] = repeated(len(profiled), len(whole), INT)
     whole = _versioned(whole)
-    return _busy_first(whole) if kind.name == "coverage" else _longest_first(whole, kind.keys)
+    return _busy_first(whole) if kind.name == "coverage" else sort_longest_first(whole, kind.keys)
 
 
 def _chosen(analyses: Sequence[Analysis], selection: Selection) -> list[Analysis]:
-    """Return the analyses of the rank that profiled the step."""
+    """Return the analyses of the chosen rank that profiled the step."""
     known = [each.recording.settings.rank for each in analyses]
     if selection.rank is not None and selection.rank not in known:
         listed = ", ".join(map(str, known))
@@ -120,13 +118,8 @@ def _with_rank(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     return table[["rank", *columns]]
 
 
-def _longest_first(sums: pd.DataFrame, identity: Sequence[str]) -> pd.DataFrame:
-    by = ["duration_ns", *identity]
-    return sums.sort_values(by, ascending=[n != "duration_ns" for n in by], ignore_index=True)
-
-
 def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
-    """Order a ledger: busy first, best level first, longest first."""
+    """Sort a ledger: busy first, best level first, longest first."""
     levels = [*map(str, Level), ""]
     named = zip(sums["scope"].tolist(), sums["level"].fillna("").tolist(), strict=True)
     scopes = list(Scope)
@@ -136,7 +129,9 @@ def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
-    whole = whole.assign(**{_LONGEST: _longest_ns(whole)})
+    time = whole["duration_ns"]
+    longest_ns = whole[_LONGEST].fillna(time) if _LONGEST in whole else time
+    whole = whole.assign(**{_LONGEST: longest_ns})
     groups = whole.groupby(identity, dropna=False, sort=False)
     kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_NOT_OF_SUMS)]
     alike = [n for n in kept if n in LAUNCH_SHAPE_COLUMNS]
@@ -144,10 +139,12 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     texts = [n for n in kept if whole[n].dtype == TEXT and n not in (*alike, *longest)]
     extremes = [n for n in kept if n in _EXTREMES]
     numbers = [n for n in kept if n not in (*alike, *longest, *texts, *extremes)]
-    # What is not known of any row is not known of the sum.
+    # Unknown in all rows is unknown in the sum.
     parts: list[Any] = [groups[texts].first()] if texts else []
     parts += [groups[name].agg(_EXTREMES[name]) for name in extremes]
-    parts += [_common_values(groups, alike)] if alike else []
+    if alike:
+        is_common = groups[alike].nunique(dropna=False) == 1
+        parts.append(groups[alike].first().where(is_common))
     total = groups[numbers].sum(min_count=1)
     parts += [_rows_of_longest(whole[longest], np.asarray(groups.ngroup(), np.int64), total.index)]
     sums = pd.concat([*parts, total], axis=1).reset_index()
@@ -156,28 +153,11 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     return ordered
 
 
-def _longest_ns(whole: pd.DataFrame) -> pd.Series[Any]:
-    """Return how long the rank had each row whose words it has: what is no sum yet is of one."""
-    time = whole["duration_ns"]
-    return whole[_LONGEST].fillna(time) if _LONGEST in whole else time
-
-
 def _rows_of_longest(rows: pd.DataFrame, group: Ints, index: pd.Index[Any]) -> pd.DataFrame:
-    """Return what the rank says that had the longest time, of each group; of equals the first."""
+    """Return each group's row of longest time, the first of equals."""
     order = np.lexsort((-rows[_LONGEST].to_numpy(np.int64), group))
     firsts = order[np.searchsorted(group[order], np.arange(len(index)))]
     return rows.iloc[firsts].set_axis(index)
-
-
-def _steps(analysis: Analysis, selection: Selection) -> list[int]:
-    """Return the numbers of the steps over which the table of a rank sums."""
-    return [s.number for s in analysis.steps if selection.step in (None, s.number)]
-
-
-def _common_values(groups: Any, names: list[str]) -> pd.DataFrame:
-    """Return what all rows of a group say; absent where they differ."""
-    known: pd.DataFrame = groups[names].first()
-    return known.where(groups[names].nunique(dropna=False) == 1)
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

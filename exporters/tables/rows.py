@@ -1,4 +1,4 @@
-"""Tables with one row for each launch or part of one: call site, launch configuration, roofline."""
+"""Tables of one row per launch or part: call site, launch shape, roofline."""
 
 from __future__ import annotations
 
@@ -26,15 +26,28 @@ from profiler_ext.kineto.launch_shapes import LaunchShapes, launch_shapes
 from profiler_ext.kineto.op_inputs import OpInput, inputs_of
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Interned, Ints
-from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS, Peak
-from profiler_ext.rooflines.rooflines import rooflines
-from profiler_ext.rooflines.sums import part_sums
+from profiler_ext.rooflines.rooflines import Rooflines, rooflines
+from profiler_ext.rooflines.sums import RooflineSums, part_sums
+
+LAUNCH_SHAPE_COLUMNS = (
+    "grid",
+    "block",
+    "registers_per_thread",
+    "shared_memory_bytes",
+    "est_occupancy",
+)
+_PLACE_COLUMNS = (
+    *("node", "aten_op", "seq_nr", "phase"),
+    *("autograd_backward", "forward_node", "forward_evidence"),
+    *("file", "line", "function", "code", "user_file", "user_line", "caller_file", "caller_line"),
+    *("module", "module_class", "annotation"),
+)
 
 
 def site_paths(analysis: Analysis) -> ExtensionArray:
-    """Return the call site of each launch in its graph's wrapper, as a path; absent outside."""
+    """Return each launch's call site in its graph's wrapper as a path; absent outside of graphs."""
     graph, site = analysis.launches.graph, analysis.launches.call_site
     known = ~(np.ma.getmaskarray(graph) | np.ma.getmaskarray(site))
     pairs = np.column_stack((np.ma.getdata(graph)[known], np.ma.getdata(site)[known]))
@@ -42,14 +55,12 @@ def site_paths(analysis: Analysis) -> ExtensionArray:
     codes = np.full(len(known), -1, np.int64)
     codes[known] = inverse.ravel()
     graphs = analysis.recording.graphs
-    return gather([_site_path(graphs[g], int(s)) for g, s in distinct], codes, TEXT)
+    sites = [{site.ordinal: site.path for site in reversed(g.call_sites)} for g in graphs]
+    return gather([sites[g].get(int(s), str(s)) for g, s in distinct], codes, TEXT)
 
 
 def input_shapes(analysis: Analysis) -> Interned:
-    """Return the tensors that the op of each launch was given: ``bf16[8, 768] f32[768]``.
-
-    ``""`` where no op launched it, or shapes were not recorded.
-    """
+    """Return each launch's input tensors: ``bf16[8, 768] f32[768]``; ``""`` if unknown."""
     trace, ops = analysis.recording.trace, analysis.launches.op_event
     known = ~np.ma.getmaskarray(ops)
     rows, inverse = np.unique(ops.data[known], return_inverse=True)
@@ -62,35 +73,18 @@ def input_shapes(analysis: Analysis) -> Interned:
     return Interned(codes, tuple(pool))
 
 
-def _site_path(graph: GraphInstance, ordinal: int) -> str:
-    return next((site.path for site in graph.call_sites if site.ordinal == ordinal), str(ordinal))
-
-
 def _inputs(inputs: tuple[OpInput, ...] | None) -> str:
     tensors = (each for each in inputs or () if each.dtype is not None)
-    return " ".join(map(_tensor, tensors))
-
-
-def _tensor(tensor: OpInput) -> str:
-    return f"{tensor.dtype}[{', '.join(map(str, tensor.sizes))}]"
-
-
-LAUNCH_SHAPE_COLUMNS = (
-    "grid",
-    "block",
-    "registers_per_thread",
-    "shared_memory_bytes",
-    "est_occupancy",
-)
+    return " ".join(f"{each.dtype}[{', '.join(map(str, each.sizes))}]" for each in tensors)
 
 
 def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, ExtensionArray]:
-    """Return how some launches were launched, as the trace tells; absent where it does not."""
+    """Return launch shapes from the trace; absent where it has none."""
     return _columns(launch_shapes_of(analysis).at(launch))
 
 
 def launch_shapes_of(analysis: Analysis) -> LaunchShapes:
-    """Return how all launches were launched, which is read of the trace once."""
+    """Return the launch shapes of all launches, cached."""
     trace, rows = analysis.recording.trace, analysis.launches.event
     return analysis.derived.once("launch_shapes", lambda: launch_shapes(trace, rows))
 
@@ -109,7 +103,7 @@ def _columns(shapes: LaunchShapes) -> dict[str, ExtensionArray]:
 def common_launch_shapes(
     analysis: Analysis, key: Ints, launch: Ints, rows: int
 ) -> dict[str, ExtensionArray]:
-    """Return for each key how its launches were launched; absent where they were not alike."""
+    """Return each key's launch shape; absent where launches differ."""
     shapes = _columns(launch_shapes_of(analysis).at(launch))
     return {name: _common(column, key, rows) for name, column in shapes.items()}
 
@@ -126,36 +120,22 @@ def _common(column: ExtensionArray, key: Ints, rows: int) -> ExtensionArray:
 def roofline_columns_by_launch(
     analysis: Analysis, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
-    """Return the columns of rooflines, one row for each launch.
-
-    Args:
-        peaks: what devices can do at best, by the words of their names.
-    """
-    sums = rooflines(analysis, peaks)
-    return {
-        "est_bytes": whole(sums.bytes),
-        "est_flops": whole(sums.flops),
-        "est_gb_per_s": real(sums.gb_per_s),
-        "est_tflop_per_s": real(sums.tflop_per_s),
-        "est_attainable_tflop_per_s": real(sums.attainable_tflop_per_s),
-        "est_peak_fraction": real(sums.peak_fraction),
-        "unit": text(sums.unit, absent=""),
-        "unit_evidence": text(sums.unit_evidence, absent=""),
-        "bound": text(sums.bound, absent=""),
-        "roofline_ns": whole(sums.roofline_ns),
-        "could_save_ns": whole(sums.could_save_ns),
-    }
+    """Return the roofline columns, one row per launch."""
+    found = rooflines(analysis, peaks)
+    evidence = {"unit_evidence": text(found.unit_evidence, absent="")}
+    return _roofline_columns(found, evidence)
 
 
 def roofline_columns_by_key(
     shares: KeyedShares, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
-    """Return the columns of rooflines, summed over parts of launches.
+    """Return the roofline columns summed by key; rates cover the parts with an estimate."""
+    return _roofline_columns(part_sums(shares, rooflines(shares.analysis, peaks)).told(), {})
 
-    Returns:
-        The columns; a rate is over the time of those parts that have an estimate.
-    """
-    sums = part_sums(shares, rooflines(shares.analysis, peaks)).told()
+
+def _roofline_columns(
+    sums: Rooflines | RooflineSums, evidence: dict[str, ExtensionArray]
+) -> dict[str, ExtensionArray]:
     return {
         "est_bytes": whole(sums.bytes),
         "est_flops": whole(sums.flops),
@@ -164,57 +144,23 @@ def roofline_columns_by_key(
         "est_attainable_tflop_per_s": real(sums.attainable_tflop_per_s),
         "est_peak_fraction": real(sums.peak_fraction),
         "unit": text(sums.unit, absent=""),
+        **evidence,
         "bound": text(sums.bound, absent=""),
         "roofline_ns": whole(sums.roofline_ns),
         "could_save_ns": whole(sums.could_save_ns),
     }
 
 
-_PLACE_COLUMNS = (
-    "node",
-    "aten_op",
-    "seq_nr",
-    "phase",
-    "autograd_backward",
-    "forward_node",
-    "forward_evidence",
-    "file",
-    "line",
-    "function",
-    "code",
-    "user_file",
-    "user_line",
-    "caller_file",
-    "caller_line",
-    "module",
-    "module_class",
-    "annotation",
-)
-
-
 def launches(
     analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
-    """Return one row for each launch, in order of start time.
+    """Return one row per launch, in start order; outside of profiled steps ``step`` is absent.
 
-    Launches outside the profiled steps are rows too; their ``step`` is absent.
+    ``est_bytes`` and ``est_flops`` estimate a call site's traffic and operations; several kernels
+    of one library call share them in proportion to time. ``est_peak_fraction`` is the larger
+    fraction of the device's two peaks. Estimates beyond twice a peak are wrong and left out.
 
-    ``est_bytes`` and ``est_flops`` are estimates of what a call site moves and computes. Where
-    one call of a library runs several kernels, they share its estimate in proportion to their
-    time. ``est_gb_per_s`` and ``est_tflop_per_s`` are these over the launch's time, and
-    ``est_peak_fraction`` is the larger part of the device's two peaks that they reach. An
-    estimate of more than twice a peak is wrong and left out.
-
-    Args:
-        **filters: the step, rank, phase or scope; a launch's phase is the one with the largest
-            share of its time.
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        The table; ``launch`` numbers the launches of a rank, filtered or not.
-
-    Raises:
-        UsageError: There is no such step or phase.
+    A launch's phase, for the filter, is that of its largest share.
     """
     selection = Selection(**filters)
     chosen = selection.launches(analysis)
@@ -224,16 +170,9 @@ def launches(
 
 
 def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return one row for each part of a launch: its FX node, its ATen op, or its gap.
+    """Return one row per part of a launch: FX node, ATen op, or gap.
 
-    Args:
-        **filters: the step and rank of the launches, and the phase of the parts.
-
-    Returns:
-        The table; the ``duration_ns`` of a launch's rows add up to the launch.
-
-    Raises:
-        UsageError: There is no such step or phase.
+    ``duration_ns`` adds up to the launch. The phase filter is that of the parts.
     """
     selection = Selection(**filters)
     chosen = selection.shares(analysis, selection.launches(analysis))
@@ -290,7 +229,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
 
 
 def _process_groups(analysis: Analysis) -> ExtensionArray:
-    """Return the group of each launch that communicates; the only one where one is there."""
+    """Return the process group of communication launches."""
     collectives = analysis.communication
     codes = np.full(len(analysis.launches), -1, np.int64)
     codes[collectives.launch] = collectives.process_group.codes

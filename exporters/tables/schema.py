@@ -1,8 +1,8 @@
-"""Columns of tables: dtypes and pandas arrays, and what each name means in every table."""
+"""Columns of tables: dtypes, arrays, and what each name means in every table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -21,75 +21,6 @@ TEXT: Final = "string"
 INT: Final = "Int64"
 FLOAT: Final = "Float64"
 BOOL: Final = "boolean"
-
-
-def whole(values: Ints | MaskedInts) -> ExtensionArray:
-    """Return integers as ``Int64``; a masked value is absent."""
-    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.int64)
-    return pd.arrays.IntegerArray(data, np.ma.getmaskarray(values).copy())
-
-
-def real(values: MaskedFloats) -> ExtensionArray:
-    """Return numbers as ``Float64``; a masked value is absent."""
-    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.float64)
-    return pd.arrays.FloatingArray(data, np.ma.getmaskarray(values).copy())
-
-
-def text(column: Interned, absent: str | None = None) -> ExtensionArray:
-    """Return an interned column as ``string``."""
-    return gather([None if s == absent else s for s in column.strings], column.codes, TEXT)
-
-
-def gather(values: Sequence[Any], codes: Codes | Ints | MaskedInts, dtype: Dtype) -> ExtensionArray:
-    """Return ``values[code]`` for each row; a masked code, or -1, is absent."""
-    distinct: ExtensionArray = pd.array(list(values), dtype=dtype)
-    return distinct.take(np.ma.filled(codes, -1), allow_fill=True)
-
-
-def repeated(value: Any, rows: int, dtype: Dtype) -> ExtensionArray:
-    """Return a column that holds one value in each of its rows."""
-    return gather([value], np.zeros(rows, np.int32), dtype)
-
-
-def ratio(part: Ints, total: Ints | int) -> ExtensionArray:
-    """Return ``part / total`` as ``Float64``; absent where ``total`` is zero."""
-    totals = np.broadcast_to(np.asarray(total, np.int64), part.shape)
-    nothing = totals == 0
-    return pd.arrays.FloatingArray(part / np.where(nothing, 1, totals), nothing)
-
-
-def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
-    """Return a table of these columns, in this order, that carries the schema version."""
-    table = pd.DataFrame(columns)
-    table.attrs["schema_version"] = SCHEMA_VERSION
-    return table
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column.
-
-    Attributes:
-        name: what it is called; times and sizes have their unit in it.
-        dtype: what its values are; each may be absent.
-        words: what it holds, for a person.
-        since: the version of this package that had it first.
-    """
-
-    name: str
-    dtype: Dtype
-    words: str
-    since: str = "0.2.0"
-
-    @property
-    def unit(self) -> str:
-        """What its numbers count: that of the name's end; of a time of a phase, nanoseconds."""
-        if self.dtype not in (INT, FLOAT):
-            return ""
-        ends = (unit for end, unit in _UNITS if self.name.endswith(end))
-        return "ns" if self.name in _PHASE_NAMES else next(ends, "")
-
-
 _UNITS = (
     ("_ns", "ns"),
     ("_bytes", "bytes"),
@@ -113,6 +44,75 @@ scope category fraction steps per_step_ns ranks key fx_nodes call_sites cache_st
 compile_ns output_module launches inclusive_ns SeqNr OrigAten SrcFn forward backward recompute
 gradient_accumulation optimizer other
 """
+
+
+def whole(values: Ints | MaskedInts) -> ExtensionArray:
+    """Return integers as ``Int64``; masked ones are absent."""
+    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.int64)
+    return pd.arrays.IntegerArray(data, np.ma.getmaskarray(values).copy())
+
+
+def real(values: MaskedFloats) -> ExtensionArray:
+    """Return floats as ``Float64``; masked ones are absent."""
+    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.float64)
+    return pd.arrays.FloatingArray(data, np.ma.getmaskarray(values).copy())
+
+
+def text(column: Interned, absent: str | None = None) -> ExtensionArray:
+    """Return an interned column as ``string``."""
+    return gather([None if s == absent else s for s in column.strings], column.codes, TEXT)
+
+
+def gather(values: Sequence[Any], codes: Codes | Ints | MaskedInts, dtype: Dtype) -> ExtensionArray:
+    """Return ``values[code]`` for each row; masked codes and -1 are absent."""
+    distinct: ExtensionArray = pd.array(list(values), dtype=dtype)
+    return distinct.take(np.ma.filled(codes, -1), allow_fill=True)
+
+
+def repeated(value: Any, rows: int, dtype: Dtype) -> ExtensionArray:
+    """Return a column of one repeated value."""
+    return gather([value], np.zeros(rows, np.int32), dtype)
+
+
+def ratio(part: Ints, total: Ints | int) -> ExtensionArray:
+    """Return ``part / total`` as ``Float64``; absent where ``total`` is zero."""
+    totals = np.broadcast_to(np.asarray(total, np.int64), part.shape)
+    nothing = totals == 0
+    return pd.arrays.FloatingArray(part / np.where(nothing, 1, totals), nothing)
+
+
+def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
+    """Return a table of these columns, with the schema version."""
+    table = pd.DataFrame(columns)
+    table.attrs["schema_version"] = SCHEMA_VERSION
+    return table
+
+
+def sort_longest_first(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return the table sorted by time, longest first, then by these columns."""
+    by = ["duration_ns", *names]
+    ascending = [name != "duration_ns" for name in by]
+    return table.sort_values(by, ascending=ascending, ignore_index=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    name: str  # times and sizes end in their unit
+    dtype: Dtype  # values may be absent
+    words: str  # shown to users
+    since: str = "0.2.0"  # package version
+
+    @property
+    def unit(self) -> str:
+        """The unit of its numbers, by the end of its name; phase times are in ns."""
+        if self.dtype not in (INT, FLOAT):
+            return ""
+        ends = (unit for end, unit in _UNITS if self.name.endswith(end))
+        return "ns" if self.name in _PHASE_NAMES else next(ends, "")
+
+
 _PHASES = (Column(each.value, INT, f"device time of the phase {each.words}") for each in Phase)
 _COMPILE_PHASES = (
     Column(f"{each}_ns", INT, f"how much of the compile was {each.words}") for each in CompilePhase

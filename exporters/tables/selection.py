@@ -1,4 +1,4 @@
-"""The filters of the tables: which launches and shares a step, rank and phase choose."""
+"""The filters of tables: step, rank, phase, scope, kernel."""
 
 from __future__ import annotations
 
@@ -20,27 +20,18 @@ SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
 
 
 class Filters(TypedDict, total=False):
-    """What a table may be narrowed to; what is not given is not narrowed.
-
-    Attributes:
-        step: only this profiled step.
-        rank: only this rank.
-        phase: only this phase.
-        scope: only what ran in compiled graphs, ``compiled``, or outside of them, ``eager``.
-        kernel: only kernels whose name holds this, Inductor's or the device's; with ``*`` in it
-            the whole name is meant: ``nvjet_*``.
-    """
+    """What a table may be filtered by."""
 
     step: int | None
     rank: int | None
     phase: str | None
-    scope: str | None
-    kernel: str | None
+    scope: str | None  # ``compiled`` or ``eager``
+    kernel: str | None  # a part of Inductor's or the device's name, or a pattern: ``nvjet_*``
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Filters at work: which launches and shares they choose; see :class:`Filters`."""
+    """Applies :class:`Filters` to launches and shares."""
 
     step: int | None = None
     rank: int | None = None
@@ -49,7 +40,7 @@ class Selection:
     kernel: str | None = None
 
     def __post_init__(self) -> None:
-        """Look at the phase and the scope.
+        """Check the phase and the scope.
 
         Raises:
             UsageError: There is no such phase or scope.
@@ -61,15 +52,11 @@ class Selection:
             raise UsageError(f"there is no phase {self.phase!r}; ask for one of {listed}")
 
     def has_rank_of(self, analysis: Analysis) -> bool:
-        """Tell whether the analysis is of the chosen rank."""
+        """Return whether the analysis is of the chosen rank."""
         return self.rank in (None, analysis.recording.settings.rank)
 
     def launches(self, analysis: Analysis) -> Rows:
-        """Return which launches belong to the step, rank, scope and kernel.
-
-        Raises:
-            UsageError: The step was not profiled.
-        """
+        """Return which launches match step, rank, scope and kernel."""
         chosen: Rows = np.full(len(analysis.launches), self.has_rank_of(analysis))
         if self.scope is not None:
             chosen &= analysis.launches.scope.where(self.scope)
@@ -92,11 +79,11 @@ class Selection:
         return chosen
 
     def profiled(self, analysis: Analysis) -> Rows:
-        """Return which of these launches belong to a profiled step."""
+        """Return which of these launches are in a profiled step."""
         return self.launches(analysis) & analysis.launches.in_steps
 
     def shares(self, analysis: Analysis, launches: Rows) -> Rows:
-        """Return which shares are of the given launches and of the phase."""
+        """Return which shares belong to these launches and match the phase."""
         of_launch = launches[analysis.shares.launch]
         if self.phase is None:
             return of_launch
@@ -104,15 +91,11 @@ class Selection:
         return of_launch & of_place[analysis.shares.place]
 
     def count_steps(self, analysis: Analysis) -> int:
-        """Return over how many steps a table sums."""
+        """Return the number of steps that a table sums."""
         return len(analysis.steps) if self.step is None else 1
 
     def require_step(self, analysis: Analysis) -> None:
-        """Raise if a step was asked for that was not profiled.
-
-        Raises:
-            UsageError: The step was not profiled.
-        """
+        """Raise if the chosen step was not profiled."""
         numbers = [each.number for each in analysis.steps]
         if self.step is not None and self.step not in numbers:
             listed = ", ".join(map(str, numbers)) or "none"

@@ -1,8 +1,8 @@
-"""The table of one joint graph: which forward op each backward op differentiates."""
+"""The table of one joint graph: the forward op of each backward op."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -11,66 +11,40 @@ import pandas as pd
 from profiler_ext.exporters.tables.schema import COLUMNS, TEXT, frame, gather
 from profiler_ext.printable import printable
 
-# What torch's own tests call otherwise than the other tables do.
+# Names in torch's own tests that differ from those of the other tables.
 _NAMES = {"seq_nr": "SeqNr", "original_aten": "OrigAten", "source_fn": "SrcFn"}
 _SHOWN = ["SeqNr", "OrigAten", "SrcFn", "phase", "module", "line", "forward_node", "node"]
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceRow:
-    """One node of a joint graph.
+    """One node of a joint graph."""
 
-    Attributes:
-        seq_nr: torch's trace-time number, counted from the graph's first node.
-        original_aten: the op before decomposition.
-        source_fn: the innermost function of the model, or of the forward it differentiates.
-        phase: part of the training step.
-        module: path of the module, for a backward node the forward's.
-        line: line of the model.
-        forward_node: the node that it differentiates.
-        node: its own name.
-        file: file of ``line``.
-        autograd_backward: torch's tag; ``None`` where this torch has none.
-        annotation: the user's own labels.
-    """
-
-    seq_nr: int | None
-    original_aten: str
-    source_fn: str | None
+    seq_nr: int | None  # torch's trace-time number, counted from the graph's first node
+    original_aten: str  # before decomposition
+    source_fn: str | None  # innermost model function, of the forward for a backward node
     phase: str
-    module: str | None
+    module: str | None  # path; of the forward for a backward node
     line: int | None
-    forward_node: str | None
+    forward_node: str | None  # the node that it differentiates
     node: str
     file: str | None
-    autograd_backward: bool | None
-    annotation: str | None
+    autograd_backward: bool | None  # torch's tag; ``None`` where this torch has none
+    annotation: str | None  # the user's own labels
 
 
 def seq_table(rows: Sequence[SequenceRow]) -> pd.DataFrame:
-    """Return one row for each node of a joint graph, in graph order.
-
-    Args:
-        rows: the nodes.
-
-    Returns:
-        The table, with columns named as torch's own tests name them where they do.
-    """
-    return frame(
-        {
-            name: gather(values, np.arange(len(rows)), COLUMNS[name].dtype)
-            for name, values in _columns(rows)
-        }
-    )
-
-
-def _columns(rows: Sequence[SequenceRow]) -> Iterator[tuple[str, list[object]]]:
+    """Return one row per node of a joint graph, in graph order, with torch's own column names."""
+    every, columns = np.arange(len(rows)), {}
     for field in fields(SequenceRow):
-        yield _NAMES.get(field.name, field.name), [getattr(row, field.name) for row in rows]
+        name = _NAMES.get(field.name, field.name)
+        values = [getattr(row, field.name) for row in rows]
+        columns[name] = gather(values, every, COLUMNS[name].dtype)
+    return frame(columns)
 
 
 def seq_text(table: pd.DataFrame) -> str:
-    """Return the table of :func:`seq_table` as aligned text for a terminal."""
+    """Return the table of :func:`seq_table` as aligned text."""
     cells = table[_SHOWN].astype(TEXT).fillna("")
     texts = [[name, *map(printable, cells[name])] for name in _SHOWN]
     widths = [max(map(len, column)) for column in texts]

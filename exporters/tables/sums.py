@@ -1,6 +1,6 @@
 """Tables that sum device time over the profiled steps: by line, module, op, phase, link, mechanism.
 
-A gap is a row as well, so every table's total is the measured device time.
+Gaps are rows as well, so every table's total is the measured device time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from profiler_ext.exporters.tables.schema import (
     gather,
     ratio,
     repeated,
+    sort_longest_first,
     whole,
 )
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Selection
@@ -33,21 +34,18 @@ from profiler_ext.records.lineage import Frame
 from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
+NO_COLUMNS: Mapping[str, ExtensionArray] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The rows of a summing table.
+    """The rows of a summing table."""
 
-    Attributes:
-        table: what each row is called; one row a key.
-        of_share: row of ``table`` that each share belongs to.
-    """
-
-    table: pd.DataFrame
-    of_share: Ints
+    table: pd.DataFrame  # one row per key
+    of_share: Ints  # each share's row of ``table``
 
     def select(self, analysis: Analysis, selection: Selection) -> KeyedShares:
-        """Return the shares that filters choose, each with its row of the table."""
+        """Return the filtered shares, each with its row."""
         rows = np.flatnonzero(selection.shares(analysis, selection.profiled(analysis)))
         return KeyedShares(analysis, rows, self.of_share[rows], len(self.table))
 
@@ -80,7 +78,7 @@ def module_keys(analysis: Analysis, depth: int | None) -> Keys:
 
 
 def text_keys(analysis: Analysis, column: str) -> Keys:
-    """Return what the places say in one column: ATen ops, mechanisms, links to the forward."""
+    """Return one column of the places: ATen ops, mechanisms, links to forward."""
     values = ((getattr(place, column),) for place in analysis.places)
     return _keys_with_gaps(analysis, (column,), (), values)
 
@@ -92,20 +90,20 @@ def phase_keys(analysis: Analysis) -> Keys:
 
 
 def kernel_keys(analysis: Analysis) -> Keys:
-    """Return kernels: Inductor's name, or the event's where Inductor launched nothing; its own."""
+    """Return kernels: Inductor's name or the event's, the device's name, and the kind."""
     columns = kernel_columns(analysis)
     codes = [column.codes for column in columns.values()]
     return launch_keys(analysis, codes, lambda rows: texts_at(columns, rows), list(columns))
 
 
 def kernel_columns(analysis: Analysis) -> dict[str, Interned]:
-    """Return what tells the kernels of launches apart, one row for each launch."""
+    """Return what identifies each launch's kernel."""
     launches = analysis.launches
     return {"kernel": launches.kernel_or_name, "name": launches.name, "kind": launches.kind}
 
 
 def texts_at(columns: Mapping[str, Interned], rows: Ints) -> dict[str, ExtensionArray]:
-    """Return some rows of columns; an empty text is absent."""
+    """Return some rows of columns; empty texts are absent."""
     return {
         name: gather([each or None for each in column.strings], column.codes[rows], TEXT)
         for name, column in columns.items()
@@ -118,11 +116,7 @@ def launch_keys(
     columns_at: Callable[[Ints], dict[str, ExtensionArray]],
     identity: list[str],
 ) -> Keys:
-    """Return keys of whole launches.
-
-    Args:
-        codes: columns of numbers; launches that are alike in all of them have one key.
-    """
+    """Return keys of whole launches; launches equal in all ``codes`` share a key."""
     of_launch = numbered(codes)
     merged, of_row = _merged(frame(columns_at(first_rows(of_launch))), identity)
     return Keys(merged, of_row[of_launch][analysis.shares.launch])
@@ -185,11 +179,8 @@ def _merged(names: pd.DataFrame, identity: list[str]) -> tuple[pd.DataFrame, Int
     number = groups.ngroup().to_numpy().astype(np.int64)
     if len(identity) == len(names.columns):
         return names.drop_duplicates(identity, ignore_index=True), number
-    # What does not tell rows apart (a line's function and text) is the first that is known.
+    # Details (a line's function and text) are the first known.
     return groups.first().reset_index()[list(names.columns)], number
-
-
-NO_COLUMNS: Mapping[str, ExtensionArray] = MappingProxyType({})
 
 
 def by_line(
@@ -199,19 +190,10 @@ def by_line(
     peaks: Mapping[str, Peak] = PEAKS,
     **filters: Unpack[Filters],
 ) -> pd.DataFrame:
-    """Return device time by source line, largest first.
+    """Return device time by source line, longest first; ``gap`` says why a row has no line.
 
-    Args:
-        view: ``model`` for the innermost line of the model, a modelling library's included;
-            ``user`` for the innermost line under the user's own roots.
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        ``file``, ``line``, ``function``, ``code``, ``gap``, the sums and the rooflines; ``gap``
-        says why a row has no line.
-
-    Raises:
-        UsageError: There is no such view, step or phase.
+    ``view`` is ``model`` for the innermost line of the model, a modelling library's included, or
+    ``user`` for the innermost line under the user's own roots.
     """
     return with_rooflines(analysis, line_keys(analysis, view), Selection(**filters), peaks)
 
@@ -223,68 +205,36 @@ def by_module(
     peaks: Mapping[str, Peak] = PEAKS,
     **filters: Unpack[Filters],
 ) -> pd.DataFrame:
-    """Return device time by module, largest first; a module's time excludes its children's.
+    """Return device time by module, longest first, without submodules' time.
 
-    Args:
-        depth: cut each path to so many parts, so that a module's time includes the modules
-            below it: at 2, ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        ``module``, ``module_class``, ``gap``, the sums and the rooflines; ``gap`` says why a row
-        has no module.
-
-    Raises:
-        UsageError: The depth is negative, or there is no such step or phase.
+    ``depth`` cuts paths to so many parts, so that submodules' time is included: at 2,
+    ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
     """
     return with_rooflines(analysis, module_keys(analysis, depth), Selection(**filters), peaks)
 
 
 def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return device time by ATen op, largest first.
-
-    Returns:
-        ``aten_op``, ``gap`` and the sums; ``gap`` says why a row has no op.
-
-    Raises:
-        UsageError: There is no such step or phase.
-    """
+    """Return device time by ATen op, longest first; ``gap`` says why a row has no op."""
     return _sums(analysis, text_keys(analysis, "aten_op"), Selection(**filters))
 
 
 def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return device time by phase, largest first.
-
-    Raises:
-        UsageError: There is no such step or phase.
-    """
+    """Return device time by phase, longest first."""
     return _sums(analysis, phase_keys(analysis), Selection(**filters))
 
 
 def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return device time by the rule that tied backward work to its forward, largest first.
+    """Return device time by the rule that matched backward work to its forward op, longest first.
 
-    Returns:
-        ``forward_evidence``, ``gap`` and the sums. ``seq_nr`` and the like are rules that found
-        the forward node, ``not_linked`` is where none did; what has none by its nature says what
-        it is (``sum_of_gradients``, ``recomputed_forward``, ``mutation``, ``hook``); absent is
-        work that differentiates nothing.
-
-    Raises:
-        UsageError: There is no such step or phase.
+    ``seq_nr`` and the like are rules that found the forward node, ``not_linked`` is where none did.
+    ``sum_of_gradients``, ``recomputed_forward``, ``mutation`` and ``hook`` have none by nature;
+    absent is work that differentiates nothing.
     """
     return _sums(analysis, text_keys(analysis, "forward_evidence"), Selection(**filters))
 
 
 def by_mechanism(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return device time by the way by which its source lines were found, largest first.
-
-    Returns:
-        ``mechanism``, ``gap`` and the sums; absent is eager work, and what has no line.
-
-    Raises:
-        UsageError: There is no such step or phase.
-    """
+    """Return device time by how source lines were found, longest first; absent is eager work."""
     return _sums(analysis, text_keys(analysis, "mechanism"), Selection(**filters))
 
 
@@ -295,10 +245,10 @@ def with_rooflines(
     peaks: Mapping[str, Peak],
     more: Mapping[str, ExtensionArray] = NO_COLUMNS,
 ) -> pd.DataFrame:
-    """Return the sums, with the columns of rooflines, which are split as time is.
+    """Return the sums with roofline columns, which are split as time is.
 
-    ``est_bytes``, ``est_flops``, ``roofline_ns`` and ``could_save_ns`` add up those parts of
-    launches of which they are known; a rate is over the time of these parts.
+    ``est_bytes``, ``est_flops``, ``roofline_ns`` and ``could_save_ns`` sum the parts where they are
+    known; rates cover the same parts.
     """
     achieved = roofline_columns_by_key(keys.select(analysis, selection), peaks)
     return _sums(analysis, keys, selection, {**more, **achieved})
@@ -328,10 +278,4 @@ def _sums(
         }
     )
     table = pd.concat([keys.table, sums], axis=1).loc[count > 0]
-    return _in_order(table, keys.table.columns)
-
-
-def _in_order(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    by = ["duration_ns", *names]
-    ascending = [name != "duration_ns" for name in by]
-    return table.sort_values(by, ascending=ascending, ignore_index=True)
+    return sort_longest_first(table, keys.table.columns)

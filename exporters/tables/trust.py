@@ -1,4 +1,4 @@
-"""How far the rows of a summing table can be trusted: their time by rule and by gap."""
+"""The evidence for the rows of a summing table: time by rule and by gap."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ _KEYS: Mapping[str, Callable[..., Keys]] = {
     "by_kernel": kernel_keys,
     "by_site": site_keys,
 }
-SUMMING_TABLES = frozenset(_KEYS)
-"""The tables whose rows are sums of shares of launches."""
+SUMMING_TABLES = frozenset(_KEYS)  # their rows sum shares of launches
 EVIDENCE_COLUMNS = {
     "site_evidence_ns": "time by the rule that tied the launch to its call site or op",
     "line_evidence_ns": "time by the truth that the source line came from",
@@ -42,7 +41,7 @@ EVIDENCE_COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class RowEvidence:
-    """What the time of one row rests on: each of ``TRUST``, of the time of which it is known."""
+    """The time of one row by evidence, as far as it is known."""
 
     site_evidence_ns: dict[str, int] = field(default_factory=dict)
     line_evidence_ns: dict[str, int] = field(default_factory=dict)
@@ -56,11 +55,7 @@ def evidence_of_rows(
     *arguments: Any,
     **filters: Unpack[Filters],
 ) -> dict[Identity, RowEvidence] | None:
-    """Return what the rows of a summing table rest on, of several ranks together.
-
-    Returns:
-        Identity of a row to its trust; ``None`` for a table that sums no shares of launches.
-    """
+    """Return row identity to evidence, over all ranks; ``None`` for tables that sum no shares."""
     if name not in _KEYS:
         return None
     totals: dict[Identity, RowEvidence] = {}

@@ -1,5 +1,5 @@
-"""The project's own TensorBoard view: the file that it reads, its routes, its page.
+"""TensorBoard: the exported log folder, and the view inside TensorBoard.
 
-Nothing here but :mod:`profiler_ext.exporters.tensorboard_plugin.plugin` imports TensorBoard, and
-only TensorBoard imports that.
+Only :mod:`profiler_ext.exporters.tensorboard_plugin.plugin` imports TensorBoard, and only
+TensorBoard imports it.
 """

@@ -1,7 +1,7 @@
-"""The file that the view reads: small, whole, and readable without pandas or the trace.
+"""The view's file: small, complete, and readable without pandas or the trace.
 
-Rows are what the summing tables say; parts say what launches are made of, so that the page
-leads from any row to the launches it is fused into. Times are nanoseconds over all steps.
+Rows are those of the summing tables; parts are what launches consist of, so that the page can show
+the launches that any row is fused into. Times are nanoseconds over all steps.
 """
 
 from __future__ import annotations
@@ -23,75 +23,43 @@ VERSION = 1
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One row of a table.
+    """A row of a table."""
 
-    Attributes:
-        names: what it is called, one text for each heading of its table.
-        launches: how many launches have a part in it.
-        phase_ns: its time, one number for each of ``Document.phases``.
-        inclusive_ns: the time of those launches, each counted whole.
-        file: index into ``Document.files``, for a source line.
-        line: 1-based line number, for a source line.
-        near: how near it is to its roofline, ``""`` where that is not known.
-        could_save_ns: how much sooner it could be over by the roofline model.
-    """
-
-    names: tuple[str, ...]
-    launches: int
-    phase_ns: tuple[int, ...]
-    inclusive_ns: int
-    file: int | None = None
-    line: int | None = None
-    near: str = ""
-    could_save_ns: int = 0
+    names: tuple[str, ...]  # a text per heading of its table
+    launches: int  # that have a part in it
+    phase_ns: tuple[int, ...]  # by ``Document.phases``
+    inclusive_ns: int  # full time of those launches
+    file: int | None = None  # index into ``Document.files``
+    line: int | None = None  # 1-based
+    near: str = ""  # roofline text, ``""`` if unknown
+    could_save_ns: int = 0  # by the roofline model
 
 
 class Fusion(msgspec.Struct, frozen=True, array_like=True):
-    """Launches of one kernel that hold the same ops of the same lines in the same phases.
+    """Launches of one kernel with the same ops, lines and phases."""
 
-    Attributes:
-        kernel: index into the table of kernels.
-        launches: how many they are.
-        duration_ns: their time.
-    """
-
-    kernel: int
+    kernel: int  # index into ``Tables.kernel``
     launches: int
     duration_ns: int
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What one op of one line and module has in the launches of one content.
+    """The part of one op, line and module in the launches of a fusion."""
 
-    Attributes:
-        fusion: index into ``Document.fusions``.
-        line, module: index into the table of that name.
-        op: index into ``Document.ops``.
-        phase: index into ``Document.phases``.
-        launches: how many of the launches hold it.
-        duration_ns: its part of them.
-    """
-
-    fusion: int
-    line: int
-    module: int
-    op: int
-    phase: int
-    launches: int
-    duration_ns: int
+    fusion: int  # index into ``Document.fusions``
+    line: int  # index into the table of that name
+    module: int  # index into the table of that name
+    op: int  # index into ``Document.ops``
+    phase: int  # index into ``Document.phases``
+    launches: int  # launches that contain it
+    duration_ns: int  # its share of their time
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The text of a source file.
+    """The text of a source file."""
 
-    Attributes:
-        name: its path, without the root it lies under.
-        missing: why there is no more than the recorded lines; ``""`` where the file is whole.
-        lines: line numbers and texts.
-    """
-
-    name: str
-    missing: str
+    name: str  # path relative to its root
+    missing: str  # why only recorded lines are known
     lines: tuple[tuple[int, str], ...]
 
 
@@ -103,39 +71,25 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class FindingText(msgspec.Struct, frozen=True):
-    """A finding in words.
+    """A finding as text."""
 
-    Attributes:
-        at_stake: the time, and which part of a step it is.
-        what: what is to be mended.
-        where: its place, ``""`` where it has none.
-        why: the rule with the figures that it rests on.
-        remedy: what to try.
-    """
-
-    at_stake: str
+    at_stake: str  # time and percentage of a step
     what: str
-    where: str
-    why: str
+    where: str  # location, or ``""``
+    why: str  # the rule and its figures
     remedy: str
 
 
 class TopFindings(msgspec.Struct, frozen=True):
-    """Top recommendations.
-
-    Attributes:
-        title: what heads the findings.
-        found: the largest of them.
-        more: how many more there are, and what shows them; ``""`` where there is none.
-    """
+    """The top recommendations."""
 
     title: str
-    found: tuple[FindingText, ...]
-    more: str
+    found: tuple[FindingText, ...]  # the largest
+    more: str  # how many more, and how to see them
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """The four tables, each with its largest row first."""
+    """The four tables, longest row first."""
 
     line: tuple[Row, ...]
     module: tuple[Row, ...]
@@ -144,39 +98,22 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """All that the view shows of one process.
-
-    Attributes:
-        format: tells the file from any other JSON.
-        version: of this format.
-        heading: one line that says what was profiled.
-        notes: sentences for a person.
-        steps: over how many steps the times sum.
-        phases: the phases, in the order of ``Row.phase_ns``.
-        ledger: wall time of the steps by category.
-        tables: where the time went.
-        ops: names of ATen ops.
-        fusions: the distinct contents of launches.
-        parts: what each of them is made of.
-        files: the sources that lines are of.
-        said: sentences on the ledger: how much is led, and where the CPU was in idle time.
-        first: what to do first; ``None`` of a session without steps.
-    """
+    """The view's data of one process."""
 
     format: Literal["profiler_ext.attribution"]
     version: int
     heading: str
     notes: tuple[str, ...]
-    steps: int
-    phases: tuple[str, ...]
-    ledger: tuple[Account, ...]
+    steps: int  # steps that times sum over
+    phases: tuple[str, ...]  # in the order of ``Row.phase_ns``
+    ledger: tuple[Account, ...]  # wall time of the steps by category
     tables: Tables
-    ops: tuple[str, ...]
+    ops: tuple[str, ...]  # ATen ops
     fusions: tuple[Fusion, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the parts of fusions
     files: tuple[Source, ...]
-    said: tuple[str, ...] = ()
-    first: TopFindings | None = None
+    said: tuple[str, ...] = ()  # sentences on coverage and idle time
+    first: TopFindings | None = None  # ``None`` without steps
 
 
 class _Version(msgspec.Struct):
@@ -184,15 +121,15 @@ class _Version(msgspec.Struct):
 
 
 def encoded(document: Document) -> bytes:
-    """Return the file's bytes; the same document gives the same bytes."""
+    """Return the file's bytes; equal documents give equal bytes."""
     return gzip.compress(msgspec.json.encode(document), mtime=0)
 
 
 def read_checked(path: Path) -> bytes:
-    """Return the JSON of a file that was found in a log folder.
+    """Return the JSON of a file found in a log folder.
 
     Raises:
-        TraceError: It cannot be read, is cut short, or is something else.
+        TraceError: It cannot be read, is truncated, or is something else.
     """
     text = source.unpacked(path, path.name, "export the session again")
     try:

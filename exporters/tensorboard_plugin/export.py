@@ -1,14 +1,12 @@
-"""The TensorBoard log folder.
+"""The TensorBoard log folder: a copy of the trace for torch-tb-profiler, and our view's file.
 
-A copy of the trace for torch-tb-profiler, our view's file, and how to see it.
+The view's file has a name that torch-tb-profiler does not look for.
 
-What our own view reads lies beside the copy, under a name that the plugin does not look for.
-
-The plugin gives a kernel's time to the operator whose ``External id`` its launch call carries,
-and knows launch calls only by an old category. So the copy renames that category and cuts each
-call into one part for each launch, around which stand an operator named after the fused source
-ops and line, and the modules. No other reader should be given this copy.
-The plugin was removed upstream: https://github.com/pytorch/kineto/issues/1340.
+That plugin gives a kernel's time to the operator whose ``External id`` its launch call carries, and
+knows launch calls only by an old category. So the copy renames the category and splits each call in
+one part per launch, wrapped in its modules and an operator named after the fused source ops and
+line. No other reader should get this copy. The plugin was removed upstream:
+https://github.com/pytorch/kineto/issues/1340.
 """
 
 from __future__ import annotations
@@ -37,18 +35,7 @@ from profiler_ext.kineto.recording import write_trace
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.vocabulary import Level, Phase
 
-
-def how_to_view(log_dir: Path) -> tuple[str, ...]:
-    """Return what to run, and first what to install where TensorBoard is not."""
-    see = f"see it with: tensorboard --logdir {shlex.quote(str(log_dir))}"
-    if TENSORBOARD.is_there:
-        return (see,)
-    get = f"TensorBoard is not installed into this Python; get it with: {TENSORBOARD.install}"
-    return get, see
-
-
 SUFFIX = ".pt.trace.json.gz"
-
 _PLUGIN_CALL = "Runtime"
 # The plugin counts a step's range on the GPU as a second step, and cannot load an event without
 # category.
@@ -63,19 +50,17 @@ _OPS_SHOWN = 3
 _APART_NS = 4
 
 
-def export_tensorboard(
-    analysis: Analysis,
-    log_dir: Path,
-    roots: Iterable[str | Path] = (),
-) -> Path:
-    """Write what TensorBoard shows: a copy of the trace for torch-tb-profiler, and our view's data.
+def how_to_view(log_dir: Path) -> tuple[str, ...]:
+    """Return the commands that install TensorBoard, if needed, and show the folder."""
+    see = f"see it with: tensorboard --logdir {shlex.quote(str(log_dir))}"
+    if TENSORBOARD.is_there:
+        return (see,)
+    get = f"TensorBoard is not installed into this Python; get it with: {TENSORBOARD.install}"
+    return get, see
 
-    Args:
-        log_dir: the folder to give to ``tensorboard --logdir``, or one below it for each run.
 
-    Raises:
-        OutputError: The file cannot be written.
-    """
+def export_tensorboard(analysis: Analysis, log_dir: Path, roots: Iterable[str | Path] = ()) -> Path:
+    """Write a trace copy for torch-tb-profiler, and our view's data, to a log folder."""
     worker = f"rank{analysis.recording.settings.rank}"
     path = log_dir / f"{worker}{SUFFIX}"
     write_trace(path, analysis.recording.trace.header, _events(analysis))
@@ -86,7 +71,7 @@ def export_tensorboard(
 def export_ranks(
     analyses: Sequence[Analysis], log_dir: Path, roots: Iterable[str | Path] = ()
 ) -> Path:
-    """Write what TensorBoard shows of several ranks; see :func:`export_tensorboard`."""
+    """Write several ranks to a log folder."""
     for analysis in analyses:
         export_tensorboard(analysis, log_dir, roots)
     return log_dir
@@ -102,7 +87,7 @@ def _events(analysis: Analysis) -> Iterator[bytes]:
 
 
 class _Slot(NamedTuple):
-    """Where a launch is shown on its CPU thread."""
+    """The place of a launch on its CPU thread."""
 
     pid: int | str
     tid: int | str
@@ -110,17 +95,13 @@ class _Slot(NamedTuple):
     duration_ns: int
 
     def members(self) -> bytes:
-        """Return what the JSON of every event has that fills the slot."""
+        """Return the JSON members of an event in the slot."""
         times = {"ts": microseconds(self.start_ns), "dur": microseconds(self.duration_ns)}
         return msgspec.json.encode({"pid": self.pid, "tid": self.tid, **times})[1:-1]
 
 
 class _StockTrace:
-    """Says for each event of the trace what stands in the copy in its place.
-
-    Attributes:
-        is_changed: of each event, by its position, whether it is another one in the copy.
-    """
+    """Rewrites the trace's events for torch-tb-profiler."""
 
     def __init__(self, analysis: Analysis) -> None:
         trace, launches = analysis.recording.trace, analysis.launches
@@ -134,12 +115,12 @@ class _StockTrace:
         self._row_at[trace.events.position] = np.arange(len(trace.events))
         changed = trace.events.category.where(*_RENAMED)
         changed[launches.event] = True
-        self.is_changed = bytearray(len(trace.raw))
+        self.is_changed = bytearray(len(trace.raw))  # by position
         for position in trace.events.position[changed].tolist():
             self.is_changed[position] = True
 
     def of(self, position: int, raw: bytes) -> Iterator[bytes]:
-        """Return what stands in the copy for the event at one position."""
+        """Yield the copy's events for one event."""
         event = int(self._row_at[position])
         launch = self._launch_at.get(event)
         category = self._renamed[self._columns.category.codes[event]]
@@ -162,7 +143,7 @@ class _StockTrace:
             yield edited(raw, {"cat": _PLUGIN_CALL, **times}, self._ids(row))
 
     def _ids(self, row: int) -> dict[str, object]:
-        """Return the ids that tie a part of a call to its one device event."""
+        """Return the ids that link a part of a call to its device event."""
         ids: dict[str, object] = {Arg.EXTERNAL_ID: _FIRST_FREE_ID + row}
         if self._in_calls[row] > 1:
             ids[Arg.CORRELATION] = _FIRST_FREE_ID + row
@@ -182,14 +163,14 @@ class _StockTrace:
 
 
 class _Label(NamedTuple):
-    """An event around a launch but for its slot: what stands before that, and its arguments."""
+    """An event around a launch without its slot: what precedes that, and its arguments."""
 
     before: bytes
     args: bytes
 
 
 class _Labels:
-    """Makes what stands around a launch: its modules, and an operator that names its source."""
+    """Makes the events around a launch: modules, and an operator that names its source."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._launches = analysis.launches
@@ -201,9 +182,9 @@ class _Labels:
         self._known: dict[tuple[object, ...], tuple[list[_Label], _Label]] = {}
 
     def wrapped(self, row: int, slot: _Slot) -> Iterator[bytes]:
-        """Return the events around one launch, the outermost first.
+        """Yield the events around one launch, outermost first.
 
-        All have the same times, which the plugin nests in the order of the file.
+        All have the same times; the plugin nests them in file order.
         """
         launches = self._launches
         codes = (column.codes[row] for column in (launches.phase, launches.gap, launches.name))
@@ -220,7 +201,6 @@ class _Labels:
         )
 
     def _make_labels(self, row: int) -> tuple[list[_Label], _Label]:
-        """Make what stands around launches of the same places, phase, gap and name."""
         places = [self._places[place] for place in self._parts.of(row)]
         phase = self._launches.phase[row]
         modules = list(self._modules(places[0] if places else Place(), phase))
@@ -255,7 +235,6 @@ class _Labels:
 
 
 def _before(category: str, name: str) -> bytes:
-    """Return what the JSON of an event begins with."""
     return msgspec.json.encode({"ph": "X", "cat": category, "name": name})[:-1] + b","
 
 
@@ -265,7 +244,7 @@ def _call_stack(place: Place) -> str:
 
 
 def _relabelled_calls(analysis: Analysis) -> dict[int, list[int]]:
-    """Return the launches of each call, by the call's row, where a line is known of one."""
+    """Return the launches of each call with a known line, by the call's row."""
     events, launches = analysis.recording.trace.events, analysis.launches
     calls = np.flatnonzero(events.category.where(*CALL_CATEGORIES))
     row_of = dict(zip(events.correlation[calls].tolist(), calls.tolist(), strict=True))

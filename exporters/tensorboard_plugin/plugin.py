@@ -1,8 +1,7 @@
-"""The plugin that TensorBoard loads: its routes, and the runs that a log folder holds.
+"""The plugin that TensorBoard loads: routes, and the runs of a log folder.
 
-A run is called after its folder, as TensorBoard calls runs, and the process: ``big/rank0``.
-
-A request never names a file: it names a run, which is looked up among those that were found.
+A run is named after its folder, as TensorBoard does, and the process: ``big/rank0``. Requests name
+runs, never files; a run is looked up among those found.
 """
 
 from __future__ import annotations
@@ -20,29 +19,6 @@ from werkzeug import wrappers
 from profiler_ext.errors import TraceError
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, read_checked
 from profiler_ext.exporters.views.formatting import scheme_style_sheet
-
-
-def has_runs(log_dir: Path) -> bool:
-    """Say whether there is anything to show; looks no further than the first file."""
-    return next(_files(log_dir), None) is not None
-
-
-def runs_by_name(log_dir: Path) -> dict[str, Path]:
-    """Return the files of a log folder by the names of their runs, in order of name."""
-    return dict(sorted((_name(log_dir, path), path) for path in _files(log_dir)))
-
-
-def _files(log_dir: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(log_dir):
-        for path in (Path(folder) / name for name in names):
-            # Whoever reads what is no file, as a pipe, may wait for ever.
-            if path.name.endswith(SUFFIX) and not path.name.startswith(".") and path.is_file():
-                yield path
-
-
-def _name(log_dir: Path, path: Path) -> str:
-    return path.relative_to(log_dir).as_posix().removesuffix(SUFFIX)
-
 
 Application = Callable[..., Any]
 _OWN = (
@@ -62,13 +38,34 @@ _KINDS = {".js": "text/javascript", ".css": "text/css"}
 _NO_FOLDER = "TensorBoard was started without --logdir; give the folder that was exported to"
 
 
+def has_runs(log_dir: Path) -> bool:
+    """Return whether there is a run; stops at the first."""
+    return next(_files(log_dir), None) is not None
+
+
+def runs_by_name(log_dir: Path) -> dict[str, Path]:
+    """Return the runs of a log folder: name to file, sorted."""
+    return dict(sorted((_name(log_dir, path), path) for path in _files(log_dir)))
+
+
+def _files(log_dir: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(log_dir):
+        for path in (Path(folder) / name for name in names):
+            # Whoever reads what is no file, as a pipe, may wait for ever.
+            if path.name.endswith(SUFFIX) and not path.name.startswith(".") and path.is_file():
+                yield path
+
+
+def _name(log_dir: Path, path: Path) -> str:
+    return path.relative_to(log_dir).as_posix().removesuffix(SUFFIX)
+
+
 class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     """The view: time by line, module, kernel and phase, of the runs in the log folder."""
 
     plugin_name = "profiler_ext"
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        """Keep where the log folder is; nothing is read before it is asked for."""
         self._log_dir = Path(context.logdir) if context.logdir else None
 
     def get_plugin_apps(self) -> dict[str, Application]:
@@ -77,14 +74,15 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         data = {"/runs": application(self._runs), "/data": application(self._data)}
         own = {f"/{name}": _static("tensorboard_plugin", name) for name in _OWN}
         shared = {f"/{name}": _static("html", name) for name in _SHARED}
-        return {**data, **own, **shared, "/phases.css": _content(_phases, "text/css")}
+        phases = _content(lambda: scheme_style_sheet().encode(), "text/css")
+        return {**data, **own, **shared, "/phases.css": phases}
 
     def is_active(self) -> bool:
-        """Say whether the log folder holds anything to show."""
+        """Return whether the log folder has a run."""
         return self._log_dir is not None and has_runs(self._log_dir)
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """Return how TensorBoard shows the view; it has a reload button of its own."""
+        """Return the view's metadata; it has a reload button of its own."""
         return base_plugin.FrontendMetadata(
             es_module_path="/index.js", tab_name="Attribution", disable_reload=True
         )
@@ -120,10 +118,6 @@ def _content(read: Callable[[], bytes], kind: str) -> Application:
         return _answer(request, read(), kind, 200)
 
     return serve
-
-
-def _phases() -> bytes:
-    return scheme_style_sheet().encode()
 
 
 def _json(request: wrappers.Request, content: object, code: int = 200) -> wrappers.Response:

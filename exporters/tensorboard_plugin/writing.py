@@ -1,7 +1,7 @@
-"""How an analysis becomes the file that the TensorBoard view reads.
+"""An analysis as the TensorBoard view's file.
 
-The name of a kernel does not tell: ``extern_kernels.mm`` runs for many lines, each time for one.
-Modules do not tell contents apart, so that the repeated layers of a model count together.
+A fusion is more than a kernel's name: ``extern_kernels.mm`` runs for many lines, each time for one.
+Modules do not count as content, so that repeated layers of a model share a fusion.
 """
 
 from __future__ import annotations
@@ -61,9 +61,16 @@ from profiler_ext.records.recording import Settings
 from profiler_ext.records.share_sums import count_distinct, distinct_pairs, profiled_shares, sum_by
 from profiler_ext.records.vocabulary import Phase
 
+_CONTENT = ("line", "op", "phase")
+_COLUMNS = ("line", "module", "op", "phase")
+_TAB = 8
+_PHASES = tuple(phase.value for phase in Phase)
+_SHOWN_IDLE = 3
+_SHOWN = ("line", "module", "kernel", "op", "phase")
+
 
 def top_findings(result: Findings, settings: Settings) -> TopFindings:
-    """Return what to do first."""
+    """Return the top recommendations."""
     return TopFindings(
         title=findings_heading(result),
         found=tuple(_finding_text(each, settings) for each in result.found[:SHOWN]),
@@ -81,14 +88,10 @@ def _finding_text(finding: Finding, settings: Settings) -> FindingText:
     )
 
 
-_CONTENT = ("line", "op", "phase")
-_COLUMNS = ("line", "module", "op", "phase")
-
-
 def fusions_and_parts(
     launch: Ints, duration_ns: Ints, numbers: Mapping[str, Ints]
 ) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
-    """Sum shares that are alike in everything which the view tells apart."""
+    """Sum shares that the view does not tell apart."""
     fusion = _fusion_of(launch, numbers)
     rows, sums = _summed([fusion], launch, duration_ns)
     kernel = dict(zip(fusion.tolist(), numbers["kernel"].tolist(), strict=True))
@@ -99,7 +102,7 @@ def fusions_and_parts(
 
 
 def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
-    """Return the number of each share's content, in the order in which launches have new ones."""
+    """Return the number of each share's content, by first launch."""
     content = numbered([numbers[name] for name in _CONTENT])
     launches, shares = np.unique(launch, return_index=True)
     of_launch, contents = distinct_pairs(launch, content)
@@ -117,7 +120,7 @@ def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
 def _summed(
     columns: Sequence[Ints], launch: Ints, duration_ns: Ints
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
-    """Return the distinct rows, in order, and for each the number of launches and the time."""
+    """Return the distinct rows, in order, with their launches and time."""
     of_share = numbered(columns)
     firsts = first_rows(of_share)
     rows = np.column_stack([column[firsts] for column in columns])
@@ -126,20 +129,10 @@ def _summed(
     return rows.tolist(), list(zip(launches.tolist(), duration.tolist(), strict=True))
 
 
-_TAB = 8
-_PHASES = tuple(phase.value for phase in Phase)
-_SHOWN_IDLE = 3
-_SHOWN = ("line", "module", "kernel", "op", "phase")
-
-
 def write_attribution(
     analysis: Analysis, log_dir: Path, worker: str, roots: Iterable[str | Path] = ()
 ) -> Path:
-    """Write what the view shows of an analysis.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write the view's file."""
     path = log_dir / f"{worker}{SUFFIX}"
     with replacing(path) as file:
         file.write(encoded(make_document(analysis, roots)))
@@ -147,9 +140,11 @@ def write_attribution(
 
 
 def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
-    """Return what the view shows of an analysis; ``roots`` are for source files."""
+    """Return the view's data; ``roots`` are for source files."""
     tables = {by: _Table.of(analysis, by) for by in _SHOWN}
-    files = _timed_files(analysis, tables["line"], roots)
+    timed = {row["file"] for row in tables["line"].records}
+    sources = source_files(analysis, local_sources([analysis], roots))
+    files = [file for file in sources if file.path in timed]
     number_of = {file.path: number for number, file in enumerate(files)}
     fusions, parts = _fusions_and_parts(analysis, tables)
     settings = analysis.recording.settings
@@ -181,7 +176,7 @@ def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Docum
 
 
 class _Table(NamedTuple):
-    """A summing table: its records, and what each is called."""
+    """A summing table: its records, and their names."""
 
     records: list[dict[str, Any]]
     names: list[tuple[str, ...]]
@@ -216,14 +211,6 @@ def _accounts(analysis: Analysis) -> Iterable[Account]:
         yield Account(printable(ledger_label(row)), row["duration_ns"])
 
 
-def _timed_files(
-    analysis: Analysis, lines: _Table, roots: Iterable[str | Path]
-) -> list[SourceFile]:
-    timed = dict.fromkeys(row["file"] for row in lines.records if row["file"])
-    files = source_files(analysis, local_sources([analysis], roots))
-    return [file for file in files if file.path in timed]
-
-
 def _source(file: SourceFile, settings: Settings) -> Source:
     lines = ((line, printable(text.expandtabs(_TAB))) for line, text in file.lines.items())
     return Source(printable(short_path(file.path, settings)), printable(file.missing), tuple(lines))
@@ -236,23 +223,19 @@ def _fusions_and_parts(
     chosen = profiled_shares(analysis)
     if not len(chosen):
         return (), ()
-    keys = _keys(analysis)
-    numbers = {by: _numbers(keys[by], tables[by].records, by)[chosen] for by in _SHOWN}
-    return fusions_and_parts(shares.launch[chosen], shares.duration_ns[chosen], numbers)
-
-
-def _keys(analysis: Analysis) -> dict[str, Keys]:
-    return {
+    keys = {
         "kernel": kernel_keys(analysis),
         "line": line_keys(analysis, "model"),
         "module": module_keys(analysis, None),
         "op": text_keys(analysis, "aten_op"),
         "phase": phase_keys(analysis),
     }
+    numbers = {by: _numbers(keys[by], tables[by].records, by)[chosen] for by in _SHOWN}
+    return fusions_and_parts(shares.launch[chosen], shares.duration_ns[chosen], numbers)
 
 
 def _numbers(keys: Keys, rows: Iterable[Mapping[str, Any]], by: str) -> Ints:
-    """Return for each share the number of its row; for a phase, its number among all phases."""
+    """Return each share's row; for a phase, its number among all phases."""
     identity = BY[by].keys
     of_row = {tuple(row[name] for name in identity): at for at, row in enumerate(rows)}
     if by == "phase":

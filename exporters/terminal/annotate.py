@@ -1,4 +1,4 @@
-"""Annotated source: the device time of each line by phase in the margin."""
+"""Annotated source: each line's device time by phase in the margin."""
 
 from __future__ import annotations
 
@@ -27,15 +27,10 @@ Times = Mapping[Phase, int]
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedSourceFile:
-    """One source file and what its lines cost.
-
-    Attributes:
-        source: the lines that are known.
-        times: line number to nanoseconds by phase; only phases that took time.
-    """
+    """A source file and the device time of its lines."""
 
     source: SourceFile
-    times: Mapping[int, Times]
+    times: Mapping[int, Times]  # by line number; only phases with time
 
     @property
     def duration_ns(self) -> int:
@@ -46,14 +41,9 @@ class AnnotatedSourceFile:
 def annotated(
     analyses: Sequence[Analysis], texts: Mapping[str, str], files: Sequence[str] = ()
 ) -> list[AnnotatedSourceFile]:
-    """Return the source files that took device time, the user's own first.
+    """Return the source files with device time, the user's own first.
 
-    Args:
-        analyses: what attribution found, of one rank or of several, which are summed.
-        files: names or ends of paths; without any, every file that took time.
-
-    Raises:
-        UsageError: A name fits no file.
+    ``files`` are names or path suffixes; by default all files with device time.
     """
     times = _times(analyses)
     all_files = [
@@ -74,16 +64,14 @@ def annotate(
 ) -> str:
     """Return annotated source as text.
 
-    Args:
-        files: names or ends of paths; without any, every file that took time.
-
     Raises:
-        UsageError: There is no such format, or a name fits no file.
+        UsageError: There is no such format, or no such file.
     """
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {' or '.join(FORMATS)}")
     if format == "json":
-        return answer_text(_answer(annotated(analyses, texts, files)), budget)
+        entries = [_entry(each) for each in annotated(analyses, texts, files)]
+        return answer_text(AnnotatedSource(files=entries), budget)
     file = io.StringIO()
     console = text_console(file, width)
     print_annotated(analyses, console, texts, files)
@@ -96,14 +84,7 @@ def print_annotated(
     texts: Mapping[str, str],
     files: Sequence[str] = (),
 ) -> None:
-    """Print annotated source.
-
-    Args:
-        files: names or ends of paths; without any, every file that took time.
-
-    Raises:
-        UsageError: A name fits no file.
-    """
+    """Print annotated source."""
     chosen = annotated(analyses, texts, files)
     heading_text = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     _print_line(console, Text(heading_text, style="bold"))
@@ -149,10 +130,10 @@ def _print_file(each: AnnotatedSourceFile, analyses: Sequence[Analysis], console
         )
     phases = [p for p in Phase if any(p in times for times in each.times.values())]
     _print_line(console, _heads(phases))
-    before = 0
+    margin, before = sum(len(_cell(0, phase)) + 2 for phase in phases), 0
     for number, text in each.source.lines.items():
         if before and number > before + 1:
-            _print_line(console, Text(f"{'':{_margin(phases)}}   ...", style="dim"))
+            _print_line(console, Text(f"{'':{margin}}   ...", style="dim"))
         _print_line(console, _line(number, text, each.times.get(number, {}), phases))
         before = number
 
@@ -174,16 +155,8 @@ def _cell(duration_ns: int, phase: Phase) -> str:
     return (time_text(duration_ns) if duration_ns else "").rjust(width)
 
 
-def _margin(phases: Sequence[Phase]) -> int:
-    return sum(len(_cell(0, phase)) + 2 for phase in phases)
-
-
 def _print_line(console: Console, line: Text) -> None:
     console.print(line, no_wrap=True, overflow="ellipsis")
-
-
-def _answer(files: Iterable[AnnotatedSourceFile]) -> AnnotatedSource:
-    return AnnotatedSource(files=[_entry(each) for each in files])
 
 
 def _entry(each: AnnotatedSourceFile) -> FileEntry:

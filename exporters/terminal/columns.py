@@ -1,4 +1,4 @@
-"""What fits into a terminal: the rows to draw, and which columns have room at which width."""
+"""Terminal layout: rows to draw, and which columns fit the width."""
 
 from __future__ import annotations
 
@@ -13,30 +13,6 @@ from profiler_ext.exporters.views.formatting import percent_text, time_text
 from profiler_ext.printable import printable
 from profiler_ext.records.recording import Settings
 
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A table to be shown in a terminal.
-
-    Attributes:
-        kind: which table it is.
-        whole: all its rows.
-        shown: the first of them, so many as were asked for.
-        settings: has the roots, to shorten paths.
-        console: what it must fit.
-        wall_ns: the wall time that fills a bar.
-        depth: how deep modules are shown; ``None`` for as deep as there is room.
-    """
-
-    kind: TableKind
-    whole: tables.DataFrame
-    shown: tables.DataFrame
-    settings: Settings
-    console: Console
-    wall_ns: int
-    depth: int | None = None
-
-
 BETWEEN = 2
 ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 _PRIORITY_LIMIT = 3
@@ -46,51 +22,45 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A column of numbers, or of bars.
+class Drawing:
+    """A table to draw in a terminal."""
 
-    Attributes:
-        heading: what heads it.
-        width: in letters.
-        cell: what it says of a row.
-        order: those of the least are there first, where there is little room; that of 0 always.
-        style: of its heading.
-        justify: where in its column a cell stands.
-        group: columns of one group and order have room together, or none of them is there.
-        stands_for: the group whose sum it is: where that is there, it is left out.
-    """
+    kind: TableKind
+    whole: tables.DataFrame  # all rows
+    shown: tables.DataFrame  # the rows to show
+    settings: Settings  # for short paths
+    console: Console
+    wall_ns: int  # fills a bar
+    depth: int | None = None  # of modules; ``None``: as deep as fits
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A column of numbers or bars."""
 
     heading: str
-    width: int
+    width: int  # in characters
     cell: Callable[[Row], Text]
-    order: int
-    style: str = ""
+    order: int  # lowest first when space is short; 0 always
+    style: str = ""  # of the heading
     justify: Any = "right"
-    group: str = ""
-    stands_for: str = ""
+    group: str = ""  # columns of one group and order fit together or not at all
+    stands_for: str = ""  # the group that it sums, and which replaces it
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A column that names rows.
+    """A column that names rows."""
 
-    Attributes:
-        heading: what heads it.
-        texts: one for each row.
-        cut: cuts one to a width.
-        least: so many letters it needs before a number that matters less.
-        wanted: so many before one that matters least.
-    """
-
-    heading: str
-    texts: Sequence[str]
-    cut: Callable[[str, int], str]
-    least: int
-    wanted: int = 48
+    heading: str  # what heads it
+    texts: Sequence[str]  # one per row
+    cut: Callable[[str, int], str]  # cuts a text to a width
+    least: int  # width reserved before lower-priority numbers
+    wanted: int = 48  # width reserved before those of lowest priority
 
     @property
     def longest(self) -> int:
-        """The letters of the longest of its texts."""
+        """Length of the longest text."""
         return max(map(len, (self.heading, *self.texts)), default=0)
 
 
@@ -102,7 +72,7 @@ def number(
 
 
 def fitting(numbers: Sequence[Number], names: Sequence[Name], width: int) -> list[Number]:
-    """Return the columns of numbers that there is room for beside the names, in their order."""
+    """Return the number columns that fit, in order."""
     least = sum(min(each.least, each.longest) + BETWEEN for each in names) - BETWEEN
     wanted = sum(min(max(each.least, each.wanted), each.longest) for each in names)
     wanted += BETWEEN * (len(names) - 1)
@@ -118,7 +88,7 @@ def fitting(numbers: Sequence[Number], names: Sequence[Name], width: int) -> lis
 
 
 def _by_priority(numbers: Sequence[Number]) -> list[list[Number]]:
-    """Return the columns by order, those of one group at the place of its first."""
+    """Return the columns by order, those of one group together."""
     groups_found: dict[tuple[int, object], list[Number]] = {}
     for at, each in enumerate(numbers):
         groups_found.setdefault((each.order, each.group or at), []).append(each)
@@ -126,7 +96,7 @@ def _by_priority(numbers: Sequence[Number]) -> list[list[Number]]:
 
 
 def name_widths(names: Sequence[Name], room: int) -> list[int]:
-    """Return how wide the columns of names are; the second is left out where it has no room."""
+    """Return the widths of name columns; a second without room is left out."""
     first, *others = names
     if others:
         second = others[0]
@@ -140,15 +110,11 @@ def name_widths(names: Sequence[Name], room: int) -> list[int]:
 def table_of(
     rows: Sequence[Row], names: Sequence[Name], numbers: Sequence[Number], width: int
 ) -> Table:
-    """Return a table whose rows are named first, and then have their numbers.
-
-    Args:
-        numbers: what is said of them; those for which there is no room are left out.
-    """
+    """Return a table of name columns and the number columns that fit."""
     names = [each for at, each in enumerate(names) if at == 0 or any(each.texts)]
     shown = fitting(numbers, names, width)
     widths = name_widths(names, width - sum(each.width + BETWEEN for each in shown))
-    table = plain_table()
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for each, wide in zip(names, widths, strict=False):
         table.add_column(each.heading, width=wide, **ONE_LINE)
     for column in shown:
@@ -162,38 +128,29 @@ def table_of(
 
 
 def _spread_names(texts: list[str], widths: list[int]) -> list[str]:
-    """Move what is too long for its column into the next, where that is empty and wider."""
+    """Move a name too long for its column into the next, if that is empty and wider."""
     if len(widths) < 2 or texts[1] or len(texts[0]) <= widths[0] or widths[1] <= widths[0]:
         return texts
     return ["", texts[0]]
 
 
-def plain_table() -> Table:
-    """Return a table without lines."""
-    return Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-
-
 def time_cell(duration_ns: float) -> str:
-    """Return a time; nothing for none."""
+    """Return a time, ``""`` for zero."""
     return time_text(duration_ns) if duration_ns else ""
 
 
 def part_of(total_ns: float) -> Callable[[Row], str]:
-    """Return what says which part of a total a row's time is."""
+    """Return a function from a row to its percentage of a total."""
     return lambda row: percent_text(row["duration_ns"], total_ns)
 
 
 def bar_width(console: Console) -> int:
-    """Return how wide bars are."""
+    """Return the width of bars."""
     return max(4, min(24, console.width // 8))
 
 
 def bar_text(parts: Mapping[str, float], whole: float, width: int, console: Console) -> Text:
-    """Return a bar, coloured by part.
-
-    Args:
-        console: what it is drawn for; without Unicode a bar is of whole cells.
-    """
+    """Return a bar coloured by part; on an ASCII console, of whole cells."""
     is_plain = console.options.ascii_only
     block = "#" if is_plain else "\N{FULL BLOCK}"
     bar, reached, drawn = Text(no_wrap=True), 0.0, 0

@@ -1,8 +1,8 @@
-"""rich, imported without side effects on the program, and how lines are printed with it.
+"""rich, imported without side effects on the program, and line printing.
 
-While it is imported, rich asks for the working folder. It takes one that was removed, and none
-whose disk is gone: ``rich/__init__.py``, ``_IMPORT_CWD``. And it draws a number of Python's
-generator, whose next numbers are the program's: ``rich/style.py``, ``_id_generator``.
+rich asks for the working folder on import, and fails if its disk is gone (``rich/__init__.py``,
+``_IMPORT_CWD``), though not if it was removed. It also draws from Python's random generator, whose
+next numbers are the program's (``rich/style.py``, ``_id_generator``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Console", "Group", "Padding", "RenderableType", "Table", "Text"]
 
 @contextmanager
 def _with_removed_folder() -> Iterator[None]:
-    """Have a working folder that cannot be asked for be one that was removed."""
+    """Make an inaccessible working folder look like a removed one."""
     original = os.getcwd
     try:
         original()
@@ -41,7 +41,6 @@ def _was_removed() -> NoReturn:
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
-    """Have the program draw the numbers that it would draw."""
     state = random.getstate()
     try:
         yield
@@ -61,7 +60,7 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def text_console(file: IO[str], width: int) -> Console:
-    """Return a console that writes plain text into ``file``, in a notebook as well."""
+    """Return a console that writes plain text to ``file``, in a notebook too."""
     return Console(
         file=file, width=width, color_system=None, legacy_windows=False, force_jupyter=False
     )
@@ -73,13 +72,13 @@ def print_line(console: Console, line: str, style: str = "") -> None:
 
 
 def print_wrapped(console: Console, text: str, style: str = "", indent: int = 0) -> None:
-    """Print a text on as many lines as it takes; a number and its unit stay together."""
+    """Print wrapped text; a number and its unit stay together."""
     whole = _QUANTITY.sub(_NO_BREAK, printable(text))
     lines = wrap(whole, console.width, subsequent_indent=" " * indent) or [""]
     console.print(Text("\n".join(lines).replace(_NO_BREAK, " "), style=style))
 
 
 def print_notes(notes: tuple[str, ...], console: Console) -> None:
-    """Print sentences for a person."""
+    """Print notes for the user."""
     for note in notes:
         print_wrapped(console, f"note: {note}", "yellow")

@@ -1,4 +1,4 @@
-"""The module tree as a terminal shows it."""
+"""The module tree in a terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _INDENT = "  "
 
 
 def module_table(drawing: Drawing) -> Table:
-    """Return modules as a tree, largest first; each has the time of all below it, and its own."""
+    """Return modules as a tree, longest first, with inclusive and own times."""
     rows = records(drawing.whole)
     models = drawing.settings.models
     drawn = tree_rows(rows, len(drawing.shown), drawing.depth, models)
@@ -55,16 +55,14 @@ def module_table(drawing: Drawing) -> Table:
         bar(_parts, drawing, 4),
         *roofline_numbers(drawn, drawing.console.width),
     ]
-    table = table_of(drawn, _names(drawn), numbers, drawing.console.width)
+    names = [
+        Name("module", [row["label"] for row in drawn], middle, _LEAST_NAME),
+        Name("class", [row["class"] for row in drawn], middle, 0, 16),
+    ]
+    table = table_of(drawn, names, numbers, drawing.console.width)
     for line, row in zip(table.rows, drawn, strict=True):
         line.style = row.get("style", "")
     return table
-
-
-def _names(drawn: Sequence[Row]) -> list[Name]:
-    names = Name("module", [row["label"] for row in drawn], middle, _LEAST_NAME)
-    classes = Name("class", [row["class"] for row in drawn], middle, 0, 16)
-    return [names, classes]
 
 
 def _parts(row: Row) -> dict[str, float]:
@@ -74,19 +72,17 @@ def _parts(row: Row) -> dict[str, float]:
 def tree_rows(
     rows: Iterable[Row], most: int, depth: int | None, models: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return the rows of the tree in the order in which they are shown.
+    """Return the tree's rows in display order.
 
-    Returns:
-        Rows with ``label``, ``class``, ``duration_ns`` (with all below), ``own_ns`` (without, in a
-        step), each phase and what rooflines say of all that; what lies deeper than the tree counts
-        for what it lies in.
+    ``duration_ns`` is inclusive, ``own_ns`` is not and is per step; modules below ``depth`` count
+    for their parent.
     """
     tree = _Tree([row for row in rows if not _is_gap(row)], root_label(models))
     return tree.rows(most, depth)
 
 
 class _Tree:
-    """The tree of some rows, with what each node takes in each phase."""
+    """The tree of table rows, with each node's time by phase."""
 
     def __init__(self, rows: list[Row], name: str) -> None:
         self._name = name
@@ -112,7 +108,7 @@ class _Tree:
         return [row for each in walk for row in self._of_node(*each)]
 
     def _fitting(self, most: int) -> int:
-        """Return how deep the tree can be within so many rows."""
+        """Return how deep the tree can be within ``most`` rows."""
         sizes = [len([*_walk(self._root, "", 0)])]
         while (size := len([*_walk(self._root, "", len(sizes))])) <= most and size > sizes[-1]:
             sizes.append(size)
@@ -146,7 +142,7 @@ class _Tree:
         }
 
     def _each(self, node: ModuleNode) -> str:
-        """Return the median of the modules that are folded, and their range."""
+        """Return the median and range of folded modules."""
         times = [self._every[path] for path, fold in self._folds.items() if fold == node.path]
         if len(times) < 2:
             return ""
@@ -157,7 +153,7 @@ class _Tree:
 
 
 def _walk(root: ModuleNode, name: str, depth: int) -> Iterator[tuple[ModuleNode, str, int]]:
-    """Yield each node with its label and how deep it lies; one that only holds another is one."""
+    """Yield each node with its label and depth; a chain of single children is one node."""
     yield root, name, 0
     if depth:
         for below in root.below:

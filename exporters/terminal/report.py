@@ -1,4 +1,4 @@
-"""What `report` prints: findings, ledger and one table, of one rank or several."""
+"""The `report` command's text: findings, step time breakdown and one table, of any ranks."""
 
 from __future__ import annotations
 
@@ -68,10 +68,13 @@ from profiler_ext.records.recording import Settings
 
 _TIME, _PART = 7, 6
 ALL = "report --findings"
+_LEAST_LABEL = 34
+_SHOWN_STEPS = 8
+_SHOWN_IDLE = 3
 
 
 def print_first(findings: Findings, settings: Settings, console: Console) -> None:
-    """Print the largest findings, or that there is none."""
+    """Print the top findings."""
     _print(findings, findings.found[:SHOWN], settings, console)
     if (more := more_text(findings, f"profiler-ext {ALL}")) is not None:
         print_line(console, more, "dim")
@@ -81,14 +84,7 @@ def print_first(findings: Findings, settings: Settings, console: Console) -> Non
 def print_all(
     findings: Findings, settings: Settings, console: Console, top: int | None = None
 ) -> None:
-    """Print the findings, and the rules that could not be judged.
-
-    Args:
-        top: so many findings at most; ``None`` for as many as a page has.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Print all findings, at most ``top``, and the skipped checks."""
     shown = findings.found[: MAX_ON_PAGE if top is None else require_top(top)]
     _print(findings, shown, settings, console)
     if (left := len(findings.found) - len(shown)) > 0:
@@ -125,26 +121,13 @@ def _words(finding: Finding, settings: Settings) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is reported besides the ledger.
-
-    Attributes:
-        kind: the summing table.
-        top: how many of its rows at most; ``None`` for all.
-        depth: how deep modules are shown; ``None`` for as deep as there is room.
-        settings: has the roots, to shorten paths.
-        table: makes a table by its name, narrowed to the filters that it is given.
-    """
+    """What is reported besides the breakdown."""
 
     kind: TableKind
-    top: int | None
-    depth: int | None
-    settings: Settings
-    table: Callable[..., tables.DataFrame]
-
-
-_LEAST_LABEL = 34
-_SHOWN_STEPS = 8
-_SHOWN_IDLE = 3
+    top: int | None  # ``None``: all rows
+    depth: int | None  # of modules; ``None``: as deep as fits
+    settings: Settings  # for short paths
+    table: Callable[..., tables.DataFrame]  # (name, **filters) -> table
 
 
 def print_report(
@@ -156,14 +139,7 @@ def print_report(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> None:
-    """Print the ledger, and then the largest rows of one summing table.
-
-    Args:
-        depth: how deep modules are shown; ``None`` for as deep as there is room.
-
-    Raises:
-        UsageError: There is no such table, step or phase, or ``top`` is less than 1.
-    """
+    """Print the step time breakdown, then the largest rows of one table."""
     report = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
     table = report.table(report.kind.name, **filters)
     console.print(Text(heading(analysis), style="bold"))
@@ -188,12 +164,7 @@ def report_of(
     settings: Settings,
     table: Callable[..., tables.DataFrame],
 ) -> Report:
-    """Return what is reported.
-
-    Raises:
-        UsageError: There is no such table, ``top`` is less than 1, or ``depth`` is less than 0 or
-            of a table that has none.
-    """
+    """Return what to report, checked."""
     kind = table_by(by)
     if top is not None:
         require_top(top)
@@ -205,13 +176,8 @@ def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
     return lambda name, **filters: table_named(name).make(analysis, **filters)
 
 
-def print_top(
-    report: Report,
-    table: tables.DataFrame,
-    console: Console,
-    filters: Filters,
-) -> None:
-    """Print the largest rows of a summing table, or that it has none, and its filters."""
+def print_top(report: Report, table: tables.DataFrame, console: Console, filters: Filters) -> None:
+    """Print a table's filters and its largest rows."""
     kind, shown = report.kind, first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
@@ -240,11 +206,7 @@ def report(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> str:
-    """Return one summing table as text; for a person, the ledger comes first.
-
-    Raises:
-        UsageError: There is no such table, format, step or phase, or ``top`` is less than 1.
-    """
+    """Return one table as text; in text format the step time breakdown comes first."""
     if format == "text":
         file = io.StringIO()
         console = text_console(file, width)
@@ -356,11 +318,7 @@ def print_ranks_report(
     depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> None:
-    """Print the ledger of several ranks together, and then the largest rows of one table.
-
-    Raises:
-        UsageError: There is no such step, rank or phase, or ``top`` is less than 1.
-    """
+    """Print the summed step time breakdown of several ranks, then one table."""
     settings = ranks.analyses[0].recording.settings
     report = report_of(by, top, depth, settings, ranks.table)
     table = ranks.by(by, **filters)

@@ -1,4 +1,4 @@
-"""The tables as a terminal shows them: one drawing function for each kind of table."""
+"""Tables in a terminal: one drawing function per kind."""
 
 from __future__ import annotations
 
@@ -55,10 +55,21 @@ _NARROW_WIDTH, _NARROW_NAMES_WIDTH = 96, 112
 _FIRST_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 _FEW_PHASES, _OTHER_PHASES = "few phases", "other phases"
 _SAVED, _SAVED_NARROW = "max saving", "saving"
+_LEAST_NAME_WIDTH = 24
+HEADS = {
+    CompilePhase.DYNAMO: "Dynamo",
+    CompilePhase.AOT_AUTOGRAD: "AOT",
+    CompilePhase.INDUCTOR: "Inductor",
+    CompilePhase.KERNELS: "kernels",
+    CompilePhase.AUTOTUNING: "tuning",
+    CompilePhase.CUDA_GRAPHS: "graphs",
+    CompilePhase.OTHER: "other",
+}
+_PHASES_MIN_WIDTH = 72
 
 
 def top_table(drawing: Drawing) -> Table:
-    """Return the table of the largest rows of a summing table, with the rest in one row."""
+    """Return the largest rows of a summing table, and a row for the rest."""
     kind, whole, shown = drawing.kind, drawing.whole, drawing.shown
     rows, every = records(shown), records(whole)
     numbers = [
@@ -82,7 +93,7 @@ def top_table(drawing: Drawing) -> Table:
 def _add_rest(
     table: Table, every: Sequence[Row], rows: Sequence[Row], added_up: Sequence[Number]
 ) -> None:
-    """Say in one row how many more there are, and what they take, in each phase too."""
+    """Add a row for the rest: count, time, phases."""
     times = ("duration_ns", "per_step_ns", *(phase for phase in Phase if phase in every[0]))
     rest = {n: sum(row[n] for row in every) - sum(row[n] for row in rows) for n in times}
     cells: dict[str, Any] = {column.heading: column.cell(rest) for column in added_up}
@@ -92,7 +103,7 @@ def _add_rest(
 
 
 def measures(total_ns: float) -> list[Number]:
-    """Return the columns that every table has: the time of a step, and its part."""
+    """Return the columns of every table: time per step, and percentage."""
     return [
         number("a step", lambda row: time_cell(row["per_step_ns"]) or "0 ns", 0, TIME),
         number("part", part_of(total_ns), 0, PART),
@@ -100,11 +111,7 @@ def measures(total_ns: float) -> list[Number]:
 
 
 def roofline_numbers(rows: Sequence[Row], width: int) -> list[Number]:
-    """Return the columns that say how near rows are to their roofline, and what they could save.
-
-    What could be saved is among the first columns of numbers that get room, the roofline after
-    these and the phases.
-    """
+    """Return the roofline and savings columns; savings get room first."""
     roofline = number("roofline", roofline_text, 2, ROOFLINE)
     savings = number(_SAVED_NARROW if width < _NARROW_WIDTH else _SAVED, _savings_per_step, 1, TIME)
     has_rooflines = any(row.get("bound") for row in rows)
@@ -134,7 +141,7 @@ def _bar(drawing: Drawing) -> Number:
 
 
 def bar(parts: Callable[[Row], Mapping[str, float]], drawing: Drawing, order: int) -> Number:
-    """Return a column of bars, which the wall time of the steps fills."""
+    """Return a column of bars, scaled to the steps' wall time."""
     width = max(bar_width(drawing.console), len(STEP_PART))
 
     def cell(row: Row) -> Text:
@@ -150,10 +157,10 @@ def _phase_numbers(kind: TableKind, rows: Sequence[Row]) -> list[Number]:
 
 
 def phase_numbers(rows: Sequence[Row], order: int) -> list[Number]:
-    """Return columns of phases, which add up to a row's time wherever they are there.
+    """Return the phase columns, which sum to a row's time.
 
-    Forward and backward are the first, with the sum of the others; these have columns of their
-    own where there is more room.
+    Forward and backward come first, with the sum of the others, which have columns of their own
+    where there is room.
     """
     spent = [phase for phase in Phase if any(row.get(phase) for row in rows)]
     first = [phase for phase in spent if phase in _FIRST_PHASES]
@@ -172,7 +179,7 @@ def _phase_number(phase: Phase, order: int, group: str) -> Number:
 
 
 def _phase_times(*phases: Phase) -> Callable[[Row], str]:
-    """Return what says the time that a row has in phases, in a step."""
+    """Return a function from a row to its time per step in phases."""
 
     def cell(row: Row) -> str:
         of_step = row["per_step_ns"] / row["duration_ns"] if row["duration_ns"] else 0
@@ -182,7 +189,7 @@ def _phase_times(*phases: Phase) -> Callable[[Row], str]:
 
 
 def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:
-    """Return what single launches took, how fast they were, and how they were launched."""
+    """Return launch statistics, rates and launch shapes."""
     columns = [
         number("launches", lambda row: f"{row['launches']:,}", 2),
         number("median", lambda row: time_cell(row.get("median_ns") or 0), 2, TIME),
@@ -198,10 +205,7 @@ def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:
 
 
 def _collective_numbers(rows: Sequence[Row]) -> list[Number]:
-    """Return beside how much of collectives nothing ran, and how long they waited for a rank.
-
-    Where there are several process groups, which one it was comes first.
-    """
+    """Return exposed, overlapped and waiting time, and the process group if there are several."""
     words = ("exposed", "overlapped", "waiting")
     times = [
         number(word, _per_step(f"{word}_ns"), 1, TIME)
@@ -247,7 +251,7 @@ def _names(drawing: Drawing, rows: Sequence[Row]) -> list[Name]:
 
 
 def _places(rows: Sequence[Row], settings: Settings) -> Name:
-    """Return the modules of call sites, which tell equal layers apart; else the lines."""
+    """Return the modules of call sites, or else lines."""
     texts = (_place(row, settings) for row in rows)
     return Name("module or line", tuple(texts), path_end, 20)
 
@@ -259,15 +263,12 @@ def _place(row: Row, settings: Settings) -> str:
 
 
 def _cut_kernel(text: str, width: int) -> str:
-    """A name with arguments of a template is told by its start, others by their end too."""
+    """Cut a kernel's name: templates at the end, others in the middle."""
     return (start if "<" in text else middle)(text, width)
 
 
-_LEAST_NAME_WIDTH = 24
-
-
 def record_table(drawing: Drawing) -> RenderableType:
-    """Return the first rows of a table: what each is called, then the columns that are shown."""
+    """Return the first rows of a table: names, then columns."""
     rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
     (first, heading), *others = drawing.kind.shown
     labels = [_text(row, first, drawing.settings) or _unnamed(row, drawing) for row in rows]
@@ -284,13 +285,15 @@ def _unnamed(row: Row, drawing: Drawing) -> str:
 
 
 def _column(at: int, name: str, heading: str, rows: Sequence[Row], settings: Settings) -> Number:
-    """Return a column; those that stand first matter most where there is little room."""
+    """Return a column; the first ones have priority."""
     width = max((len(_text(row, name, settings)) for row in rows), default=0)
     return number(heading, lambda row: _text(row, name, settings), at, width)
 
 
 def _text(row: Row, name: str, settings: Settings) -> str:
-    value: Any = _kernel(row) if name == "kernel" else row[name]
+    value: Any = row[name]
+    if name == "kernel":
+        value = kernel_text(row) if value else short_kernel(row["name"])
     if value is None or value == "":
         return ""
     if name.endswith("_ns"):
@@ -304,35 +307,14 @@ def _text(row: Row, name: str, settings: Settings) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _kernel(row: Row) -> str:
-    """Return what ran: what Inductor calls it, if it does, and the device."""
-    return kernel_text(row) if row["kernel"] else short_kernel(row["name"])
-
-
-HEADS = {
-    CompilePhase.DYNAMO: "Dynamo",
-    CompilePhase.AOT_AUTOGRAD: "AOT",
-    CompilePhase.INDUCTOR: "Inductor",
-    CompilePhase.KERNELS: "kernels",
-    CompilePhase.AUTOTUNING: "tuning",
-    CompilePhase.CUDA_GRAPHS: "graphs",
-    CompilePhase.OTHER: "other",
-}
-_PHASES_MIN_WIDTH = 72
-
-
 def phases_of(rows: Iterable[Mapping[str, Any]]) -> list[CompilePhase]:
-    """Return the phases that took time in some rows of the table ``compiles``."""
+    """Return the compile phases with time in rows of ``compiles``."""
     listed = list(rows)
     return [phase for phase in CompilePhase if any(row[f"{phase}_ns"] for row in listed)]
 
 
 def compile_table(drawing: Drawing) -> RenderableType:
-    """Return some compilations, each with its times in one line and the rest below.
-
-    Args:
-        drawing: what is shown, and where; where that is narrow they have the whole time alone.
-    """
+    """Return compilations, times on one line and details below; narrow ones without phases."""
     rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
     console, settings = drawing.console, drawing.settings
     phases = phases_of(rows) if console.width >= _PHASES_MIN_WIDTH else []

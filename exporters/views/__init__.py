@@ -1,4 +1,1 @@
-"""What every screen says, before one draws it.
-
-Terminal, HTML, notebook and TensorBoard render it.
-"""
+"""What every screen shows, before terminal, HTML, notebook or TensorBoard render it."""

@@ -1,4 +1,4 @@
-"""How compilations read: one line for all, a few lines for each."""
+"""Compilations as text: a summary, and details of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from profiler_ext.exporters.compiled import Compiled, profiled_ns, rows
+from profiler_ext.exporters.compiled import profiled_ns, rows
 from profiler_ext.exporters.views.formatting import short_path, time_text
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
@@ -25,28 +25,29 @@ _MIN_STEPS_WORTH = 10  # below so many steps a compile has paid its time many ti
 
 
 def compile_text_of_ranks(analyses: Sequence[Analysis]) -> str | None:
-    """Return the line of the rank that compiled for longest: ranks compile side by side."""
-    longest = max(analyses, key=lambda each: sum(map(_waited_ns, rows(each))))
+    """Return the summary of the rank that compiled longest: ranks compile in parallel."""
+
+    def blocked_ns(analysis: Analysis) -> int:
+        return sum(each.duration_ns for each in rows(analysis) if each.is_blocking)
+
+    longest = max(analyses, key=blocked_ns)
     sentence = compile_text(longest)
     rank = longest.recording.settings.rank
     return None if sentence is None else f"rank {rank}, which compiled for longest: {sentence}"
 
 
-def _waited_ns(compiled: Compiled) -> int:
-    return compiled.duration_ns if compiled.is_blocking else 0
-
-
 def compile_text(analysis: Analysis) -> str | None:
-    """Return one line that says what compiling took, and what stands out; ``None`` without any."""
+    """Return a one-line compile summary, ``None`` without compilations."""
     compiled = [each for each in rows(analysis) if each.is_blocking]
     if not compiled:
         return None
     records = [record for each in compiled for record in each.every]
     graphs = _graphs_text(analysis, records)
     total = sum(each.duration_ns for each in compiled)
+    spent = {phase: sum(each.phase_ns(phase) for each in compiled) for phase in CompilePhase}
     inside = sum(profiled_ns(analysis, each) for each in compiled)
     parts = [
-        f"compiling took {time_text(total)} for {graphs} ({_phases(compiled)})",
+        f"compiling took {time_text(total)} for {graphs} ({phases_text(spent)})",
         f"{time_text(inside)} of it in profiled steps" if inside else "",
     ]
     summary = ", ".join(filter(None, parts))
@@ -55,9 +56,9 @@ def compile_text(analysis: Analysis) -> str | None:
 
 
 def _graphs_text(analysis: Analysis, records: Iterable[Compilation]) -> str:
-    """Return how many graphs compiling made, and how many of these are not of the profiled steps.
+    """Return the number of compiled graphs, and how many run in the profiled steps.
 
-    A process may have compiled what its profiled steps do not run: another model, sizes before.
+    A process may have compiled other graphs: another model, earlier sizes.
     """
     made = [graph for record in records for graph in record.graphs]
     in_steps = analysis.launches.in_steps
@@ -72,18 +73,13 @@ def _graphs_text(analysis: Analysis, records: Iterable[Compilation]) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """Return a number with its word, in the plural where it is not one."""
+    """Return a number with its noun, in the plural if needed."""
     plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'e' * word.endswith('s')}s"
     return f"{number:,} {word if number == 1 else plural}"
 
 
-def _phases(compiled: Sequence[Compiled]) -> str:
-    spent = {phase: sum(each.phase_ns(phase) for each in compiled) for phase in CompilePhase}
-    return phases_text(spent)
-
-
 def phases_text(spent: Mapping[CompilePhase, int]) -> str:
-    """Return the longest phases, each with its time."""
+    """Return the longest phases and their times."""
     longest = sorted(spent, key=lambda phase: -spent[phase])[:_MAX_PHASES]
     return ", ".join(
         f"{phase.words} {time_text(spent[phase])}" for phase in longest if spent[phase]
@@ -91,7 +87,6 @@ def phases_text(spent: Mapping[CompilePhase, int]) -> str:
 
 
 def _recompile_counts(records: Iterable[Compilation]) -> str:
-    """The counts of what stands out."""
     parts_found = [
         (sum(bool(each.recompiles) for each in records), "recompilation"),
         (sum(len(each.breaks) for each in records), "graph break"),
@@ -104,17 +99,17 @@ def _caches(records: Iterable[Compilation]) -> Iterator[str]:
     answers = Counter((each.cache, each.answer) for of in records for each in of.lookups)
     for cache in CompileCache:
         summary = [(answers[cache, answer], answer) for answer in CacheAnswer]
-        sentence = ", ".join(_answers(number, answer) for number, answer in summary if number)
+        sentence = ", ".join(
+            (answer.words if answer is CacheAnswer.DISABLED else counted(number, answer.words))
+            for number, answer in summary
+            if number
+        )
         if sentence:
             yield f"{cache.words}: {sentence}"
 
 
-def _answers(number: int, answer: CacheAnswer) -> str:
-    return answer.words if answer is CacheAnswer.DISABLED else counted(number, answer.words)
-
-
 def name_text(row: Mapping[str, Any], settings: Settings) -> str:
-    """Return what a row of the table is called: function, place, what torch was at."""
+    """Return a compilation's name: function, place, kind."""
     kind = CompileKind(row["compile_kind"])
     of = f" ({row['compile_id']})" if row["compile_id"] else ""
     if row["function"] is None or row["file"] is None:
@@ -126,7 +121,7 @@ def name_text(row: Mapping[str, Any], settings: Settings) -> str:
 
 
 def detail_texts(row: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Return the text of a row: why again, what broke, what the caches said, its use."""
+    """Return a compilation's details: recompile reason, breaks, cache results, use."""
     parts_found = [
         row["recompiles"] and f"again, as {row['recompiles']} failed: {row['recompile_reason']}",
         _break_text(row, settings),
@@ -147,7 +142,7 @@ def _break_text(row: Mapping[str, Any], settings: Settings) -> str | None:
 
 
 def _cause(reason: str) -> str:
-    """What torch met: where its text begins with what it was at, the paragraph after that."""
+    """Return the reason of a graph break, without torch's heading paragraph."""
     paragraphs = [part.strip() for part in reason.split("\n\n") if part.strip()]
     has_heading = len(paragraphs) > 1 and paragraphs[0].endswith(":")
     return _first_line(paragraphs[1] if has_heading else reason)

@@ -1,4 +1,4 @@
-"""How findings read: time at stake, location, evidence, remedy."""
+"""Findings as text: time at stake, location, evidence, remedy."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ from profiler_ext.findings import (
 from profiler_ext.printable import printable
 from profiler_ext.records.recording import Settings
 
-SHOWN = 5
-"""So many findings are shown before all else; the rest is behind a key."""
-MAX_ON_PAGE = 100
-"""So many findings a person is shown where all are asked for: they are ranked, and each has its
-words with it."""
+SHOWN = 5  # findings shown first; the rest is collapsed
+MAX_ON_PAGE = 100  # also when all are asked for
 _CONFIDENCE = {
     Confidence.MEASURED: "measured",
     Confidence.ESTIMATED: "estimated",
@@ -41,7 +38,7 @@ _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
 def findings_heading(findings: Findings) -> str:
-    """Return what heads the findings; where there is none, that there is none."""
+    """Return the heading of the findings."""
     if findings.found:
         return f"Top recommendations (step {_step_text(findings)})"
     if not findings.judged:
@@ -57,7 +54,6 @@ def findings_heading(findings: Findings) -> str:
 
 
 def _step_text(findings: Findings) -> str:
-    """Return how long a step takes in training, and in the recording where that is known apart."""
     recorded = time_text(findings.step_ns)
     if findings.unrecorded_ns is None:
         return recorded
@@ -65,7 +61,7 @@ def _step_text(findings: Findings) -> str:
 
 
 def time_at_stake_texts(finding: Finding) -> tuple[str, str]:
-    """Return the time at stake, and which part of a step it is, or what else it is counted for."""
+    """Return the time at stake, and its fraction of a step or what else it counts for."""
     if finding.stake is Stake.UNKNOWN:
         return "?", ""
     part = percent_text(finding.at_stake_ns, finding.of_ns)
@@ -73,7 +69,7 @@ def time_at_stake_texts(finding: Finding) -> tuple[str, str]:
 
 
 def where_text(where: Location, settings: Settings) -> str:
-    """Return the place of a finding on one line; empty where it has none."""
+    """Return a finding's location on one line, ``""`` without one."""
     line = "" if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
     parts = (
         line,
@@ -86,19 +82,18 @@ def where_text(where: Location, settings: Settings) -> str:
 
 
 def _module_text(path: str) -> str:
-    """Return a module's path; a number alone, as layers of a sequence have it, is called one."""
     return f"module {path}" if path.replace(".", "").isdecimal() else path
 
 
 def kernel_name(kernel: str) -> str:
-    """Return a kernel's name as findings have it: what it is called by, in a few words."""
+    """Return a kernel's shortened name."""
     name = short_kernel(kernel)
     # A template's first argument tells it apart, the end of other names.
     return (start if "<" in name else middle)(name, _MAX_CHARS)
 
 
 def why_text(finding: Finding) -> str:
-    """Return the rule, how sure it is, the figures that it rests on, and what it shares."""
+    """Return the rule, its confidence, its figures, and overlapping rules."""
     figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
     shared = [f"overlaps {name}" for name in finding.shared_with]
     confidence = _UNKNOWN if finding.stake is Stake.UNKNOWN else _CONFIDENCE[finding.sureness]
@@ -106,7 +101,7 @@ def why_text(finding: Finding) -> str:
 
 
 def figure_text(figure: Figure) -> str:
-    """Return the value of a figure with its unit."""
+    """Return a figure's value with its unit."""
     value = figure.value
     if isinstance(value, str):
         return " ".join(value.split())
@@ -120,7 +115,7 @@ def figure_text(figure: Figure) -> str:
 
 
 def skipped_rules_lines(findings: Findings) -> tuple[str, ...]:
-    """Return a line for each reason for which rules could not be judged, of several ranks once."""
+    """Return a line per reason why checks were skipped."""
     rules: dict[str, dict[str, None]] = {}
     for each in findings.unjudged:
         rules.setdefault(each.why, {})[each.rule] = None
@@ -129,18 +124,17 @@ def skipped_rules_lines(findings: Findings) -> tuple[str, ...]:
 
 
 def more_text(findings: Findings, how: str) -> str | None:
-    """Return how many findings are left out, and how to see them; ``None`` where none is."""
+    """Return how many findings are left out, and how to see them; ``None`` if none."""
     left = len(findings.found) - SHOWN
     return f"and {left} more: {how}" if left > 0 else None
 
 
 def what_text(finding: Finding) -> str:
-    """Return what is the matter, and on which rank where several were judged."""
+    """Return what a finding found, prefixed with the rank where there are several."""
     return printable(_rank_text(finding) + finding.what)
 
 
 def _rank_text(finding: Finding) -> str:
-    """Return on which rank a finding is, or most of it, where several ranks were judged."""
     ranks = next((str(each.value) for each in finding.why if each.name == ON_RANKS), "")
     count = len(ranks.split(", "))
     most = f"{count:,} ranks, rank {finding.rank} most: " if count > 1 else f"rank {finding.rank}: "

@@ -1,10 +1,8 @@
-"""How times, names, phases and ledger rows look in every output.
+"""Times, names, phases and breakdown rows as text, and the colours of phases.
 
-Units, shortened names, labels, colors.
-
-Chosen to be told apart with any of the three kinds of colour blindness, and to stand out from
-white, from the dark page, and (``middle``) from both; tests/exporters/test_colors.py measures it.
-Perfetto takes no colours from a trace: it draws each name in one of its own.
+Colours are distinguishable with any of the three kinds of colour blindness, and contrast with
+white, the dark page, and (``middle``) both; tests/exporters/test_colors.py measures it. Perfetto
+takes no colours from a trace.
 """
 
 from __future__ import annotations
@@ -32,20 +30,26 @@ from profiler_ext.records.vocabulary import (
     Scope,
 )
 
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+_CUTLASS = re.compile(r"cutlass::(?:Kernel\d*|device_kernel)<(?:cutlass::)?(\w+)")
+_NAMESPACES = re.compile(
+    r"\b(?:at::native|at::cuda|c10|cub|thrust|cublasLt|detail)::|\(anonymous namespace\)::"
+)
+_ENDS = re.compile(r"(?:_execute\w*_kernel)?_{1,2}5x_cublas$")
+_PREFIXES = ("extern_kernels.", "torch.ops.aten.", "torch.ops.", "aten.")
+_CATEGORIES = {term.value: term.words for each in (BreakdownCategory, GapReason) for term in each}
+_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
+PYTHON = "Python outside of any op"
+_MAX_CHARS = 48
+
 
 @dataclass(frozen=True, slots=True)
 class Color:
-    """A colour, as ``#rrggbb``.
+    """A colour, as ``#rrggbb``."""
 
-    Attributes:
-        light: on a light page.
-        dark: on a dark page.
-        middle: where the background is not known: a terminal's, a notebook's.
-    """
-
-    light: str
-    dark: str
-    middle: str
+    light: str  # on a light page
+    dark: str  # on a dark page
+    middle: str  # for unknown backgrounds: terminals, notebooks
 
 
 PHASE_COLORS: Mapping[Phase, Color] = {
@@ -68,7 +72,7 @@ _COLORS = {str(key): color for key, color in (*PHASE_COLORS.items(), *SCOPE_COLO
 
 
 def style_sheet() -> str:
-    """Return what gives a page a variable and a class for each phase and kind of time."""
+    """Return CSS with a variable and a class for each phase and scope."""
     light = _variables(lambda color: color.light)
     dark = _variables(lambda color: color.dark)
     on_dark = f"@media screen and (prefers-color-scheme: dark) {{ {dark} }}"
@@ -76,7 +80,7 @@ def style_sheet() -> str:
 
 
 def scheme_style_sheet() -> str:
-    """Return the same for a page that sets ``color-scheme`` itself, as inside TensorBoard."""
+    """Return the same for a page that sets ``color-scheme``, as TensorBoard does."""
     return f"{_variables(lambda color: f'light-dark({color.light}, {color.dark})')}\n{_classes()}\n"
 
 
@@ -90,17 +94,8 @@ def _classes() -> str:
     )
 
 
-_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
-_CUTLASS = re.compile(r"cutlass::(?:Kernel\d*|device_kernel)<(?:cutlass::)?(\w+)")
-_NAMESPACES = re.compile(
-    r"\b(?:at::native|at::cuda|c10|cub|thrust|cublasLt|detail)::|\(anonymous namespace\)::"
-)
-_ENDS = re.compile(r"(?:_execute\w*_kernel)?_{1,2}5x_cublas$")
-_PREFIXES = ("extern_kernels.", "torch.ops.aten.", "torch.ops.", "aten.")
-
-
 def middle(text: str, width: int) -> str:
-    """Return a name that has its beginning and its end: ``triton_poi_…_view_5``."""
+    """Return a name cut in its middle: ``triton_poi_…_view_5``."""
     if len(text) <= width:
         return text
     after = (width - 1) // 2
@@ -108,7 +103,7 @@ def middle(text: str, width: int) -> str:
 
 
 def path_end(text: str, width: int) -> str:
-    """Return the end of a path, which tells more than its start; of a remark its start."""
+    """Return the end of a path; of a remark its start."""
     if len(text) <= width or text.startswith("("):
         return start(text, width)
     return _ELLIPSIS + text[len(text) - width + 1 :]
@@ -120,7 +115,7 @@ def start(text: str, width: int) -> str:
 
 
 def short_kernel(name: str) -> str:
-    """Return a kernel's name without its result, its parameters and the namespaces of torch."""
+    """Return a kernel's name without result type, parameters and torch's namespaces."""
     if (found := _CUTLASS.search(name)) is not None:
         return found[1]
     plain = _ENDS.sub("", _NAMESPACES.sub("", name.removeprefix("void ")))
@@ -128,7 +123,7 @@ def short_kernel(name: str) -> str:
 
 
 def kernel_text(row: Mapping[str, Any]) -> str:
-    """Return what a kernel is called: of a library's call also what the device ran."""
+    """Return a kernel's name; of a library call also the device's kernel."""
     kernel, own = row["kernel"], row["name"]
     if own is None or own == kernel:
         return short_kernel(kernel)
@@ -139,7 +134,7 @@ def kernel_text(row: Mapping[str, Any]) -> str:
 
 
 def _parameters(name: str) -> int:
-    """Return where the parameters begin: a bracket after a name, outside of a template's."""
+    """Return where the parameters begin: a bracket after a name, outside of template arguments."""
     depth = 0
     for at, letter in enumerate(name):
         depth += (letter == "<") - (letter == ">")
@@ -149,12 +144,10 @@ def _parameters(name: str) -> int:
 
 
 PHASE_STYLES = {phase: color.middle for phase, color in PHASE_COLORS.items()}
-_CATEGORIES = {term.value: term.words for each in (BreakdownCategory, GapReason) for term in each}
-_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 
 def require_top(top: int) -> int:
-    """Return how many rows are to be shown.
+    """Return the number of rows to show.
 
     Raises:
         UsageError: It is less than 1.
@@ -165,7 +158,7 @@ def require_top(top: int) -> int:
 
 
 def time_text(duration_ns: float) -> str:
-    """Return a time in the unit that suits it, with three digits: ``12.3 us``."""
+    """Return a time with three digits: ``12.3 us``."""
     for unit, size in _UNITS:
         if duration_ns >= 0.9995 * size:
             value = duration_ns / size
@@ -174,34 +167,34 @@ def time_text(duration_ns: float) -> str:
 
 
 def signed_time_text(duration_ns: float) -> str:
-    """Return a time that can be below zero, as in a comparison."""
+    """Return a time that may be negative."""
     return f"-{time_text(-duration_ns)}" if duration_ns < 0 else time_text(duration_ns)
 
 
 def per_step_text(duration_ns: float, steps: int) -> str:
-    """Return a time that some steps have together as that of one: ``12.3 us a step``."""
+    """Return a sum over steps as a mean: ``12.3 us a step``."""
     return time_text(duration_ns) if steps < 2 else f"{time_text(duration_ns / steps)} a step"
 
 
 def range_text(least_ns: float, most_ns: float) -> str:
-    """Return the range of some times, with the unit once where it is one: ``132 - 135 us``."""
+    """Return a range of times: ``132 - 135 us``."""
     least, most = time_text(least_ns), time_text(most_ns)
     (number, unit), (_, of_most) = least.split(), most.split()
     return f"{number if unit == of_most else least} - {most}"
 
 
 def percent_text(part: float, total: float) -> str:
-    """Return a part of a total in percent; nothing where there is no total."""
+    """Return a percentage, ``""`` without a total."""
     return f"{100 * part / total:.1f}%" if total else ""
 
 
 def with_recorded_text(unrecorded: str, recorded: str) -> str:
-    """Return what is so in training, and what was recorded where that reads otherwise."""
+    """Return the value in training, and the recorded one if it differs."""
     return unrecorded if unrecorded == recorded else f"{unrecorded} ({recorded} as recorded)"
 
 
 def short_path(path: str, settings: Settings) -> str:
-    """Return a path without the root that it lies under."""
+    """Return a path relative to its root."""
     roots = (*settings.user_roots, *settings.library_roots)
     for root in sorted(roots, key=len, reverse=True):
         if path.startswith(root.rstrip("/") + "/"):
@@ -210,27 +203,27 @@ def short_path(path: str, settings: Settings) -> str:
 
 
 def short_phase(phase: Phase) -> str:
-    """Return what heads a phase's column where there is little room."""
+    """Return a phase's short column heading."""
     return "grad. acc." if phase is Phase.GRADIENT_ACCUMULATION else phase.value
 
 
 def gap_text(reason: str) -> str:
-    """Return a gap's reason as words; one that is not known is its own."""
+    """Return a gap's reason in words, an unknown one as it is."""
     return GapReason(reason).words if reason in tuple(GapReason) else reason
 
 
 def cause_text(cause: str) -> str:
-    """Return a cause of idle time as words; one that is not known is its own."""
+    """Return an idle cause in words, an unknown one as it is."""
     return IdleCause(cause).words if cause in tuple(IdleCause) else cause
 
 
 def delay_cause_text(row: Mapping[str, Any]) -> str:
-    """Return what made a rank late: why its device idled, or that it worked."""
+    """Return what delayed a rank: an idle cause, or running."""
     return "running" if row["cause"] is None else cause_text(row["cause"])
 
 
 def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
-    """Return what a row of a summing table is called, one text for each of its headings."""
+    """Return the name columns of a summing table's row."""
     first, *others = (_name(name, row, settings) for name, _ in kind.shown)
     if row[kind.shown[0][0]] is None:
         first = f"({gap_text(row['gap']) if row.get('gap') else kind.unnamed})"
@@ -238,7 +231,6 @@ def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple
 
 
 def _activity(event: str | None) -> str | None:
-    """Return what the CPU ran; of a graph's call, that it is one, and not its key."""
     return "a compiled graph" if is_graph_marker(event or "") else event
 
 
@@ -257,7 +249,7 @@ def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
 
 
 def ledger_label(row: Mapping[str, Any]) -> str:
-    """Return what a row of the coverage table says, in words."""
+    """Return a breakdown row's label."""
     text: str = _CATEGORIES.get(row["category"], row["category"])
     if row["scope"] == Scope.IDLE:
         return text
@@ -267,7 +259,7 @@ def ledger_label(row: Mapping[str, Any]) -> str:
 
 
 def cache_bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
-    """Return one line that says which graphs bypassed torch's caches, why, and the cost."""
+    """Return which graphs bypassed torch's caches, why, and the cost."""
     bypassing = [graph for graph in graphs if graph.cache_state is CacheState.BYPASS]
     traced = [g for g in graphs if g.autograd_bypass is not None and g not in bypassing]
     cost = time_text(sum(graph.compile_ns for graph in bypassing))
@@ -285,9 +277,9 @@ def cache_bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
 
 
 def _autograd_bypass(graph: GraphInstance) -> str:
-    """Return torch's reason, and whose doing it is where torch's words are of its inside.
+    """Return torch's reason, explained for DDPOptimizer.
 
-    DDPOptimizer runs each bucket once on fake tensors: https://github.com/pytorch/pytorch/pull/120523.
+    It runs each bucket once on fake tensors: https://github.com/pytorch/pytorch/pull/120523.
     """
     reason = str(graph.autograd_bypass)
     is_bucket = "fakify_first_call" in reason
@@ -295,7 +287,7 @@ def _autograd_bypass(graph: GraphInstance) -> str:
 
 
 def step_text(analysis: Analysis, step: Step) -> str:
-    """Return one line that says how long a step took, and which part the device was busy."""
+    """Return a step's time, and how busy the device was."""
     lines = [line for line in analysis.ledger if line.step == step.number]
     total = sum(line.duration_ns for line in lines)
     busy = sum(line.duration_ns for line in lines if line.scope != Scope.IDLE)
@@ -304,9 +296,9 @@ def step_text(analysis: Analysis, step: Step) -> str:
 
 
 def training_text(analysis: Analysis, steps_ns: Sequence[int]) -> str:
-    """Return one line on the steps before the recording, and how busy they keep the device.
+    """Return the step time before recording, and how busy the device is.
 
-    A recording slows the CPU and not the device: what that runs for a step takes as long in both.
+    Recording slows the CPU, not the device, so the device's busy time is the same in both.
     """
     least, most = min(steps_ns), max(steps_ns)
     is_one = time_text(least) == time_text(most)
@@ -317,19 +309,14 @@ def training_text(analysis: Analysis, steps_ns: Sequence[int]) -> str:
     return f"{len(steps_ns)} steps without a profiler: {times}, device busy {part}"
 
 
-PYTHON = "Python outside of any op"
-_MAX_CHARS = 48
-
-
 class ActivityNames:
-    """Says in few words what the CPU did: a compiled graph by its number, not by its key."""
+    """Short names of CPU activities; compiled graphs by number, not by key."""
 
     def __init__(self, graphs: Iterable[GraphInstance]) -> None:
-        """Take the compiled graphs."""
         self._graphs = {graph.key: graph for graph in graphs if graph.key is not None}
 
     def short(self, activity: str | None) -> str:
-        """Return an activity of the CPU in few words."""
+        """Return a CPU activity's short name."""
         if activity is None:
             return PYTHON
         if is_graph_marker(activity):
@@ -338,7 +325,7 @@ class ActivityNames:
         return f"{activity[: _MAX_CHARS - 1]}…" if is_long else activity
 
     def _graph(self, key: str | None) -> str:
-        """Return a graph's name; one that bypassed torch's cache has no key, and tells no graph."""
+        """Return a graph's name; graphs that bypassed torch's cache have no key."""
         graph = self._graphs.get(key or "")
         if graph is None:
             return "a compiled graph"

@@ -1,4 +1,4 @@
-"""How idle time and stragglers read: by cause, with the source line."""
+"""Idle time and stragglers as text: by cause, with the source line."""
 
 from __future__ import annotations
 
@@ -25,36 +25,25 @@ from profiler_ext.records.events import first_rows, numbered
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.share_sums import sum_by, sum_by_name
 
+_SHOWN_CAUSES = 6
+
 
 @dataclass(frozen=True, slots=True)
 class LineText:
-    """A sentence that names a line of source, or none.
-
-    Attributes:
-        before: what stands before the line.
-        line: the line as ``model.py:12``; empty where none is known.
-        after: what stands after it.
-    """
+    """A sentence around a source line, if any."""
 
     before: str
-    line: str = ""
+    line: str = ""  # ``model.py:12``, or ``""``
     after: str = ""
 
     @property
     def text(self) -> str:
-        """All of it; no character of it steers a terminal."""
+        """The sentence, without terminal control codes."""
         return printable(f"{self.before}{self.line}{self.after}")
 
 
-_SHOWN_CAUSES = 6
-
-
 def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
-    """Return lines that say why devices ran nothing for most of their idle time, largest first.
-
-    Args:
-        most: so many lines at most, besides one that says how much is left.
-    """
+    """Return the main reasons for idle time, at most ``most`` and a rest, longest first."""
     named = ActivityNames(analysis.recording.graphs)
     settings = analysis.recording.settings
     sums = sum_by_name(
@@ -74,12 +63,12 @@ def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
 
 
 def cause_times(table: tables.DataFrame) -> list[tuple[str, int]]:
-    """Return the causes of idle time in words, each with its time; together they are all of it."""
+    """Return the causes of idle time in words, with times that sum to all of it."""
     return top_causes(sum_by_name((row["cause"], row["duration_ns"]) for row in records(table)))
 
 
 def cause_sums(analyses: Iterable[Analysis], step: int | None = None) -> dict[str, int]:
-    """Return the idle time of each cause."""
+    """Return the idle time by cause."""
     every: list[tuple[str, int]] = []
     for idle in (analysis.idle for analysis in analyses):
         chosen = idle.step == step if step is not None else np.ones(len(idle), np.bool_)
@@ -90,7 +79,7 @@ def cause_sums(analyses: Iterable[Analysis], step: int | None = None) -> dict[st
 
 
 def top_causes(sums: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the largest causes of idle time in words, and what all others are together."""
+    """Return the largest causes in words, and the rest as one."""
     parts = sorted(sums.items(), key=lambda part: -part[1])
     most = len(parts) if len(parts) == _SHOWN_CAUSES + 1 else _SHOWN_CAUSES
     rest = parts[most:]
@@ -100,7 +89,7 @@ def top_causes(sums: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def causes_text(analysis: Analysis) -> str:
-    """Return one line that says how much of the idle time each cause has."""
+    """Return idle time by cause on one line."""
     parts = cause_times(tables.idle_by_cause(analysis))
     total = sum(duration_ns for _, duration_ns in parts)
     shares = (f"{words} {percent_text(duration_ns, total)}" for words, duration_ns in parts)
@@ -108,19 +97,15 @@ def causes_text(analysis: Analysis) -> str:
 
 
 def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None], int]]:
-    """Yield each cause with its place and what the CPU did, and how long that was."""
+    """Yield each cause, place and CPU activity, with its time."""
     columns = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
     group = numbered(columns)
     firsts = first_rows(group)
     sums = sum_by(group, idle.duration_ns, len(firsts))
     groups = zip(*(column[firsts].tolist() for column in columns), sums.tolist(), strict=True)
     for cause, place, activity, duration_ns in groups:
-        shares = (
-            idle.cause.strings[cause],
-            idle.places[place],
-            idle.cpu_activity.strings[activity],
-        )
-        yield (shares[0], shares[1], shares[2] or None), duration_ns
+        cpu_activity = idle.cpu_activity.strings[activity] or None
+        yield (idle.cause.strings[cause], idle.places[place], cpu_activity), duration_ns
 
 
 def _placed(
@@ -134,7 +119,7 @@ def _placed(
 
 
 def straggler_lines(analyses: Sequence[Analysis]) -> Iterator[LineText]:
-    """Yield a line for each rank for which others waited, and what it did most then."""
+    """Yield a line per rank that others waited for, with its main activity then."""
     for analysis in analyses:
         rows = records(tables.skew(analysis))
         if rows:
@@ -151,7 +136,7 @@ def straggler_lines(analyses: Sequence[Analysis]) -> Iterator[LineText]:
 
 
 def _last_count(analysis: Analysis) -> str:
-    """Return to how many of the collectives in steps a rank came last."""
+    """Return how many of the collectives in steps a rank came last to."""
     collectives = analysis.communication
     in_steps = analysis.launches.in_steps[collectives.launch]
     late_ns = collectives.late_ns[in_steps]
@@ -159,7 +144,7 @@ def _last_count(analysis: Analysis) -> str:
 
 
 def _main_activity(rows: Sequence[Mapping[str, Any]], settings: Settings) -> tuple[str, str, str]:
-    """Return what a late rank did for most of the time for which others waited, where, how much."""
+    """Return a late rank's main activity while others waited, its line, its fraction."""
     sums: dict[tuple[str, str], int] = {}
     for row in rows:
         known = row["file"] is not None

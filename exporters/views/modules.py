@@ -1,7 +1,4 @@
-"""Modules as a tree: paths, inclusive times, folded layers, rooflines, outliers.
-
-Pure: the terminal prints what is here, and report.html takes its folds and outliers from it.
-"""
+"""The module tree: inclusive times, folded layers, rooflines, outliers."""
 
 from __future__ import annotations
 
@@ -23,68 +20,51 @@ _MAX_DEPTH = 64  # names of a path; a path comes from a file, and what is below 
 
 Times = Mapping[str, int]
 Classes = Mapping[str, str | None]
+Row = Mapping[str, Any]
+# As for one module, a roofline of less than half of a row's time does not represent it.
+_MIN_KNOWN_PART = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleNode:
-    """A module, or numbered modules of one class and parent as one, and what is below.
+    """A module, or folded layers of one class and parent."""
 
-    Attributes:
-        path: its path; a number that stands for several modules is ``*``: ``layers.*.mlp``.
-        module_class: the class, where it is known and one.
-        modules: how many modules it stands for.
-        own_ns: time of its own, without the modules below it.
-        inclusive_ns: time of its own and of all below it.
-        below: what is below it, largest first.
-        outliers: of folded layers those that stand out, by path; the largest first.
-    """
-
-    path: str
-    module_class: str | None
-    modules: int
-    own_ns: int
-    inclusive_ns: int
-    below: tuple[ModuleNode, ...]
-    outliers: tuple[Outlier, ...] = ()
+    path: str  # folded: ``layers.*.mlp``
+    module_class: str | None  # if known and the same for all
+    modules: int  # number of modules folded
+    own_ns: int  # without submodules
+    inclusive_ns: int  # with submodules
+    below: tuple[ModuleNode, ...]  # longest first
+    outliers: tuple[Outlier, ...] = ()  # among folded layers, longest first
 
     @property
     def name(self) -> str:
-        """The last name of its path; ``""`` is the model itself."""
+        """The last part of its path; ``""`` is the model itself."""
         return _parent_and_name(self.path)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A layer that takes longer or shorter than those that it is folded with.
-
-    Attributes:
-        path: its path.
-        inclusive_ns: its time.
-        median_ns: the median of the layers that it is folded with.
-    """
+    """A layer slower or faster than the layers that it is folded with."""
 
     path: str
     inclusive_ns: int
-    median_ns: int
+    median_ns: int  # of the layers that it is folded with
 
 
 def root_label(models: Sequence[str]) -> str:
-    """Return what the root of a tree is called."""
+    """Return the root's label."""
     return "(all models)" if models else "(the model itself)"
 
 
 def module_tree(own_ns: Times, classes: Classes) -> ModuleNode:
-    """Return modules as a tree under the model itself.
-
-    Args:
-        own_ns: path of a module to the time of its own; ``""`` is the model itself.
-    """
+    """Return the module tree, from the modules' own times; ``""`` is the model itself."""
     every = inclusive_times(own_ns)
     return _TreeBuilder(own_ns, every, classes, folded_paths(every, classes)).node("")
 
 
 def inclusive_times(own_ns: Times) -> dict[str, int]:
-    """Return the time of each module with all that is below it; parents without time are added."""
+    """Return each module's time with its submodules; parents without own time are added."""
     sums: dict[str, int] = {"": 0}
     for path, time in own_ns.items():
         for above in _with_parents(path):
@@ -93,11 +73,7 @@ def inclusive_times(own_ns: Times) -> dict[str, int]:
 
 
 def summed_by_fold(own: Times, folds: Mapping[str, str]) -> dict[str, int]:
-    """Add up an amount of modules, with all that is below each, for each row of a tree.
-
-    Args:
-        folds: path of each module, and of those above it, to its row.
-    """
+    """Sum amounts of modules, submodules included, by the rows of ``folds``."""
     sums: dict[str, int] = {}
     for path, amount in inclusive_times(own).items():
         sums[folds[path]] = sums.get(folds[path], 0) + amount
@@ -105,14 +81,11 @@ def summed_by_fold(own: Times, folds: Mapping[str, str]) -> dict[str, int]:
 
 
 def folded_paths(paths: Mapping[str, object], classes: Classes) -> dict[str, str]:
-    """Return each path with ``*`` for the numbers of modules that are alike.
-
-    Numbered modules of one parent are alike where they are of one class, as far as that is known.
-    """
+    """Return each path with ``*`` for the numbers of equal layers: of one parent and one class."""
     groups: dict[tuple[str, str | None], list[str]] = {}
     for path in paths:
         parent, name = _parent_and_name(path)
-        if _is_number(name):
+        if name.isascii() and name.isdigit():
             groups.setdefault((parent, classes.get(path)), []).append(path)
     classes_below = Counter(parent for parent, _ in groups)
     alike = [each for (parent, _), each in groups.items() if classes_below[parent] == 1]
@@ -121,10 +94,10 @@ def folded_paths(paths: Mapping[str, object], classes: Classes) -> dict[str, str
 
 
 def outliers(inclusive_ns: Times, folds: Mapping[str, str]) -> dict[str, Outlier]:
-    """Return the folded layers whose time stands out from that of their like, by path.
+    """Return the outliers among folded layers, by path.
 
-    A time stands out that is further from the median than 10% of it, and than their usual
-    deviation by the measure of :mod:`profiler_ext.findings.outliers`, which a finding shares.
+    An outlier is more than 10% from the median, and beyond the usual deviation as
+    :mod:`profiler_ext.findings.outliers` measures it, which a finding shares.
     """
     outliers_found = {}
     for group in _layers(folds).values():
@@ -135,7 +108,7 @@ def outliers(inclusive_ns: Times, folds: Mapping[str, str]) -> dict[str, Outlier
 
 
 def _layers(folds: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the layers that are folded together: those of one parent, by parent."""
+    """Return the folded layers by parent."""
     groups: dict[str, list[str]] = {}
     for path, folded in folds.items():
         if _parent_and_name(folded)[1] == ANY:
@@ -144,8 +117,6 @@ def _layers(folds: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 class _TreeBuilder:
-    """The nodes of a tree, made from what each path folds to."""
-
     def __init__(
         self, own: Times, every: Times, classes: Classes, folds: Mapping[str, str]
     ) -> None:
@@ -200,17 +171,8 @@ def _folded(path: str, starred: set[str]) -> str:
     return ".".join(ANY if end in starred else name for name, end in pairs)
 
 
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdigit()
-
-
-Row = Mapping[str, Any]
-_MIN_KNOWN_PART = 2
-"""As of one module, what is known of less than half of a row's time says nothing of it."""
-
-
 def tree_rooflines(rows: Sequence[Row], fold: bool = True) -> dict[str, dict[str, Any]]:
-    """Return the columns of rooflines of each row of the tree of modules, by its path."""
+    """Return the roofline columns of each row of the module tree, by path."""
     own = {row["module"]: row["duration_ns"] for row in rows}
     every = inclusive_times(own)
     folds = {path: path for path in every}
@@ -223,14 +185,7 @@ def tree_rooflines(rows: Sequence[Row], fold: bool = True) -> dict[str, dict[str
 
 
 class _ModuleRooflines:
-    """Sums what rooflines say of modules over what a tree shows as one."""
-
     def __init__(self, rows: Sequence[Row], folds: Mapping[str, str]) -> None:
-        """Take the modules.
-
-        Args:
-            folds: path of each module, and of those above it, to its row of the tree.
-        """
         summed = partial(summed_by_fold, folds=folds)
         bounded = [row for row in rows if row["bound"]]
         self._bounded = summed({row["module"]: _bounded_ns(row) for row in bounded})
@@ -247,7 +202,7 @@ class _ModuleRooflines:
         self._has_fractions = all(row.get("est_peak_fraction") for row in bounded)
 
     def of(self, path: str, inclusive_ns: int) -> dict[str, Any]:
-        """Return the columns of rooflines of a row of the tree."""
+        """Return the roofline columns of a tree row."""
         saved, bounded = self._saved.get(path, 0), self._bounded.get(path, 0)
         if not bounded or _MIN_KNOWN_PART * bounded < inclusive_ns:
             return {"could_save_ns": saved}
@@ -260,7 +215,7 @@ class _ModuleRooflines:
 
 
 def _bounded_ns(row: Row) -> int:
-    """Return the time of a module of which the roofline is known; of several ranks, all of it."""
+    """Return the part of a module's time with a known roofline; with several ranks, all of it."""
     fraction, whole = row.get("est_peak_fraction"), int(row["duration_ns"])
     return round(row["roofline_ns"] / fraction) if fraction else whole
 
@@ -271,18 +226,13 @@ def _most(sums: Mapping[str, Times], path: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """Modules of numbered layers as one: ``layers.*.mlp``.
+    """Numbered layers folded as one: ``layers.*.mlp``."""
 
-    Attributes:
-        paths: path of a module to what it is told as.
-        members: how many modules are told as that.
-    """
-
-    paths: Mapping[str, str]
-    members: Mapping[str, int]
+    paths: Mapping[str, str]  # module path to folded path
+    members: Mapping[str, int]  # modules per folded path
 
     def of(self, path: str | None) -> tuple[str | None, int]:
-        """Return what a module is told as, and how many are."""
+        """Return a module's folded path, and how many modules share it."""
         if path is None:
             return None, 1
         folded = self.paths.get(path, path)
@@ -290,7 +240,7 @@ class Folds:
 
 
 def folded_modules(analyses: Sequence[Analysis]) -> Folds:
-    """Return which modules of a session are told as one."""
+    """Return the folded modules of a session."""
     places = [place for analysis in analyses for place in analysis.places]
     classes = {p.module: p.module_class for p in places if p.module is not None}
     paths = folded_paths(dict.fromkeys(path for each in classes for path in parents(each)), classes)
@@ -298,23 +248,18 @@ def folded_modules(analyses: Sequence[Analysis]) -> Folds:
 
 
 def parents(path: str) -> list[str]:
-    """Return the model's path, that of each module that one is in, and its own."""
+    """Return the paths from the model to a module, itself included."""
     names = path.split(".") if path else []
     return ["", *(".".join(names[: at + 1]) for at in range(len(names)))]
 
 
 def depth_of(path: str) -> int:
-    """Return how many names a path has; the model itself has none."""
+    """Return the number of parts of a path, 0 for the model itself."""
     return len(path.split(".")) if path else 0
 
 
 def is_below(path: str, module: str) -> bool:
-    """Tell whether a module is another, or one within it.
-
-    Args:
-        module: the path of the other, where ``*`` stands for any name or part of one; the model
-            itself, whose path is empty, holds all.
-    """
+    """Return whether a module is another, or within it; ``*`` in ``module`` is a wildcard."""
     if "*" in module:
         return _pattern(module).match(path) is not None
     return path == module or not module or path.startswith(module + ".")
@@ -322,6 +267,5 @@ def is_below(path: str, module: str) -> bool:
 
 @cache
 def _pattern(module: str) -> re.Pattern[str]:
-    """Return what paths of and below modules are like, of which some names are ``*``."""
     names = (re.escape(name).replace(r"\*", "[^.]*") for name in module.split("."))
     return re.compile(rf"{re.escape('.').join(names)}(\.|$)")

@@ -1,4 +1,4 @@
-"""How rooflines read: what bounds a row, how close to it, and the MFU of a step."""
+"""Rooflines as text: what bounds a row, how close it is, and a step's MFU."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ _ALL = 0.9995
 
 
 def roofline_text(row: Mapping[str, Any]) -> str:
-    """Return how near a row is to what bounds it: ``62% memory``, ``41% bf16``, ``launch``.
+    """Return what bounds a row, and how close it is: ``62% memory``, ``41% bf16``, ``launch``.
 
-    Args:
-        row: of a table with the columns of rooflines; absent values are ``None``.
-
-    Returns:
-        The text; without a roofline the unit alone (``fp32``), where that is known, and of several
-        ranks, whose peaks may differ, without the part.
+    Without a roofline the unit alone (``fp32``), if known; with several ranks, whose peaks may
+    differ, without the percentage.
     """
     bound, unit = row.get("bound"), (row.get("unit") or "").removesuffix("_tensor")
     if not bound or bound in (Bound.LATENCY, Bound.LAUNCH):
@@ -34,21 +30,13 @@ def roofline_text(row: Mapping[str, Any]) -> str:
 
 
 def savings_text(row: Mapping[str, Any]) -> str:
-    """Return what a row could save by the roofline model; nothing where that is nothing.
-
-    Args:
-        row: of a table with the columns of rooflines; absent values are ``None``.
-    """
+    """Return a row's possible savings by the roofline model, ``""`` for none."""
     saved = row.get("could_save_ns")
     return time_text(saved) if saved else ""
 
 
 def work_text(row: Mapping[str, Any]) -> str:
-    """Return what a row moves and computes, how fast, and how fast it could.
-
-    Args:
-        row: of a table with the columns of rooflines; absent values are ``None``.
-    """
+    """Return a row's traffic and operations, their rates, and the attainable rate."""
     parts = []
     if row["est_bytes"] is not None:
         rate = _rate(row["est_gb_per_s"], "GB/s")
@@ -73,7 +61,7 @@ def _best(row: Mapping[str, Any]) -> str:
 
 
 def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
-    """Return the model FLOPs utilisation of each rank's steps, where it is known."""
+    """Return the MFU of each rank's steps, where known."""
     utilisation_found = [(analysis, utilisation(analysis)) for analysis in analyses]
     known = [(analysis, each) for analysis, each in utilisation_found if each is not None]
     return tuple(_text(each, analysis, len(analyses) > 1) for analysis, each in known)
@@ -87,30 +75,23 @@ def _text(utilisation_found: Utilisation, analysis: Analysis, is_named: bool) ->
         more = "" if "shapes" in settings.asked else "; `--shapes` records those of eager ops"
         return f"{of_rank}MFU is not known: products of {percent} of their time have sizes{more}."
     units = ", ".join(_units(utilisation_found))
-    known = (
-        ""
-        if utilisation_found.known_fraction > _ALL
-        else f"; the unit of {_known(utilisation_found)} is known"
-    )
+    fraction = utilisation_found.known_fraction
+    known = "" if fraction > _ALL else f"; the unit of {percent_text(fraction, 1)} is known"
     amount = _amount(utilisation_found.flops / len(analysis.steps), "FLOP")
     mfu = _mfu(utilisation_found, find(analysis).unrecorded_ns)
     return f"{of_rank}MFU {mfu}: {amount} a step, {units}{known}."
 
 
 def _mfu(utilisation_found: Utilisation, unrecorded_ns: int | None) -> str:
-    """Return it of a step in training, and of the recorded ones where that is known apart."""
+    """Return the MFU in training, and while profiling if it differs."""
     recorded = percent_text(utilisation_found.mfu, 1)
     if unrecorded_ns is None:
         return recorded
     return with_recorded_text(percent_text(utilisation_found.mfu_of(unrecorded_ns), 1), recorded)
 
 
-def _known(utilisation_found: Utilisation) -> str:
-    return percent_text(utilisation_found.known_fraction, 1)
-
-
 def _units(utilisation_found: Utilisation) -> list[str]:
-    """Say which units did the operations, and of several, how much."""
+    """Return the units used, with fractions if there are several."""
     whole = sum(flops for _, flops in utilisation_found.by_unit)
     if len(utilisation_found.by_unit) == 1:
         return [utilisation_found.by_unit[0][0]]

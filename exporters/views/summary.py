@@ -1,7 +1,4 @@
-"""The lines that sum up a session.
-
-What was profiled, notes, and how much of the time is attributed.
-"""
+"""The summary lines of a session: heading, notes, coverage."""
 
 from __future__ import annotations
 
@@ -22,16 +19,18 @@ from profiler_ext.records.analysis import Analysis, BreakdownRow
 from profiler_ext.records.recording import Settings
 from profiler_ext.records.vocabulary import Level, Scope
 
+_MAX_RANKS_LISTED = 8
+
 
 def heading(analysis: Analysis) -> str:
-    """Return one line that says what was profiled."""
+    """Return a one-line heading: command, torch, devices, rank, steps, launches."""
     settings = analysis.recording.settings
     rank = f"rank {settings.rank} of {settings.world_size}" if settings.world_size > 1 else ""
     return _heading(analysis, rank, analysis.launch_count)
 
 
 def heading_of_ranks(analyses: Sequence[Analysis]) -> str:
-    """Return one line that says what was profiled on several ranks."""
+    """Return a one-line heading for several ranks."""
     launches = sum(analysis.launch_count for analysis in analyses)
     return _heading(analyses[0], f"{len(analyses)} ranks", launches)
 
@@ -51,15 +50,12 @@ def _heading(analysis: Analysis, rank: str, launches: int) -> str:
 
 def _command_text(settings: Settings) -> str:
     program = settings.command[0] if settings.command else "profile"
-    # A notebook's command line is the kernel's and tells nobody anything.
+    # A notebook's command line is the kernel's.
     return "notebook" if "ipykernel" in program else " ".join(settings.command) or program
 
 
-_MAX_RANKS_LISTED = 8
-
-
 def note_texts(analyses: Sequence[Analysis]) -> list[str]:
-    """Return what attribution has to say to a person, each note once."""
+    """Return attribution's notes for the user, each once."""
     ranks: dict[str, list[int]] = {}
     for analysis in analyses:
         for note in analysis.notes:
@@ -76,20 +72,12 @@ def _ranks_text(ranks: Sequence[int]) -> str:
 
 
 def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
-    """Return the first rows of a table as text for a program: ``csv`` or ``md``.
-
-    Raises:
-        UsageError: There is no such format, or ``top`` is less than 1.
-    """
+    """Return the first rows of a table as ``csv`` or ``md``."""
     return printed(first_rows(table, top), format)
 
 
 def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
-    """Return the first ``top`` rows.
-
-    Raises:
-        UsageError: ``top`` is less than 1.
-    """
+    """Return the first ``top`` rows."""
     return table if top is None else table.head(require_top(top))
 
 
@@ -100,9 +88,9 @@ def records(table: tables.DataFrame) -> list[dict[str, Any]]:
 
 
 def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
-    """Return how much device time has source lines, and how much backward time its forward op.
+    """Return how much device time is attributed to lines, and backward time to forward ops.
 
-    Of eager work nothing is said where nobody watched the lines.
+    Eager work is left out if no lines were recorded.
     """
     ledger = [line for analysis in analyses for line in analysis.ledger]
     is_watched = any(analysis.recording.python is not None for analysis in analyses)
@@ -120,7 +108,7 @@ def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
 
 
 def _gaps_texts(ledger: Sequence[BreakdownRow]) -> Iterator[str]:
-    """Yield a line with the gaps by the names under which the documentation explains them."""
+    """Yield the gaps by the names that the documentation explains."""
     busy = sum(line.duration_ns for line in ledger if line.scope != Scope.IDLE)
     gaps = tables.gap_times_ns((line.category, line.duration_ns) for line in ledger)
     if gaps:
@@ -129,10 +117,7 @@ def _gaps_texts(ledger: Sequence[BreakdownRow]) -> Iterator[str]:
 
 
 def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
-    """Yield a line that says how much of the steps' communication is exposed, if there is any.
-
-    It is that of the mean step of a rank, as the ledger beside it has it.
-    """
+    """Yield how much communication is exposed in a rank's mean step."""
     sums = dict.fromkeys(("duration_ns", "exposed_ns", "waiting_ns"), 0)
     for row in (row for analysis in analyses for row in records(tables.communication(analysis))):
         for name in sums:
@@ -147,7 +132,7 @@ def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
 
 
 def filters_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
-    """Say what a table is narrowed to, and how much it leaves out; nothing where it is not."""
+    """Return a table's filters and how much they leave out, ``""`` without any."""
     if not (given := [f"{name} {value}" for name, value in filters.items() if value is not None]):
         return ""
     left_ns, text = all_ns - shown_ns, f"only {', '.join(given)}; left out"
