@@ -10,7 +10,7 @@ from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import CacheLookup, Compilation, CompileKind, CompilePhase
 
 # These come in small pieces, merged by compile id.
-BESIDE = (CompileKind.RUN_TIME, CompileKind.WORKER)
+NOT_OF_A_FUNCTION = (CompileKind.RUN_TIME, CompileKind.WORKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def rows(analysis: Analysis) -> list[Compiled]:
     """Return the rows of the table, by start time."""
     groups: dict[object, list[Compilation]] = {}
     for each in sorted(analysis.recording.compiles, key=lambda each: each.started_ns):
-        key = (each.kind, each.compile_id) if each.kind in BESIDE else each.index
+        key = (each.kind, each.compile_id) if each.kind in NOT_OF_A_FUNCTION else each.index
         groups.setdefault(key, []).append(each)
     return [Compiled(every[0], tuple(every)) for every in groups.values()]
 

@@ -110,8 +110,8 @@ class RooflineTotals:
 
     def words(self, rows: Mapping[Label, Row]) -> dict[Label, str]:
         """Return rows as text, without empty ones."""
-        told = {label: _roofline_label(row, self._steps) for label, row in rows.items()}
-        return {label: words for label, words in told.items() if words}
+        statements = {label: _roofline_label(row, self._steps) for label, row in rows.items()}
+        return {label: words for label, words in statements.items() if words}
 
     @cached_property
     def _steps(self) -> str:
@@ -128,7 +128,7 @@ class RooflineTotals:
 
     def _rows(self, labels: Sequence[Label | None], sums: PartSums) -> dict[Label, Row]:
         codes, known = codes_of(labels)
-        rows = zip(known, _rows_of(sums.by(codes, len(known)).told()), strict=True)
+        rows = zip(known, _rows_of(sums.by(codes, len(known)).summed()), strict=True)
         return {label: row for label, row in rows if present(row)}
 
 
@@ -174,8 +174,8 @@ def draw_rooflines(
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
     slices = listed(
-        (start_ns, start_ns, writer.constant(name, ROOFLINE, present({"rank": rank, **told})))
-        for name, told in _roofline_arguments(analysis, found)
+        (start_ns, start_ns, writer.constant(name, ROOFLINE, present({"rank": rank, **statements})))
+        for name, statements in _roofline_arguments(analysis, found)
     )
     tracks.draw(_ROOFLINES_TRACK, profiler_group(tracks, settings), _ROOFLINES_RANK, slices)
 

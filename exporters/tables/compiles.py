@@ -48,8 +48,8 @@ def compiles(
 
 def longest_first(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with the longest compilation first, workers last."""
-    is_beside = (table["compile_kind"] == CompileKind.WORKER).to_numpy(bool)
-    order = np.lexsort((-table["compile_ns"].to_numpy(np.int64), is_beside))
+    is_worker = (table["compile_kind"] == CompileKind.WORKER).to_numpy(bool)
+    order = np.lexsort((-table["compile_ns"].to_numpy(np.int64), is_worker))
     ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
     return ordered
 

@@ -130,7 +130,7 @@ def roofline_columns_by_key(
     shares: KeyedShares, peaks: Mapping[str, Peak]
 ) -> dict[str, ExtensionArray]:
     """Return the roofline columns summed by key; rates cover the parts with an estimate."""
-    return _roofline_columns(part_sums(shares, rooflines(shares.analysis, peaks)).told(), {})
+    return _roofline_columns(part_sums(shares, rooflines(shares.analysis, peaks)).summed(), {})
 
 
 def _roofline_columns(

@@ -182,7 +182,7 @@ def local_copy(file: RankFile) -> Iterator[Path]:
         yield Path(file.url)
         return
     if file.size_bytes > Limit.BYTES.count:
-        raise TraceError(f"{file.url} {Limit.BYTES.told('has too many bytes')}")
+        raise TraceError(f"{file.url} {Limit.BYTES.exceeded('has too many bytes')}")
     with temporary_folder(f"{file.url} cannot be read") as folder:
         path = folder / PurePosixPath(file.url).name
         with open_file(file.url, "rb") as remote, path.open("wb") as local:

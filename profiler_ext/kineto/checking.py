@@ -41,7 +41,7 @@ def check_counts(braces: int, events: int = 0) -> None:
     """Raise OverLimitError unless a file has few enough objects to be split."""
     most = Limit.EVENTS.count
     if braces > _OBJECTS_PER_EVENT * most or events > most:
-        raise OverLimitError(Limit.EVENTS.told("holds too many events"))
+        raise OverLimitError(Limit.EVENTS.exceeded("holds too many events"))
 
 
 def check_events(text: bytes, starts: Ints, ends: Ints, opened: Ints | None = None) -> None:
@@ -72,7 +72,7 @@ def check_steps(events: Events) -> None:
     is_step = np.array([step_number(name) is not None for name in events.name.strings], np.bool_)
     steps = int(is_step[events.name.codes].sum()) if len(is_step) else 0
     if steps * len(np.unique(events.device.compressed())) > Limit.STEPS.count:
-        raise OverLimitError(Limit.STEPS.told("has too many steps on too many devices"))
+        raise OverLimitError(Limit.STEPS.exceeded("has too many steps on too many devices"))
 
 
 def check_value(text: bytes) -> None:
@@ -83,11 +83,11 @@ def check_value(text: bytes) -> None:
         if kind in b"[{":
             depth += 1
             if depth > deepest:
-                raise OverLimitError(Limit.DEPTH.told("is nested too deep"))
+                raise OverLimitError(Limit.DEPTH.exceeded("is nested too deep"))
         elif kind in b"]}":
             depth -= 1
         elif kind != b'"':
-            raise OverLimitError(Limit.DIGITS.told("has a number of too many digits"))
+            raise OverLimitError(Limit.DIGITS.exceeded("has a number of too many digits"))
 
 
 def check_records(text: bytes) -> None:
@@ -98,14 +98,14 @@ def check_records(text: bytes) -> None:
     valid = _valid(most).match(text)
     if valid is not None and valid.end() < len(text):
         if text[valid.end() : valid.end() + 1] == b'"':
-            raise OverLimitError(Limit.NAME_BYTES.told("has a text that is too long"))
+            raise OverLimitError(Limit.NAME_BYTES.exceeded("has a text that is too long"))
         raise OverLimitError("has a number of more than 18 digits")
 
 
 def check_names(names: Sequence[str]) -> None:
     """Raise unless names of events keep within the limit."""
     if max(map(len, names), default=0) > Limit.NAME_BYTES.count:
-        raise OverLimitError(Limit.NAME_BYTES.told("has a name that is too long"))
+        raise OverLimitError(Limit.NAME_BYTES.exceeded("has a name that is too long"))
 
 
 def are_opening(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:

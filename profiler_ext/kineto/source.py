@@ -126,7 +126,7 @@ class Limit(Enum):
             raise UsageError(f"{self.variable} is {configured!a}, expected a whole number")
         return int(configured)
 
-    def told(self, excess: str, count: int | None = None) -> str:
+    def exceeded(self, excess: str, count: int | None = None) -> str:
         """Return the sentence for a file that exceeds the limit."""
         limit = self.count if count is None else count
         return f"{excess}, and {limit:,} is the limit; if you trust it, set {self.variable} higher"
@@ -225,7 +225,7 @@ def _opened(path: Path, name: str, again: str) -> Text:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > Limit.BYTES.count:
-                raise TraceError(f"{name} {Limit.BYTES.told('has too many bytes')}")
+                raise TraceError(f"{name} {Limit.BYTES.exceeded('has too many bytes')}")
             if file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC:
                 return _inflated(file, _Packed(name, unpacked_limit(size), again))
             file.seek(0)
@@ -288,15 +288,15 @@ def _unpacking(file: IO[bytes], packed: _Packed) -> Iterator[bytes]:
             while part := text.read(min(_PART_BYTES, packed.limit + 1 - size)):
                 size += len(part)
                 if size > packed.limit:
-                    told = Limit.BYTES.told("unpacks to too many bytes", packed.limit)
-                    raise TraceError(f"{packed.name} {told}")
+                    message = Limit.BYTES.exceeded("unpacks to too many bytes", packed.limit)
+                    raise TraceError(f"{packed.name} {message}")
                 yield part
     except EOFError as error:
-        told = f"is cut short; reload when it is written, or {packed.again}"
-        raise TraceError(f"{packed.name} {told}") from error
+        message = f"is cut short; reload when it is written, or {packed.again}"
+        raise TraceError(f"{packed.name} {message}") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        told = f"is damaged gzip data ({error}); {packed.again}"
-        raise TraceError(f"{packed.name} {told}") from error
+        message = f"is damaged gzip data ({error}); {packed.again}"
+        raise TraceError(f"{packed.name} {message}") from error
 
 
 def is_folder(path: Path) -> bool:

@@ -104,8 +104,8 @@ def enable(
             fresh.install()
             _capture = fresh
         _capture.recompile = _capture.recompile or recompile
-        is_asked = learn or os.environ.get(LEARN_VARIABLE, "0") not in ("", "0")
-        _capture.learns = _capture.learns or is_asked
+        is_requested = learn or os.environ.get(LEARN_VARIABLE, "0") not in ("", "0")
+        _capture.learns = _capture.learns or is_requested
         if _capture.capability_error is not None:
             raise _capture.capability_error
     if is_new and (untested := behaviour.untested_version()) is not None:

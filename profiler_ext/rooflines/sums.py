@@ -103,7 +103,7 @@ class PartSums(NamedTuple):
         sums = (sum_by(key[some], each[some], rows) for each in columns)
         return PartSums(self.launch_rooflines, *sums)
 
-    def told(self) -> RooflineSums:
+    def summed(self) -> RooflineSums:
         """Return the rooflines of the sums."""
         nothing = self.known.T == 0
         moved, computed, roofline, bounded_flops, at_roofline, saved = (

@@ -119,7 +119,7 @@ def test_sums_over_keys_add_up_to_the_launches() -> None:
     analysis = estimated(numbers, queued())
     each = rooflines(analysis, PEAKS)
     key = analysis.shares.place.astype(np.int64) % 3
-    sums = part_sums(KeyedShares(analysis, np.arange(len(key)), key, 3), each).told()
+    sums = part_sums(KeyedShares(analysis, np.arange(len(key)), key, 3), each).summed()
     for name in ("bytes", "flops", "roofline_ns", "could_save_ns"):
         assert int(getattr(sums, name).sum()) == int(getattr(each, name).sum())
 
@@ -134,7 +134,7 @@ def test_less_than_half_of_a_rows_time_tells_no_bound_of_it(
     assert analysis.launches.duration_ns[[ADDMM, 3, 5, 7]].tolist() == [50_000, 30_000, 20_000, 500]
     share = np.flatnonzero(np.isin(analysis.shares.launch, (ADDMM, *others)))
     shares = KeyedShares(analysis, share, np.zeros(len(share), np.int64), 1)
-    sums = part_sums(shares, rooflines(analysis, PEAKS)).told()
+    sums = part_sums(shares, rooflines(analysis, PEAKS)).summed()
     assert (sums.bound[0], sums.peak_fraction.tolist()) == (bound, [fraction])
     assert (sums.roofline_ns.tolist(), sums.could_save_ns.tolist()) == ([20_000], [25_000])
 

@@ -36,7 +36,7 @@ from profiler_ext.torch_compat.names import fx_names
 _ON_SOME_NODE = (fx_names.VAL, fx_names.ORIGINAL_ATEN, fx_names.PARTITIONER_TAG)
 
 
-def check_told(graph: torch.fx.Graph) -> None:
+def check_metadata_keys(graph: torch.fx.Graph) -> None:
     """Raise PrivateNameError if no node of a joint graph has a key that torch puts on them."""
     # One node may lack a key; not all. Compiled autograd's copies have none of them.
     calls = fx.call_nodes(graph)
@@ -59,7 +59,7 @@ def describe_joint(
     finders: Finders | None = None,
 ) -> JointGraph:
     """Describe a joint graph after its passes and before it is partitioned."""
-    check_told(gm.graph)
+    check_metadata_keys(gm.graph)
     nodes = fx.call_nodes(gm.graph)
     finders = finders or Finders()
     findings = _findings(gm.graph, nodes, replaced, creations or {}, overwritten or {}, finders)

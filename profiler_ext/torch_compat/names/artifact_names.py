@@ -10,7 +10,7 @@ _REPLAYS = "which inputs a CUDA graph copies before its replay"
 _STRICT = "whether --recompile may miss a cache"
 _RECOMPILE = "a compile of cached graphs that have no record (`--recompile`)"
 _BYPASS = "the reason why torch bypassed the FX graph cache"
-_TOLD = "lines of graphs that were compiled without capture"
+_LINES_WITHOUT_CAPTURE = "lines of graphs that were compiled without capture"
 _STORE = "the store"
 _EVENTS = "events for Inductor's C++ kernels"
 
@@ -18,8 +18,10 @@ _OUTPUT = "torch._inductor.output_code"
 ARTIFACT = Member(_OUTPUT, "CompiledFxGraph", _RECOMPILE)
 FX_CACHE_KEY = Attribute(_OUTPUT, "CompiledFxGraph._fx_graph_cache_key", _KEYS)
 CODE_KEY = Attribute(_OUTPUT, "CompiledFxGraph.cache_key", _KEYS)
-SOURCE_CODE = Attribute(_OUTPUT, "CompiledFxGraph.source_code", _TOLD)
-PRINTED_GRAPH = Attribute(_OUTPUT, "CompiledFxGraph.inductor_post_grad_graph_str", _TOLD)
+SOURCE_CODE = Attribute(_OUTPUT, "CompiledFxGraph.source_code", _LINES_WITHOUT_CAPTURE)
+PRINTED_GRAPH = Attribute(
+    _OUTPUT, "CompiledFxGraph.inductor_post_grad_graph_str", _LINES_WITHOUT_CAPTURE
+)
 FX_KWARGS = Attribute(_OUTPUT, "CompiledFxGraph.fx_kwargs", _REPLAYS)
 
 _COMPILE = "torch._inductor.compile_fx"
