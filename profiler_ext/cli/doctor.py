@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import platform
 from collections.abc import Iterator, Sequence
@@ -102,11 +101,14 @@ def _settings() -> Iterator[Check]:
 
 
 def _extras() -> Iterator[Check]:
+    # 15 ms, that every command would pay: the list of commands imports this file.
+    from importlib import metadata
+
     remedies = {package: extra.install for extra in EXTRAS for package in extra.packages}
     for package, remedy in remedies.items():
         try:
-            yield Check(package, "ok", importlib.metadata.version(package))
-        except importlib.metadata.PackageNotFoundError:
+            yield Check(package, "ok", metadata.version(package))
+        except metadata.PackageNotFoundError:
             yield Check(package, "off", f"optional; {remedy}")
 
 
