@@ -262,8 +262,10 @@ def _grouped(waits: Sequence[Wait]) -> list[list[Wait]]:
 def _add_queries(
     group: Sequence[Wait], queries_by_rank: dict[int, list[TimeQuery]]
 ) -> tuple[int, int]:
-    """Query both ranks for the windows, and since they were level."""
-    # Returns where the reply of the late one begins, and that of the one that waited.
+    """Query both ranks for the windows, and since they were level.
+
+    Returns where the reply of the late one begins, and that of the one that waited.
+    """
     first = group[0]
     windows = [window for wait in group for window in wait.windows]
     begun = []

@@ -63,7 +63,7 @@ class Document(NamedTuple):
 
     header: Header  # the top-level keys but ``traceEvents``, in order
     raw: FileEvents  # the events, unchanged
-    # Returns the complete events as columns, and the number of negative durations
+    # Makes the complete events columns, and counts negative durations
     columns: Callable[[], tuple[Events, int]]
 
 

@@ -63,9 +63,11 @@ class _Head(msgspec.Struct):
 
 
 def portions(text: Text, begin: int, count: int) -> tuple[list[Portion], int]:
-    """Cut the events of a file into portions of about the same length, all but the last few."""
-    # count: the most portions; fewer where no event ends near the wanted place
-    # Returns the portions, and where the last few events begin
+    """Cut the events of a file into portions of about the same length, all but the last few.
+
+    There are ``count`` at most, fewer where no event ends near the wanted place. Returns also
+    where the last few events begin.
+    """
     bytes_each = (len(text) - 2 * BLOCK_BYTES - begin) // count
     cut_portions: list[Portion] = []
     remaining = begin

@@ -53,8 +53,10 @@ def is_nonstandard(text: bytes) -> bool:
 
 
 def repaired(text: bytes) -> bytes:
-    """Make strict JSON of a trace with bare ``NaN``, ``inf`` or ``N/A``, or half surrogates."""
-    # Returns the text with each bare word an empty string, each half of a pair U+FFFD
+    """Make strict JSON of a trace with bare ``NaN``, ``inf`` or ``N/A``, or half surrogates.
+
+    Returns the text with each bare word an empty string, each half of a pair U+FFFD.
+    """
     if _NONSTANDARD_VALUE.search(text):
         text = _without_number_words(text)
     return _ESCAPE.sub(_replace_surrogate, text) if _SURROGATE.search(text) else text

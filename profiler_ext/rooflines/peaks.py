@@ -182,9 +182,11 @@ PEAKS: Mapping[str, Peak] = {
 
 
 def peak_of(device: str, peaks: Mapping[str, Peak] = PEAKS) -> Peak | None:
-    """Return a device's peak: the first entry all of whose words its name contains."""
-    # peaks: words of a name to its peak; pass your own to correct or add a device
-    # Returns ``None`` without an entry. A slice of a device (MIG) needs an entry of its own.
+    """Return a device's peak: the first entry all of whose words its name contains.
+
+    ``None`` without an entry. Pass ``peaks`` of your own to correct or add a device; a slice of a
+    device (MIG) needs an entry of its own.
+    """
     words = _name_words(device)
     return next((peak for name, peak in peaks.items() if _names(_name_words(name), words)), None)
 

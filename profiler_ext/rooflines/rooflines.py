@@ -110,10 +110,12 @@ class Rooflines:
 
 
 def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Rooflines:
-    """Return the rooflines of all launches, computed once."""
-    # peaks: devices' peaks, by the words of their names
-    # Returns one row for each launch. A launch has no roofline where its device has no peak, its
-    # work or unit is unknown, or its estimate is not credible.
+    """Return the rooflines of all launches, computed once.
+
+    There is one row for each launch. A launch has no roofline where its device has no peak, its
+    work or unit is unknown, or its estimate is not credible. ``peaks`` are by the words of devices'
+    names.
+    """
     best = tuple((name, peak.gb_per_s, *peak.tflop_per_s.items()) for name, peak in peaks.items())
     return analysis.derived.once(("rooflines", best), lambda: _rooflines(analysis, peaks))
 

@@ -53,9 +53,11 @@ class Utilisation:
 def utilisation(
     analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS, step: int | None = None
 ) -> Utilisation | None:
-    """Return the model FLOPs utilisation of the profiled steps."""
-    # peaks: devices' peaks, by the words of their names
-    # Returns ``None`` without a step, a product of known operations and unit, or a peak for it
+    """Return the model FLOPs utilisation of the profiled steps.
+
+    ``None`` without a step, a product of known operations and unit, or a peak for it. ``peaks`` are
+    by the words of devices' names.
+    """
     walls = walls_ns(analysis)
     numbers = [number for number in walls if step in (None, number)]
     products = _products(analysis, peaks)

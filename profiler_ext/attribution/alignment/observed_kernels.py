@@ -53,9 +53,11 @@ class _OpLaunches:
 
 
 def library_kernels(events: Events, sites: Sequence[CallSite]) -> LibraryKernels:
-    """Return which device events each library call launches in the one graph call of a trace."""
-    # events: a trace of one call of the graph: its warm-up, or the one that records it
-    # Returns pairs of call site and names, where known
+    """Return which device events each library call launches in the one graph call of a trace.
+
+    The events are those of its warm-up, or of the call that records it; the result has pairs of
+    call site and names, where known.
+    """
     nesting = nest(events)
     enqueued = find_launch_calls(events, nesting)
     calls = find_calls(EnclosingRanges(events, nesting), enqueued)

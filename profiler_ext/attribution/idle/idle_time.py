@@ -186,8 +186,10 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
 
 
 def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
-    """Cut pieces where a lead is used up."""
-    # Returns the pieces; and the begin of each one's wait, else its own begin
+    """Cut pieces where a lead is used up.
+
+    Returns the pieces; and the begin of each one's wait, else its own begin.
+    """
     is_cut, has_rest = consequence_ns > 0, consequence_ns < pieces.duration_ns
     own = np.repeat(np.arange(len(consequence_ns)), is_cut.astype(np.int64) + has_rest)
     is_first = np.append(True, own[1:] != own[:-1])[: len(own)]

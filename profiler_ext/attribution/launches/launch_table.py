@@ -121,9 +121,11 @@ def _main_phase(outcome: LaunchAttribution, places: Sequence[Place]) -> Phase:
 
 
 def split(durations_ns: Ints, weights: Sequence[int]) -> Ints:
-    """Split each duration by the weights, by the method of the largest remainder."""
-    # Returns one row for each launch and one column for each part; a row adds up to its launch. Of
-    # equal remainders the earlier part gets the odd nanosecond.
+    """Split each duration by the weights, by the method of the largest remainder.
+
+    Returns one row for each launch and one column for each part; a row adds up to its launch. Of
+    equal remainders the earlier part gets the odd nanosecond.
+    """
     parts = _parts(weights)
     total = sum(parts)
     exact = int(durations_ns.max(initial=0)) * total < _MAX_EXACT_PRODUCT

@@ -17,8 +17,10 @@ _MIN_VALUE = np.iinfo(np.int64).min
 
 
 def last_reaching(values: Ints, limits: Ints) -> Rows:
-    """Return for each position the last one before it whose value is its limit or more."""
-    # Returns the position, or ``NO_ROW``
+    """Return for each position the last one before it whose value is its limit or more.
+
+    Returns the position, or ``NO_ROW``.
+    """
     result = np.arange(-1, len(values) - 1, dtype=np.int32)  # most often it is the one before
     places = blocks = np.append(0, np.flatnonzero(values[:-1] < limits[1:]) + 1)[: len(values)]
     result[places] = NO_ROW
