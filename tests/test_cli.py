@@ -61,6 +61,21 @@ def test_a_report_begins_with_what_to_do_and_the_ledger(
     assert by in heads.split("a step")[0]
 
 
+@pytest.mark.parametrize("command", ["report", "annotate"])
+def test_without_a_folder_it_is_that_of_the_last_run(
+    command: str,
+    tmp_path: Path,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session.save(tmp_path / "profile_out")
+    monkeypatch.chdir(tmp_path)
+    text = printed(capsys, command)
+    assert text
+    assert text == printed(capsys, command, "profile_out")
+
+
 def test_top_says_how_many_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = printed(capsys, "report", folder, "--by", "kernel", "--top", "2", "--format", "csv")
     more = printed(capsys, "report", folder, "--by", "kernel", "--top", "5", "--format", "csv")
@@ -182,7 +197,7 @@ def test_doctor_says_what_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_line_that_makes_no_sense_is_2_with_the_usage(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for command in ([], ["run"], ["report"], ["export", "x"], ["export", "x", "--to", "docx"]):
+    for command in ([], ["run"], ["explain"], ["export", "x"], ["export", "x", "--to", "docx"]):
         with pytest.raises(SystemExit) as stopped:
             cli.main(command)
         assert stopped.value.code == 2

@@ -48,6 +48,7 @@ STATUSES = {
     STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
 }
 DEFAULT = "(default: %(default)s)"
+_FOLDER = Path("profile_out")  # of the last run
 
 
 def write(text: str) -> None:
@@ -179,12 +180,14 @@ def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:
-    """Let the user name a session."""
+    """Add the argument for a recorded session."""
     parser.add_argument(
         "session",
         type=Path,
+        nargs="?",
+        default=_FOLDER,
         metavar="DIR",
-        help="folder of a session, of its ranks, of traces, or a trace file",
+        help=f"folder of a session, of its ranks, of traces, or a trace file {DEFAULT}",
     )
     add_jobs(parser)
 
@@ -224,7 +227,7 @@ def add_folder(parser: argparse._ActionsContainer) -> None:
         "-o",
         "--output",
         type=Path,
-        default=Path("profile_out"),
+        default=_FOLDER,
         metavar="DIR",
         help=f"folder of the session {DEFAULT}",
     )

@@ -11,7 +11,7 @@ from profiler_ext.cli.common import (
     FAILED,
     Parser,
     add_format,
-    add_jobs,
+    add_session,
     console,
     print_answer,
     print_message,
@@ -30,14 +30,7 @@ _TOP = 8
 
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
-    parser.add_argument(
-        "session",
-        type=Path,
-        nargs="?",
-        default=Path("profile_out"),
-        metavar="DIR",
-        help=f"folder of a session, of its ranks, or a trace file {DEFAULT}",
-    )
+    add_session(parser)
     parser.add_argument(
         "name",
         metavar="NAME",
@@ -53,7 +46,6 @@ def add_options(parser: Parser) -> None:
         metavar="DIR",
         help="a session from before: tells what changed since",
     )
-    add_jobs(parser)
     add_format(parser, ["text", "json", "md"])
     parser.show_examples(
         ("a line", "profiler-ext explain profile_out model.py:36"),
