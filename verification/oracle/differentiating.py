@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verification.oracle.draft import Draft
 
-_FUNCTION = """\
+FUNCTION = """\
 class NAME(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -49,7 +49,7 @@ def own_second_gradient(m: Draft, x: str) -> str:
 
 
 def own_gradient_of_function(m: Draft, x: str) -> str:
-    name = m.declare(_FUNCTION)
+    name = m.declare(FUNCTION)
     helper = m.function("t", f"a = {name}.apply(t * C)", "return (torch.tanh(a * C) * C).sum()")
     y = m.line(f"torch.func.grad({helper})({x})")
     return m.line(f"{y} * C + {x}")

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
+from verification.oracle.differentiating import FUNCTION
 from verification.oracle.draft import Draft
 
-_FUNCTION = """\
-class NAME(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x * C
-        ctx.save_for_backward(y)
-        return torch.sin(y) + C
-
-    @staticmethod
-    def backward(ctx, grad):
-        (y,) = ctx.saved_tensors
-        scaled = grad * C
-        return scaled * torch.cos(y * C)"""
 _LAYER = """\
 class NAME(torch.nn.Module):
     def forward(self, x, down, up):
@@ -106,7 +94,7 @@ def checkpointed(m: Draft, x: str) -> str:
 
 
 def own_function(m: Draft, x: str) -> str:
-    name = m.declare(_FUNCTION)
+    name = m.declare(FUNCTION)
     return m.line(f"{name}.apply({x} * C) * C")
 
 
