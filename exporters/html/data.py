@@ -21,6 +21,7 @@ from profiler_ext.exporters.html.slices import (
     step_without_communication_ns,
 )
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
+from profiler_ext.exporters.html.timeline import timelines
 from profiler_ext.exporters.sources import (
     SourceFile,
     is_user_file,
@@ -204,6 +205,10 @@ def report_data(
     chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
     sums = Sums(analyses, sites)
     codes = Codes(_kernel_times(analyses))
+
+    def line_number(place: Place) -> int:
+        return _line_code(place.file, place.line, pools.lines, paths)
+
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     data = {
         "rooflines": roofline_rows(slowest, of_lines, pools.kernels.codes()),
@@ -218,6 +223,7 @@ def report_data(
         "layers": layers.folded(),
         "steps": _steps(analyses),
         "launch_stats": single_launches(analyses, sites),
+        "timelines": timelines(analyses, sites, line_number),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
         "root": root_label(settings.models),

@@ -1,13 +1,25 @@
 // The tables of lines, kernels and graphs.
 
 function withTime(rows) {
-  return rows.filter(row => row.launches);
+  return rows.filter(row => row.total);
+}
+
+function largestOf(rows) {
+  return rows.reduce((most, row) => Math.max(most, row.total), 0);
+}
+
+// What ran but took no time, such as ops that a fused kernel has at no cost, is counted and not listed.
+function withoutTime(rows, word) {
+  const count = rows.filter(row => row.launches && !row.total).length;
+  return count ? `${countText(count, word)} fused at no cost` : "";
 }
 
 function linesTable() {
-  const rowsOf = () => withTime([...lines, ...unplaced.values()]);
-  const columns = [nameColumn("line", row => row.name, lineName), ...sumColumns(rowsOf())];
-  return new PagedTable(columns, rowsOf, { textOf: row => `${row.path} ${row.name} ${row.code}`, detail: launchesDetail });
+  const every = () => [...lines, ...unplaced.values()];
+  const rowsOf = () => withTime(every());
+  const columns = [nameColumn("line", row => row.name, lineName), ...sumColumns(rowsOf(), () => largestOf(every()))];
+  return new PagedTable(columns, rowsOf, { textOf: row => `${row.path} ${row.name} ${row.code}`, detail: launchesDetail,
+    note: () => withoutTime(every(), "more line"), legend: barLegend("the largest line") });
 }
 
 function lineName(row) {
@@ -17,14 +29,10 @@ function lineName(row) {
 
 function kernelsTable() {
   const rowsOf = () => withTime(kernels);
-  const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf()).filter(isOfKernels), MEDIAN,
-    ...(kernels.some(each => each.roofline?.rate) ? [RATE] : []), { title: "kind", kind: "wide-only", value: row => row.kind }];
-  return new PagedTable(columns, rowsOf, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail });
-}
-
-// A kernel is of one phase, mostly, which its bar shows, and its kind says whether it is eager.
-function isOfKernels({ kind, title }) {
-  return kind !== "number phase-time" && title !== "of it eager";
+  const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf(), () => largestOf(kernels)), MEDIAN,
+    ...(kernels.some(each => each.roofline?.rate) ? [RATE] : []), { title: "kind", kind: "widest-only", value: row => row.kind }];
+  return new PagedTable(columns, rowsOf, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail,
+    legend: barLegend("the largest kernel") });
 }
 
 function kernelName(row) {
@@ -39,7 +47,7 @@ function graphsTable() {
     { title: "graph", kind: "number", value: row => -row.at, show: row => String(row.at) },
     { title: "compile id", kind: null, value: row => row.compile_id ?? "" },
     { title: "phase", kind: null, value: row => row.phase },
-    timeColumn(() => `device time, ${sumWords()}`, row => row.total),
+    timeColumn(() => `device ${timeTitle()}`, row => row.total),
     number("FX nodes", row => row.fx_nodes),
     number("call sites", row => row.call_sites),
     { title: "cache", kind: null, value: row => row.cache_state.replace("_", " "), show: cacheText },
