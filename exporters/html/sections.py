@@ -202,7 +202,8 @@ def breakdown(chosen: Choices) -> str:
 def _slice_breakdown(part: Slice, ranks: Container[int]) -> str:
     if not part.analyses:  # ranks need not have the same steps
         return tag("p", f"Rank {part.rank} did not profile step {part.step}.")
-    return f"{_breakdown_table(part)}{_coverage_notes(part, ranks)}"
+    notes_beside = tag("div", _coverage_notes(part, ranks))
+    return tag("div", _breakdown_table(part), notes_beside, class_="breakdown-parts")
 
 
 def _breakdown_table(part: Slice) -> str:
@@ -275,7 +276,8 @@ def _step_bar(column: StepColumn, most: int) -> str:
     times = dict(zip(kinds, device_times_of(column), strict=True))
     busy = percent_text(column.busy_ns, column.wall_ns)
     line = f"step {column.first}: {time_text(column.wall_ns)}, device busy {busy}"
-    return tag("p", line) + _time_bar(parts, most, times)
+    head = tag("p", line, class_="step", data_step=str(column.first))
+    return head + _time_bar(parts, most, times)
 
 
 def _legend(columns: Sequence[StepColumn]) -> str:

@@ -30,7 +30,7 @@ function phaseTitle(row, { phases }) {
 
 const MAX_SAVING = {
   title: "max saving",
-  kind: "number",
+  kind: "number saving",
   about: `over all steps${ROOFLINE_WHERE}, by the roofline model`,
   value: row => row.roofline?.saves ?? 0,
   show: row => (row.roofline?.saves ? savedText(row.roofline.saves) : ""),
@@ -76,7 +76,7 @@ function timeColumn(title, valueOf, kind = "number", about = null) {
 function sumColumns(rows, most) {
   return [
     timeColumn(timeTitle, row => row.total),
-    { title: "% device", kind: "number", about: "part of all device time", value: row => row.total,
+    { title: "% device", kind: "number percent", about: "part of all device time", value: row => row.total,
       show: row => percentText(row.total, wholeTime) },
     { title: "by phase", kind: "track", about: "as long as its time, next to the largest row's",
       value: null, show: row => timeBar(row, most()) },

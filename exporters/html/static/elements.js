@@ -13,7 +13,7 @@ function phaseTag(phase) {
 
 // A name that gives way in its middle where there is no room: triton_poi_..._view_5.
 function middle(name, title = name) {
-  if (name.length <= 2 * TAIL) return element("span", { class: "whole", title }, name);
+  if (name.length <= TAIL + 4) return element("span", { class: "whole", title }, name);
   return element("span", { class: "middle", title },
     element("span", { class: "start" }, name.slice(0, -TAIL)), element("span", {}, name.slice(-TAIL)));
 }

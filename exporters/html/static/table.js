@@ -1,6 +1,6 @@
 // A table of any length: sorted by a click, searched, shown page by page, rows that open.
 
-const PAGE_ROWS = 20;
+const PAGE_ROWS = 15;
 
 class PagedTable {
   // `note` says what is not listed, and `legend` what its bars are.

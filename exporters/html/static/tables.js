@@ -22,9 +22,10 @@ function linesTable() {
     note: () => withoutTime(every(), "more line"), legend: barLegend("the largest line") });
 }
 
+// The place and the code over the whole width of the table, above the numbers.
 function lineName(row) {
   if (!row.path) return row.name;
-  return [lineLink(row), element("div", { class: "quiet cut", title: row.code }, row.code)];
+  return element("div", { class: "over" }, link("line", row.path, row.name), element("span", { class: "quiet", title: row.code }, ` ${row.code}`));
 }
 
 function kernelsTable() {
@@ -36,8 +37,8 @@ function kernelsTable() {
 }
 
 function kernelName(row) {
-  if (!row.shortOwn) return middle(row.short, row.name);
-  return [middle(row.short, row.name), element("div", { class: "quiet" }, middle(row.shortOwn, row.own))];
+  const own = row.shortOwn ? element("span", { class: "quiet", title: row.own }, ` ${row.shortOwn}`) : null;
+  return element("div", { class: "over" }, element("span", { class: "kernel", title: row.name }, row.short), own);
 }
 
 function graphsTable() {

@@ -134,9 +134,9 @@ class ModuleTree {
     const opens = node.below.size ? twist(this.isOpen(node), node.name, () => this.turn(node), `turn ${node.path}`) : element("span", { class: "twist" });
     const own = node.itself.launches ? this.ownButton(node) : null;
     const types = new Set([...node.members].map(module => module.type).filter(Boolean));
-    const type = types.size === 1 ? element("span", { class: "quiet" }, ` ${[...types][0]}`) : null;
-    return element("div", { class: "indent", style: `--depth:${node.names.length}` }, opens,
-      element("span", { title: node.path }, node.name), this.countOf(node), type, " ", own, this.marks(node));
+    const type = types.size === 1 ? element("span", { class: "quiet type" }, ` ${[...types][0]}`) : null;
+    const label = element("span", { class: "label", title: [node.path, ...types].join(" ") }, node.name, this.countOf(node), type);
+    return [element("div", { class: "indent", style: `--depth:${node.names.length}` }, opens, label, own), ...this.marks(node)];
   }
 
   countOf(node) {
