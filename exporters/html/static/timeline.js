@@ -65,7 +65,7 @@ class Timeline {
     this.mains = mainPlaces();
     this.chooser = element("select", { change: () => this.show(Number(this.chooser.value)) },
       report.timelines.map((step, at) => element("option", { value: String(at) }, timelineName(step))));
-    this.legend = element("p", { class: "legend" });
+    this.legend = element("div", {});
     this.canvas = element("canvas", { tabindex: "0", role: "application", "aria-roledescription": "timeline",
       "aria-label": "kernels by line, phases and idle time of the step; arrow keys go from span to span, Enter goes to the line" });
     this.about = element("p", { class: "about", role: "status" });
@@ -130,7 +130,7 @@ class Timeline {
     const byCause = [...causes].map(([cause, { at, time }]) => element("span", {}, element("span", { class: `key cause-${at}` }), `${cause} ${timeText(time)}`));
     const byPhase = [...new Set(this.step.every.map(span => span.place?.phase))].filter(phase => phase !== undefined).sort()
       .map(phase => element("span", {}, element("span", { class: `key ${PHASES[phase]}` }), phaseName(phase)));
-    const group = (title, keys) => (keys.length ? [element("span", { class: "group quiet" }, title), ...keys, element("br")] : []);
+    const group = (title, keys) => (keys.length ? [element("p", { class: "legend" }, element("span", { class: "group quiet" }, title), ...keys)] : []);
     const others = element("span", {}, element("span", { class: "key line-others" }), "other lines");
     keepingFocus(this.legend, () => this.legend.replaceChildren(...group("kernels by line:", [...byLine, others]),
       ...group("phase:", byPhase), ...group("idle by cause:", byCause)));
