@@ -25,7 +25,7 @@ from profiler_ext.records.vocabulary import IdleCause
 MAX_SPANS = 16_000  # on a page
 MAX_SPANS_OF_STEP = 4_000
 _MIN_SPANS_OF_STEP = 400
-_ALL_STEPS = 3  # so few steps are all on the page; of more the slowest, the median, the fastest
+_ALL_STEPS = 5  # so few steps are all on the page; of more the slowest, the median, the fastest
 _WORDS = {cause.value: cause.words for cause in IdleCause}
 LineNumber = Callable[[Place], int]
 
@@ -89,9 +89,9 @@ def timelines(
 ) -> list[dict[str, Any]]:
     """Return the timelines of a page, for JSON.
 
-    ``spans``: lane, ns into the step, length, busy time, site, number of launches; ``idle``: the
-    same with a cause, and the line at which it arose in place of the number; ``moment``: launches
-    that are shorter, and begin within the same so many ns, are one span.
+    ``spans``: lane, ns since the last one's start, length, busy time, site, number of launches;
+    ``idle``: the same with the number of its cause, and of the line at which it arose; ``moment``:
+    launches that are shorter, and begin within the same so many ns, are one span.
     """
     shown = selectable_ranks(analyses)
     ranks = [(a, s) for a, s in zip(analyses, sites.of_launch, strict=True) if rank_number(a) in shown]
@@ -116,17 +116,20 @@ def _timeline(
     rows = np.flatnonzero(np.ma.filled(launches.step == step.number, False))
     lanes, names = _lanes(analysis, rows)
     spans, moment_ns = spans_of(lanes, launches.start_ns[rows], launches.duration_ns[rows], most)
-    idle, devices = _idle(analysis, step, line_number, most)
+    idle = _idle_rows(analysis, step)
+    devices, device = np.unique(analysis.idle.device[idle], return_inverse=True)
     return {
         "rank": rank_number(analysis),
         "step": step.number,
+        "of": len({each.number for each in analysis.steps}),
         "wall": step.wall_ns,
         "launches": len(rows),
         "moment": moment_ns,
         "lanes": names,
         "spans": _rows(spans, step, of_launch[rows[spans.piece]].tolist(), spans.count.tolist()),
-        "devices": devices,
-        "idle": idle,
+        "devices": ["idle" if len(devices) < 2 else f"device {d}, idle" for d in devices.tolist()],
+        "causes": [_WORDS.get(cause, cause) for cause in analysis.idle.cause.strings],
+        "idle": _idle_spans(analysis, step, idle, device, line_number, most),
     }
 
 
@@ -148,26 +151,24 @@ def _lane_name(device: int, communicates: int, stream: int, several: bool) -> st
     return f"device {device}, {what}" if several else what
 
 
-def _idle(
-    analysis: Analysis, step: Step, line_number: LineNumber, most: int
-) -> tuple[list[tuple[int | str, ...]], list[str]]:
-    """Return the idle spans of a step, and the names of their lanes: a device each."""
+def _idle_rows(analysis: Analysis, step: Step) -> Ints:
+    rows: Ints = np.flatnonzero(analysis.idle.step == step.number)
+    return rows
+
+
+def _idle_spans(
+    analysis: Analysis, step: Step, rows: Ints, lane: Ints, line_number: LineNumber, most: int
+) -> list[tuple[int, ...]]:
     pieces = analysis.idle
-    rows = np.flatnonzero(pieces.step == step.number)
-    devices, lane = np.unique(pieces.device[rows], return_inverse=True)
     spans, _ = spans_of(lane, pieces.start_ns[rows], pieces.duration_ns[rows], most)
     longest = rows[spans.piece]
-    causes = (pieces.cause.strings[code] for code in pieces.cause.codes[longest].tolist())
-    places = (pieces.places[code] for code in pieces.cause_place[longest].tolist())
-    lines = [line_number(place) for place in places]
-    names = ["idle"] if len(devices) < 2 else [f"device {each}, idle" for each in devices.tolist()]
-    words = [_WORDS.get(cause, cause) for cause in causes]
-    return _rows(spans, step, words, lines), names
+    lines = [line_number(pieces.places[code]) for code in pieces.cause_place[longest].tolist()]
+    return _rows(spans, step, pieces.cause.codes[longest].tolist(), lines)
 
 
-def _rows(spans: Spans, step: Step, *columns: Sequence[Any]) -> list[tuple[int | str, ...]]:
-    """Return the spans as rows for JSON, cut where the step begins."""
+def _rows(spans: Spans, step: Step, *columns: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the spans as rows for JSON, cut where the step begins; each start follows the last."""
     start_ns = np.maximum(spans.start_ns - step.start_ns, 0)
     length_ns = np.maximum(spans.end_ns - step.start_ns - start_ns, 0)
-    numbers = (spans.lane, start_ns, length_ns, spans.busy_ns)
+    numbers = (spans.lane, np.diff(start_ns, prepend=0), length_ns, spans.busy_ns)
     return list(zip(*(each.tolist() for each in numbers), *columns, strict=True))

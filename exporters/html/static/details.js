@@ -8,7 +8,7 @@ const SHOWN_FUSED = 200;
 // Call sites of one kernel that hold the same (the layers of a model) are one row.
 function launchesDetail(key) {
   const rows = alike(key).sort((a, b) => b.time - a.time);
-  const heads = [["kernel", "name"], ["this line", "number"], ["kernel total", "number"], [launchesWords(), "number"],
+  const heads = [["kernel", "name"], ["this line", "number"], ["kernel total", "number"], [launchesWords(), "number wide-only"],
     ["fused ops", "name"]];
   if (!lines.includes(key)) heads[1][0] = "this row";
   const more = rows.length - SHOWN_ROWS;
@@ -42,7 +42,7 @@ function alikeRow({ time, total, launches, sites: chosen, parts }, key) {
     element("td", { class: "name" }, kernelLink(chosen[0].kernel), sitesNote(chosen)),
     timeCell(time),
     timeCell(total),
-    element("td", { class: "number" }, launchesText(launches)),
+    element("td", { class: "number wide-only" }, launchesText(launches)),
     element("td", { class: "fused" }, fusedParts(parts, key)));
 }
 
@@ -79,10 +79,10 @@ function fusedParts(parts, key) {
   return [...shown, ...rest.map(text => element("div", { class: "quiet" }, text))];
 }
 
+// One of the opened row's own has no line to say.
 function fusedPart({ place, time }, isOwn) {
-  const where = place.line ? lineLink(place.line) : "";
-  const code = isOwn ? "" : element("span", { class: "cut" }, ` ${place.line?.code ?? ""}`);
-  return element("div", { class: isOwn ? "own-part" : null }, `${sumText(time)} `, opName(place), " ", phaseTag(place.phase), " ", where, code);
+  const where = isOwn ? [] : [" ", lineLink(place.line), element("span", { class: "quiet" }, ` ${place.line?.code ?? ""}`)];
+  return element("div", {}, `${sumText(time)} `, opName(place), " ", phaseTag(place.phase), ...where);
 }
 
 // The fused ops of a kernel, their lines with all their forward and backward, its launches, and its generated code.
@@ -109,13 +109,13 @@ function fusedTable(chosen) {
 
 function fusedRow(row, columns) {
   const nodes = [...row.nodes];
-  const names = [...row.modules].map(module => module?.name ?? "");
+  const names = new Set([...row.modules].map(module => (module?.path ? module.folded.join(".") : module?.name ?? "")));
   const count = nodes.length > 1 ? element("span", { class: "quiet" }, ` ×${nodes.length}`) : null;
   const code = element("div", { class: "quiet cut", title: row.place.line?.code }, row.place.line?.code ?? "");
   return element("tr", {}, element("td", { class: "name", title: nodes.slice(0, 20).join(", ") }, opName(row.place), count),
     element("td", { class: "name" }, lineLink(row.place.line), code), timeCell(row.time),
     columns.map(column => timeCell(phaseTime(row, column))),
-    element("td", { class: "name" }, element("div", { class: "cut", title: names.join(", ") }, names.join(", "))));
+    element("td", { class: "name" }, [...names].join(", ")));
 }
 
 // The lines that a kernel computes: their time in it, and in all kernels, forward and backward.

@@ -64,5 +64,5 @@ function keepingFocus(root, draw) {
   draw();
   if (key === undefined || root.contains(document.activeElement)) return;
   const same = root.querySelector(`[data-key="${CSS.escape(key)}"]`);
-  (same?.disabled ? root.querySelector("[data-key]:not(:disabled)") : same)?.focus({ preventScroll: true });
+  (same?.disabled ? same.parentElement.querySelector("[data-key]:not(:disabled)") : same)?.focus({ preventScroll: true });
 }

@@ -14,6 +14,12 @@ function mainPlaces() {
   return new Map(running(report.slices[0]).map((site, at) => [numbers[at], site.parts.length ? largest(site) : null]));
 }
 
+// Rows whose start is the time since the last row's.
+function sinceStart(rows) {
+  let at = 0;
+  return rows.map(([lane, since, ...rest]) => [lane, at += since, ...rest]);
+}
+
 function spanOf(kind, lane, start, length, busy, count) {
   return { kind, lane, start, end: start + length, busy, count };
 }
@@ -22,11 +28,11 @@ function spanOf(kind, lane, start, length, busy, count) {
 class StepSpans {
   constructor(step, mains) {
     Object.assign(this, step);
-    const kernelSpans = step.spans.map(([lane, start, length, busy, site, count]) => ({ ...spanOf("kernel", lane + 1, start, length, busy, count),
+    const kernelSpans = sinceStart(step.spans).map(([lane, start, length, busy, site, count]) => ({ ...spanOf("kernel", lane + 1, start, length, busy, count),
       site: everySite[site], place: mains.get(site) ?? null, line: mains.get(site)?.line ?? null }));
     const first = step.lanes.length + 1;
-    const idleSpans = step.idle.map(([lane, start, length, busy, cause, line]) => ({ ...spanOf("idle", first + lane, start, length, busy, 1),
-      cause, line: lines[line] ?? null }));
+    const idleSpans = sinceStart(step.idle).map(([lane, start, length, busy, cause, line]) => ({ ...spanOf("idle", first + lane, start, length, busy, 1),
+      cause: step.causes[cause], line: lines[line] ?? null }));
     this.names = ["phase", ...step.lanes, ...step.devices];
     this.byLane = this.names.map(() => []);
     for (const span of [...kernelSpans, ...idleSpans]) this.byLane[span.lane].push(span);
@@ -115,10 +121,12 @@ class Timeline {
   }
 
   noteText() {
-    const { launches, every, moment } = this.step;
-    if (!moment) return `All ${countText(launches, "launch").replace(/launchs$/, "launches")} of the step.`;
+    const { launches, every, moment, rank, of } = this.step;
+    const here = report.timelines.filter(step => step.rank === rank).length;
+    const some = here < of ? ` Of ${of.toLocaleString("en")} steps the slowest, the median and the fastest are here.` : "";
+    if (!moment) return `Every launch of the step (${launches.toLocaleString("en")}) is drawn.${some}`;
     return `${launches.toLocaleString("en")} launches as ${countText(every.length, "span")}: launches shorter than ${timeText(moment)} that begin `
-      + "within the same such moment are merged, and drawn as the longest of them.";
+      + `within the same such moment are merged, and drawn as the longest of them.${some}`;
   }
 
   // The keys of lines are buttons: they show a line's kernels alone.
@@ -256,7 +264,7 @@ class Timeline {
     const { kernel } = span.site;
     const others = new Set(span.site.places.map(place => place.line).filter(line => line && line !== span.line)).size;
     const where = span.line ? [" · ", link("line", span.line.path, span.line.name), others ? ` and ${countText(others, "more line")}` : "", ` ${span.line.code}`] : [];
-    const merged = span.count > 1 ? `${countText(span.count, "merged launch").replace(/launchs$/, "launches")}, the longest: ` : "";
+    const merged = span.count > 1 ? `${span.count.toLocaleString("en")} merged launches, the longest: ` : "";
     const module = span.place?.module ? ` · ${span.place.module.name}` : "";
     return [merged, kernelLink(kernel, kernel.short), ` ${timeText(span.busy)}`, span.place ? ` · ${phaseName(span.place.phase)}` : "", ...where, module,
       ` · ${timeText(span.start)} into the step`];

@@ -145,7 +145,7 @@ class ModuleTree {
   }
 
   ownButton(node) {
-    const text = node.below.size ? `itself ${sumText(node.itself.total)}` : "launches";
+    const text = node.below.size ? `own ${sumText(node.itself.total)}` : "launches";
     return element("button", { type: "button", class: "own", "data-key": `own ${node.path}`, "aria-expanded": String(this.details.has(node.path)),
       click: () => this.turnDetail(node) }, text);
   }
