@@ -193,7 +193,12 @@ def breakdown(chosen: Choices) -> str:
         nothing = tag("p", "No step was profiled, so there is nothing to sum.")
         return section("breakdown", "Step time breakdown", nothing)
     each = (
-        tag("div", _slice_breakdown(part, chosen.ranks), data_slice=str(at), hidden="" if at else None)
+        tag(
+            "div",
+            _slice_breakdown(part, chosen.ranks),
+            data_slice=str(at),
+            hidden="" if at else None,
+        )
         for at, part in enumerate(chosen.slices)
     )
     return section("breakdown", "Step time breakdown", "".join(each))
@@ -213,7 +218,9 @@ def _breakdown_table(part: Slice) -> str:
     causes = top_causes(cause_sums(part.analyses, part.step))
     labelled = [(row, _glossary_label(ledger_label(row), row["category"])) for row in rows]
     lines = [_breakdown_row(r["duration_ns"], wall, part.spans, s, r["scope"]) for r, s in labelled]
-    lines += [_breakdown_row(time, wall, part.spans, _glossary_label(words)) for words, time in causes]
+    lines += [
+        _breakdown_row(time, wall, part.spans, _glossary_label(words)) for words, time in causes
+    ]
     total = _breakdown_row(wall, wall, part.spans, "total")
     return table(tuple(_breakdown_heads(part)), lines, total)
 
@@ -232,7 +239,9 @@ def _breakdown_heads(part: Slice) -> Iterable[Head]:
     yield Head("part of the step", "track")
 
 
-def _breakdown_row(time: int, wall: int, spans: int, label: str, scope: str | None = None) -> TableRow:
+def _breakdown_row(
+    time: int, wall: int, spans: int, label: str, scope: str | None = None
+) -> TableRow:
     """Return a breakdown row; without a scope it is part of idle time, or the total."""
     times = time_text(time / max(spans, 1)), *([time_text(time)] if spans > 1 else [])
     track = _time_bar({scope: time}, wall, {scope: time}) if scope else ""

@@ -94,11 +94,14 @@ def timelines(
     launches that are shorter, and begin within the same so many ns, are one span.
     """
     shown = selectable_ranks(analyses)
-    ranks = [(a, s) for a, s in zip(analyses, sites.of_launch, strict=True) if rank_number(a) in shown]
-    steps = [(a, of_launch, step) for a, of_launch in ranks for step in _steps_shown(a)]
+    steps = [
+        (analysis, of_launch, step)
+        for analysis, of_launch in zip(analyses, sites.of_launch, strict=True)
+        if rank_number(analysis) in shown
+        for step in _steps_shown(analysis)
+    ]
     most = max(MAX_SPANS // max(len(steps), 1), _MIN_SPANS_OF_STEP)
-    most = min(most, MAX_SPANS_OF_STEP)
-    return [_timeline(*each, line_number, most) for each in steps]
+    return [_timeline(*each, line_number, min(most, MAX_SPANS_OF_STEP)) for each in steps]
 
 
 def _steps_shown(analysis: Analysis) -> list[Step]:
@@ -141,10 +144,11 @@ def _lanes(analysis: Analysis, rows: Ints) -> tuple[Ints, list[str]]:
     keys = np.stack((device, communicates, stream), axis=1)
     distinct, lane = np.unique(keys, axis=0, return_inverse=True)
     several = len(np.unique(device)) > 1
-    return lane.reshape(-1), [_lane_name(*key, several) for key in distinct.tolist()]
+    return lane.reshape(-1), [_lane_name(key, several) for key in distinct.tolist()]
 
 
-def _lane_name(device: int, communicates: int, stream: int, several: bool) -> str:
+def _lane_name(key: Sequence[int], several: bool) -> str:
+    device, communicates, stream = key
     what = "CPU" if stream < 0 else f"stream {stream}"
     if communicates:
         what = f"collectives, {what}"

@@ -96,8 +96,9 @@ def folded_paths(paths: Mapping[str, object], classes: Classes) -> dict[str, str
 def outliers(inclusive_ns: Times, folds: Mapping[str, str]) -> dict[str, Outlier]:
     """Return the outliers among folded layers, by path.
 
-    An outlier is more than 10% from the median of the layers that hold the same modules, and beyond
-    the usual deviation as :mod:`profiler_ext.findings.outliers` measures it, which a finding shares.
+    An outlier is more than 10% from the median of the layers with the same modules in them, and
+    beyond the usual deviation as :mod:`profiler_ext.findings.outliers` measures it, which a finding
+    shares.
     """
     outliers_found = {}
     for group in _siblings(inclusive_ns, folds):

@@ -47,7 +47,7 @@ class Search {
   search(term) {
     this.term = term.trim().toLowerCase();
     this.field.value = term;
-    Object.assign(this, { at: -1, goes: 0, isReady: false });
+    Object.assign(this, { at: -1, goes: 0, isReady: false, isSettled: false });
     const found = [];
     inPieces("search", this.term ? this.index.find(this.term, found) : [].values(), () => this.found(found));
   }
@@ -117,10 +117,14 @@ class Search {
 
   // Mark the words on the page, without a change of its elements.
   mark() {
-    if (!window.CSS?.highlights) return;
+    if (!window.CSS?.highlights) return; // an old browser
     const found = new Highlight();
     const work = this.term ? rangesOf(this.term, found) : [].values();
-    inPieces("mark", work, () => (this.term ? CSS.highlights.set("found", found) : CSS.highlights.delete("found")));
+    inPieces("mark", work, () => {
+      if (this.term) CSS.highlights.set("found", found);
+      else CSS.highlights.delete("found");
+      this.isSettled = this.isReady;
+    });
   }
 }
 
