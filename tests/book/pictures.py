@@ -124,7 +124,8 @@ def report(folder: Path) -> None:
         shown.locator("#source .source >> text=self.down(F.gelu(self.up(x)))").first.click()
         shown.wait_for_timeout(1_000)
         shown.evaluate("document.querySelector('#source').scrollIntoView()")
-        shoot(shown, DOCS / "report.png", marks.SOURCE, legend=(180, 345))
+        source = beside(shown, marks.SOURCE)
+        shoot(shown, DOCS / "report.png", source, legend=(150, 300))
 
 
 def tensorboard(folder: Path) -> None:

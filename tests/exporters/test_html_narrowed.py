@@ -60,7 +60,7 @@ def test_what_is_chosen_is_in_the_address_and_comes_back(page):
     page.goto(link)
     assert page.input_value("#rank") == "1"
     assert page.evaluate("slice.rank") == 1
-    page.wait_for_function("searching.isSettled")
+    page.wait_for_function("() => searching.isSettled")
     assert "hits" in page.inner_text("#status")
 
 

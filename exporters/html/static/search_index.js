@@ -28,8 +28,8 @@ function byTime(rows) {
 function* entriesOf() {
   for (const file of report.files) yield entry("file", file.name, { file, number: null });
   for (const row of byTime(lines)) yield entry("timed", `${row.name} ${row.code}`, { where: row.name, shown: row.code, file: row.file, number: row.number });
-  for (const row of modules) if (row.launches) yield entry("module", `${row.name} ${row.type}`, { row });
-  for (const row of byTime(kernels)) yield entry("kernel", row.own === row.name ? row.name : `${row.name} ${row.own}`, { row });
+  for (const row of modules) if (row.launches) yield entry("module", `${row.name} ${row.type}`, { named: row.name, row });
+  for (const row of byTime(kernels)) yield entry("kernel", row.own === row.name ? row.name : `${row.name} ${row.own}`, { named: row.name, row });
   for (const row of graphs) yield entry("graph", `${row.key} ${row.compile_id} ${row.output_module}`, { row });
   yield* fileLines();
   yield* generatedLines();
@@ -93,7 +93,7 @@ function isAt({ file, number }, [, name, line]) {
 }
 
 // Two for what is the term, one for what begins with it.
-function nearness({ where, text }, term) {
-  const named = (where ?? text).toLowerCase();
-  return named === term || named.endsWith(`/${term}`) ? 2 : Number(named.startsWith(term));
+function nearness({ where, named, text }, term) {
+  const name = (where ?? named ?? text).toLowerCase();
+  return name === term || name.endsWith(`/${term}`) ? 2 : Number(name.startsWith(term));
 }

@@ -42,7 +42,7 @@ function kernelName(row) {
 }
 
 function graphsTable() {
-  const number = (title, value) => ({ title, kind: "number", value: row => value(row) ?? 0,
+  const number = (title, value) => ({ title, kind: "number wide-only", value: row => value(row) ?? 0,
     show: row => value(row)?.toLocaleString("en") ?? "" });
   const columns = [
     { title: "graph", kind: "number", value: row => -row.at, show: row => String(row.at) },
