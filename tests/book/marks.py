@@ -16,11 +16,11 @@ LANES = [
 """Of a step in the Perfetto UI, whose canvas tells no positions."""
 _LINE = ".source .row[data-number='36']"
 SOURCE = [
-    (f"{_LINE} .heat >> nth=1", "left", "a line's time by phase, the mean of a step"),
-    (f"{_LINE} .bars", "right", "the same as a bar, next to the file's largest line"),
+    (f"{_LINE} .heat >> nth=1", "left", "a line's time in a step, by phase"),
+    (f"{_LINE} .bars", "right", "the same as a bar"),
     (f"{_LINE} code", "right", "a click on the line opens its kernels"),
     (".source .detail td.name a >> nth=4", "right", "a kernel leads to its generated code"),
-    (".source .detail td.fused >> nth=4", "right", "the ops that it fuses, and their phases"),
+    (".source .detail td.fused >> nth=4 >> div >> nth=0", "left", "the ops that it fuses"),
 ]
 TOP = [
     ("h2:has-text('Top recommendations')", "right", "the most at stake stands first"),
