@@ -151,7 +151,7 @@ def _lane_name(key: Sequence[int], several: bool) -> str:
     device, communicates, stream = key
     what = "CPU" if stream < 0 else f"stream {stream}"
     if communicates:
-        what = f"collectives, {what}"
+        what = "collectives" if stream < 0 else f"collectives, stream {stream}"
     return f"device {device}, {what}" if several else what
 
 

@@ -1,6 +1,6 @@
 // The timeline of a step: what each stream ran, by line and by phase, and why the device was idle.
 
-const GUTTER = 108; // pixels before the time, for the names of lanes
+const MOST_GUTTER = 200; // pixels before the time, for the names of lanes
 const AXIS = 20;
 const LANE = 24;
 const THIN = 12; // of the lane of phases
@@ -36,6 +36,7 @@ class StepSpans {
     this.names = ["phase", ...step.lanes, ...step.devices];
     this.byLane = this.names.map(() => []);
     for (const span of [...kernelSpans, ...idleSpans]) this.byLane[span.lane].push(span);
+    this.gutter = Math.min(MOST_GUTTER, 14 + LETTER * Math.max(...this.names.map(name => name.length)));
     this.colors = topOf(kernelSpans, span => span.line, LINE_COLORS);
     this.causes = topOf(idleSpans, span => span.cause, CAUSE_COLORS);
     this.every = kernelSpans;
@@ -171,16 +172,16 @@ class Timeline {
   }
 
   width() {
-    return Math.max(this.canvas.clientWidth, GUTTER + 100);
+    return Math.max(this.canvas.clientWidth, MOST_GUTTER + 100);
   }
 
   xOf(time) {
-    return GUTTER + ((time - this.from) * (this.width() - GUTTER)) / (this.to - this.from);
+    return this.step.gutter + ((time - this.from) * (this.width() - this.step.gutter)) / (this.to - this.from);
   }
 
   timeAt(event) {
     const x = event.clientX - this.canvas.getBoundingClientRect().left;
-    return this.from + ((x - GUTTER) * (this.to - this.from)) / (this.width() - GUTTER);
+    return this.from + ((x - this.step.gutter) * (this.to - this.from)) / (this.width() - this.step.gutter);
   }
 
   under(event) {
@@ -194,7 +195,7 @@ class Timeline {
     if (event.buttons && this.dragged) {
       const by = event.clientX - this.dragged.x;
       this.dragged.far ||= Math.abs(by) > 3;
-      const from = this.dragged.from - (by * (this.to - this.from)) / (this.width() - GUTTER);
+      const from = this.dragged.from - (by * (this.to - this.from)) / (this.width() - this.step.gutter);
       if (this.dragged.far) this.look(from, from + this.to - this.from);
       return;
     }

@@ -21,7 +21,7 @@ class TimelineDrawing {
     this.pen.font = "12px system-ui, sans-serif";
     this.pen.textBaseline = "middle";
     this.axis(width, height);
-    this.clipped(GUTTER, width, height, () => step.byLane.forEach((spans, lane) => this.lane(spans, lane)));
+    this.clipped(this.timeline.step.gutter, width, height, () => step.byLane.forEach((spans, lane) => this.lane(spans, lane)));
     this.names();
   }
 
@@ -44,7 +44,7 @@ class TimelineDrawing {
 
   axis(width, height) {
     const { from, to } = this.timeline;
-    const every = roundStep((to - from) / Math.max((width - GUTTER) / 110, 1));
+    const every = roundStep((to - from) / Math.max((width - this.timeline.step.gutter) / 110, 1));
     for (let time = Math.ceil(from / every) * every; time <= to; time += every) {
       const x = this.timeline.xOf(time);
       this.fill("rule", x, AXIS - 4, 1, height - AXIS + 4);
@@ -59,7 +59,7 @@ class TimelineDrawing {
   names() {
     this.timeline.step.names.forEach((name, lane) => {
       const height = lane === 0 ? THIN : LANE;
-      this.text("quiet", cutTo(name, GUTTER - 10), 2, this.top(lane) + height / 2);
+      this.text("quiet", cutTo(name, this.timeline.step.gutter - 10), 2, this.top(lane) + height / 2);
     });
   }
 
@@ -74,7 +74,7 @@ class TimelineDrawing {
     this.pen.globalAlpha = this.timeline.isMarked(span) ? 1 : 0.18;
     if (span.place) this.fill(PHASES[span.place.phase], left, this.top(0) + 1, width, THIN - 3);
     this.fill(this.colorOf(span), left, this.top(lane) + 1, width, LANE - 3);
-    if (width > LEAST_LABEL) this.text("ink", cutTo(labelOf(span), width - 6), Math.max(left, GUTTER) + 3, this.top(lane) + LANE / 2);
+    if (width > LEAST_LABEL) this.text("ink", cutTo(labelOf(span), width - 6), Math.max(left, this.timeline.step.gutter) + 3, this.top(lane) + LANE / 2);
     this.pen.globalAlpha = 1;
     if (span === this.timeline.chosen) this.frame(left, this.top(lane) + 1, width, LANE - 3);
   }
