@@ -52,7 +52,7 @@ def test_layers_are_judged_within_their_own_parent():
 
 
 def test_only_layers_with_the_same_modules_in_them_are_judged_together():
-    """As in a ConvNeXt: stages of three and of nine blocks, and downsampling layers between them."""
+    """As in a ConvNeXt: stages of three and of nine blocks, downsampling layers between them."""
     blocks = {1: 3, 3: 3, 5: 9, 7: 3}
     own = {f"stages.{s}.{b}.conv": 100 for s, count in blocks.items() for b in range(count)}
     own |= {f"stages.{s}.0": 40 for s in (0, 2, 4, 6)}

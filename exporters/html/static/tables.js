@@ -47,7 +47,7 @@ function graphsTable() {
   const columns = [
     { title: "graph", kind: "number", value: row => -row.at, show: row => String(row.at) },
     { title: "compile id", kind: null, value: row => row.compile_id ?? "" },
-    { title: "phase", kind: null, value: row => row.phase },
+    { title: "kind", kind: null, about: "a backward graph also recomputes, and accumulates gradients", value: row => `${row.phase} graph` },
     timeColumn(() => `device ${timeTitle()}`, row => row.total),
     number("FX nodes", row => row.fx_nodes),
     number("call sites", row => row.call_sites),
