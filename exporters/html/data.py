@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,10 @@ def _callers(place: Place, lines: Pool, paths: Mapping[str, int]) -> list[int]:
     return [number for number in dict.fromkeys(outer) if number != ABSENT]
 
 
+def _line_number(lines: Pool, paths: Mapping[str, int], place: Place) -> int:
+    return _line_code(place.file, place.line, lines, paths)
+
+
 def _line_code(file: str | None, line: int | None, lines: Pool, paths: Mapping[str, int]) -> int:
     known = file is not None and line is not None and file in paths
     return lines.code((paths[file], line)) if known and file is not None else ABSENT
@@ -205,10 +210,6 @@ def report_data(
     chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
     sums = Sums(analyses, sites)
     codes = Codes(_kernel_times(analyses))
-
-    def line_number(place: Place) -> int:
-        return _line_code(place.file, place.line, pools.lines, paths)
-
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     data = {
         "rooflines": roofline_rows(slowest, of_lines, pools.kernels.codes()),
@@ -223,7 +224,7 @@ def report_data(
         "layers": layers.folded(),
         "steps": _steps(analyses),
         "launch_stats": single_launches(analyses, sites),
-        "timelines": timelines(analyses, sites, line_number),
+        "timelines": timelines(analyses, sites, partial(_line_number, pools.lines, paths)),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
         "root": root_label(settings.models),
