@@ -22,7 +22,7 @@ _GROUPS = {
     "record": ("run", "attach"),
     "read": ("report", "explain", "diff", "cluster", "annotate", "serve"),
     "write": ("export", "merge"),
-    "maintain": ("doctor", "cache", "seq-table"),
+    "maintain": ("doctor", "cache", "seq-table", "skill"),
 }
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
 
