@@ -19,7 +19,7 @@ kernel's name says what it does; the group is then not known, and neither is who
 
 **Names of your own.** `{VARIABLE}` in the environment of the process that reads the recording has
 more names, with `;` between them. A kernel or op whose name holds one communicates; with `*` in it,
-which stands for any text, the whole name is meant, as for `report --kernel`. Where `cluster` reads
+which stands for any text, the full name is meant, as for `report --kernel`. Where `cluster` reads
 on a scheduler of yours, its workers need it.
 
 <!-- not run: it needs a session with such a kernel -->

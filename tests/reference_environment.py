@@ -21,24 +21,24 @@ OURS = (
     (
         "PROFILER_EXT_LINES",
         "`1`",
-        "`0`: which lines run is not watched in any process, as `--no-lines` says of one run",
+        "`0`: no process watches which lines run, as `--no-lines` sets for one run",
     ),
     (
         "PROFILER_EXT_COMMUNICATION",
         "",
-        "names of kernels and ops that communicate, with `;` between them, besides "
+        "names of kernels and ops that communicate, with `;` between them, in addition to "
         "[those that are known](communication.md); `*` stands for any text",
     ),
     (
         "PROFILER_EXT_STORE_BYTES",
         "536870912",
-        "how many bytes of provenance are kept beside Inductor's cache; what was used longest ago "
+        "how many bytes of provenance are kept next to Inductor's cache; what was used longest ago "
         "goes first",
     ),
 )
 OTHERS = (
     ("RANK", "0", "the rank, by which a session's folder is named; with `WORLD_SIZE`"),
-    ("WORLD_SIZE", "1", "above 1 each rank writes into a folder of its own"),
+    ("WORLD_SIZE", "1", "above 1 each rank writes into its own folder"),
     (
         "TORCHINDUCTOR_CACHE_DIR",
         "torch's own folder",
@@ -47,7 +47,7 @@ OTHERS = (
     (
         "TEARDOWN_CUPTI",
         "torch's own",
-        "Kineto's: `1`: CUPTI is detached after a recording; `run` then calls CUDA once more at "
+        "Kineto's: `1`: CUPTI is detached after a recording; `run` then calls CUDA again at "
         "its end, which Kineto waits for",
     ),
     ("GITHUB_WORKSPACE", "the working folder", "of `diff --github`: below which files are named"),

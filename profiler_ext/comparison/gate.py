@@ -42,7 +42,7 @@ from profiler_ext.records.vocabulary import Term
 class Outcome(Term, page="words.md", title="outcome", columns=()):
     """The outcome of a condition, or of one evaluation."""
 
-    PASSED = ("passed", "passed", "is no change beyond the limit")
+    PASSED = ("passed", "passed", "did not change beyond the limit")
     UNCLEAR = (
         "unclear",
         "unclear",
@@ -52,7 +52,7 @@ class Outcome(Term, page="words.md", title="outcome", columns=()):
     TOO_FEW = (
         "too_few",
         "too few",
-        "cannot be told from noise, as there are too few steps or runs",
+        "cannot be distinguished from noise, as there are too few steps or runs",
         "record at least five steps of each side, or several runs of each; compile time needs runs",
     )
     NOT_COMPARABLE = (

@@ -20,9 +20,9 @@ the function, the parameters that are relied on, what passes there, what is lost
 Nothing is imported for them: hooks in Dynamo are put in place when the program imports it, all
 others with Inductor, or when Dynamo hands over its first graph; a profile has all in place before
 it begins. Capture checks all of them before it does so; where one is not there, or does not take a
-parameter that is relied on, it takes itself out and says so. Those that tell of compiles alone it
+parameter that is relied on, it takes itself out and says so. Those that report compiles alone it
 does without, and the session has the gap `private_name`. `profiler-ext doctor` lists them for the
-torch at hand; of others the tables in `tests/fixtures/symbols` tell: torch {torchs}
+torch at hand; of others the tables in `tests/fixtures/symbols` show: torch {torchs}
 have every place below, and older ones were not looked at. All that an observation does is called
 through `profiler_ext/isolation/guard.py`, which changes neither arguments nor results.
 
