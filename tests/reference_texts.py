@@ -104,15 +104,15 @@ For example, a ConvNeXt-T on an H200 with one block left in float32: `unlike_sib
 - **The bottleneck counts**: a faster kernel makes a step faster only if the step waits for the
   device. Where the CPU is behind with its launches, the device would only wait longer, so no rule
   about kernels claims such time.
-- **Step time without profiling**: profiling slows the CPU, by 1.1 to 2.0 times in our measurements,
-  so a device may wait for the CPU only while it is being profiled. The session keeps how long each
-  of the last steps before the recording took on the device, with no profiler on (`steps_before_ns`;
-  [steps](steps.md)). With three or more of them, their lower median is the step time without
-  profiling. The findings begin with it, the step time while profiling follows, and percentages
-  refer to it. If the device is busy all that time, the device is the bottleneck. `run` and the
-  callbacks of training libraries leave three such steps by default (`--skip 5`, `skip=5`), and so
-  does a schedule with `wait=4` or more. With fewer, waiting for the CPU is estimated, and rules about
-  kernels ignore launches that the device waited for in the recording.
+- **Step time without profiling**: profiling slows the CPU, by 1.1 to 2.0 times in our
+  measurements, so a device may wait for the CPU only while it is being profiled. The session
+  keeps how long each of the last steps before the recording took on the device, with no profiler
+  on (`steps_before_ns`; [steps](steps.md)). With three or more of them, their lower median is the
+  step time without profiling. The findings begin with it, the step time while profiling follows,
+  and percentages refer to it. If the device is busy all that time, the device is the bottleneck.
+  `run` and the callbacks of training libraries leave three such steps by default (`--skip 5`,
+  `skip=5`), and so does a schedule with `wait=4` or more. With fewer, waiting for the CPU is
+  estimated, and rules about kernels ignore launches that the device waited for in the recording.
 - Findings that count the same time **say so** (`shared_with`): do not add their times.
 - Findings below {least:.0%} of a step and 20 us, or below a tenth of a second that each process
   spends once, are **not reported**. A rule that could not be applied says why. A session without
