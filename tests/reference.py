@@ -172,7 +172,7 @@ def _told_by_number() -> str:
         _difference(row, "Where the number leaves it open", "it is taken not to")
         for row in behaviour.VERSION_FLAGS
     )
-    return "\n\n".join(("## Told by the number alone: no name came with it", *rows))
+    return "\n\n".join(("## Known from the version number only", *rows))
 
 
 def _told_by_data() -> str:
@@ -180,7 +180,7 @@ def _told_by_data() -> str:
         _difference(row, "Read in", f"`profiler_ext/{row.read_in}`")
         for row in behaviour.PROBED_FLAGS
     )
-    return "\n\n".join(("## Told by the data itself: no flag is needed", *rows))
+    return "\n\n".join(("## Known from the data itself: no flag is needed", *rows))
 
 
 def _rule(rule: Rule) -> str:

@@ -45,7 +45,7 @@ STATUSES = {
     "or a `diff --fail-if` holds",
     TOO_FEW: "a condition of `diff --fail-if` cannot be distinguished from noise: too few steps or "
     "runs, or steps that cannot be compared",
-    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
+    STDOUT_CLOSED: "the reader of standard output has closed it, as `| head` does",
 }
 DEFAULT = "(default: %(default)s)"
 _FOLDER = Path("profile_out")  # of the last run
