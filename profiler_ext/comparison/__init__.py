@@ -1,1 +1,1 @@
-"""The comparison of two sides of runs: by step time breakdown, phase, line, module, op, kernel, compile."""
+"""The comparison of two sides of runs: by step time breakdown, phase, line, module, op or kernel."""
