@@ -1,1 +1,1 @@
-"""The comparison of two sides of runs: by step time breakdown, phase, line, module, op or kernel."""
+"""The comparison of two sides of runs: by breakdown, phase, line, module, op, kernel, compile."""
