@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext.cli.common import (
+    DEFAULT,
+    FOLDER,
     Parser,
     add_format,
     console,
@@ -35,9 +37,11 @@ def add_options(parser: Parser) -> None:
 
     parser.add_argument(
         "place",
+        nargs="?",
+        default=str(FOLDER),
         metavar="DIR|URL",
         help="folder of the ranks' sessions, or a URL of fsspec: s3://bucket/job, gs://, hdfs://; "
-        "a pattern picks one of several sessions: 'DIR/rank_*/step_001003'",
+        f"a pattern picks one of several sessions: 'DIR/rank_*/step_001003' {DEFAULT}",
     )
     _add_engine(parser.add_argument_group("where the ranks are read"))
     parser.add_argument(

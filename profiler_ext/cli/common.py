@@ -13,13 +13,13 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
-from profiler_ext.errors import OutputError, StdoutClosedError
+from profiler_ext.errors import OutputError, StdoutClosedError, page_address
 from profiler_ext.printable import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ STATUSES = {
     STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
 }
 DEFAULT = "(default: %(default)s)"
-_FOLDER = Path("profile_out")  # of the last run
+FOLDER = Path("profile_out")  # of the last run
 
 
 def write(text: str) -> None:
@@ -169,9 +169,39 @@ class Parser(argparse.ArgumentParser):
         lines = (f"  # {what}\n  {command}" for what, command in examples)
         self.epilog = "\n".join(("examples:", *lines))
 
+    def error(self, message: str) -> NoReturn:
+        """End with the message, and the page of the command."""
+        _, _, command = self.prog.partition(" ")
+        page = page_address(f"reference/commands.md#{command.partition(' ')[0]}".rstrip("#"))
+        self.exit(FAILED, f"{self.format_usage()}{self.prog}: error: {message} ({page})\n")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return what the words say; an unknown option gets a suggestion."""
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            closest = _closest(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{closest}")
+        return options
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            closest = _closest(str(value), action.choices or ())
+            message = f"invalid choice: {value!r}{closest}" if closest else error.message
+            raise argparse.ArgumentError(action, message) from None
+
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
             (print_usage if file is sys.stderr else write)(printable_lines(message))
+
+
+def _closest(word: str, known: Iterable[Any]) -> str:
+    """Return the question for the known word that is closest, if one is close."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, map(str, known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:
@@ -185,7 +215,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         "session",
         type=Path,
         nargs="?",
-        default=_FOLDER,
+        default=FOLDER,
         metavar="DIR",
         help=f"folder of a session, of its ranks, of traces, or a trace file {DEFAULT}",
     )
@@ -205,7 +235,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 def positive_int(text: str) -> int:
     """Read a number above zero."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a positive integer")
     return int(text)
 
 
@@ -227,7 +257,7 @@ def add_folder(parser: argparse._ActionsContainer) -> None:
         "-o",
         "--output",
         type=Path,
-        default=_FOLDER,
+        default=FOLDER,
         metavar="DIR",
         help=f"folder of the session {DEFAULT}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.common import Parser, add_format, print_written
+from profiler_ext.cli.common import FOLDER, Parser, add_format, print_written
 
 HELP = "put the sessions of ranks into one"
 
@@ -13,7 +13,12 @@ HELP = "put the sessions of ranks into one"
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.add_argument(
-        "sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks, or traces"
+        "sessions",
+        nargs="*",
+        type=Path,
+        default=[FOLDER],
+        metavar="DIR",
+        help=f"folders of ranks, or traces (default: {FOLDER})",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where to")
     add_format(parser, ["text", "json"])
