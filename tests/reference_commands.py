@@ -22,7 +22,7 @@ in [exit statuses](statuses.md). The help of each, as `profiler-ext COMMAND --he
 VARIABLES = """# Environment
 
 What the environment can say, and what stands without it. Each is read in the process that it
-concerns; none is ever set by us."""
+concerns; none is set by us but `KINETO_LOG_LEVEL`."""
 
 STATUSES_PAGE = """# Exit statuses
 

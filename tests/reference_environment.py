@@ -50,6 +50,12 @@ OTHERS = (
         "Kineto's: `1`: CUPTI is detached after a recording; `run` then calls CUDA once more at "
         "its end, which Kineto waits for",
     ),
+    (
+        "KINETO_LOG_LEVEL",
+        "`run` without a GPU: `6`, nothing",
+        "Kineto's: what it logs on standard error; `run` sets it for the moment in which Kineto "
+        "reads it, and only where there is no GPU that an error could be about",
+    ),
     ("GITHUB_WORKSPACE", "the working folder", "of `diff --github`: below which files are named"),
     ("GITHUB_STEP_SUMMARY", "", "of `diff --github`: where the summary is added"),
     ("COLUMNS", "the terminal's", "how wide a report is; help has 80 columns at most"),

@@ -113,9 +113,11 @@ def test_a_run_writes_and_lists_what_the_rows_say(
     output.write_outputs(session, tmp_path)
     files = {name: use for each in FORMATS for name, use in each.run_outputs}
     assert {path.name for path in tmp_path.iterdir()} == set(files)
-    run.print_session(session, tmp_path)
+    run.print_session(session, tmp_path, tmp_path, verbose=True)
     *_, listed = capsys.readouterr().out.partition(f"written to {tmp_path}:\n")
-    assert listed == "".join(f"  {name:24} {use}\n" for name, use in files.items())
+    *rows, following = listed.splitlines()
+    assert rows == [f"  {name:24} {use}" for name, use in files.items()]
+    assert following == f"next: profiler-ext open {tmp_path}, or with --perfetto for the timeline"
     assert FILE_NAME in files and SESSION.place_in(tmp_path) == tmp_path / FILE_NAME
 
 
@@ -156,8 +158,9 @@ def test_a_new_format_is_a_module_and_a_row(
     assert session.export(folder / "one.count").read_text() == count
     output.write_outputs(session, folder)
     assert (folder / "launches.count").read_text() == count
-    run.print_session(session, folder)
-    assert f"  {'launches.count':24} how many there are\n" in capsys.readouterr().out
+    run.print_session(session, folder, folder)
+    assert f"written to {folder}: trace.pftrace, " in (told := capsys.readouterr().out)
+    assert ", launches.count\n" in told
     with pytest.raises(UsageError, match="count cannot hold several ranks"):
         two_ranks().export(folder / "ranks.count")
 

@@ -52,7 +52,7 @@ def _attach(options: argparse.Namespace) -> int:
     if options.format == "json":
         print_answer(report_answer(session), options)
     else:
-        print_session(session, options.output)
+        print_session(session, options.output, options.output)
     for file in attached.missing:
         print_message(f"there is no {file}; give its folder with --root")
     for key in attached.unknown:

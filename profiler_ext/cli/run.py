@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext import renaming
 from profiler_ext.cli.common import (
     DEFAULT,
+    FOLDER,
     Parser,
     add_folder,
     console,
@@ -21,6 +24,7 @@ from profiler_ext.run.program import Program
 from profiler_ext.run.request import SKIP, STEPS, Amount, Repeats, Request, StepOn
 
 if TYPE_CHECKING:
+    from profiler_ext.exporters.formats import Format
     from profiler_ext.run.outcome import Outcome, SavedSessions, Series
     from profiler_ext.sessions.session import Session
 
@@ -50,7 +54,9 @@ def add_options(parser: Parser) -> None:
     _add_steps(parser.add_argument_group("which steps"))
     _add_repeats(parser.add_argument_group("again and again"))
     _add_recorded(parser.add_argument_group("what is recorded"))
-    add_folder(parser.add_argument_group("where to"))
+    output = parser.add_argument_group("output")
+    add_folder(output)
+    output.add_argument("--verbose", action="store_true", help="describe each file that is written")
     parser.show_examples(
         ("two training steps, after five", "profiler-ext run train.py --lr 3e-4"),
         ("ten calls of a model, then end", "profiler-ext run --step-on forward --steps 10 --stop "
@@ -194,24 +200,26 @@ def command(options: argparse.Namespace) -> int:
     """Run the program; returns its exit code."""
     from profiler_ext.run.profiled_program import run
 
-    ending = run(_request(options), _print_remarks)
+    ending = run(_request(options), partial(_print_outcome, options))
     if ending.was_interrupted:  # its own traceback is printed already
         raise KeyboardInterrupt
     return ending.code
 
 
-def _print_remarks(outcome: Outcome) -> None:
-    for remark in (*_printed(outcome.session, outcome.kept), *outcome.remarks):
+def _print_outcome(options: argparse.Namespace, outcome: Outcome) -> None:
+    for remark in (*_printed(outcome.session, outcome.kept, options), *outcome.remarks):
         print_message(remark)
 
 
-def _printed(session: Session | None, kept: SavedSessions) -> tuple[str, ...]:
+def _printed(
+    session: Session | None, kept: SavedSessions, options: argparse.Namespace
+) -> tuple[str, ...]:
     """Print a session; a failure becomes a remark, and the exit code stays the script's."""
     try:
         if session is not None and kept.series is not None:
             _print_series(session, kept.series)
         elif session is not None:
-            print_session(session, kept.folder)
+            print_session(session, kept.folder, options.output, verbose=options.verbose)
     except StdoutClosedError:
         return ()
     except OutputError as error:
@@ -219,8 +227,14 @@ def _printed(session: Session | None, kept: SavedSessions) -> tuple[str, ...]:
     return ()
 
 
-def print_session(session: Session, folder: Path) -> None:
-    """Print where the time went, and the files with details.
+def print_session(session: Session, folder: Path, output: Path, *, verbose: bool = False) -> None:
+    """Print where the time went, the files with details, and what to do next.
+
+    Args:
+        session: what was recorded.
+        folder: where its files are.
+        output: the folder of all ranks, as the user named it.
+        verbose: describe each file.
 
     Raises:
         OutputError: Standard output cannot be written.
@@ -230,10 +244,22 @@ def print_session(session: Session, folder: Path) -> None:
 
     if not _print_report(session):
         return
-    print_line(f"written to {folder}:")
-    output = console()
-    for name, use in (file for each in run_outputs() for file in each.run_outputs):
-        output.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
+    if verbose:
+        print_line(f"written to {folder}:")
+        screen = console()
+        for name, use in (file for each in run_outputs() for file in each.run_outputs):
+            screen.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
+    else:
+        print_line(f"written to {folder}: {', '.join(map(_outputs_text, run_outputs()))}")
+    place = "" if output == FOLDER else f" {shlex.quote(str(output))}"
+    print_line(f"next: profiler-ext open{place}, or with --perfetto for the timeline")
+
+
+def _outputs_text(format: Format) -> str:
+    """Return what a run writes in a format: a file's name, or how many tables."""
+    if format.is_folder:
+        return f"{len(format.run_outputs)} tables ({format.suffixes[0]})"
+    return ", ".join(name for name, _ in format.run_outputs)
 
 
 def _print_series(session: Session, series: Series) -> None:

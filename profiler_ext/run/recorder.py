@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Recorder:
         folder: Path,
     ) -> None:
         self.session: Session | None = None  # that was kept last
+        self.processing: Callable[[], AbstractContextManager[None]] = nullcontext  # of a recording
         self.failure: Exception | None = None  # in recording or keeping
         self.trace: Path | None = None  # torch's own, if there is no session
         self._regions = OpenRanges(lambda: self._profiler.is_recording)
@@ -239,7 +240,8 @@ class _RunProfiler(profile):
 
     def prepare_trace(self) -> None:
         self.profiler = None  # the last recording is kept, or not wanted
-        super().prepare_trace()
+        with profilers.without_kineto_noise():
+            super().prepare_trace()
 
     def start_trace(self) -> None:
         super().start_trace()
@@ -256,7 +258,8 @@ class _RunProfiler(profile):
             self._guard.run(HOOK, self.lines.forget)
             self._guard.run(GRAPHS, self._release)
         else:
-            super()._on_cycle_end(profiler)
+            with self._recorder.processing():
+                super()._on_cycle_end(profiler)
 
     def deliver(self) -> None:
         self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())
