@@ -82,11 +82,11 @@ class Format:
 # The format in which sessions are stored.
 SESSION = Format(
     name="chrome",
-    words="PyTorch's own trace with all that is known added; it loads back as a session",
+    words="PyTorch's own trace with everything added; it loads back as a session",
     suffixes=(".json.gz", ".json"),
     target="trace.json.gz",
     writer="chrome_trace:export_chrome_trace",
-    run_outputs=((FILE_NAME, "loads back: profiler-ext report DIR; opens in Perfetto too"),),
+    run_outputs=((FILE_NAME, "the session: profiler-ext report DIR; opens in Perfetto too"),),
 )
 
 FORMATS = (
@@ -103,7 +103,7 @@ FORMATS = (
     SESSION,
     Format(
         name="html",
-        words="one page for a browser: step time breakdown, flame graphs, source with its time",
+        words="a page for the browser: step time breakdown, flame graphs, source with time",
         suffixes=(".html",),
         target="report.html",
         writer="html:export_html",
@@ -113,7 +113,7 @@ FORMATS = (
     ),
     Format(
         name="speedscope",
-        words="flame graphs for speedscope.app: modules, lines and kernels of each step",
+        words="flame graphs for speedscope.app: modules, lines and kernels by device time",
         suffixes=(".speedscope.json",),
         target="flame.speedscope.json",
         writer="speedscope:export_speedscope",
@@ -122,7 +122,7 @@ FORMATS = (
     ),
     Format(
         name="csv",
-        words="a folder of tables",
+        words="a folder of tables, one CSV file each",
         suffixes=(".csv",),
         target="tables.csv",
         writer="tables.folders:export_csv",
@@ -132,7 +132,7 @@ FORMATS = (
     ),
     Format(
         name="parquet",
-        words="a folder of tables, with their types",
+        words="a folder of typed tables",
         suffixes=(".parquet",),
         target="tables.parquet",
         writer="tables.folders:export_parquet",
@@ -142,7 +142,7 @@ FORMATS = (
     ),
     Format(
         name="tensorboard",
-        words="a log folder for TensorBoard: our own view, and torch-tb-profiler's",
+        words="a log folder for TensorBoard, with our view and torch-tb-profiler's",
         suffixes=("",),
         target="tensorboard",
         writer="tensorboard_plugin.export:export_tensorboard",

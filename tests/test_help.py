@@ -58,7 +58,7 @@ def test_each_example_can_be_read_as_it_stands(name: str) -> None:
     examples = re.findall(r"^  (.*profiler-ext .*)$", parser_of(name).epilog or "", re.M)
     assert examples
     for example in examples:
-        words = shlex.split(example.partition(" > ")[0])
+        words = shlex.split(example.partition(" > ~")[0])
         at = words.index("profiler-ext")
         assert words[at + 1] == name
         parser_of(name).parse_args(words[at + 2 :])

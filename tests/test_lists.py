@@ -150,7 +150,7 @@ def test_a_new_format_is_a_module_and_a_row(
     monkeypatch.setattr(formats, "FORMATS", (*FORMATS, row))
 
     count = f"{len(gpu_step().launches)} launches\n"
-    assert ".count: how many launches there are" in " ".join(helped(capsys, "export").split())
+    assert ".count how many launches there are" in " ".join(helped(capsys, "export").split())
     target = folder / "all.count"
     assert printed(capsys, "export", folder, "-o", target) == f"{target}\n"
     assert (folder / "all.count").read_text() == count

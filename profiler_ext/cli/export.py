@@ -13,6 +13,7 @@ from profiler_ext.cli.common import (
     add_roots,
     add_session,
     add_step,
+    help_group,
     print_message,
     print_written,
 )
@@ -21,7 +22,7 @@ from profiler_ext.errors import UsageError
 if TYPE_CHECKING:
     from profiler_ext.exporters.formats import Format
 
-HELP = "write a session in another format"
+HELP = "export a session to another format"
 
 
 def add_options(parser: Parser) -> None:
@@ -29,13 +30,8 @@ def add_options(parser: Parser) -> None:
     from profiler_ext.exporters.formats import FORMATS
 
     add_session(parser)
-    words = "; ".join(f"{' or '.join(filter(None, each.suffixes)) or 'no suffix'}: {each.words}"
-                      for each in FORMATS)  # fmt: skip
     parser.add_argument(
-        "-o",
-        "--output",
-        metavar="PATH",
-        help=f"what to write; the suffix names the format: {words}",
+        "-o", "--output", metavar="PATH", help="file or folder to write; its suffix is the format"
     )
     parser.add_argument("--to", help=argparse.SUPPRESS)  # before 0.4 it named the format
     add_step(parser)
@@ -57,6 +53,8 @@ def add_options(parser: Parser) -> None:
         ),
         ("one step alone", "profiler-ext export profile_out --step 4 -o step_4.html"),
     )
+    rows = [(" ".join(each.suffixes).strip() or "(none)", each.words) for each in FORMATS]
+    parser.epilog = "\n\n".join((help_group("formats by suffix", rows), parser.epilog or ""))
     parser.set_defaults(command=_export)
 
 
