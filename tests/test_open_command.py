@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from profiler_ext import cli, load
-from profiler_ext.cli import open as opening
+from profiler_ext.exporters.perfetto import local_server
 from profiler_ext.sessions.session import FILE_NAME
 from tests.patience import patience_s
 
@@ -135,7 +135,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         number: int = taken.getsockname()[1]
-    monkeypatch.setattr(opening, "_PORT", number)
+    monkeypatch.setattr(local_server, "PORT", number)
     return number
 
 

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import tempfile
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingTCPServer
 
 from profiler_ext.cli.common import Parser, add_roots, add_session, print_line, print_message
-from profiler_ext.errors import OutputError
 
 HELP = "open the report in the browser, or the trace in the Perfetto UI"
-
-# The content security policy of ui.perfetto.dev lets its page fetch from no other local port.
-# Source: ``tools/open_trace_in_ui`` of github.com/google/perfetto.
-_HOST, _PORT = "127.0.0.1", 9001
-_UI, _NAME = "https://ui.perfetto.dev", "trace.pftrace"
 
 
 def add_options(parser: Parser) -> None:
@@ -28,8 +18,8 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--perfetto",
         action="store_true",
-        help=f"open the trace at {_UI}: it is served on {_HOST}:{_PORT} until that page has "
-        "fetched it, and does not leave this machine",
+        help="open the trace at https://ui.perfetto.dev: it is served on 127.0.0.1:9001 until that "
+        "page has fetched it, and does not leave this machine",
     )
     parser.add_argument(
         "--print", dest="prints", action="store_true", help="print the address, open no browser"
@@ -96,61 +86,14 @@ def _is_current(written: Path, recordings: list[Path]) -> bool:
 
 
 def _serve_once(trace: Path, prints: bool) -> None:
-    """Serve a trace to the Perfetto UI until it was fetched, or until Ctrl-C.
+    """Serve a trace to the Perfetto UI until it was fetched, or until Ctrl-C."""
+    from profiler_ext.exporters.perfetto.local_server import TraceServer
 
-    Raises:
-        OutputError: The port is in use.
-    """
-    from profiler_ext.exporters.perfetto import VIEWER
-
-    try:
-        server = _TraceServer(trace)
-    except OSError as error:
-        raise OutputError(
-            f"cannot serve on {_HOST}:{_PORT} ({error.strerror}), the only address that {_UI} "
-            f"reads from; end what uses it, or open {trace} there by hand"
-        ) from error
-    with server:
-        _show(VIEWER.replace("?", f"?url=http://{_HOST}:{_PORT}/{_NAME}&", 1), prints)
+    with TraceServer(trace) as server:
+        _show(server.ui_address, prints)
         print_message("serving the trace until it is fetched once (Ctrl-C to stop)")
         try:
             while not server.was_fetched:
                 server.handle_request()
         except KeyboardInterrupt:
             print_message("stopped before the trace was fetched")
-
-
-class _TraceServer(ThreadingTCPServer):
-    """Serves one file, to the Perfetto UI alone."""
-
-    allow_reuse_address = True
-    daemon_threads = True  # browsers open connections that they never use
-    timeout = 0.2  # of waiting for a request: how soon the end is noticed
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-        self.was_fetched = False
-        super().__init__((_HOST, _PORT), _TraceHandler)
-
-
-class _TraceHandler(BaseHTTPRequestHandler):
-    server: _TraceServer
-
-    def do_GET(self) -> None:
-        """Send the trace; refuse other paths, and host names that only resolve to this machine."""
-        if self.path != f"/{_NAME}" or self.headers.get("Host") != f"{_HOST}:{_PORT}":
-            self.send_error(404)
-            return
-        with self.server.trace.open("rb") as trace:
-            self.send_response(200)
-            self.send_header("Access-Control-Allow-Origin", _UI)
-            self.send_header("Cache-Control", "no-cache")
-            self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(os.fstat(trace.fileno()).st_size))
-            self.end_headers()
-            with suppress(ConnectionError):  # the page was left: it may ask again
-                shutil.copyfileobj(trace, self.wfile)
-                self.server.was_fetched = True
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Log nothing."""

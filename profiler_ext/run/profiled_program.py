@@ -53,6 +53,7 @@ class Progress:
         with suppress(ValueError, AttributeError):  # it is closed, or there is none
             self._is_terminal = self._stream.isatty()
         self._is_silent = os.environ.get("RANK", "0") not in ("", "0")
+        self._is_processed = threading.Event()
         self._now = now
         self._began_s = self._last_s = now()
 
@@ -69,19 +70,15 @@ class Progress:
         if now - self._last_s >= _INTERVAL_S:
             self._write(f"{stage} ({now - self._began_s:.0f} s so far)")
 
-    @contextmanager
-    def processing(self) -> Iterator[None]:
-        """Say within the block that a recording is processed."""
-        stage = "processing the recording"
-        self.begin(stage)
-        is_over = threading.Event()
-        speaker = threading.Thread(target=self._speak, args=(stage, is_over), daemon=True)
-        speaker.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            speaker.join()
+    def processing(self, begins: bool) -> None:
+        """Say that a recording is processed, until that ends."""
+        self._is_processed.set()  # of one before
+        if begins:
+            stage = "processing the recording"
+            self.begin(stage)
+            self._is_processed = threading.Event()
+            speaks = (stage, self._is_processed)
+            threading.Thread(target=self._speak, args=speaks, daemon=True).start()
 
     def _speak(self, stage: str, is_over: threading.Event) -> None:
         while not is_over.wait(_INTERVAL_S):
@@ -179,7 +176,7 @@ class _Run:
         recorder = Recorder(
             capture, self._request, self._write, self._step_ended, roots, self._kept.folder
         )
-        recorder.processing = self._progress.processing
+        recorder.on_processing = self._progress.processing
         recorder.start()
         self._recorder = recorder
         self._watch_signals()

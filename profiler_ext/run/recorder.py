@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Recorder:
         folder: Path,
     ) -> None:
         self.session: Session | None = None  # that was kept last
-        self.processing: Callable[[], AbstractContextManager[None]] = nullcontext  # of a recording
+        self.on_processing: Callable[[bool], object] = bool  # called with whether it begins
         self.failure: Exception | None = None  # in recording or keeping
         self.trace: Path | None = None  # torch's own, if there is no session
         self._regions = OpenRanges(lambda: self._profiler.is_recording)
@@ -258,8 +258,11 @@ class _RunProfiler(profile):
             self._guard.run(HOOK, self.lines.forget)
             self._guard.run(GRAPHS, self._release)
         else:
-            with self._recorder.processing():
+            self._guard.run("progress", self._recorder.on_processing, True)
+            try:
                 super()._on_cycle_end(profiler)
+            finally:
+                self._guard.run("progress", self._recorder.on_processing, False)
 
     def deliver(self) -> None:
         self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())

@@ -86,12 +86,16 @@ def test_long_processing_is_heard_of_while_it_lasts(
     monkeypatch.setattr(profiled_program, "_INTERVAL_S", 0.01)
     made, stream = progress(monkeypatch, clock, is_terminal=False)
     clock.now_s += 40
-    before = threading.active_count()
-    with made.processing():
-        stream.was_written.clear()
-        clock.now_s += 40
-        assert stream.was_written.wait(patience_s(1))
-    assert threading.active_count() == before
+    before = set(threading.enumerate())
+    made.processing(True)
+    (speaker,) = set(threading.enumerate()) - before
+    stream.was_written.clear()
+    clock.now_s += 40
+    assert stream.was_written.wait(patience_s(1))
+    made.processing(False)
+    speaker.join(patience_s(1))
+    assert not speaker.is_alive()
+    assert speaker.daemon
     assert stream.getvalue() == (
         "profiler-ext: processing the recording (40 s so far)\n"
         "profiler-ext: processing the recording (80 s so far)\n"
