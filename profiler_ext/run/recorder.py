@@ -45,6 +45,7 @@ class Recorder:
         folder: Path,
     ) -> None:
         self.session: Session | None = None  # that was kept last
+        self.on_processing: Callable[[bool], object] = bool  # called with whether it begins
         self.failure: Exception | None = None  # in recording or keeping
         self.trace: Path | None = None  # torch's own, if there is no session
         self._regions = OpenRanges(lambda: self._profiler.is_recording)
@@ -239,7 +240,8 @@ class _RunProfiler(profile):
 
     def prepare_trace(self) -> None:
         self.profiler = None  # the last recording is kept, or not wanted
-        super().prepare_trace()
+        with profilers.without_kineto_noise():
+            super().prepare_trace()
 
     def start_trace(self) -> None:
         super().start_trace()
@@ -256,7 +258,11 @@ class _RunProfiler(profile):
             self._guard.run(HOOK, self.lines.forget)
             self._guard.run(GRAPHS, self._release)
         else:
-            super()._on_cycle_end(profiler)
+            self._guard.run("progress", self._recorder.on_processing, True)
+            try:
+                super()._on_cycle_end(profiler)
+            finally:
+                self._guard.run("progress", self._recorder.on_processing, False)
 
     def deliver(self) -> None:
         self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())

@@ -192,8 +192,7 @@ class MergedSession(SessionExplanations):
             UsageError: No format has the suffix, or the format holds one rank only.
             OutputError: It cannot be written.
         """
-        target = Path(path)
-        return self.export_as(format_of(target), target)
+        return self.export_as(format_of(path), Path(path))
 
     def export_as(self, format: Format, path: Path) -> Path:
         """Write all ranks in a format; return what was written.

@@ -206,8 +206,7 @@ class Session(SessionExplanations):
             UsageError: The suffix names no format.
             OutputError: It cannot be written.
         """
-        target = Path(path)
-        return self.export_as(format_of(target), target)
+        return self.export_as(format_of(path), Path(path))
 
     def export_as(self, format: Format, path: Path) -> Path:
         """Write the session in a format; return what was written.

@@ -290,4 +290,4 @@ def test_a_limit_that_is_no_part_is_refused(
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(["report", str(tmp_path), f"--fail-above={limit}"])
-    assert "is no part of a step; give one as 5%" in capsys.readouterr().err
+    assert "must be a percentage from 0% to 100%: 5%" in capsys.readouterr().err
