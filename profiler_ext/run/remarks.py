@@ -26,6 +26,14 @@ IGNORED_STOP = "the script caught the exit of --stop and went on; it is asked to
 _MAX_SEEN_SHOWN = 6
 
 
+def lines_unavailable(version: str) -> str:
+    """Say, before the run, what this Python cannot attribute."""
+    return (
+        f"eager line attribution needs Python 3.12 or newer, and this is {version}: eager work is "
+        "attributed to its ops, compiled code to lines"
+    )
+
+
 def failed_script(code: int, kept: str, steps: int) -> str:
     """Say how a script failed, and what is kept."""
     return f"the script ended with exit code {code} after {_steps(steps)}; {kept}"

@@ -71,7 +71,7 @@ class RepeatedCall:
 
 def called_text(kind: str, name: str, codes: Iterable[CodeType]) -> str:
     """Return what is called, for a person: ``the compiled function `decode` (gen.py:41)``."""
-    code = next(iter(codes), None)
+    code = next(reversed([*codes]), None)  # below all decorators
     place = "" if code is None else f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
     return f"the {kind} `{name}`{place}"
 
