@@ -50,11 +50,13 @@ class Recorder:
         self._regions = OpenRanges(lambda: self._profiler.is_recording)
         self.discarded = 0  # recordings without a slow step
         self.first = 0  # step of the last recording
+        self.recorded_early = False  # the session is of steps before the requested ones
         self.ignored_stop = self._stop_requested = False  # by the program
         self._request, self._capture, self._user_roots = request, capture, user_roots
         self._slow = request.repeats.slow if request.repeats is not None else None
         self._keep, self._on_step, self.folder = keep, on_step, folder
         self._incomplete_session: Session | None = None
+        self._holds_early = False  # it is of early steps
         self._process = os.getpid()
         self._count_from_here()
         regions = self._regions.hooks() if request.repeats is not None else ()
@@ -79,6 +81,9 @@ class Recorder:
             has_open_region=lambda: self._regions.has_any,
             is_learning=lambda: self._capture.has_calls_to_profile,
             on_device=uses_device,
+            may_be_short=lambda: (
+                request.repeats is None and self.ends.found_call and not self.ends.may_train
+            ),
         )
         self._pace = None if self._slow is None else SlowStepDetector(self._slow)
         self._step_start = Mark.here()
@@ -136,7 +141,8 @@ class Recorder:
         self._try(self._profiler.stop)
         if self.session is None and (part := self._incomplete_session) is not None:
             with isolated():
-                self.take(part)
+                self.recorded_early = self._holds_early
+                self._write(part)
 
     def keep_trace(self) -> None:
         """Keep torch's own trace if this package failed to make a session of it."""
@@ -158,11 +164,18 @@ class Recorder:
     def take(self, session: Session) -> None:
         """Keep a session.
 
-        If another profiler ended it, or the program may still train, wait for a better one.
+        If another profiler ended it, if it was recorded early, or if the program may still train,
+        wait for a better one.
         """
-        if self._profiler.was_ended or (self._request.repeats is None and self.ends.may_train):
+        is_early = self.window.ended_early(self._profiler.step_num)
+        may_train = self._request.repeats is None and self.ends.may_train
+        self._holds_early = is_early
+        if self._profiler.was_ended or is_early or may_train:
             self._incomplete_session = session
             return
+        self._write(session)
+
+    def _write(self, session: Session) -> None:
         self._incomplete_session = None
         self._try(lambda: self._keep(session, self.first))
         if self.failure is None:
@@ -170,7 +183,11 @@ class Recorder:
 
     def is_wanted(self) -> bool:
         """Tell whether the recording is to be kept, and begin to watch the next."""
-        if not self.window.has_begun(self._profiler.step_num):
+        step = self._profiler.step_num
+        if self.window.ended_early(step):
+            return True
+        has_whole_step = step > (self.window.first or 0)
+        if not self.window.has_begun(step) or (self._incomplete_session and not has_whole_step):
             return False
         if self._pace is None or self._slow is None:
             return True

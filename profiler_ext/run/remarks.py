@@ -93,9 +93,21 @@ def _unrecorded(request: Request, recorder: Recorder) -> tuple[str, ...]:
         return (IGNORED_STOP,)
     if session is None:
         return (_no_session(request, recorder),)
+    if recorder.recorded_early and session is not None:
+        return (_early(request, recorder, session),)
     if request.repeats is None and not window.is_over(steps):
         return (_cut_off(request, steps, max(steps - (window.first or 0), 0)),)
     return ()
+
+
+def _early(request: Request, recorder: Recorder, session: Session) -> str:
+    """Say that the script ended before the steps to record, and how many were recorded instead."""
+    of, count = recorder.ends.of, len(session.analysis.steps)
+    which = "an early one was" if count == 1 else f"{count} early ones were"
+    return (
+        f"the script ended after {recorder.ends.seen[f'calls of {of}']} calls of {of}, too few to "
+        f"skip {request.skip} and record {request.steps} of them: {which} recorded"
+    )
 
 
 def _cut_off(request: Request, steps: int, recorded: int) -> str:
@@ -112,13 +124,13 @@ def _cut_off(request: Request, steps: int, recorded: int) -> str:
 def never_stepped(request: Request, seen: Counter[str]) -> str:
     """Say that no step ended, and what could have ended one."""
     if request.step_on.by is not EndedBy.FIRST:
-        return f"the script never stepped: {_not_seen_text(request.step_on)}{_seen_text(seen)}"
+        return f"No step boundary found: {_not_seen_text(request.step_on)}{_seen_text(seen)}"
     if request.skip.is_nothing:
-        return "the script never stepped, and nothing was recorded"
+        return "No step boundary found, and nothing was recorded"
     return (
-        "the script never stepped: no optimizer's step() and no prof.step() was seen; of a script "
-        "that does not train each call of its model is a step with --step-on forward, or record "
-        "it whole with --skip 0"
+        "No step boundary found: no optimizer stepped, prof.step() was not called, and no call of "
+        f"a model or compiled function was repeated{_seen_text(seen)}. Name a function with "
+        "--step-on, or record the whole script with --skip 0"
     )
 
 

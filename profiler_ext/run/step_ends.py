@@ -345,10 +345,14 @@ class StepEnds:
         return "" if self._repeated.call is None else self._repeated.call.of
 
     @property
+    def found_call(self) -> bool:
+        """Whether calls end the steps because nothing else has yet."""
+        return self._takes_calls and self._repeated.call is not None
+
+    @property
     def may_train(self) -> bool:
-        """Whether calls end the steps until an optimizer steps, and there is one."""
-        waits = self._takes_calls and self._repeated.call is not None
-        return waits and process.live_optimizer() is not None
+        """Whether calls end the steps for now, and there is an optimizer that may step."""
+        return self.found_call and process.live_optimizer() is not None
 
     def watch(self) -> None:
         """Begin to watch."""
