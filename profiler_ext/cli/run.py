@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from profiler_ext.cli.common import (
     write,
 )
 from profiler_ext.errors import OutputError, StdoutClosedError, UsageError
-from profiler_ext.python_lines.monitoring import python_without_monitoring
 from profiler_ext.run.program import Program
 from profiler_ext.run.request import SKIP, STEPS, Amount, Repeats, Request, StepOn
 
@@ -194,14 +192,9 @@ def _request(options: argparse.Namespace) -> Request:
 
 def command(options: argparse.Namespace) -> int:
     """Run the program; returns its exit code."""
-    from profiler_ext.run import remarks
     from profiler_ext.run.profiled_program import run
 
-    request = _request(options)
-    version = python_without_monitoring()
-    if version is not None and request.lines and os.environ.get("RANK", "0") == "0":
-        print_message(remarks.lines_unavailable(version))
-    ending = run(request, _print_remarks)
+    ending = run(_request(options), _print_remarks, print_message)
     if ending.was_interrupted:  # its own traceback is printed already
         raise KeyboardInterrupt
     return ending.code

@@ -124,7 +124,9 @@ class Recorder:
 
     def _restart(self, is_forced: bool) -> bool:
         """Number steps from here on, unless they are recorded already and it need not be."""
-        is_late = self._profiler.is_prepared or self.window.has_begun(self.ends.count)
+        step = self._profiler.step_num
+        is_early = self.window.is_early(step)
+        is_late = self.window.has_begun(step) or (self._profiler.is_prepared and not is_early)
         if self.failure is not None or (is_late and not is_forced):
             return False
         self._try(self._profiler.drop)

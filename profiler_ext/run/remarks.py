@@ -93,11 +93,22 @@ def _unrecorded(request: Request, recorder: Recorder) -> tuple[str, ...]:
         return (IGNORED_STOP,)
     if session is None:
         return (_no_session(request, recorder),)
-    if recorder.recorded_early and session is not None:
+    if session is not None and not recorder.ends.of and session.recording.settings.step_call:
+        return (_before_training(request, steps, session),)
+    if session is not None and recorder.recorded_early:
         return (_early(request, recorder, session),)
     if request.repeats is None and not window.is_over(steps):
         return (_cut_off(request, steps, max(steps - (window.first or 0), 0)),)
     return ()
+
+
+def _before_training(request: Request, steps: int, session: Session) -> str:
+    """Say that the training steps were too few, and that calls before them were recorded."""
+    return (
+        f"the script ended after {_steps(steps)} of training, too few to skip {request.skip} and "
+        f"record {request.steps}: calls of {session.recording.settings.step_call} before them were "
+        "recorded; use a smaller --skip"
+    )
 
 
 def _early(request: Request, recorder: Recorder, session: Session) -> str:
