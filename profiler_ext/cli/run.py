@@ -29,7 +29,7 @@ HELP = "profile the steps of an untouched script"
 _STEP_ON = """what ends a step: an optimizer's class (AdamW); forward, the outermost call of
 a model or of what torch.compile made; forward:CLASS, a call of a module of that class;
 MODULE:FUNCTION, or :FUNCTION of the script (default: prof.step() of the script, else the
-first optimizer)"""
+first optimizer, else the outermost call that repeats)"""
 _KEEP = 5
 _AMOUNTS = "--steps takes 1 or more, --skip 0 or more, or each a time: 500ms, 5s, 2min, 1h"
 

@@ -30,7 +30,7 @@ def lines_unavailable(version: str) -> str:
     """Say, before the run, what this Python cannot attribute."""
     return (
         f"eager line attribution needs Python 3.12 or newer, and this is {version}: eager work is "
-        "attributed to its ops, compiled code to lines"
+        "attributed to its ops"
     )
 
 
