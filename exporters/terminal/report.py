@@ -182,7 +182,7 @@ def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
 
 def print_top(report: Report, table: tables.DataFrame, console: Console, filters: Filters) -> None:
     """Print a table's filters and its largest rows."""
-    table = _with_ops(report, table, filters)
+    table = with_ops(report, table, filters)
     kind, shown = report.kind, first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
@@ -197,14 +197,16 @@ def print_top(report: Report, table: tables.DataFrame, console: Console, filters
     console.print(load_function(kind.drawer)(drawing))
 
 
-def _with_ops(report: Report, table: tables.DataFrame, filters: Filters) -> tables.DataFrame:
+def with_ops(report: Report, table: tables.DataFrame, filters: Filters) -> tables.DataFrame:
     """Return a table of lines or modules with ops in place of the one row for all eager work.
 
     That row is all that there is of a script without compiled code on Python 3.11.
     """
     if report.kind.by not in ("line", "module") or filters.get("scope") == Scope.COMPILED:
         return table
-    without_lines = table["gap"] == GapReason.LINES_NEED_PYTHON_312
+    without_lines = (
+        table["gap"].eq(GapReason.LINES_NEED_PYTHON_312.value).fillna(False).astype(bool)
+    )
     if not without_lines.any():
         return table
     eager: Filters = {**filters, "scope": Scope.EAGER.value}

@@ -14,7 +14,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch.compiler
-from torch.nn.modules import module as modules
 
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.capture.traces.module_paths import user_class, without_wrappers
@@ -230,13 +229,9 @@ class ModuleHooks:
 
     def watch(self) -> None:
         """Begin to watch."""
-        guard = self._guard.callback
-        for register, callback, options in (
-            (modules.register_module_forward_pre_hook, self._begins, {}),
-            (modules.register_module_forward_hook, self._ends, {"always_call": True}),
-            (modules.register_module_module_registration_hook, self._registered, {}),
-        ):
-            handle = register(guard(CALL_ENDS, callback), **options)
+        watched = (self._begins, self._ends, self._registered)
+        callbacks = (self._guard.callback(CALL_ENDS, each) for each in watched)
+        for handle in process.on_module_calls(*callbacks):
             self._hooks.callback(handle.remove)
 
     def leave(self) -> None:

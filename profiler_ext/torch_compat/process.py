@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, TypeGuard
 
 import torch
+from torch.nn.modules import module as modules
 
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import artifact_names, running_names
@@ -246,6 +247,18 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
     return running_names.AFTER_OPTIMIZER.get()(callback)
 
 
+def on_module_calls(
+    begins: Callable[..., None], ends: Callable[..., None], registered: Callable[..., None]
+) -> Iterator[Any]:
+    """Call back around each call of a module, and when one is made part of another.
+
+    Yields a handle for each, with ``remove()``. Calls that raise end too, with ``None``.
+    """
+    yield modules.register_module_forward_pre_hook(begins)
+    yield modules.register_module_forward_hook(ends, always_call=True)
+    yield modules.register_module_module_registration_hook(registered)
+
+
 def live_optimizer() -> Any | None:
     """Return an optimizer that the program holds, if any."""
     optimizer: type = torch.optim.Optimizer
@@ -279,10 +292,12 @@ def frame_edge() -> FrameType | None:
 def compiled_callable(edge: FrameType) -> Any:
     """Return what was given to ``torch.compile``: a module or function; ``None`` if unknown.
 
-    Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` calls ``fn``, a variable of the
-    function around it; ``external_utils.py``, ``wrap_inline`` may have wrapped it.
+    Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` calls the parameter of the function
+    around it; ``external_utils.py``, ``wrap_inline`` may have wrapped it.
     """
-    function = edge.f_locals.get("fn")
+    if not running_names.COMPILING.is_available():
+        return None
+    function = running_names.COMPILING.given(edge)
     for _ in range(_WRAPPERS):
         for each in (function, _attribute_or_none(function, "__self__")):
             if is_module(each):
