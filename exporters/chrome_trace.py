@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from profiler_ext.exporters.launch_parts import (
-    PartColumns,
-    distinct,
-    line_text,
-    module_text,
-    node_text,
-    stack_text,
-)
+from profiler_ext.exporters import launch_parts
 from profiler_ext.kineto.recording import write_recording
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned
@@ -41,7 +34,7 @@ def arguments(analysis: Analysis) -> Mapping[int, dict[str, object]]:
 class _Arguments(Mapping[int, dict[str, object]]):
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
-        self._parts = PartColumns(analysis)
+        self._parts = launch_parts.PartColumns(analysis)
         self._keys = self._parts.keys()
         self._columns = _launch_columns(analysis)
         self._known: dict[bytes, dict[str, object]] = {}
@@ -99,11 +92,11 @@ def _of_places(analysis: Analysis, numbers: Iterable[int]) -> dict[str, object]:
     places = [analysis.places[number] for number in numbers]
     return _present(
         {
-            "compile.nodes": [node_text(place) for place in places],
-            "compile.ops": distinct(places, lambda place: place.aten_op),
-            "compile.lines": distinct(places, line_text),
-            "compile.modules": distinct(places, module_text),
-            "stack": distinct(places, stack_text),
+            "compile.nodes": [launch_parts.node_text(place) for place in places],
+            "compile.ops": launch_parts.distinct(places, lambda place: place.aten_op),
+            "compile.lines": launch_parts.distinct(places, launch_parts.line_text),
+            "compile.modules": launch_parts.distinct(places, launch_parts.module_text),
+            "stack": launch_parts.distinct(places, launch_parts.stack_text),
         }
     )
 

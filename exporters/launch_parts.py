@@ -7,10 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from profiler_ext.records import events, lineage, share_sums
 from profiler_ext.records.analysis import Analysis, Place
-from profiler_ext.records.events import Codes, Ints
-from profiler_ext.records.lineage import Frame
-from profiler_ext.records.share_sums import share_offsets
 
 THE_MODEL = "(model)"  # the model itself, whose path is empty
 
@@ -22,9 +20,9 @@ class PartColumns:
         """Sort the shares."""
         shares = analysis.shares
         order = np.lexsort((-shares.duration_ns, shares.launch))
-        self.place: Codes = shares.place[order]
-        self.duration_ns: Ints = shares.duration_ns[order]
-        self.firsts: Ints = share_offsets(analysis)
+        self.place: events.Codes = shares.place[order]
+        self.duration_ns: events.Ints = shares.duration_ns[order]
+        self.firsts: events.Ints = share_sums.share_offsets(analysis)
 
     def of(self, launch: int) -> list[int]:
         """Return the places of one launch's parts."""
@@ -82,6 +80,6 @@ def stack_text(place: Place) -> str | None:
     return "".join(map(_frame_text, place.stack)) or None
 
 
-def _frame_text(frame: Frame) -> str:
+def _frame_text(frame: lineage.Frame) -> str:
     code = f"    {frame.code}\n" if frame.code else ""
     return f'  File "{frame.file}", line {frame.line}, in {frame.function}\n{code}'

@@ -12,16 +12,8 @@ from typing import Any
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html.elements import Head, TableRow, details, numbered, table, tag, text
 from profiler_ext.exporters.table_kinds import BY, table_named
+from profiler_ext.exporters.views import findings, summary
 from profiler_ext.exporters.views.compiles import compile_text, compile_text_of_ranks
-from profiler_ext.exporters.views.findings import (
-    MAX_ON_PAGE,
-    SHOWN,
-    findings_heading,
-    time_at_stake_texts,
-    what_text,
-    where_text,
-    why_text,
-)
 from profiler_ext.exporters.views.formatting import (
     PHASE_STYLES,
     kernel_text,
@@ -35,17 +27,9 @@ from profiler_ext.exporters.views.formatting import (
 from profiler_ext.exporters.views.idle import cause_sums, idle_texts, straggler_lines, top_causes
 from profiler_ext.exporters.views.modules import ModuleNode, module_tree, root_label, tree_rooflines
 from profiler_ext.exporters.views.rooflines import roofline_text, utilisation_texts
-from profiler_ext.exporters.views.summary import (
-    coverage_lines,
-    heading,
-    heading_of_ranks,
-    note_texts,
-    records,
-)
 from profiler_ext.findings import Finding, find, find_on_ranks
+from profiler_ext.records import recording, vocabulary
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.recording import Settings
-from profiler_ext.records.vocabulary import Phase
 
 _TOP = 10
 _SHOWN_IDLE = 3
@@ -65,7 +49,9 @@ def session_html(analyses: Sequence[Analysis]) -> str:
 
     Times are per step. Modules (a tree) and kernels are folded.
     """
-    line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
+    line = (
+        summary.heading(analyses[0]) if len(analyses) == 1 else summary.heading_of_ranks(analyses)
+    )
     result = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
     compiled = "" if result is None else tag("p", text(result))
     return tag(
@@ -77,15 +63,15 @@ def session_html(analyses: Sequence[Analysis]) -> str:
         _top_lines(analyses),
         _modules(analyses),
         _kernels(analyses),
-        *(tag("p", text(f"note: {note}")) for note in note_texts(analyses)),
+        *(tag("p", text(f"note: {note}")) for note in summary.note_texts(analyses)),
     )
 
 
 def _rows(analyses: Sequence[Analysis], name: str) -> list[dict[str, Any]]:
     """Return the rows of a table, summed over ranks where there are several."""
     if len(analyses) == 1:
-        return records(table_named(name).make(analyses[0]))
-    return records(tables.of_ranks(analyses, analyses[0].recording.trace.base_ns, name))
+        return summary.records(table_named(name).make(analyses[0]))
+    return summary.records(tables.of_ranks(analyses, analyses[0].recording.trace.base_ns, name))
 
 
 def _spans(analyses: Sequence[Analysis]) -> int:
@@ -98,17 +84,17 @@ def _findings(analyses: Sequence[Analysis]) -> str:
         return ""
     result = find(analyses[0]) if len(analyses) == 1 else find_on_ranks(analyses)
     settings = analyses[0].recording.settings
-    items = [_finding(each, settings) for each in result.found[:MAX_ON_PAGE]]
-    title = tag("p", tag("b", text(findings_heading(result))))
-    return title + numbered(items, SHOWN, len(result.found), "session.findings()")
+    items = [_finding(each, settings) for each in result.found[: findings.MAX_ON_PAGE]]
+    title = tag("p", tag("b", text(findings.findings_heading(result))))
+    return title + numbered(items, findings.SHOWN, len(result.found), "session.findings()")
 
 
-def _finding(finding: Finding, settings: Settings) -> str:
-    time, part = time_at_stake_texts(finding)
+def _finding(finding: Finding, settings: recording.Settings) -> str:
+    time, part = findings.time_at_stake_texts(finding)
     lines = (
-        f"<b>{time} {part}</b> {text(what_text(finding))}",
-        text(where_text(finding.where, settings)),
-        text(why_text(finding)),
+        f"<b>{time} {part}</b> {text(findings.what_text(finding))}",
+        text(findings.where_text(finding.where, settings)),
+        text(findings.why_text(finding)),
         f"Try: {text(finding.remedy)}",
     )
     return tag("li", "<br>".join(filter(None, lines)))
@@ -125,7 +111,7 @@ def _ledger(analyses: Sequence[Analysis]) -> str:
     lines.append(_ledger_row(wall, wall, spans, "total"))
     waits = straggler_lines(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
     placed = (each.text for each in waits)
-    sentences = (*coverage_lines(analyses), *utilisation_texts(analyses), *placed)
+    sentences = (*summary.coverage_lines(analyses), *utilisation_texts(analyses), *placed)
     below = "".join(tag("p", text(sentence)) for sentence in sentences)
     heads = Head("Step time breakdown"), *_numbers("a step", "of wall time")
     return _table(heads, lines) + below
@@ -139,7 +125,7 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_line")
     if not rows:
         return ""
-    phases = [phase for phase in Phase if any(row[phase] for row in rows)]
+    phases = [phase for phase in vocabulary.Phase if any(row[phase] for row in rows)]
     heads = (
         Head("line", "what"),
         *_numbers("a step", "of device"),
@@ -156,13 +142,19 @@ def _more(rows: Sequence[Row]) -> str:
 
 
 def _line(
-    analyses: Sequence[Analysis], row: Row, total_ns: int, phases: Sequence[Phase]
+    analyses: Sequence[Analysis], row: Row, total_ns: int, phases: Sequence[vocabulary.Phase]
 ) -> tuple[str, ...]:
     names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
     name = "<br>".join(map(text, filter(None, names)))
     own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
     wall_ns = sum(line.duration_ns for analysis in analyses for line in analysis.ledger)
-    numbers = (*own, _bar(row, wall_ns), *(_of_step(row[p], spans) for p in phases))
+    pieces = (
+        tag("div", style=f"width:{part:.1f}%;background:{PHASE_STYLES[phase]}")
+        for phase in vocabulary.Phase
+        if (part := 100 * row[phase] / max(wall_ns, 1))
+    )
+    bar = tag("div", *pieces, style="display:flex;width:5em;height:.8em")
+    numbers = (*own, bar, *(_of_step(row[p], spans) for p in phases))
     return (name, *numbers, *_roofline_cells(analyses, row))
 
 
@@ -229,16 +221,6 @@ def _kernel(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str,
     time = _of_step(row["duration_ns"], _spans(analyses))
     part = percent_text(row["duration_ns"], total_ns)
     return text(name), time, part, f"{row['launches']:,}", *_roofline_cells(analyses, row)
-
-
-def _bar(row: Row, most_ns: int) -> str:
-    """Return a bar of phases, scaled to wall time."""
-    pieces = (
-        tag("div", style=f"width:{part:.1f}%;background:{PHASE_STYLES[phase]}")
-        for phase in Phase
-        if (part := 100 * row[phase] / max(most_ns, 1))
-    )
-    return tag("div", *pieces, style="display:flex;width:5em;height:.8em")
 
 
 def _numbers(*titles: str) -> Iterator[Head]:

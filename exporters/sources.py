@@ -17,12 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_ext.file_io import read_regular
+from profiler_ext import file_io, source_paths
+from profiler_ext.records import gaps, lineage
 from profiler_ext.records.analysis import Analysis, Place
-from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.lineage import Frame
 from profiler_ext.records.recording import Recording, Settings, is_cell
-from profiler_ext.source_paths import reading_roots
 
 _LARGEST_BYTES = 8_000_000
 _NOT_HERE = "the file is not here, or under no --root"
@@ -85,7 +83,7 @@ def read_texts(
     Relative ``paths``, and those under a recorded user root, are looked up under each root:
     ``roots``, the working folder and the interpreter's library.
     """
-    known = reading_roots(roots)
+    known = source_paths.reading_roots(roots)
     texts = ((path, _read(path, settings, known)) for path in paths)
     return {path: text for path, text in texts if text is not None}
 
@@ -118,10 +116,10 @@ def _mismatch(number: int, code: str, lines: Mapping[int, str]) -> str:
     return ""
 
 
-def _frames(place: Place) -> tuple[Frame, ...]:
+def _frames(place: Place) -> tuple[lineage.Frame, ...]:
     if place.file is None or place.line is None:
         return place.stack
-    own = Frame(place.file, place.line, place.function or "", place.code)
+    own = lineage.Frame(place.file, place.line, place.function or "", place.code)
     return (*place.stack, own)
 
 
@@ -149,7 +147,7 @@ def _text(place: Path, roots: Sequence[Path]) -> str | None:
         resolved = place.resolve(strict=True)
         if resolved.suffix != ".py" or not any(resolved.is_relative_to(root) for root in roots):
             return None
-        data = read_regular(resolved, _LARGEST_BYTES)
+        data = file_io.read_regular(resolved, _LARGEST_BYTES)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
     except (OSError, RuntimeError, SyntaxError, LookupError, ValueError):
@@ -167,7 +165,7 @@ def recorded_modules(recording: Recording) -> dict[str, str]:
 def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[str, str]:
     """Return the generated modules of an analysis by path; none where source is turned off."""
     recording = analysis.recording
-    if any(gap.reason == GapReason.SOURCE_OFF for gap in recording.gaps):
+    if any(gap.reason == gaps.GapReason.SOURCE_OFF for gap in recording.gaps):
         return {}
     kept = recorded_modules(recording)
     named = dict.fromkeys(filter(None, (graph.output_module for graph in recording.graphs)))

@@ -10,21 +10,19 @@ import dataclasses
 import os
 from pathlib import Path
 
+from profiler_ext import errors, source_paths
 from profiler_ext.attribution.enclosing import EnclosingRanges
 from profiler_ext.attribution.graph_calls import find_calls
 from profiler_ext.attribution.trace.launches import find_launches
 from profiler_ext.attribution.trace.nesting import nest
-from profiler_ext.errors import UsageError
 from profiler_ext.kineto import names
 from profiler_ext.kineto.recording import with_valid_utf8
 from profiler_ext.recall.lines import from_record
 from profiler_ext.recall.provenance_lookup import GraphLookup, find_kernels, find_records
+from profiler_ext.records import evidence, vocabulary
 from profiler_ext.records.events import Events, Trace
-from profiler_ext.records.evidence import LineEvidence
 from profiler_ext.records.provenance import Gap, GraphInstance, Provenance
 from profiler_ext.records.recording import Recording, Settings
-from profiler_ext.records.vocabulary import CacheState
-from profiler_ext.source_paths import library_roots
 from profiler_ext.store import Store
 
 _FROM = "its record was found in the store by the key in the trace"
@@ -45,7 +43,7 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     try:
         root = os.path.realpath(source_root)
     except FileNotFoundError as error:
-        raise UsageError("the working folder was removed; give --root DIR") from error
+        raise errors.UsageError("the working folder was removed; give --root DIR") from error
     keys = dict.fromkeys(map(names.graph_key, recording.trace.events.name.strings))
     wanted = [key for key in keys if key is not None]
     known = {graph.key for graph in recording.graphs if graph.is_known}
@@ -73,7 +71,7 @@ def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Set
     return dataclasses.replace(
         settings,
         user_roots=settings.user_roots or (root,),
-        library_roots=settings.library_roots or library_roots(),
+        library_roots=settings.library_roots or source_paths.library_roots(),
         torch_version=settings.torch_version
         or next((graph.record.torch_version for graph in graphs if graph.is_known), ""),
     )
@@ -98,17 +96,17 @@ def _instance(
         key=key,
         compile_id=compile_id,
         is_backward=record.is_backward,
-        cache_state=CacheState.ATTACHED,
+        cache_state=vocabulary.CacheState.ATTACHED,
         cache_detail=_FROM,
         compile_ns=0,
         output_module=None,
     )
-    nodes = from_record(record.nodes, LineEvidence.ATTACHED, root)
+    nodes = from_record(record.nodes, evidence.LineEvidence.ATTACHED, root)
     return GraphLookup(record, nodes).into(instance, root)
 
 
 def _missing(graphs: list[GraphInstance]) -> tuple[str, ...]:
-    attached = [graph for graph in graphs if graph.cache_state is CacheState.ATTACHED]
+    attached = [graph for graph in graphs if graph.cache_state is vocabulary.CacheState.ATTACHED]
     frames = (frame for graph in attached for node in graph.nodes for frame in node.lineage.stack)
     files = dict.fromkeys(frame.file for frame in frames)
     return tuple(file for file in files if not Path(file).is_file())

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext.attribution.phases import joint_phase
-from profiler_ext.attribution.places import SourceRoots, annotation_text, innermost_module
+from profiler_ext.attribution import phases, places
 from profiler_ext.errors import UsageError
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.provenance import FxNode
@@ -46,7 +45,7 @@ def seq_table(model: Any, inputs: Any) -> DataFrame:
 
     positional, named = _arguments(inputs)
     nodes = _joint_nodes(model, positional, named)
-    roots = SourceRoots(Settings(user_roots=user_roots(), library_roots=library_roots()))
+    roots = places.SourceRoots(Settings(user_roots=user_roots(), library_roots=library_roots()))
     numbers = (node.lineage.seq_nr for node in nodes)
     base = next((number for number in numbers if number is not None), 0)
     return table([_row(node, base, roots) for node in nodes])
@@ -106,24 +105,24 @@ def _joint_nodes(
     return tuple(node for node in nodes if node.target != "getitem")
 
 
-def _row(node: FxNode, base: int, roots: SourceRoots) -> SequenceRow:
+def _row(node: FxNode, base: int, roots: places.SourceRoots) -> SequenceRow:
     from profiler_ext.exporters.tables import SequenceRow
 
     lineage = node.lineage
     frame = roots.model_frame(_frames(node))
-    module = innermost_module(node, None)
+    module = places.innermost_module(node, None)
     return SequenceRow(
         seq_nr=None if lineage.seq_nr is None else lineage.seq_nr - base,
         original_aten=lineage.original_aten or node.target,
         source_fn=lineage.source_fns[-1] if lineage.source_fns else None,
-        phase=joint_phase(node),
+        phase=phases.joint_phase(node),
         module=module.path if module else None,
         line=frame.line if frame else None,
         forward_node=lineage.forward_node,
         node=node.name,
         file=frame.file if frame else None,
         autograd_backward=lineage.autograd_backward,
-        annotation=annotation_text(node),
+        annotation=places.annotation_text(node),
     )
 
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+from profiler_ext.comparison import conditions, records
 from profiler_ext.comparison.comparison import Comparison
-from profiler_ext.comparison.conditions import Unit
 from profiler_ext.comparison.gate import Evaluation, Gate, Outcome, PlacedLine, Result
-from profiler_ext.comparison.records import Verdict
 from profiler_ext.exporters.diff.texts import signed
 from profiler_ext.exporters.terminal.console import Console, Padding, Text, print_line
 from profiler_ext.exporters.views.formatting import signed_time_text
@@ -85,7 +84,7 @@ def judged_text(judged: Evaluation) -> str:
     """Return an evaluation: both sides' amounts, the difference, and its interval."""
     times = f"{amount_text(judged, judged.base)} -> {amount_text(judged, judged.head)}"
     named = f"{judged.name}  {times}" if judged.name else times
-    if judged.verdict is Verdict.EQUAL or not judged.delta:
+    if judged.verdict is records.Verdict.EQUAL or not judged.delta:
         return f"{named}, equal"
     percent = f" ({judged.fraction:+.1%})" if judged.fraction is not None else " (from nothing)"
     verdict = f": {judged.verdict.words}" if judged.verdict is not None else ""
@@ -94,7 +93,7 @@ def judged_text(judged: Evaluation) -> str:
 
 def amount_text(judged: Evaluation, amount: float) -> str:
     """Return a time, or a size."""
-    if judged.unit is Unit.NS:
+    if judged.unit is conditions.Unit.NS:
         return signed_time_text(amount)
     for factor, unit in _UNITS:
         if abs(amount) >= factor:

@@ -6,21 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from profiler_ext.comparison import matching, notes, records, sides
 from profiler_ext.comparison.comparison import Basis, Comparison
-from profiler_ext.comparison.matching import op_name
-from profiler_ext.comparison.notes import devices_differ
-from profiler_ext.comparison.records import (
-    Account,
-    Change,
-    FusedKernel,
-    Match,
-    Row,
-    Run,
-    Subject,
-    Table,
-    Verdict,
-)
-from profiler_ext.comparison.sides import Side
 from profiler_ext.exporters.views.formatting import (
     cause_text,
     gap_text,
@@ -38,8 +25,13 @@ MAX_OPS = 8
 _MAX_KERNEL_CHARS = 40
 _STEPS = {Basis.TRAINING: "step in training", Basis.RECORDED: "step as recorded"}
 _ORDER = (
-    *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
-    *(Verdict.TOO_FEW, Verdict.NOT_COMPARABLE, Verdict.NOISE, Verdict.EQUAL),
+    *(records.Verdict.SLOWER, records.Verdict.FASTER, records.Verdict.NEW, records.Verdict.GONE),
+    *(
+        records.Verdict.TOO_FEW,
+        records.Verdict.NOT_COMPARABLE,
+        records.Verdict.NOISE,
+        records.Verdict.EQUAL,
+    ),
 )
 _FALLBACK_LABELS = {
     "line": "no source line",
@@ -50,7 +42,7 @@ _FALLBACK_LABELS = {
 }
 
 
-def names_text(by: str, row: Row) -> str:
+def names_text(by: str, row: records.Row) -> str:
     """Return a row's name; both, where the sides' names differ."""
     base, head = (None if each is None else name_text(by, each) for each in (row.base, row.head))
     if base is None or head is None or base == head:
@@ -63,12 +55,18 @@ def names_text(by: str, row: Row) -> str:
     return f"{base} -> {head}"
 
 
-def name_text(by: str, subject: Subject) -> str:
+def name_text(by: str, subject: records.Subject) -> str:
     """Return a subject's name in a table, or why it has none."""
     if by == "ledger":
-        return _ledger_name(subject)
-    if subject.account not in (Account.DEVICE, Account.IDLE):
-        return f"({Account(subject.account).words})"
+        if subject.account == records.Account.STEPS_OVERLAP:
+            return records.Account.STEPS_OVERLAP.words
+        if subject.account == records.Account.IDLE:
+            return f"{Scope.IDLE.words}: {cause_text(subject.cause or '')}"
+        return ledger_label(
+            {"scope": subject.scope, "level": subject.level, "category": subject.category}
+        )
+    if subject.account not in (records.Account.DEVICE, records.Account.IDLE):
+        return f"({records.Account(subject.account).words})"
     idle = f"idle: {cause_text(subject.cause)}" if subject.cause else ""
     name = own_name(by, subject)
     if idle:
@@ -77,7 +75,7 @@ def name_text(by: str, subject: Subject) -> str:
     return name or f"({why})"
 
 
-def own_name(by: str, subject: Subject) -> str:
+def own_name(by: str, subject: records.Subject) -> str:
     """Return a subject's name in a table; empty where it has none."""
     if by in ("line", "compile") and subject.file is not None:
         function = f" {subject.function}" if by == "compile" and subject.function else ""
@@ -93,18 +91,8 @@ def own_name(by: str, subject: Subject) -> str:
     return (subject.aten_op or "") if by == "op" else ""
 
 
-def _compile_kind(by: str, subject: Subject) -> str:
+def _compile_kind(by: str, subject: records.Subject) -> str:
     return f" ({CompileKind(subject.kind).words})" if by == "compile" and subject.kind else ""
-
-
-def _ledger_name(subject: Subject) -> str:
-    if subject.account == Account.STEPS_OVERLAP:
-        return Account.STEPS_OVERLAP.words
-    if subject.account == Account.IDLE:
-        return f"{Scope.IDLE.words}: {cause_text(subject.cause or '')}"
-    return ledger_label(
-        {"scope": subject.scope, "level": subject.level, "category": subject.category}
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +109,7 @@ class RowTexts:
     details: tuple[str, ...]  # a few words each
 
 
-def side_text(side: Side) -> str:
+def side_text(side: sides.Side) -> str:
     """Return a side in one line: its runs, steps, ranks, devices, torch and command."""
     first = side.runs[0]
     steps = sum(run.steps for run in side.runs)
@@ -142,7 +130,7 @@ def total_texts(comparison: Comparison) -> Iterator[str]:
     yield step_text(comparison)
     yield f"device time, as recorded: {change_text(comparison.device)}"
     rows = [row for row in comparison.table("phase").rows if row.subject.phase]
-    if len(rows) > 1 and comparison.device.verdict is not Verdict.EQUAL:
+    if len(rows) > 1 and comparison.device.verdict is not records.Verdict.EQUAL:
         yield ", ".join(_phase_text(row) for row in rows)
 
 
@@ -151,53 +139,53 @@ def step_text(comparison: Comparison) -> str:
     return f"{_STEPS[comparison.step.basis]}: {change_text(comparison.step.change)}"
 
 
-def _phase_text(row: Row) -> str:
+def _phase_text(row: records.Row) -> str:
     change = row.change
     base, head = map(signed_time_text, (change.base_per_step_ns, change.head_per_step_ns))
     part = percent_of(change) or change.verdict.words
     return f"{names_text('phase', row)} {base} -> {head} ({part})"
 
 
-def change_text(change: Change) -> str:
+def change_text(change: records.Change) -> str:
     """Return a change in words, with its interval."""
     times = f"{time_text(change.base_per_step_ns)} -> {time_text(change.head_per_step_ns)}"
-    if change.verdict is Verdict.EQUAL:
+    if change.verdict is records.Verdict.EQUAL:
         return f"{times}, equal"
     percent = f" ({percent_of(change)})" if change.fraction is not None else ""
     interval = f", 95%: {interval_text(change)}" if change.interval else ""
     return f"{times}, {signed(change.delta_ns)}{percent}{interval}: {change.verdict.words}"
 
 
-def count_text(rows: Sequence[Row]) -> str:
+def count_text(rows: Sequence[records.Row]) -> str:
     """Return the counts of verdicts."""
     occurrences = Counter(row.change.verdict for row in rows)
     verdict_counts = [
         f"{occurrences[verdict]} {verdict.words}" for verdict in _ORDER if occurrences[verdict]
     ]
-    noise = [row.change.delta_ns for row in rows if row.change.verdict is Verdict.NOISE]
+    noise = [row.change.delta_ns for row in rows if row.change.verdict is records.Verdict.NOISE]
     text = ", ".join(verdict_counts) or "no rows"
     return f"{text} (together {signed(sum(noise))})" if noise else text
 
 
-def shown_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+def shown_rows(rows: Sequence[records.Row]) -> tuple[records.Row, ...]:
     """Return the rows to show: all but those of equal time or inside the noise."""
-    hidden = (Verdict.NOISE, Verdict.EQUAL)
+    hidden = (records.Verdict.NOISE, records.Verdict.EQUAL)
     return tuple(row for row in rows if row.change.verdict not in hidden)
 
 
-def device_rows(table: Table) -> tuple[Row, ...]:
+def device_rows(table: records.Table) -> tuple[records.Row, ...]:
     """Return the rows of device time; of the ledger, all."""
     is_whole = table.by == "ledger"
-    return tuple(r for r in table.rows if is_whole or r.subject.account == Account.DEVICE)
+    return tuple(r for r in table.rows if is_whole or r.subject.account == records.Account.DEVICE)
 
 
-def idle_rows(table: Table) -> tuple[Row, ...]:
+def idle_rows(table: records.Table) -> tuple[records.Row, ...]:
     """Return the rows of idle time at lines; the ledger has the rest."""
-    rows = (row for row in table.rows if row.subject.account == Account.IDLE)
+    rows = (row for row in table.rows if row.subject.account == records.Account.IDLE)
     return tuple(row for row in rows if row.subject.file is not None)
 
 
-def row_texts(comparison: Comparison, table: Table, row: Row) -> RowTexts:
+def row_texts(comparison: Comparison, table: records.Table, row: records.Row) -> RowTexts:
     """Return a row as texts."""
     change = row.change
     return RowTexts(
@@ -217,13 +205,13 @@ def details_text(texts: RowTexts) -> str:
     return " · ".join(texts.details)
 
 
-def kernel_text(kernel: FusedKernel, steps: int) -> str:
+def kernel_text(kernel: records.FusedKernel, steps: int) -> str:
     """Return what launches compute, and their time of a step."""
     at: dict[str, list[str]] = {}
     for op in kernel.ops[:MAX_OPS]:
         phase = short_phase(Phase(op.phase)) if op.phase else ""
         place = f"{own_name('line', op) or 'no line'} {phase}".strip()
-        at.setdefault(place, []).append(op_name(op.aten_op or "?"))
+        at.setdefault(place, []).append(matching.op_name(op.aten_op or "?"))
     ops = "; ".join(f"{', '.join(sorted(set(names)))} ({place})" for place, names in at.items())
     left = len(kernel.ops) - MAX_OPS
     more = f"; {left} more" if left > 0 else ""
@@ -233,7 +221,7 @@ def kernel_text(kernel: FusedKernel, steps: int) -> str:
     return f"{time}, {launches}: {ops}{more}  {_kernels_text(kernel)}"
 
 
-def _kernels_text(kernel: FusedKernel) -> str:
+def _kernels_text(kernel: records.FusedKernel) -> str:
     first, *others = (
         middle(short_kernel(name), _MAX_KERNEL_CHARS) for name in kernel.kernels or ("?",)
     )
@@ -245,7 +233,7 @@ def signed(time_ns: float) -> str:
     return f"{'-' if time_ns < 0 else '+'}{time_text(abs(time_ns))}"
 
 
-def percent_of(change: Change) -> str:
+def percent_of(change: records.Change) -> str:
     """Return a change over the base: ``+5.4%``; empty where the base has no time."""
     if change.fraction is None:
         return ""
@@ -253,22 +241,22 @@ def percent_of(change: Change) -> str:
     return f"{part:+.1f}%" if abs(part) < 1000 else f"{1 + change.fraction:,.0f}x"
 
 
-def interval_text(change: Change) -> str:
+def interval_text(change: records.Change) -> str:
     """Return the interval of a change: ``+1.10 ms to +1.30 ms``."""
     if change.interval is None:
         return ""
     return f"{signed(change.interval.low_ns)} to {signed(change.interval.high_ns)}"
 
 
-def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
+def _details(comparison: Comparison, table: records.Table, row: records.Row) -> Iterator[str]:
     change = row.change
-    if row.match not in (Match.SAME, Match.NEW, Match.GONE):
+    if row.match not in (records.Match.SAME, records.Match.NEW, records.Match.GONE):
         yield row.match.words
     if change.interval is not None and change.is_change:
         yield f"95%: {interval_text(change)}"
     if table.by == "kernel":
         yield from _shape_texts(comparison, row)
-    if devices_differ(comparison) and row.subject.account == Account.DEVICE:
+    if notes.devices_differ(comparison) and row.subject.account == records.Account.DEVICE:
         yield f"part of device time: {_parts_text(comparison, change)}"
     if row.modules and table.by not in ("module", "layer"):
         yield ", ".join(module or "(the model itself)" for module in row.modules)
@@ -276,16 +264,20 @@ def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
         yield phases
     before = f"{change.base_launches / change.base_steps:.4g}"
     now = f"{change.head_launches / change.head_steps:.4g}"
-    if before != now and row.subject.account == Account.DEVICE:
+    if before != now and row.subject.account == records.Account.DEVICE:
         yield f"launches a step: {before} -> {now}"
-    if row.match is Match.EDITED and row.base is not None:
+    if row.match is records.Match.EDITED and row.base is not None:
         yield f"was: {row.base.code}"
-    is_other_kernel = row.match in (Match.SAME_WORK, Match.SIMILAR_WORK, Match.RENAMED)
+    is_other_kernel = row.match in (
+        records.Match.SAME_WORK,
+        records.Match.SIMILAR_WORK,
+        records.Match.RENAMED,
+    )
     if is_other_kernel and table.by == "kernel" and row.base is not None:
         yield f"was: {name_text(table.by, row.base)}"
 
 
-def _phases_text(row: Row) -> str:
+def _phases_text(row: records.Row) -> str:
     steps = row.change.base_steps, row.change.head_steps
     parts = [
         (short_phase(Phase(each.phase)), each.head_ns / steps[1] - each.base_ns / steps[0])
@@ -297,7 +289,7 @@ def _phases_text(row: Row) -> str:
     return ", ".join(f"{name} {signed(delta)}" for name, delta in largest)
 
 
-def _shape_texts(comparison: Comparison, row: Row) -> Iterator[str]:
+def _shape_texts(comparison: Comparison, row: records.Row) -> Iterator[str]:
     old, new = (
         side.shapes.get((each.kernel, each.kind)) if each else None
         for side, each in zip(comparison.matched.sides, (row.base, row.head), strict=True)
@@ -307,7 +299,7 @@ def _shape_texts(comparison: Comparison, row: Row) -> Iterator[str]:
         yield ", ".join(f"{name} {mine} -> {other}" for name, mine, other in named if mine != other)
 
 
-def _parts_text(comparison: Comparison, change: Change) -> str:
+def _parts_text(comparison: Comparison, change: records.Change) -> str:
     whole = comparison.device
     parts = (
         (change.base_per_step_ns, whole.base_per_step_ns),
@@ -316,7 +308,7 @@ def _parts_text(comparison: Comparison, change: Change) -> str:
     return " -> ".join(f"{100 * part / of:.1f}%" if of else "none" for part, of in parts)
 
 
-def _ranks_text(run: Run) -> str:
+def _ranks_text(run: records.Run) -> str:
     if run.ranks == (0,):
         return ""
     return f"rank{'s' if len(run.ranks) > 1 else ''} {', '.join(map(str, run.ranks))}"

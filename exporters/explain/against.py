@@ -19,13 +19,7 @@ from profiler_ext.exporters.diff.texts import (
     row_texts,
 )
 from profiler_ext.exporters.explain.subjects import Kind, Subject
-from profiler_ext.exporters.json_output.comparison import (
-    change_facts,
-    fusion_facts,
-    row_facts,
-    side_facts,
-)
-from profiler_ext.exporters.json_output.explained import Against
+from profiler_ext.exporters.json_output import comparison, explained
 from profiler_ext.exporters.views.modules import is_below
 from profiler_ext.records.analysis import Analysis
 
@@ -41,7 +35,7 @@ class Earlier:
     analyses: tuple[Analysis, ...]  # one for each rank
 
 
-def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) -> Against:
+def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) -> explained.Against:
     """Return the changes of a subject since another run."""
     compared = compare(
         [RunOfRanks(earlier.name, earlier.analyses)], [RunOfRanks("this", tuple(analyses))]
@@ -49,11 +43,11 @@ def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) ->
     rows = [row for row in compared.table(_BY[subject.kind]).rows if _is_of(row, compared, subject)]
     change = _change(compared, rows, subject)
     fusions = [each for each in compared.fusions if _takes_part(each, rows, subject)]
-    return Against(
-        base=side_facts(compared.base),
-        change=change_facts(change),
-        rows=[row_facts(row) for row in rows[:_MAX_ROWS]],
-        fusions=[fusion_facts(each) for each in fusions[:_MAX_ROWS]],
+    return explained.Against(
+        base=comparison.side_facts(compared.base),
+        change=comparison.change_facts(change),
+        rows=[comparison.row_facts(row) for row in rows[:_MAX_ROWS]],
+        fusions=[comparison.fusion_facts(each) for each in fusions[:_MAX_ROWS]],
         in_words=list(_sentences(compared, change, rows, fusions, subject)),
         notes=list(notes(compared)),
     )

@@ -13,22 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.exporters import tables
+from profiler_ext.exporters import sources, tables
 from profiler_ext.exporters.explain import sums
 from profiler_ext.exporters.explain.subjects import Kind, SelectedShares, Subject, subject_label
-from profiler_ext.exporters.json_output.answers import SessionLike, finding_entry, gap_row
-from profiler_ext.exporters.json_output.documents import FindingEntry, GapRow
+from profiler_ext.exporters.json_output import answers, documents
 from profiler_ext.exporters.json_output.explained import Generated, IdleRow, NodeFacts, Roofline
-from profiler_ext.exporters.sources import kernel_sources, recorded_modules
 from profiler_ext.exporters.tables.rows import roofline_columns_by_key
-from profiler_ext.exporters.views.formatting import short_path, time_text
-from profiler_ext.exporters.views.modules import is_below
-from profiler_ext.exporters.views.summary import records
+from profiler_ext.exporters.views import formatting, modules, summary
+from profiler_ext.records import events, provenance, share_sums
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Ints
 from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.provenance import FxNode, GraphInstance
-from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS
 from profiler_ext.rooflines.rooflines import rooflines
 
@@ -48,31 +42,24 @@ def kernel_nodes(each: SelectedShares, kernel: str) -> tuple[list[NodeFacts], in
     return [_node(name, known.get(name)) for name in own], len(others)
 
 
-def kernel_module(each: SelectedShares, kernel: str) -> str | None:
-    """Return the path of the generated module of a kernel's first launch."""
-    first = _first_launch(each, kernel)
-    graph = None if first is None else _graph(each, first)
-    return None if graph is None else graph.output_module
-
-
 def _first_launch(each: SelectedShares, kernel: str) -> int | None:
     of_kernel = each.analysis.launches.kernel.where(kernel)[each.launches]
     rows = each.launches[of_kernel]
     return int(rows[0]) if len(rows) else None
 
 
-def _graph(each: SelectedShares, launch: int) -> GraphInstance | None:
+def _graph(each: SelectedShares, launch: int) -> provenance.GraphInstance | None:
     graph = each.analysis.launches.graph[launch]
     return None if graph is np.ma.masked else each.analysis.recording.graphs[int(graph)]
 
 
-def _names(each: SelectedShares, rows: Ints, launch: int) -> list[str]:
+def _names(each: SelectedShares, rows: events.Ints, launch: int) -> list[str]:
     places = each.place_of(rows[each.launch_of(rows) == launch]).tolist()
     names = (each.analysis.places[place].node for place in places)
     return [name for name in dict.fromkeys(names) if name is not None]
 
 
-def _node(name: str, known: FxNode | None) -> NodeFacts:
+def _node(name: str, known: provenance.FxNode | None) -> NodeFacts:
     if known is None:
         return NodeFacts(name=name, target="", outputs=[])
     outputs = [
@@ -86,7 +73,7 @@ def _node(name: str, known: FxNode | None) -> NodeFacts:
 class ExplainContext:
     """What an explanation is made of."""
 
-    asked: SessionLike  # a session, or several ranks
+    asked: answers.SessionLike  # a session, or several ranks
     subject: Subject
     ranks: list[SelectedShares]  # the subject's shares on each rank
 
@@ -105,14 +92,16 @@ def generated(about: ExplainContext, kernels: Sequence[str]) -> list[Generated]:
 
 def _codes(each: SelectedShares, kernels: Sequence[str]) -> Iterator[Generated]:
     """Yield the code of kernels whose module is kept; reads modules as needed."""
-    kept = recorded_modules(each.analysis.recording)
+    kept = sources.recorded_modules(each.analysis.recording)
     read: dict[str, dict[str, str]] = {}
     for kernel in kernels:
-        path = kernel_module(each, kernel)
+        first = _first_launch(each, kernel)
+        graph = None if first is None else _graph(each, first)
+        path = None if graph is None else graph.output_module
         if path is None or path not in kept:
             continue
         if path not in read:
-            read[path] = kernel_sources(kept[path])
+            read[path] = sources.kernel_sources(kept[path])
         if kernel in read[path]:
             own, others = kernel_nodes(each, kernel)
             yield Generated(
@@ -124,16 +113,16 @@ def _codes(each: SelectedShares, kernels: Sequence[str]) -> Iterator[Generated]:
             )
 
 
-def gaps(about: ExplainContext, duration_ns: int) -> list[GapRow]:
+def gaps(about: ExplainContext, duration_ns: int) -> list[documents.GapRow]:
     """Return its device time without attribution, by reason."""
     reasons = sums.times_by_place(about.ranks, lambda place: place.gap)
     known = {gap: time for gap, time in reasons.items() if gap in tuple(GapReason)}
-    return [gap_row(gap, time, duration_ns) for gap, time in known.items()]
+    return [answers.gap_row(gap, time, duration_ns) for gap, time in known.items()]
 
 
-def findings(about: ExplainContext) -> list[FindingEntry]:
+def findings(about: ExplainContext) -> list[documents.FindingEntry]:
     """Return the findings about it."""
-    return [finding_entry(f) for f in about.asked.found.found if _touches(f.where, about)]
+    return [answers.finding_entry(f) for f in about.asked.found.found if _touches(f.where, about)]
 
 
 def _touches(where: Any, about: ExplainContext) -> bool:
@@ -142,7 +131,7 @@ def _touches(where: Any, about: ExplainContext) -> bool:
     if subject.kind is Kind.LINE:
         return (where.file, where.line) == (subject.name, subject.line)
     if subject.kind is Kind.MODULE:
-        return where.module is not None and is_below(where.module, subject.name)
+        return where.module is not None and modules.is_below(where.module, subject.name)
     return bool(where.kernel == subject.name)
 
 
@@ -154,7 +143,7 @@ def idle(about: ExplainContext) -> list[IdleRow]:
     named = ("cause", "cpu_activity", "duration_ns")
     return [
         IdleRow(**{name: row[name] for name in named})
-        for row in records(about.asked.table("idle_by_line"))
+        for row in summary.records(about.asked.table("idle_by_line"))
         if line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
     ]
 
@@ -175,9 +164,9 @@ def roofline(ranks: Sequence[SelectedShares]) -> Roofline | None:
 
 
 def _achieved(each: SelectedShares) -> dict[str, Any]:
-    whole = KeyedShares(each.analysis, each.own, np.zeros(len(each.own), np.int64), 1)
+    whole = share_sums.KeyedShares(each.analysis, each.own, np.zeros(len(each.own), np.int64), 1)
     columns = roofline_columns_by_key(whole, PEAKS)
-    (row,) = records(tables.DataFrame(columns))
+    (row,) = summary.records(tables.DataFrame(columns))
     return row
 
 
@@ -194,20 +183,32 @@ def silence(
     if subject.kind is not Kind.LINE:
         return f"the {subject.kind} has no launch in the profiled steps"
     if called_ns:
-        spent = time_text(called_ns)
+        spent = formatting.time_text(called_ns)
         return f"it launches nothing itself: it calls lines that do, which took {spent} a step"
     nodes = [pair for each in analyses for pair in _nodes(each, subject)]
     if nodes:
-        return _nodes_text(nodes)
+        computed = {name for graph, _ in nodes for site in graph.call_sites for name in site.nodes}
+        targets = dict.fromkeys(node.target for _, node in nodes)
+        listed = ", ".join(
+            [*list(targets)[:_MAX_TARGETS], *["..."] * (len(targets) > _MAX_TARGETS)]
+        )
+        if any(node.name in computed for _, node in nodes):
+            return f"its ops ({listed}) are in compiled kernels that no profiled step launched"
+        return (
+            f"no kernel computes its ops ({listed}): they only change how memory is seen, or the "
+            "compiler took them away"
+        )
     if idle_ns:
         return (
             "it launches nothing: while the CPU was there the device waited for "
-            f"{time_text(idle_ns)} a step"
+            f"{formatting.time_text(idle_ns)} a step"
         )
     return _nearest_lines_text(subject, analyses[0])
 
 
-def _nodes(analysis: Analysis, subject: Subject) -> Iterator[tuple[GraphInstance, FxNode]]:
+def _nodes(
+    analysis: Analysis, subject: Subject
+) -> Iterator[tuple[provenance.GraphInstance, provenance.FxNode]]:
     for graph in analysis.recording.graphs:
         for node in graph.nodes:
             stack = node.lineage.stack
@@ -215,24 +216,11 @@ def _nodes(analysis: Analysis, subject: Subject) -> Iterator[tuple[GraphInstance
                 yield graph, node
 
 
-def _nodes_text(nodes: Sequence[tuple[GraphInstance, FxNode]]) -> str:
-    """Return why its nodes have no launch: no kernel computes them, or none was launched."""
-    computed = {name for graph, _ in nodes for site in graph.call_sites for name in site.nodes}
-    targets = dict.fromkeys(node.target for _, node in nodes)
-    listed = ", ".join([*list(targets)[:_MAX_TARGETS], *["..."] * (len(targets) > _MAX_TARGETS)])
-    if any(node.name in computed for _, node in nodes):
-        return f"its ops ({listed}) are in compiled kernels that no profiled step launched"
-    return (
-        f"no kernel computes its ops ({listed}): they only change how memory is seen, or the "
-        "compiler took them away"
-    )
-
-
 def _nearest_lines_text(subject: Subject, analysis: Analysis) -> str:
     of_file = (place.line for place in analysis.places if place.file == subject.name)
     known = {line for line in of_file if line is not None}
     lines = sorted(known, key=lambda line: (abs(line - subject.line), line))
-    file = short_path(subject.name, analysis.recording.settings)
+    file = formatting.short_path(subject.name, analysis.recording.settings)
     nearest = [
         subject_label(Subject(Kind.LINE, subject.name, line), analysis) for line in lines[:3]
     ]

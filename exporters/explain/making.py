@@ -6,33 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from profiler_ext.errors import UnclearNameError, UsageError
-from profiler_ext.exporters.explain import details, sums
+from profiler_ext.exporters.explain import details, subjects, sums
 from profiler_ext.exporters.explain.against import Earlier, against
 from profiler_ext.exporters.explain.details import ExplainContext, silence
-from profiler_ext.exporters.explain.subjects import (
-    Kind,
-    calls,
-    is_of,
-    resolve_subject,
-    select_shares,
-    subject_label,
-)
-from profiler_ext.exporters.json_output.answers import (
-    SessionLike,
-    session_facts,
-    steps_truncation,
-    top_of,
-    whole,
-)
-from profiler_ext.exporters.json_output.documents import Cut
-from profiler_ext.exporters.json_output.explained import (
-    Candidates,
-    Explanation,
-    IdleRow,
-    PartRow,
-    SubjectFacts,
-    TimeFacts,
-)
+from profiler_ext.exporters.json_output import answers, documents, explained
 from profiler_ext.exporters.views.modules import depth_of, folded_modules
 from profiler_ext.records.analysis import Place
 from profiler_ext.records.lineage import Frame
@@ -43,8 +20,8 @@ _Name = tuple[str | int | None, ...]
 
 
 def explain(
-    asked: SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
-) -> Explanation:
+    asked: answers.SessionLike, name: str, top: int | None = 10, earlier: Earlier | None = None
+) -> explained.Explanation:
     """Return the explanation of a line, module or kernel.
 
     Raises:
@@ -53,9 +30,9 @@ def explain(
     """
     if not any(each.steps for each in asked.analyses):
         raise UsageError("no step was profiled, so there is nothing to explain; record one step")
-    subject = resolve_subject(name, asked.analyses)
+    subject = subjects.resolve_subject(name, asked.analyses)
     about = ExplainContext(
-        asked, subject, [select_shares(each, subject) for each in asked.analyses]
+        asked, subject, [subjects.select_shares(each, subject) for each in asked.analyses]
     )
     time, idle = _time(about), details.idle(about)
     has_time = bool(time.launches)
@@ -67,10 +44,10 @@ def explain(
         else silence(subject, asked.analyses, (time.called_ns or 0) / steps, idle_ns / steps)
     )
     lists, cuts = _lists(about, idle, top)
-    return Explanation(
-        cuts=[*cuts, *steps_truncation(asked)],
-        session=session_facts(asked),
-        whole=whole(asked),
+    return explained.Explanation(
+        cuts=[*cuts, *answers.steps_truncation(asked)],
+        session=answers.session_facts(asked),
+        whole=answers.whole(asked),
         subject=_facts(about),
         time=time,
         silence=why,
@@ -85,12 +62,14 @@ def explain(
     )
 
 
-def candidates(asked: SessionLike, name: str, error: UnclearNameError) -> Candidates:
+def candidates(
+    asked: answers.SessionLike, name: str, error: UnclearNameError
+) -> explained.Candidates:
     """Return what an unclear name could mean, as an answer."""
-    return Candidates(
-        cuts=steps_truncation(asked),
-        session=session_facts(asked),
-        whole=whole(asked),
+    return explained.Candidates(
+        cuts=answers.steps_truncation(asked),
+        session=answers.session_facts(asked),
+        whole=answers.whole(asked),
         asked=name,
         is_ambiguous=error.is_ambiguous,
         candidates=list(error.candidates),
@@ -98,43 +77,45 @@ def candidates(asked: SessionLike, name: str, error: UnclearNameError) -> Candid
 
 
 def _lists(
-    about: ExplainContext, idle: list[IdleRow], top: int | None
-) -> tuple[dict[str, Any], list[Cut]]:
+    about: ExplainContext, idle: list[explained.IdleRow], top: int | None
+) -> tuple[dict[str, Any], list[documents.Cut]]:
     ranks, kind = about.ranks, about.subject.kind
     kernels = sums.kernel_rows(ranks)
     every: dict[str, Sequence[Any]] = {
         "steps": sums.step_times(ranks),
         "kernels": kernels,
         "fused_with": _fused(about),
-        "lines": [] if kind is Kind.LINE else sums.part_rows(sums.by_place(ranks, _line), _LINE),
+        "lines": []
+        if kind is subjects.Kind.LINE
+        else sums.part_rows(sums.by_place(ranks, _line), _LINE),
         "modules": _modules(about),
         "ops": sums.part_rows(
             sums.by_place(ranks, lambda p: None if p.aten_op is None else (p.aten_op,)),
             ("aten_op",),
         ),
         "callers": sums.part_rows(sums.by_place(ranks, _caller), _CALLER)
-        if kind is Kind.LINE
+        if kind is subjects.Kind.LINE
         else [],
         "idle": idle,
     }
-    shown = {name: top_of(name, rows, top) for name, rows in every.items()}
+    shown = {name: answers.top_of(name, rows, top) for name, rows in every.items()}
     lists: dict[str, Any] = {name: rows for name, (rows, _) in shown.items()}
     lists["generated"] = details.generated(about, [row.kernel for row in kernels])
     return lists, [cut for _, cuts in shown.values() for cut in cuts]
 
 
-def _fused(about: ExplainContext) -> list[PartRow]:
+def _fused(about: ExplainContext) -> list[explained.PartRow]:
     """Return what else the launches compute; of a module, by module too."""
-    if about.subject.kind is Kind.LINE:
+    if about.subject.kind is subjects.Kind.LINE:
         return sums.part_rows(sums.by_place(about.ranks, _line, others=True), _LINE)
     folds = folded_modules(about.asked.analyses)
     others = sums.by_place(about.ranks, lambda p: (*_line(p), *folds.of(p.module)), others=True)
     return sums.part_rows(others, (*_LINE, "module", "modules"))
 
 
-def _modules(about: ExplainContext) -> list[PartRow]:
+def _modules(about: ExplainContext) -> list[explained.PartRow]:
     """Return the modules of a subject: below a module each one, else like layers as one."""
-    if about.subject.kind is Kind.MODULE:
+    if about.subject.kind is subjects.Kind.MODULE:
         own = sums.by_place(about.ranks, lambda p: None if p.module is None else (p.module,))
         return sums.part_rows(own, ("module",))
     folds = folded_modules(about.asked.analyses)
@@ -146,18 +127,20 @@ def _line(place: Place) -> _Name:
     return place.file, place.line, place.code, place.gap if place.file is None else None
 
 
-def _facts(about: ExplainContext) -> SubjectFacts:
+def _facts(about: ExplainContext) -> explained.SubjectFacts:
     subject, analyses = about.subject, about.asked.analyses
-    name = subject_label(subject, analyses[0])
-    if subject.kind is Kind.KERNEL:
-        return SubjectFacts(kind=subject.kind, name=name, kernel=subject.name)
-    places = [p for analysis in analyses for p in analysis.places if is_of(p, subject)]
-    if subject.kind is Kind.MODULE:
+    name = subjects.subject_label(subject, analyses[0])
+    if subject.kind is subjects.Kind.KERNEL:
+        return explained.SubjectFacts(kind=subject.kind, name=name, kernel=subject.name)
+    places = [p for analysis in analyses for p in analysis.places if subjects.is_of(p, subject)]
+    if subject.kind is subjects.Kind.MODULE:
         own = (p.module_class for p in places if p.module == subject.name)
         known = next(filter(None, own), None) or _class_of(about)
-        return SubjectFacts(kind=subject.kind, name=name, module=subject.name, module_class=known)
+        return explained.SubjectFacts(
+            kind=subject.kind, name=name, module=subject.name, module_class=known
+        )
     frame = _frame(about)
-    return SubjectFacts(
+    return explained.SubjectFacts(
         kind=subject.kind,
         name=name,
         file=subject.name,
@@ -171,7 +154,7 @@ def _frame(about: ExplainContext) -> Frame:
     """Return what is known of a line: as one with launches or waits, or in a stack."""
     subject, nothing = about.subject, Frame(about.subject.name, about.subject.line, "")
     places = [p for a in about.asked.analyses for p in (*a.places, *a.idle.places)]
-    own = next((p for p in places if is_of(p, subject)), None)
+    own = next((p for p in places if subjects.is_of(p, subject)), None)
     if own is not None:
         return Frame(subject.name, subject.line, own.function or "", own.code)
     frames = (frame for place in places for frame in place.stack)
@@ -185,13 +168,13 @@ def _class_of(about: ExplainContext) -> str | None:
     return next((f.class_name for f in frames if f.path == about.subject.name), None)
 
 
-def _time(about: ExplainContext) -> TimeFacts:
+def _time(about: ExplainContext) -> explained.TimeFacts:
     own = sums.total(about.ranks)
     steps = sum(len(each.analysis.steps) for each in about.ranks)
     analyses = about.asked.analyses
-    every = sums.total([select_shares(each, None) for each in analyses]).duration_ns
+    every = sums.total([subjects.select_shares(each, None) for each in analyses]).duration_ns
     inclusive = (int(r.analysis.launches.duration_ns[r.launches].sum()) for r in about.ranks)
-    return TimeFacts(
+    return explained.TimeFacts(
         duration_ns=own.duration_ns,
         fraction=own.duration_ns / every if every else None,
         rank_steps=steps,
@@ -199,8 +182,8 @@ def _time(about: ExplainContext) -> TimeFacts:
         inclusive_ns=sum(inclusive),
         launches=own.launches,
         phases_ns=own.phases_ns,
-        below_ns=_below(about) if about.subject.kind is Kind.MODULE else None,
-        called_ns=_called(about) if about.subject.kind is Kind.LINE else None,
+        below_ns=_below(about) if about.subject.kind is subjects.Kind.MODULE else None,
+        called_ns=_called(about) if about.subject.kind is subjects.Kind.LINE else None,
     )
 
 
@@ -211,8 +194,8 @@ def _below(about: ExplainContext) -> int:
 
 
 def _called(about: ExplainContext) -> int:
-    every = [select_shares(each, None) for each in about.asked.analyses]
-    called = sums.by_place(every, lambda place: calls(place, about.subject) or None)
+    every = [subjects.select_shares(each, None) for each in about.asked.analyses]
+    called = sums.by_place(every, lambda place: subjects.calls(place, about.subject) or None)
     return sum(each.duration_ns for each in called.values())
 
 

@@ -7,11 +7,9 @@ import re
 from collections.abc import Sequence
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.explain.against import Earlier
-from profiler_ext.exporters.explain.making import explain
+from profiler_ext.exporters.explain import against, making
 from profiler_ext.exporters.explain.sections import Page, Section, page
-from profiler_ext.exporters.json_output.answers import SessionLike
-from profiler_ext.exporters.json_output.bounds import answer_text
+from profiler_ext.exporters.json_output import answers, bounds
 from profiler_ext.exporters.tables.files import markdown_escape
 from profiler_ext.exporters.terminal.columns import BETWEEN, ONE_LINE
 from profiler_ext.exporters.terminal.console import (
@@ -31,13 +29,13 @@ _FIXED_COLUMNS = 2
 
 
 def explained(
-    asked: SessionLike,
+    asked: answers.SessionLike,
     name: str,
     format: str = "text",
     width: int = 120,
     top: int | None = None,
     budget: int | None = None,
-    earlier: Earlier | None = None,
+    earlier: against.Earlier | None = None,
 ) -> str:
     """Return the explanation of a line, module or kernel as text.
 
@@ -50,9 +48,9 @@ def explained(
     """
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {', '.join(FORMATS)}")
-    explanation = explain(asked, name, top, earlier)
+    explanation = making.explain(asked, name, top, earlier)
     if format == "json":
-        return answer_text(explanation, budget)
+        return bounds.answer_text(explanation, budget)
     about = page(explanation, asked.analyses[0].recording.settings)
     return page_markdown(about) if format == "md" else page_text(about, width)
 

@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from profiler_ext.exporters.explain.subjects import Kind
-from profiler_ext.exporters.json_output.documents import FindingEntry
-from profiler_ext.exporters.json_output.explained import (
-    Explanation,
-    KernelRow,
-    NodeFacts,
-    PartRow,
-    StepTime,
-)
+from profiler_ext.exporters.json_output import documents, explained
 from profiler_ext.exporters.launch_parts import THE_MODEL
 from profiler_ext.exporters.views.formatting import (
     cause_text,
@@ -45,7 +38,7 @@ _PARTS = {  # field to title, and to what its names are
 _RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
 
 
-def overview_lines(explanation: Explanation) -> Iterator[str]:
+def overview_lines(explanation: explained.Explanation) -> Iterator[str]:
     """Yield the overview: time, phases, roofline, steps."""
     time = explanation.time
     if explanation.silence is not None:
@@ -67,7 +60,7 @@ def overview_lines(explanation: Explanation) -> Iterator[str]:
     yield from filter(None, (_roofline_line(explanation), *_step_texts(explanation)))
 
 
-def is_part(explanation: Explanation) -> bool:
+def is_part(explanation: explained.Explanation) -> bool:
     """Return whether its launches compute something else too."""
     return explanation.time.inclusive_ns != explanation.time.duration_ns
 
@@ -79,7 +72,7 @@ class PerStep:
     steps: int
 
     @classmethod
-    def of(cls, explanation: Explanation) -> PerStep:
+    def of(cls, explanation: explained.Explanation) -> PerStep:
         """Return the mean step of an explanation."""
         return cls(max(explanation.time.rank_steps, 1))
 
@@ -92,7 +85,7 @@ class PerStep:
         return f"{number / self.steps:,.1f}".removesuffix(".0")
 
 
-def _roofline_line(explanation: Explanation) -> str:
+def _roofline_line(explanation: explained.Explanation) -> str:
     if explanation.roofline is None:
         return ""
     steps = max(explanation.time.rank_steps, 1)
@@ -113,7 +106,7 @@ def _roofline_line(explanation: Explanation) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _step_texts(explanation: Explanation) -> list[str]:
+def _step_texts(explanation: explained.Explanation) -> list[str]:
     """Return the time of each step; of many, shortest, median and longest."""
     steps = explanation.steps
     if len(steps) < 2:
@@ -127,7 +120,7 @@ def _step_texts(explanation: Explanation) -> list[str]:
     return [f"a step: {low} at least, {middle} at the median, {high} at most ({len(steps)} told)"]
 
 
-def _step(step: StepTime, ranks: bool) -> str:
+def _step(step: explained.StepTime, ranks: bool) -> str:
     return f"step {step.step}" + (f" of rank {step.rank}" if ranks else "")
 
 
@@ -153,7 +146,7 @@ class Page:
     sections: tuple[Section, ...] = field(default=())  # without empty ones
 
 
-def page(explanation: Explanation, settings: Settings) -> Page:
+def page(explanation: explained.Explanation, settings: Settings) -> Page:
     """Return the page of an explanation."""
     sections = (
         each for each in _sections(explanation, settings) if each.rows or each.texts or each.code
@@ -164,13 +157,13 @@ def page(explanation: Explanation, settings: Settings) -> Page:
     return Page(title, subject.code or "", tuple(overview_lines(explanation)), tuple(sections))
 
 
-def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]:
+def _sections(explanation: explained.Explanation, settings: Settings) -> Iterator[Section]:
     whole = explanation.time.duration_ns
     yield Section("Recommendations", texts=tuple(map(_finding, explanation.findings)))
     yield from _changes(explanation)
     yield _kernel_section(explanation)
     for name in _PARTS:
-        rows: Sequence[PartRow] = getattr(explanation, name)
+        rows: Sequence[explained.PartRow] = getattr(explanation, name)
         of = sum(row.duration_ns for row in rows) if name == "fused_with" else whole
         if not (name in ("modules", "lines") and _is_redundant(rows, explanation)):
             yield _part_section(explanation, name, of, settings)
@@ -181,7 +174,7 @@ def _sections(explanation: Explanation, settings: Settings) -> Iterator[Section]
         yield _code_section(explanation)
 
 
-def _changes(explanation: Explanation) -> Iterator[Section]:
+def _changes(explanation: explained.Explanation) -> Iterator[Section]:
     """Yield the section about another run, if there is one."""
     if explanation.against is not None:
         name = ", ".join(run.name for run in explanation.against.base.runs)
@@ -189,7 +182,7 @@ def _changes(explanation: Explanation) -> Iterator[Section]:
         yield Section(f"Since {name}", texts=(*explanation.against.in_words, *notes))
 
 
-def _is_redundant(rows: Sequence[PartRow], explanation: Explanation) -> bool:
+def _is_redundant(rows: Sequence[explained.PartRow], explanation: explained.Explanation) -> bool:
     """Return whether a table would only repeat the subject."""
     return (
         len(rows) == 1
@@ -198,14 +191,14 @@ def _is_redundant(rows: Sequence[PartRow], explanation: Explanation) -> bool:
     )
 
 
-def _kernel_section(explanation: Explanation) -> Section:
+def _kernel_section(explanation: explained.Explanation) -> Section:
     rows = tuple(_kernel(row, explanation) for row in explanation.kernels)
     whole = ("whole",) if is_part(explanation) else ()
     heads = ("kernel", "a step", "part", *whole, "launches", "median", "kind", "min", "max")
     return Section("Kernels", heads, rows, _more(explanation, "kernels"), keeps_end=True)
 
 
-def _kernel(row: KernelRow, explanation: Explanation) -> tuple[str, ...]:
+def _kernel(row: explained.KernelRow, explanation: explained.Explanation) -> tuple[str, ...]:
     each = PerStep.of(explanation)
     return (
         kernel_text({"kernel": row.kernel, "name": row.name}),
@@ -221,9 +214,9 @@ def _kernel(row: KernelRow, explanation: Explanation) -> tuple[str, ...]:
 
 
 def _part_section(
-    explanation: Explanation, name: str, whole_ns: int, settings: Settings
+    explanation: explained.Explanation, name: str, whole_ns: int, settings: Settings
 ) -> Section:
-    rows: Sequence[PartRow] = getattr(explanation, name)
+    rows: Sequence[explained.PartRow] = getattr(explanation, name)
     phases = [phase for phase in Phase if any(phase in row.phases_ns for row in rows)]
     title, first = _PARTS[name]
     heads = (first, "a step", "part", *map(short_phase, phases))
@@ -240,7 +233,7 @@ def _part_section(
     return Section(title, heads, cells, _more(explanation, name))
 
 
-def _named(row: PartRow, settings: Settings) -> str:
+def _named(row: explained.PartRow, settings: Settings) -> str:
     line = "" if row.file is None else f"{short_path(row.file, settings)}:{row.line}"
     gap = f"({gap_text(row.gap)})" if row.gap else ""
     module = THE_MODEL if row.module == "" else row.module
@@ -250,7 +243,7 @@ def _named(row: PartRow, settings: Settings) -> str:
     return " · ".join(filter(None, parts)) or "(no source line)"
 
 
-def _more(explanation: Explanation, name: str) -> tuple[str, ...]:
+def _more(explanation: explained.Explanation, name: str) -> tuple[str, ...]:
     """Return how many rows are left out."""
     cuts = [cut for cut in explanation.cuts if cut.where == name]
     each = PerStep.of(explanation)
@@ -259,20 +252,20 @@ def _more(explanation: Explanation, name: str) -> tuple[str, ...]:
     )
 
 
-def _finding(entry: FindingEntry) -> str:
+def _finding(entry: documents.FindingEntry) -> str:
     part = percent_text(entry.at_stake_ns, entry.of_ns) if entry.stake == "step" else entry.stake
     stake = f"{time_text(entry.at_stake_ns)} {part}"
     return f"{stake} · {entry.what} ({entry.rule}) · try: {entry.remedy}"
 
 
-def _idle(explanation: Explanation) -> Iterator[str]:
+def _idle(explanation: explained.Explanation) -> Iterator[str]:
     each = PerStep.of(explanation)
     for row in explanation.idle:
         during = f" while the CPU ran {row.cpu_activity}" if row.cpu_activity else ""
         yield f"{each.time(row.duration_ns)} a step: {cause_text(row.cause)}{during}"
 
 
-def _evidence(explanation: Explanation) -> Iterator[str]:
+def _evidence(explanation: explained.Explanation) -> Iterator[str]:
     whole = explanation.time.duration_ns
     rules = {
         "launches tied": explanation.site_evidence_ns,
@@ -292,7 +285,7 @@ def _rule(rule: str) -> str:
     return rule
 
 
-def _gaps(explanation: Explanation) -> Iterator[str]:
+def _gaps(explanation: explained.Explanation) -> Iterator[str]:
     for gap in explanation.own_gaps:
         part = percent_text(gap.fraction or 0, 1)
         yield f"of it {part}: {gap.words} ({gap.gap}); {gap.remedy}"
@@ -301,7 +294,7 @@ def _gaps(explanation: Explanation) -> Iterator[str]:
         yield f"of the whole session's busy time: {', '.join(gaps)}"
 
 
-def _code_section(explanation: Explanation) -> Section:
+def _code_section(explanation: explained.Explanation) -> Section:
     first, *others = explanation.generated
     text = first.text.splitlines()
     starts = (at for at, line in enumerate(text) if line.startswith(_KERNEL_STARTS))
@@ -321,5 +314,5 @@ def _code_section(explanation: Explanation) -> Section:
     return Section(f"Generated code of {first.kernel}", texts=tuple(texts), code=code)
 
 
-def _node(node: NodeFacts) -> str:
+def _node(node: explained.NodeFacts) -> str:
     return " ".join(filter(None, (node.name, node.target, *node.outputs)))

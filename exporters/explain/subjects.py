@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from profiler_ext.errors import UnclearNameError
 from profiler_ext.exporters.launch_parts import THE_MODEL
-from profiler_ext.exporters.views.formatting import short_path
-from profiler_ext.exporters.views.modules import is_below, parents
+from profiler_ext.exporters.views import formatting, modules
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Codes, Ints
@@ -49,11 +48,6 @@ class Subject:
 Times = Mapping[Subject, int]
 
 
-def times_by_subject(analyses: Sequence[Analysis]) -> dict[Subject, int]:
-    """Return all subjects of a session, with their device time in the profiled steps."""
-    return sum_by_name(pair for analysis in analyses for pair in _named(analysis))
-
-
 def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
     """Return the subject that a name means; a line of a known file may have no time.
 
@@ -64,7 +58,7 @@ def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
     Raises:
         UnclearNameError: It means several things, or none.
     """
-    times = times_by_subject(analyses)
+    times = sum_by_name(pair for analysis in analyses for pair in _named(analysis))
     kind, name = _split(query)
     within = {each: time for each, time in times.items() if kind in (None, each.kind)}
     for fits in (_is_exactly, _ends_with, _contains):
@@ -82,7 +76,7 @@ def resolve_subject(query: str, analyses: Sequence[Analysis]) -> Subject:
 def subject_label(subject: Subject, analysis: Analysis) -> str:
     """Return the shortest name that resolves to a subject."""
     if subject.kind is Kind.LINE:
-        return f"{short_path(subject.name, analysis.recording.settings)}:{subject.line}"
+        return f"{formatting.short_path(subject.name, analysis.recording.settings)}:{subject.line}"
     return subject.name or THE_MODEL
 
 
@@ -91,7 +85,7 @@ def _named(analysis: Analysis) -> Iterable[tuple[Subject, int]]:
     time = sum_by(shares.place[rows], shares.duration_ns[rows], len(analysis.places))
     for place, spent in zip(analysis.places, time.tolist(), strict=True):
         yield from ((line, spent) for line in _own_line(place))
-        for path in [] if place.module is None else parents(place.module):
+        for path in [] if place.module is None else modules.parents(place.module):
             yield Subject(Kind.MODULE, path), spent
     yield from ((line, 0) for line in dict.fromkeys(_other_lines(analysis)))
     yield from _kernels(analysis)
@@ -171,7 +165,7 @@ def _line_without_time(name: str, times: Times) -> Subject | None:
 def _pattern(name: str, times: Times) -> Subject | None:
     """Return the modules that a pattern with ``*`` matches, as one subject."""
     paths = (each.name for each in times if each.kind is Kind.MODULE)
-    is_there = "*" in name and any(is_below(path, name) for path in paths)
+    is_there = "*" in name and any(modules.is_below(path, name) for path in paths)
     return Subject(Kind.MODULE, name) if is_there else None
 
 
@@ -256,7 +250,7 @@ def is_of(place: Place, subject: Subject) -> bool:
     """Return whether a place is of a line, or of a module or one below it."""
     if subject.kind is Kind.LINE:
         return (place.file, place.line) == (subject.name, subject.line)
-    return place.module is not None and is_below(place.module, subject.name)
+    return place.module is not None and modules.is_below(place.module, subject.name)
 
 
 def calls(place: Place, subject: Subject) -> bool:

@@ -10,28 +10,12 @@ from typing import Any, Protocol, Unpack
 import msgspec
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.json_output.documents import (
-    Cut,
-    Figure,
-    FindingEntry,
-    FindingsAnswer,
-    FindingsPart,
-    GapRow,
-    LedgerRow,
-    Report,
-    Rows,
-    SequenceTable,
-    SessionFacts,
-    StepFacts,
-    TableAnswer,
-    Whole,
-)
+from profiler_ext.exporters.json_output import documents
 from profiler_ext.exporters.table_kinds import TableKind, table_named
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.tables.trust import RowEvidence, evidence_of_rows
+from profiler_ext.exporters.views import formatting, summary
 from profiler_ext.exporters.views.findings import SHOWN
-from profiler_ext.exporters.views.formatting import require_top
-from profiler_ext.exporters.views.summary import first_rows, records
 from profiler_ext.findings import Finding, Findings
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.gaps import GapReason
@@ -65,12 +49,12 @@ class SessionLike(Protocol):
         """Return a table by its name."""
 
 
-def session_facts(source: SessionLike) -> SessionFacts:
+def session_facts(source: SessionLike) -> documents.SessionFacts:
     """Return what was profiled."""
     settings = source.analyses[0].recording.settings
     devices = (name for each in source.analyses for name in each.device_names)
     steps = [(each, number) for each in source.analyses for number in walls_ns(each)]
-    return SessionFacts(
+    return documents.SessionFacts(
         command=list(settings.command),
         torch_version=settings.torch_version or None,
         devices=list(dict.fromkeys(devices)),
@@ -82,7 +66,7 @@ def session_facts(source: SessionLike) -> SessionFacts:
     )
 
 
-def _steps(analysis: Analysis) -> list[StepFacts]:
+def _steps(analysis: Analysis) -> list[documents.StepFacts]:
     """Return the first steps of one rank; steps of the same number are one."""
     walls = dict(islice(walls_ns(analysis).items(), MAX_STEPS))
     busy = dict.fromkeys(walls, 0)
@@ -91,7 +75,7 @@ def _steps(analysis: Analysis) -> list[StepFacts]:
             busy[line.step] += line.duration_ns
     found = utilisation_by_step(analysis, list(walls))
     return [
-        StepFacts(
+        documents.StepFacts(
             rank=analysis.recording.settings.rank,
             step=number,
             wall_ns=walls[number],
@@ -105,12 +89,12 @@ def _steps(analysis: Analysis) -> list[StepFacts]:
     ]
 
 
-def whole(source: SessionLike) -> Whole:
+def whole(source: SessionLike) -> documents.Whole:
     """Return how much of the time is attributed to lines, and why the rest is not."""
-    rows = records(source.table("coverage"))
+    rows = summary.records(source.table("coverage"))
     named = ("scope", "level", "category", "duration_ns", "fraction")
-    return Whole(
-        ledger=[LedgerRow(**{name: row[name] for name in named}) for row in rows],
+    return documents.Whole(
+        ledger=[documents.LedgerRow(**{name: row[name] for name in named}) for row in rows],
         gaps=_gaps(rows),
         line_fraction=_line_fraction(source.analyses, Scope.COMPILED),
         eager_line_fraction=_line_fraction(source.analyses, Scope.EAGER),
@@ -125,17 +109,17 @@ def _line_fraction(analyses: Sequence[Analysis], scope: Scope) -> float | None:
     return tables.fraction_of(ledger, Level.LINE, scope) if is_there else None
 
 
-def _gaps(rows: Sequence[dict[str, Any]]) -> list[GapRow]:
+def _gaps(rows: Sequence[dict[str, Any]]) -> list[documents.GapRow]:
     """Sum the ledger's gaps by reason, the longest first."""
     busy = sum(row["duration_ns"] for row in rows if row["scope"] != Scope.IDLE)
     sums = tables.gap_times_ns((row["category"], row["duration_ns"]) for row in rows)
     return [gap_row(reason, duration_ns, busy) for reason, duration_ns in sums.items()]
 
 
-def gap_row(reason: str, duration_ns: int, of_ns: int) -> GapRow:
+def gap_row(reason: str, duration_ns: int, of_ns: int) -> documents.GapRow:
     """Return a gap with its words and remedy."""
     gap = GapReason(reason)
-    return GapRow(
+    return documents.GapRow(
         gap=gap.value,
         words=gap.words,
         duration_ns=duration_ns,
@@ -146,20 +130,20 @@ def gap_row(reason: str, duration_ns: int, of_ns: int) -> GapRow:
 
 
 @cache
-def table_answer_type(name: str) -> type[TableAnswer]:
+def table_answer_type(name: str) -> type[documents.TableAnswer]:
     """Return the answer type of a table."""
     title = "".join(word.capitalize() for word in name.split("_"))
     made = msgspec.defstruct(
         f"{title}Answer",
         [],
-        bases=(TableAnswer,),
+        bases=(documents.TableAnswer,),
         tag=name,
         module=__name__,
         frozen=True,
         kw_only=True,
         forbid_unknown_fields=True,
     )
-    assert issubclass(made, TableAnswer)
+    assert issubclass(made, documents.TableAnswer)
     return made
 
 
@@ -169,7 +153,7 @@ def table_answer(
     top: int | None = None,
     depth: int | None = None,
     **filters: Unpack[Filters],
-) -> TableAnswer:
+) -> documents.TableAnswer:
     """Return the largest rows of a table, with their evidence.
 
     Raises:
@@ -190,23 +174,23 @@ def table_answer(
     )
 
 
-def report_answer(source: SessionLike, top: int | None = 15) -> Report:
+def report_answer(source: SessionLike, top: int | None = 15) -> documents.Report:
     """Return a session's overview."""
-    cuts: list[Cut] = []
-    rows: dict[str, Rows] = {}
+    cuts: list[documents.Cut] = []
+    rows: dict[str, documents.Rows] = {}
     for name in OVERVIEW_TABLES:
         rows[name], more = _rows(source, table_named(name), f"tables.{name}.rows", top)
         cuts += more
     entries = [finding_entry(each) for each in source.found.found]
     cuts += _cut("findings.findings", len(entries[:SHOWN]), len(entries))
-    findings = FindingsPart(
+    findings = documents.FindingsPart(
         step_ns=source.found.step_ns,
         unrecorded_ns=source.found.unrecorded_ns,
         judged=source.found.judged,
         findings=entries[:SHOWN],
         unjudged=list(source.found.unjudged),
     )
-    return Report(
+    return documents.Report(
         cuts=[*cuts, *steps_truncation(source)],
         session=session_facts(source),
         whole=whole(source),
@@ -215,12 +199,12 @@ def report_answer(source: SessionLike, top: int | None = 15) -> Report:
     )
 
 
-def findings_answer(source: SessionLike, top: int | None = None) -> FindingsAnswer:
+def findings_answer(source: SessionLike, top: int | None = None) -> documents.FindingsAnswer:
     """Return the findings of a session."""
     found: Findings = source.found
     entries = [finding_entry(each) for each in found.found]
-    kept = entries if top is None else entries[: require_top(top)]
-    return FindingsAnswer(
+    kept = entries if top is None else entries[: formatting.require_top(top)]
+    return documents.FindingsAnswer(
         cuts=[*_cut("findings", len(kept), len(entries)), *steps_truncation(source)],
         session=session_facts(source),
         whole=whole(source),
@@ -232,23 +216,25 @@ def findings_answer(source: SessionLike, top: int | None = None) -> FindingsAnsw
     )
 
 
-def steps_truncation(source: SessionLike) -> list[Cut]:
+def steps_truncation(source: SessionLike) -> list[documents.Cut]:
     """Return the cut of the steps that :func:`session_facts` leaves out."""
     walls = [step.wall_ns for each in source.analyses for step in each.steps]
     kept = min(len(walls), MAX_STEPS)
     return _cut("session.steps", kept, len(walls), sum(walls[kept:]), "size")
 
 
-def top_of(where: str, rows: Sequence[Any], top: int | None) -> tuple[list[Any], list[Cut]]:
+def top_of(
+    where: str, rows: Sequence[Any], top: int | None
+) -> tuple[list[Any], list[documents.Cut]]:
     """Return the first rows of a list, and the cut."""
-    kept = list(rows if top is None else rows[: require_top(top)])
+    kept = list(rows if top is None else rows[: formatting.require_top(top)])
     left = sum(row.duration_ns for row in rows[len(kept) :])
     return kept, _cut(where, len(kept), len(rows), left)
 
 
-def sequence_answer(table: tables.DataFrame) -> SequenceTable:
+def sequence_answer(table: tables.DataFrame) -> documents.SequenceTable:
     """Return the table of a joint graph."""
-    return SequenceTable(row_count=len(table), rows=records(table))
+    return documents.SequenceTable(row_count=len(table), rows=summary.records(table))
 
 
 def _rows(
@@ -258,16 +244,16 @@ def _rows(
     top: int | None,
     arguments: tuple[Any, ...] = (),
     **filters: Unpack[Filters],
-) -> tuple[Rows, list[Cut]]:
+) -> tuple[documents.Rows, list[documents.Cut]]:
     table = kind.in_order(source.table(kind.name, *arguments, **filters))
-    shown = first_rows(table, top)
-    plain = [_nest_phases(row) for row in records(shown)]
+    shown = summary.first_rows(table, top)
+    plain = [_nest_phases(row) for row in summary.records(shown)]
     trust = evidence_of_rows(source.analyses, kind.name, kind.keys, *arguments, **filters)
     if trust is not None:
         plain = [row | _evidence_columns(trust, kind, row) for row in plain]
     time = _time(table)
     left = None if time is None else time - (_time(shown) or 0)
-    return Rows(row_count=len(table), total_ns=time, rows=plain), _cut(
+    return documents.Rows(row_count=len(table), total_ns=time, rows=plain), _cut(
         where, len(shown), len(table), left
     )
 
@@ -297,15 +283,17 @@ def _time(table: tables.DataFrame) -> int | None:
 
 def _cut(
     where: str, kept: int, of: int, left_out_ns: int | None = None, because: str = "top"
-) -> list[Cut]:
+) -> list[documents.Cut]:
     """Return the cut of a list, if any."""
-    cut = Cut(where=where, kept=kept, of=of, unit="items", because=because, left_out_ns=left_out_ns)
+    cut = documents.Cut(
+        where=where, kept=kept, of=of, unit="items", because=because, left_out_ns=left_out_ns
+    )
     return [cut] if kept < of else []
 
 
-def finding_entry(finding: Finding) -> FindingEntry:
+def finding_entry(finding: Finding) -> documents.FindingEntry:
     """Return a finding as an answer."""
-    return FindingEntry(
+    return documents.FindingEntry(
         rule=finding.rule,
         rank=finding.rank,
         what=finding.what,
@@ -315,7 +303,7 @@ def finding_entry(finding: Finding) -> FindingEntry:
         fraction=finding.fraction,
         stake=finding.stake,
         sureness=finding.sureness,
-        why=[Figure(name=f.name, value=f.value, unit=f.unit) for f in finding.why],
+        why=[documents.Figure(name=f.name, value=f.value, unit=f.unit) for f in finding.why],
         remedy=finding.remedy,
         shared_with=list(finding.shared_with),
         page=f"findings.md#{finding.rule}",

@@ -7,20 +7,10 @@ from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import Annotated
 
+from profiler_ext.comparison import matching, records, sides, significance
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.gate import Evaluation, Gate
-from profiler_ext.comparison.matching import Kernel
 from profiler_ext.comparison.notes import notes
-from profiler_ext.comparison.records import (
-    Change,
-    FusedKernel,
-    FusionChange,
-    Row,
-    Subject,
-    Verdict,
-)
-from profiler_ext.comparison.sides import Shape, Side
-from profiler_ext.comparison.significance import FALSE_DISCOVERY_RATE, MIN_STEPS
 from profiler_ext.exporters.json_output.documents import Answer, Cut, Part, about
 from profiler_ext.exporters.views.formatting import require_top
 
@@ -254,17 +244,17 @@ def comparison_answer(
         ledger=[row_facts(row) for row in comparison.table("ledger").rows],
         by=by,
         row_count=len(table.rows),
-        verdict_counts={str(v): verdicts.count(v) for v in Verdict if v in verdicts},
+        verdict_counts={str(v): verdicts.count(v) for v in records.Verdict if v in verdicts},
         rows=[row_facts(row, shapes) for row in table.rows[:top]],
         fusions=[fusion_facts(each) for each in comparison.fusions[:top]],
-        false_discovery_rate=FALSE_DISCOVERY_RATE,
-        fewest_steps=MIN_STEPS,
+        false_discovery_rate=significance.FALSE_DISCOVERY_RATE,
+        fewest_steps=significance.MIN_STEPS,
         notes=list(notes(comparison, by)),
         gate=None if gate is None else gate_facts(gate),
     )
 
 
-def side_facts(side: Side) -> SideFacts:
+def side_facts(side: sides.Side) -> SideFacts:
     """Return a side's runs."""
     runs = [
         RunFacts(
@@ -280,7 +270,7 @@ def side_facts(side: Side) -> SideFacts:
     return SideFacts(runs=runs, rank_steps=side.steps)
 
 
-def change_facts(change: Change) -> ChangeFacts:
+def change_facts(change: records.Change) -> ChangeFacts:
     """Return a change."""
     interval = change.interval
     return ChangeFacts(
@@ -297,7 +287,9 @@ def change_facts(change: Change) -> ChangeFacts:
     )
 
 
-def row_facts(row: Row, shapes: Sequence[Mapping[Kernel, Shape]] = ({}, {})) -> ComparedRow:
+def row_facts(
+    row: records.Row, shapes: Sequence[Mapping[matching.Kernel, sides.Shape]] = ({}, {})
+) -> ComparedRow:
     """Return a row of a table."""
     steps = row.change.base_steps, row.change.head_steps
     return ComparedRow(
@@ -313,7 +305,8 @@ def row_facts(row: Row, shapes: Sequence[Mapping[Kernel, Shape]] = ({}, {})) -> 
 
 
 def _named(
-    subject: Subject | None, shapes: Mapping[Kernel, Shape] = MappingProxyType({})
+    subject: records.Subject | None,
+    shapes: Mapping[matching.Kernel, sides.Shape] = MappingProxyType({}),
 ) -> Named | None:
     if subject is None:
         return None
@@ -322,7 +315,7 @@ def _named(
     return Named(**names, grid=grid, block=block)
 
 
-def fusion_facts(fusion: FusionChange) -> FusionFacts:
+def fusion_facts(fusion: records.FusionChange) -> FusionFacts:
     """Return a fusion that changed."""
     return FusionFacts(
         base=[_fused(each) for each in fusion.base],
@@ -331,7 +324,7 @@ def fusion_facts(fusion: FusionChange) -> FusionFacts:
     )
 
 
-def _fused(fused: FusedKernel) -> FusedKernelFacts:
+def _fused(fused: records.FusedKernel) -> FusedKernelFacts:
     ops = [named for each in fused.ops if (named := _named(each)) is not None]
     return FusedKernelFacts(
         kernels=list(fused.kernels),

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from profiler_ext.exporters.json_output.comparison import (
-    ChangeFacts,
-    ComparedRow,
-    FusionFacts,
-    SideFacts,
-)
+from profiler_ext.exporters.json_output import comparison
 from profiler_ext.exporters.json_output.documents import (
     FindingEntry,
     GapRow,
@@ -134,10 +129,10 @@ class IdleRow(Part, frozen=True, kw_only=True):
 class Against(Part, frozen=True, kw_only=True):
     """What changed since another run, the base; this session is the head."""
 
-    base: SideFacts
-    change: Annotated[ChangeFacts, about("of its device time in a mean step")]
-    rows: Annotated[list[ComparedRow], about("of the comparison, those that are of it")]
-    fusions: Annotated[list[FusionFacts], about("those in which it takes part")]
+    base: comparison.SideFacts
+    change: Annotated[comparison.ChangeFacts, about("of its device time in a mean step")]
+    rows: Annotated[list[comparison.ComparedRow], about("of the comparison, those that are of it")]
+    fusions: Annotated[list[comparison.FusionFacts], about("those in which it takes part")]
     in_words: Annotated[list[str], about("the same for a person")]
     notes: list[str]
 

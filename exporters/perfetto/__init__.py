@@ -78,21 +78,17 @@ def write_trace(
         for each in every:
             writer = PacketWriter(file, each.number, each.shift_ns)
             writer.clock(first_ns, zero_ns + first_ns)
-            _draw(writer, Tracks(writer, each.side), each.analysis, peaks)
+            tracks = Tracks(writer, each.side)
+            analysis = each.analysis
+            events = analysis.recording.trace.events
+            flows, of_steps = Flows(analysis), RooflineTotals(analysis, peaks)
+            draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks), of_steps)
+            draw_host(writer, tracks, analysis.recording, flows.host_rows, flows.from_host)
+            draw_compiles(writer, tracks, analysis)
+            draw_places(writer, tracks, analysis, _start_ns(events))
+            draw_rooflines(writer, tracks, analysis, of_steps, _start_ns(events))
+            writer.flush()
     return path
-
-
-def _draw(
-    writer: PacketWriter, tracks: Tracks, analysis: Analysis, peaks: Mapping[str, Peak]
-) -> None:
-    events = analysis.recording.trace.events
-    flows, of_steps = Flows(analysis), RooflineTotals(analysis, peaks)
-    draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks), of_steps)
-    draw_host(writer, tracks, analysis.recording, flows.host_rows, flows.from_host)
-    draw_compiles(writer, tracks, analysis)
-    draw_places(writer, tracks, analysis, _start_ns(events))
-    draw_rooflines(writer, tracks, analysis, of_steps, _start_ns(events))
-    writer.flush()
 
 
 def _start_ns(events: Events) -> int:

@@ -11,32 +11,21 @@ import numpy as np
 import numpy.typing as npt
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.encoding import (
-    Cells,
-    Matrix,
-    double,
-    doubles,
-    hstack,
-    key_of,
-    offsets_of,
-    sized,
-    varint,
-    varints,
-)
+from profiler_ext.exporters.perfetto import encoding
 from profiler_ext.records.events import Codes, Ints, MaskedInts
 
 Argument = str | int | float | Sequence[str] | Sequence[int] | Mapping[str, int]
 
 NAMES, CATEGORIES = "event_names", "event_categories"
 ARGUMENT_NAMES, _ARGUMENT_TEXTS = "debug_annotation_names", "debug_annotation_string_values"
-ANNOTATION = key_of(pb.TrackEvent, "debug_annotations")
-INT = key_of(pb.DebugAnnotation, "int_value")
-DOUBLE = key_of(pb.DebugAnnotation, "double_value")
-ENTRY = key_of(pb.DebugAnnotation, "dict_entries")
-_INTERNED = key_of(pb.TracePacket, "interned_data")
-KEY = key_of(pb.DebugAnnotation, "name_iid")
-_TEXT = key_of(pb.DebugAnnotation, "string_value_iid")
-_ITEM = key_of(pb.DebugAnnotation, "array_values")
+ANNOTATION = encoding.key_of(pb.TrackEvent, "debug_annotations")
+INT = encoding.key_of(pb.DebugAnnotation, "int_value")
+DOUBLE = encoding.key_of(pb.DebugAnnotation, "double_value")
+ENTRY = encoding.key_of(pb.DebugAnnotation, "dict_entries")
+_INTERNED = encoding.key_of(pb.TracePacket, "interned_data")
+KEY = encoding.key_of(pb.DebugAnnotation, "name_iid")
+_TEXT = encoding.key_of(pb.DebugAnnotation, "string_value_iid")
+_ITEM = encoding.key_of(pb.DebugAnnotation, "array_values")
 MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
@@ -53,7 +42,15 @@ class Texts:
         number = known.get(text)
         if number is None:
             number = known[text] = len(known) + 1
-            self._send(table, number, text)
+            if self._unsent is None:
+                self._unsent = pb.InternedData()
+            # A name from a trace may hold half a surrogate pair, which UTF-8 has no bytes for.
+            encoded = text.encode("utf-8", "replace")
+            entry = getattr(self._unsent, table).add(iid=number)
+            if table == _ARGUMENT_TEXTS:
+                entry.str = encoded
+            else:
+                entry.name = encoded.decode()
         return number
 
     def unsent(self) -> bytes:
@@ -61,44 +58,34 @@ class Texts:
         if self._unsent is None:
             return b""
         message, self._unsent = self._unsent, None
-        return sized(_INTERNED, message.SerializeToString())
+        return encoding.sized(_INTERNED, message.SerializeToString())
 
     def annotated(self, arguments: Mapping[str, Argument]) -> bytes:
         """Return arguments encoded as debug annotations."""
         encoded = b""
         for key, value in arguments.items():
-            encoded += sized(ANNOTATION, self.named(key) + self._value(value))
+            encoded += encoding.sized(ANNOTATION, self.named(key) + self._value(value))
         return encoded
 
     def named(self, key: str) -> bytes:
         """Return an annotation's name, encoded."""
-        return KEY + varint(self.number(ARGUMENT_NAMES, key))
+        return KEY + encoding.varint(self.number(ARGUMENT_NAMES, key))
 
     def _value(self, value: Argument) -> bytes:
         if isinstance(value, int) and -(2**63) <= value < 2**63:
-            return INT + varint(value)
+            return INT + encoding.varint(value)
         if isinstance(value, int):  # as a file may say that another tool wrote
             value = str(value)
         if isinstance(value, str):
-            return _TEXT + varint(self.number(_ARGUMENT_TEXTS, value))
+            return _TEXT + encoding.varint(self.number(_ARGUMENT_TEXTS, value))
         if isinstance(value, float):
-            return DOUBLE + double(value)
+            return DOUBLE + encoding.double(value)
         if isinstance(value, Mapping):
             return b"".join(
-                sized(ENTRY, self.named(key) + self._value(part)) for key, part in value.items()
+                encoding.sized(ENTRY, self.named(key) + self._value(part))
+                for key, part in value.items()
             )
-        return b"".join(sized(_ITEM, self._value(item)) for item in value)
-
-    def _send(self, table: str, number: int, text: str) -> None:
-        if self._unsent is None:
-            self._unsent = pb.InternedData()
-        # A name from a trace may hold half a surrogate pair, which UTF-8 has no bytes for.
-        encoded = text.encode("utf-8", "replace")
-        entry = getattr(self._unsent, table).add(iid=number)
-        if table == _ARGUMENT_TEXTS:
-            entry.str = encoded
-        else:
-            entry.name = encoded.decode()
+        return b"".join(encoding.sized(_ITEM, self._value(item)) for item in value)
 
 
 def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
@@ -113,7 +100,7 @@ def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
 class ColumnArgument(Protocol):
     """An argument of its own value in each row."""
 
-    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+    def cells(self, texts: Texts, rows: Ints) -> encoding.Cells | None:
         """Return the encoded values of rows; ``None`` where there is none."""
 
 
@@ -124,10 +111,10 @@ class IntArgument:
     name: str
     values: Ints | MaskedInts
 
-    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+    def cells(self, texts: Texts, rows: Ints) -> encoding.Cells | None:
         """See :class:`ColumnArgument`."""
         values, bounds = _present(self.values, rows)
-        return _annotations(texts.named(self.name) + INT, varints(values), bounds)
+        return _annotations(texts.named(self.name) + INT, encoding.varints(values), bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +124,10 @@ class FloatArgument:
     name: str
     values: MaskedFloats
 
-    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+    def cells(self, texts: Texts, rows: Ints) -> encoding.Cells | None:
         """See :class:`ColumnArgument`."""
         values, bounds = _present(self.values, rows)
-        return _annotations(texts.named(self.name) + DOUBLE, doubles(values), bounds)
+        return _annotations(texts.named(self.name) + DOUBLE, encoding.doubles(values), bounds)
 
 
 NumberArgument = IntArgument | FloatArgument
@@ -156,23 +143,21 @@ class DictArgument:
     key: Codes | Ints  # each part's index into ``keys``
     values: Ints
 
-    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+    def cells(self, texts: Texts, rows: Ints) -> encoding.Cells | None:
         """See :class:`ColumnArgument`."""
-        bounds = offsets_of(self.firsts[rows + 1] - self.firsts[rows])
+        bounds = encoding.offsets_of(self.firsts[rows + 1] - self.firsts[rows])
         if not bounds[-1]:
             return None
         at = np.repeat(self.firsts[rows] - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
-        return Cells(self._entries(texts, at), bounds, ANNOTATION, texts.named(self.name))
-
-    def _entries(self, texts: Texts, at: Ints) -> Matrix:
         keys, numbers = self.key[at], np.zeros(len(self.keys), np.int64)
         used = np.zeros(len(self.keys), np.bool_)
         used[keys] = True
         for key in np.flatnonzero(used).tolist():
             numbers[key] = texts.number(ARGUMENT_NAMES, self.keys[key])
-        names, values = varints(numbers[keys]), varints(self.values[at])
+        names, values = encoding.varints(numbers[keys]), encoding.varints(self.values[at])
         size = len(KEY) + names.shape[1] + len(INT) + values.shape[1]
-        return hstack(len(at), ENTRY + varint(size) + KEY, names, INT, values)
+        entries = encoding.hstack(len(at), ENTRY + encoding.varint(size) + KEY, names, INT, values)
+        return encoding.Cells(entries, bounds, ANNOTATION, texts.named(self.name))
 
 
 def _present(column: Any, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
@@ -180,8 +165,8 @@ def _present(column: Any, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
     values, mask = np.ma.getdata(column)[rows], np.ma.getmask(column)
     if mask is np.ma.nomask or not (absent := mask[rows]).any():
         return values, np.arange(len(rows) + 1)
-    return values[~absent], offsets_of(~absent)
+    return values[~absent], encoding.offsets_of(~absent)
 
 
-def _annotations(name: bytes, values: Matrix, bounds: Ints) -> Cells | None:
-    return Cells(values, bounds, ANNOTATION, name) if len(values) else None
+def _annotations(name: bytes, values: encoding.Matrix, bounds: Ints) -> encoding.Cells | None:
+    return encoding.Cells(values, bounds, ANNOTATION, name) if len(values) else None

@@ -8,13 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from profiler_ext.exporters.launch_parts import (
-    PartColumns,
-    distinct,
-    line_text,
-    module_text,
-    node_text,
-)
+from profiler_ext.exporters import launch_parts
 from profiler_ext.exporters.perfetto.annotations import (
     Argument,
     ColumnArgument,
@@ -26,9 +20,7 @@ from profiler_ext.exporters.perfetto.annotations import (
 )
 from profiler_ext.exporters.perfetto.encoding import Shared
 from profiler_ext.exporters.perfetto.rates import Rates
-from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
-from profiler_ext.kineto.raw_events import event_arguments
-from profiler_ext.kineto.recording import as_written
+from profiler_ext.kineto import launch_shapes, raw_events, recording
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Interned, Ints, MaskedInts
 
@@ -67,7 +59,7 @@ def raw_arguments(raw: bytes) -> dict[str, Any]:
     try:
         return _DECODE(raw).args
     except msgspec.DecodeError:
-        return event_arguments(raw)
+        return raw_events.event_arguments(raw)
 
 
 def reader(
@@ -134,7 +126,7 @@ def _scatter(column: Ints | MaskedInts, launch: Ints, launches: int) -> MaskedIn
 _READ = reader(_REPORTED)
 # Launch shapes are in the columns of events; most kernels have no other arguments.
 _READ_WITHOUT_SHAPE = reader(
-    {key: name for key, name in _REPORTED.items() if key not in LAUNCH_SHAPE}
+    {key: name for key, name in _REPORTED.items() if key not in launch_shapes.LAUNCH_SHAPE}
 )
 _NOTHING_MORE = _READ_WITHOUT_SHAPE(b"{}").args
 
@@ -159,7 +151,7 @@ def reported(analysis: Analysis, texts: Texts) -> Shared:
 
 def _keys(analysis: Analysis, communicating: Mapping[int, CollectiveNames]) -> Iterator[Hashable]:
     trace, rows = analysis.recording.trace, analysis.launches.event
-    written = as_written(trace.raw).at(trace.events.position[rows])
+    written = recording.as_written(trace.raw).at(trace.events.position[rows])
     shapes = trace.events.launch_shape
     has_shape = [*map(bool, shapes.strings)]
     for row, (raw, shape) in enumerate(zip(written, shapes.codes[rows].tolist(), strict=True)):
@@ -195,7 +187,7 @@ class LaunchArgumentColumns:
         self._places = analysis.places
         self._rates = rates
         self._texts = texts
-        self.parts = PartColumns(analysis)
+        self.parts = launch_parts.PartColumns(analysis)
 
     def keys(self) -> Iterator[tuple[object, ...]]:
         """Yield for each launch a key of its constant arguments."""
@@ -215,7 +207,19 @@ class LaunchArgumentColumns:
 
     def constant(self, row: int) -> dict[str, Argument]:
         """Return the arguments shared by all launches of a launch's key."""
-        return present(self._where(row) | self._what(row) | self._graph(row))
+        columns = self._launches
+        op = optional(columns.op_event, row)
+        what = {
+            "kind": columns.kind[row],
+            "scope": columns.scope[row],
+            "kernel": columns.kernel[row],
+            "level": columns.level[row],
+            "evidence": columns.evidence[row],
+            "mechanism": columns.mechanism[row],
+            "gap": columns.gap[row],
+            "launched_by": None if op is None else self._event_names[op],
+        }
+        return present(self._where(row) | what | self._graph(row))
 
     def own(self) -> list[ColumnArgument]:
         """Return the arguments that vary by launch."""
@@ -232,7 +236,13 @@ class LaunchArgumentColumns:
         # What most launches say has a small number; the names of parts are many.
         for each in (*first, *rates, *last):
             self._texts.named(each.name)
-        return [*first, self._shares(), *rates, *communication_times(self._analysis), *last]
+        keys = [
+            f"{launch_parts.node_text(place)} #{number}"
+            for number, place in enumerate(self._places)
+        ]
+        parts = self.parts
+        shares = DictArgument("shares_ns", keys, parts.firsts, parts.place, parts.duration_ns)
+        return [*first, shares, *rates, *communication_times(self._analysis), *last]
 
     def few(self) -> list[Shared]:
         """Return further arguments, of few distinct values."""
@@ -243,26 +253,6 @@ class LaunchArgumentColumns:
         return Shared(
             labels.codes.tolist(), lambda row: self._texts.annotated(present({name: labels[row]}))
         )
-
-    def _shares(self) -> DictArgument:
-        # The number leads to the place's line, module and phase; queries.sql joins by it.
-        keys = [f"{node_text(place)} #{number}" for number, place in enumerate(self._places)]
-        parts = self.parts
-        return DictArgument("shares_ns", keys, parts.firsts, parts.place, parts.duration_ns)
-
-    def _what(self, row: int) -> dict[str, Argument | None]:
-        columns = self._launches
-        op = optional(columns.op_event, row)
-        return {
-            "kind": columns.kind[row],
-            "scope": columns.scope[row],
-            "kernel": columns.kernel[row],
-            "level": columns.level[row],
-            "evidence": columns.evidence[row],
-            "mechanism": columns.mechanism[row],
-            "gap": columns.gap[row],
-            "launched_by": None if op is None else self._event_names[op],
-        }
 
     def _graph(self, row: int) -> dict[str, Argument | None]:
         number = optional(self._launches.graph, row)
@@ -281,13 +271,13 @@ class LaunchArgumentColumns:
         seq_nrs = (place.seq_nr for place in places if place.seq_nr is not None)
         return {
             "phase": self._launches.phase[row],
-            "source_lines": distinct(places, line_text),
-            "modules": distinct(places, module_text),
-            "aten_ops": distinct(places, lambda place: place.aten_op),
-            "fx_nodes": distinct(places, lambda place: place.node),
-            "forward_nodes": distinct(places, lambda place: place.forward_node),
+            "source_lines": launch_parts.distinct(places, launch_parts.line_text),
+            "modules": launch_parts.distinct(places, launch_parts.module_text),
+            "aten_ops": launch_parts.distinct(places, lambda place: place.aten_op),
+            "fx_nodes": launch_parts.distinct(places, lambda place: place.node),
+            "forward_nodes": launch_parts.distinct(places, lambda place: place.forward_node),
             "seq_nrs": list(dict.fromkeys(seq_nrs)),
-            "source_paths": distinct(places, path_text),
+            "source_paths": launch_parts.distinct(places, path_text),
         }
 
 

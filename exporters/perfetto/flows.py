@@ -10,10 +10,9 @@ import numpy as np
 
 from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto.packets import FROM, TO, FlowIds
+from profiler_ext.records import provenance, vocabulary
 from profiler_ext.records.analysis import Analysis, Launches, Place
 from profiler_ext.records.events import Events, Ints
-from profiler_ext.records.provenance import FxNode
-from profiler_ext.records.vocabulary import Phase
 
 # A joint graph's node in one module: layers may share a graph, but not a module.
 _Node = tuple[str, str, str | None]
@@ -48,7 +47,11 @@ class _Pairing:
 
     def pairs(self) -> dict[int, int]:
         pairs: dict[int, int] = {}
-        for row in self._rows_of_first_step():
+        launches, first = self._analysis.launches, self._analysis.steps[0].number
+        rows = np.flatnonzero((launches.step == first).filled(False))
+        order = launches.start_ns[rows].argsort(kind="stable")
+        ordered: list[int] = rows[order].tolist()
+        for row in ordered:
             eager = self._eager[row]
             forward = self._forward_of(row) if eager is None else eager
             if forward is not None:
@@ -72,13 +75,6 @@ class _Pairing:
         here, there = self._site[row], self._site[before]
         return here is not None and there is not None and here > there
 
-    def _rows_of_first_step(self) -> list[int]:
-        launches, first = self._analysis.launches, self._analysis.steps[0].number
-        rows = np.flatnonzero((launches.step == first).filled(False))
-        order = launches.start_ns[rows].argsort(kind="stable")
-        ordered: list[int] = rows[order].tolist()
-        return ordered
-
     def _forward_of(self, row: int) -> int | None:
         places = self._parts.of(row)
         forward_node = self._differentiated(places[0]) if places else None
@@ -101,7 +97,7 @@ class _Places:
 
     def __init__(self, analysis: Analysis) -> None:
         self._graphs = analysis.recording.graphs
-        self._nodes: dict[tuple[int | None, str | None], FxNode] = {
+        self._nodes: dict[tuple[int | None, str | None], provenance.FxNode] = {
             (number, node.name): node
             for number, graph in enumerate(self._graphs)
             for node in graph.nodes
@@ -109,13 +105,13 @@ class _Places:
 
     def differentiated(self, place: Place) -> _Node | None:
         joint = self._joint(place)
-        if place.phase != Phase.BACKWARD or joint is None or place.forward_node is None:
+        if place.phase != vocabulary.Phase.BACKWARD or joint is None or place.forward_node is None:
             return None
         return joint, place.forward_node, place.module
 
     def computed(self, place: Place) -> Iterator[_Node]:
         joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
-        if place.phase == Phase.FORWARD and joint is not None and node is not None:
+        if place.phase == vocabulary.Phase.FORWARD and joint is not None and node is not None:
             # The joint graph has the node itself, or what it replaced.
             joint_name = node.lineage.joint_name
             for name in node.replaced if joint_name is None else (joint_name,):
@@ -135,7 +131,12 @@ class Flows:
 
     def __init__(self, analysis: Analysis) -> None:
         events, launches = analysis.recording.trace.events, analysis.launches
-        on_device = _on_device(events, launches)
+        on_stream = launches.event[~np.ma.getmaskarray(launches.stream)]
+        pids = {events.threads[index].pid for index in np.unique(events.thread[on_stream])}
+        device_threads = [
+            index for index, thread in enumerate(events.threads) if thread.pid in pids
+        ]
+        on_device = np.isin(events.thread, device_threads)
         # Rows of ``Events``.
         self.host_rows: Ints = np.flatnonzero(~on_device)
         self.device_rows: Ints = np.flatnonzero(on_device)
@@ -148,13 +149,6 @@ class Flows:
         self.to_launch = FlowIds(
             TO, np.concatenate((called, backward)), np.concatenate((called + 1, between))
         )
-
-
-def _on_device(events: Events, launches: Launches) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    on_stream = launches.event[~np.ma.getmaskarray(launches.stream)]
-    pids = {events.threads[index].pid for index in np.unique(events.thread[on_stream])}
-    device_threads = [index for index, thread in enumerate(events.threads) if thread.pid in pids]
-    return np.isin(events.thread, device_threads)
 
 
 def _calls(events: Events, host_rows: Ints, launches: Launches) -> tuple[Ints, Ints]:

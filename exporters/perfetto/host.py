@@ -64,9 +64,10 @@ class Names:
         self._threads: dict[tuple[int | str, int | str], list[str]] = {}
         for each in named:
             if each.name == "thread_name":
-                self._threads.setdefault((each.pid, each.tid), []).append(
-                    _without_number(each.args.name)
-                )
+                name = each.args.name
+                numbered = _NUMBERED.fullmatch(name.strip())
+                without_number = numbered[1] if numbered else name.strip()
+                self._threads.setdefault((each.pid, each.tid), []).append(without_number)
 
     def process(self, pid: int | str) -> str:
         """Return a process's name, ``python`` by default."""
@@ -78,11 +79,6 @@ class Names:
         # Kineto may name a thread twice: once as its process, once as what it is.
         own = [name for name in names if name != self.process(thread.pid)]
         return next(iter(own + names), "main" if thread.tid == thread.pid else "thread")
-
-
-def _without_number(name: str) -> str:
-    numbered = _NUMBERED.fullmatch(name.strip())
-    return numbered[1] if numbered else name.strip()
 
 
 def _decoded(raw: bytes) -> _Metadata | None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from profiler_ext.exporters.perfetto import encoding
 from profiler_ext.exporters.perfetto.annotations import (
     CATEGORIES,
     NAMES,
@@ -21,48 +22,33 @@ from profiler_ext.exporters.perfetto.annotations import (
     ColumnArgument,
     Texts,
 )
-from profiler_ext.exporters.perfetto.encoding import (
-    ByteDictionary,
-    Cells,
-    Matrix,
-    doubles,
-    encode_rows,
-    fixed_integers,
-    hstack,
-    key_of,
-    offsets_of,
-    row_bytes,
-    sized,
-    varint,
-    varints,
-)
 from profiler_ext.records.events import Codes, Ints
 
-FROM = key_of(pb.TrackEvent, "flow_ids")
-TO = key_of(pb.TrackEvent, "terminating_flow_ids")
+FROM = encoding.key_of(pb.TrackEvent, "flow_ids")
+TO = encoding.key_of(pb.TrackEvent, "terminating_flow_ids")
 _ROWS_AT_ONCE = 16_000
 # Sequences and ids are unique per rank, so that ranks' files can be concatenated.
 _IDS_OF_RANK = 2**40
 _STATE_CLEARED = pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-_PACKET = key_of(pb.Trace, "packet")
-_TIMESTAMP = key_of(pb.TracePacket, "timestamp")
-_SEQUENCE = key_of(pb.TracePacket, "trusted_packet_sequence_id")
-_TRACK_EVENT = key_of(pb.TracePacket, "track_event")
-_NEEDS_STATE = key_of(pb.TracePacket, "sequence_flags") + varint(
+_PACKET = encoding.key_of(pb.Trace, "packet")
+_TIMESTAMP = encoding.key_of(pb.TracePacket, "timestamp")
+_SEQUENCE = encoding.key_of(pb.TracePacket, "trusted_packet_sequence_id")
+_TRACK_EVENT = encoding.key_of(pb.TracePacket, "track_event")
+_NEEDS_STATE = encoding.key_of(pb.TracePacket, "sequence_flags") + encoding.varint(
     pb.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 )
-_CATEGORY = key_of(pb.TrackEvent, "category_iids")
-_TYPE = key_of(pb.TrackEvent, "type")
+_CATEGORY = encoding.key_of(pb.TrackEvent, "category_iids")
+_TYPE = encoding.key_of(pb.TrackEvent, "type")
 _BEGIN, _END, _COUNTER = (
-    _TYPE + varint(number)
+    _TYPE + encoding.varint(number)
     for number in (
         pb.TrackEvent.TYPE_SLICE_BEGIN,
         pb.TrackEvent.TYPE_SLICE_END,
         pb.TrackEvent.TYPE_COUNTER,
     )
 )
-_NAME = key_of(pb.TrackEvent, "name_iid")
-_VALUE = key_of(pb.TrackEvent, "double_counter_value")
+_NAME = encoding.key_of(pb.TrackEvent, "name_iid")
+_VALUE = encoding.key_of(pb.TrackEvent, "double_counter_value")
 
 
 class FlowIds:
@@ -70,18 +56,18 @@ class FlowIds:
 
     def __init__(self, direction: bytes, rows: Ints, ids: Ints) -> None:
         self._direction, self._ids = direction, ids[np.argsort(rows, kind="stable")]
-        self._bounds = offsets_of(np.bincount(rows))
+        self._bounds = encoding.offsets_of(np.bincount(rows))
 
-    def cells(self, first_id: int, rows: Ints) -> Cells | None:
+    def cells(self, first_id: int, rows: Ints) -> encoding.Cells | None:
         """Return the encoded arrows of rows; ``None`` where there is none."""
         last = len(self._bounds) - 1
         firsts = self._bounds[np.minimum(rows, last)]
-        bounds = offsets_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
+        bounds = encoding.offsets_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
         if not bounds[-1]:
             return None
         at = np.repeat(firsts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
-        ids = fixed_integers(self._ids[at] + first_id)
-        return Cells(hstack(len(at), self._direction, ids), bounds)
+        ids = encoding.fixed_integers(self._ids[at] + first_id)
+        return encoding.Cells(encoding.hstack(len(at), self._direction, ids), bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +76,7 @@ class Slices:
 
     start_ns: Ints
     end_ns: Ints
-    constants: ByteDictionary  # encoded shared parts
+    constants: encoding.ByteDictionary  # encoded shared parts
     constant: Codes | Ints  # each slice's index into ``constants``
     row: Ints  # row in ``own`` and ``flows``
     own: Sequence[ColumnArgument] = ()  # arguments that vary by slice
@@ -113,7 +99,11 @@ def listed(encoded_parts: Iterable[tuple[int, int, bytes]]) -> Slices:
     times = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
     numbers = np.arange(len(rows))
     return Slices(
-        times[:, 0], times[:, 1], ByteDictionary([row[2] for row in rows]), numbers, numbers
+        times[:, 0],
+        times[:, 1],
+        encoding.ByteDictionary([row[2] for row in rows]),
+        numbers,
+        numbers,
     )
 
 
@@ -129,7 +119,7 @@ class PacketWriter:
         self._events = 2 * rank + 1
         # A thread's descriptor among the events would mark every slice with its thread.
         self._descriptors = self._events + 1
-        self._sequence = _SEQUENCE + varint(self._events)
+        self._sequence = _SEQUENCE + encoding.varint(self._events)
         self._unwritten: list[pb.TracePacket] = []
 
     def clock(self, boot_ns: int, wall_ns: int) -> None:
@@ -146,8 +136,8 @@ class PacketWriter:
 
     def constant(self, name: str, category: str, arguments: Mapping[str, Argument]) -> bytes:
         """Encode what many slices share."""
-        of_category = _CATEGORY + varint(self.texts.number(CATEGORIES, category))
-        named = _NAME + varint(self.texts.number(NAMES, name))
+        of_category = _CATEGORY + encoding.varint(self.texts.number(CATEGORIES, category))
+        named = _NAME + encoding.varint(self.texts.number(NAMES, name))
         return of_category + _BEGIN + named + self.texts.annotated(arguments)
 
     def slices(self, track: int, slices: Slices, rows: Ints) -> None:
@@ -162,11 +152,11 @@ class PacketWriter:
         flows = [each.cells(self.first_id, source_rows) for each in slices.flows]
         encoded_parts = [each for each in (*own, *flows) if each is not None]
         ends = self._packets(slices.end_ns[rows], np.full(len(rows), len(_END)))
-        lasts, lengths = encode_rows(encoded_parts, hstack(len(rows), ends, _END))
+        lasts, lengths = encoding.encode_rows(encoded_parts, encoding.hstack(len(rows), ends, _END))
         constants, more = slices.constants.chosen(slices.constant[rows])
         heads = self._packets(slices.start_ns[rows], lengths + more)
         whole = [b""] * (3 * len(rows))
-        whole[::3], whole[1::3], whole[2::3] = row_bytes(heads), constants, lasts
+        whole[::3], whole[1::3], whole[2::3] = encoding.row_bytes(heads), constants, lasts
         return b"".join(whole)
 
     def counts(self, track: int, times_ns: Ints, values: npt.NDArray[np.float64]) -> None:
@@ -174,11 +164,13 @@ class PacketWriter:
         self._switch_track(track)
         for first in range(0, len(times_ns), _ROWS_AT_ONCE):
             some = slice(first, first + _ROWS_AT_ONCE)
-            encoded_parts = hstack(len(values[some]), _COUNTER + _VALUE, doubles(values[some]))
+            encoded_parts = encoding.hstack(
+                len(values[some]), _COUNTER + _VALUE, encoding.doubles(values[some])
+            )
             heads = self._packets(
                 times_ns[some], np.full(len(encoded_parts), encoded_parts.shape[1])
             )
-            self._write(hstack(len(encoded_parts), heads, encoded_parts).tobytes())
+            self._write(encoding.hstack(len(encoded_parts), heads, encoded_parts).tobytes())
 
     def flush(self) -> None:
         """Write pending packets."""
@@ -193,19 +185,19 @@ class PacketWriter:
         self._unwritten.append(packet)
         return packet
 
-    def _packets(self, times_ns: Ints, lengths: Ints) -> Matrix:
+    def _packets(self, times_ns: Ints, lengths: Ints) -> encoding.Matrix:
         """Return packet headers, up to events of these lengths."""
         before = _NEEDS_STATE + self._sequence + _TIMESTAMP
-        times, sizes = varints(times_ns + self._shift_ns), varints(lengths)
+        times, sizes = encoding.varints(times_ns + self._shift_ns), encoding.varints(lengths)
         head = len(before) + times.shape[1] + len(_TRACK_EVENT) + sizes.shape[1]
-        whole = varints(lengths + head)
-        return hstack(len(lengths), _PACKET, whole, before, times, _TRACK_EVENT, sizes)
+        whole = encoding.varints(lengths + head)
+        return encoding.hstack(len(lengths), _PACKET, whole, before, times, _TRACK_EVENT, sizes)
 
     def _write(self, encoded: bytes) -> None:
         """Write packets, after the pending tracks and texts that they refer to."""
         for packet in self._unwritten:
-            self._file.write(sized(_PACKET, packet.SerializeToString()))
+            self._file.write(encoding.sized(_PACKET, packet.SerializeToString()))
         self._unwritten = []
         if texts := self.texts.unsent():
-            self._file.write(sized(_PACKET, _NEEDS_STATE + self._sequence + texts))
+            self._file.write(encoding.sized(_PACKET, _NEEDS_STATE + self._sequence + texts))
         self._file.write(encoded)

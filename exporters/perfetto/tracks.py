@@ -58,13 +58,6 @@ class NestingLanes:
             ends = self._open[closed]
             ends.pop()
             self._set(closed, ends[-1] if ends else math.inf)
-        lane = self._first(end_ns)
-        self._open[lane].append(end_ns)
-        heappush(self._closing, (end_ns, lane))
-        self._set(lane, end_ns)
-        return lane
-
-    def _first(self, end_ns: int) -> int:
         at = 1
         while at < self._lanes:
             at = 2 * at if self._latest[2 * at] >= end_ns else 2 * at + 1
@@ -73,6 +66,9 @@ class NestingLanes:
             self._open.append([])
         if lane + 1 == self._lanes:
             self._grow()
+        self._open[lane].append(end_ns)
+        heappush(self._closing, (end_ns, lane))
+        self._set(lane, end_ns)
         return lane
 
     def _set(self, lane: int, latest_ns: float) -> None:
@@ -103,15 +99,6 @@ def assign_lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Ints]:
     return [order[lanes == number] for number in range(lanes.max(initial=-1) + 1)]
 
 
-def _ended(start_ns: Ints, end_ns: Ints) -> Ints:
-    """Return how many slices have ended before each begins."""
-    until = np.searchsorted(np.sort(end_ns), start_ns, "right")
-    # Without the zero-length slices that begin with each slice, itself or later.
-    empty = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
-    pending: Ints = empty[np.searchsorted(start_ns, start_ns, "right")] - empty[:-1]
-    return until - pending
-
-
 def _lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> Ints:
     """Return the lane of each slice, in start order, outer before inner.
 
@@ -135,7 +122,11 @@ def _crossing(start_ns: Ints, end_ns: Ints) -> np.ndarray[tuple[int], np.dtype[n
     At each depth begins and ends alternate: if slices nest, the n-th begin at a depth has the n-th
     end there.
     """
-    ended = _ended(start_ns, end_ns)
+    until = np.searchsorted(np.sort(end_ns), start_ns, "right")
+    # Without the zero-length slices that begin with each slice, itself or later.
+    empty = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
+    pending: Ints = empty[np.searchsorted(start_ns, start_ns, "right")] - empty[:-1]
+    ended = until - pending
     numbers = np.arange(len(start_ns))
     # Of those that end together the inner ends first; one without length begins after the others.
     without_length = start_ns == end_ns

@@ -9,21 +9,10 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.tables.schema import (
-    COLUMNS,
-    INT,
-    TEXT,
-    frame,
-    gather,
-    ratio,
-    repeated,
-    sort_longest_first,
-    whole,
-)
+from profiler_ext.exporters.tables import schema
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.records import events, share_sums
 from profiler_ext.records.analysis import Analysis, Place
-from profiler_ext.records.events import Codes, Interned, Ints
-from profiler_ext.records.share_sums import largest_places
 
 _LINE = ("file", "line", "function", "code", "gap")
 _CALLED = ("collective", "process_group")
@@ -46,13 +35,13 @@ def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFram
     columns = {
         "collective": _text_column(collectives.collective, rows),
         "process_group": _text_column(collectives.process_group, rows),
-        **_lines(analysis.places, largest_places(analysis)[collectives.launch[rows]]),
-        "launches": whole(rows),
-        "duration_ns": whole(duration),
-        "exposed_ns": whole(exposed),
-        "overlapped_ns": whole(duration - exposed),
-        "waiting_ns": whole(waiting),
-        "transfer_ns": whole(duration - waiting),
+        **_lines(analysis.places, share_sums.largest_places(analysis)[collectives.launch[rows]]),
+        "launches": schema.whole(rows),
+        "duration_ns": schema.whole(duration),
+        "exposed_ns": schema.whole(exposed),
+        "overlapped_ns": schema.whole(duration - exposed),
+        "waiting_ns": schema.whole(waiting),
+        "transfer_ns": schema.whole(duration - waiting),
     }
     return _summed(columns, (*_CALLED, *_LINE), selection.count_steps(analysis))
 
@@ -75,25 +64,27 @@ def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     rows = np.flatnonzero(chosen)
     own = np.searchsorted(collectives.launch, delay.launch[rows])
     columns = {
-        "rank": repeated(analysis.recording.settings.rank, len(rows), INT),
+        "rank": schema.repeated(analysis.recording.settings.rank, len(rows), schema.INT),
         "collective": _text_column(collectives.collective, own),
         "process_group": _text_column(collectives.process_group, own),
         "cause": _text_column(delay.cause, rows),
         **_lines(delay.places, delay.place[rows]),
-        "launches": whole(delay.launch[rows]),
-        "duration_ns": whole(delay.duration_ns[rows]),
+        "launches": schema.whole(delay.launch[rows]),
+        "duration_ns": schema.whole(delay.duration_ns[rows]),
     }
     keys = ("rank", *_CALLED, "cause", *_LINE)
     return _summed(columns, keys, selection.count_steps(analysis)).drop(columns="fraction")
 
 
-def _text_column(column: Interned, rows: Ints) -> ExtensionArray:
-    return gather([text or None for text in column.strings], column.codes[rows], TEXT)
+def _text_column(column: events.Interned, rows: events.Ints) -> ExtensionArray:
+    return schema.gather([text or None for text in column.strings], column.codes[rows], schema.TEXT)
 
 
-def _lines(places: Sequence[Place], rows: Ints | Codes) -> dict[str, ExtensionArray]:
+def _lines(places: Sequence[Place], rows: events.Ints | events.Codes) -> dict[str, ExtensionArray]:
     return {
-        name: gather([_of_line(place, name) for place in places], rows, COLUMNS[name].dtype)
+        name: schema.gather(
+            [_of_line(place, name) for place in places], rows, schema.COLUMNS[name].dtype
+        )
         for name in _LINE
     }
 
@@ -104,13 +95,15 @@ def _of_line(place: Place, name: str) -> Any:
 
 def _summed(columns: dict[str, ExtensionArray], keys: Sequence[str], steps: int) -> pd.DataFrame:
     """Sum equal rows; ``launches`` counts each launch once."""
-    groups = frame(columns).groupby(list(keys), dropna=False, sort=False)
+    groups = schema.frame(columns).groupby(list(keys), dropna=False, sort=False)
     # Unknown in all rows is unknown in the sum.
     sums = groups.sum(min_count=1)
-    sums["launches"] = groups["launches"].nunique().astype(INT)
+    sums["launches"] = groups["launches"].nunique().astype(schema.INT)
     sums = sums.reset_index()
-    time: Ints = sums["duration_ns"].to_numpy(np.int64)
-    sums["fraction"] = ratio(time, int(time.sum()))
-    sums["steps"] = repeated(steps, len(sums), INT)
-    sums["per_step_ns"] = ratio(time, steps)
-    return sort_longest_first(frame({name: sums[name].array for name in sums.columns}), keys)
+    time: events.Ints = sums["duration_ns"].to_numpy(np.int64)
+    sums["fraction"] = schema.ratio(time, int(time.sum()))
+    sums["steps"] = schema.repeated(steps, len(sums), schema.INT)
+    sums["per_step_ns"] = schema.ratio(time, steps)
+    return schema.sort_longest_first(
+        schema.frame({name: sums[name].array for name in sums.columns}), keys
+    )

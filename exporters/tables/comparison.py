@@ -118,7 +118,10 @@ def _cells(row: Row, whole: tuple[float, float]) -> dict[str, Any]:
     }
     modules = ", ".join(row.modules) or None
     words = {"match": row.match, "verdict": row.change.verdict, "modules": modules}
-    return named | any_side | words | _numbers(row.change, whole) | _phases(row)
+    steps = row.change.base_steps, row.change.head_steps
+    known = {p.phase: p.head_ns / steps[1] - p.base_ns / steps[0] for p in row.phases}
+    phases = {f"{phase}_delta_ns": known.get(phase, 0.0) for phase in Phase}
+    return named | any_side | words | _numbers(row.change, whole) | phases
 
 
 def _numbers(change: Change, whole: tuple[float, float]) -> dict[str, float | int | None]:
@@ -141,9 +144,3 @@ def _numbers(change: Change, whole: tuple[float, float]) -> dict[str, float | in
             for side in ("base", "head")
         },
     }
-
-
-def _phases(row: Row) -> dict[str, float]:
-    steps = row.change.base_steps, row.change.head_steps
-    known = {p.phase: p.head_ns / steps[1] - p.base_ns / steps[0] for p in row.phases}
-    return {f"{phase}_delta_ns": known.get(phase, 0.0) for phase in Phase}

@@ -10,10 +10,9 @@ import pandas as pd
 from profiler_ext.exporters.compiled import Compiled, lookups_text, profiled_ns, rows
 from profiler_ext.exporters.tables.schema import COLUMNS, frame, gather, ratio, real, whole
 from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.records import events, share_sums
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import CompileKind, CompilePhase
-from profiler_ext.records.events import Ints
-from profiler_ext.records.share_sums import sum_by
 from profiler_ext.rooflines.rooflines import MaskedFloats
 
 _PHASES = {f"{phase}_ns": phase for phase in CompilePhase}
@@ -72,7 +71,7 @@ def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
     return longest_first(frame({**named, **runs}))
 
 
-def _as_steps(times: Ints, device: Ints, steps: int) -> MaskedFloats:
+def _as_steps(times: events.Ints, device: events.Ints, steps: int) -> MaskedFloats:
     """Return the compile time as a multiple of its graphs' step time; masked where none ran."""
     values: MaskedFloats = np.ma.masked_array(times.astype(np.float64), device == 0)
     values *= steps
@@ -110,14 +109,14 @@ def _row(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
     }
 
 
-def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[Ints, Ints]:
+def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[events.Ints, events.Ints]:
     """Return device time and launches, in profiled steps, of each row's graphs."""
     launches = analysis.launches
     profiled = launches.in_steps & ~np.ma.getmaskarray(launches.graph)
     graph = np.asarray(launches.graph.filled(0), np.int64)[profiled]
     size = len(analysis.recording.graphs)
     count = np.bincount(graph, minlength=size)
-    spent = sum_by(graph, launches.duration_ns[profiled], size)
+    spent = share_sums.sum_by(graph, launches.duration_ns[profiled], size)
     made = [[graph for record in each.every for graph in record.graphs] for each in chosen]
     sums = [np.array([int(of[each].sum()) for each in made], np.int64) for of in (spent, count)]
     return sums[0], sums[1]

@@ -22,10 +22,9 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.errors import UsageError
+from profiler_ext import errors, file_io
 from profiler_ext.exporters.extras import PARQUET
 from profiler_ext.exporters.tables.schema import COLUMNS, FLOAT, INT, TEXT, Dtype, gather
-from profiler_ext.file_io import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import SCHEMA_VERSION
 
@@ -94,7 +93,7 @@ def _line(cells: Iterable[object], quoting: _Quoting) -> str:
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write a table as CSV in UTF-8."""
-    with replacing(path) as file:
+    with file_io.replacing(path) as file:
         for part in csv_parts(table, _cell):
             file.write(part.encode("utf-8", "backslashreplace"))
 
@@ -132,7 +131,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         )
         table = table.astype({name: FLOAT for name in names if _dtype(name) == FLOAT})
     except (OSError, ValueError) as error:
-        raise UsageError(
+        raise errors.UsageError(
             f"cannot read {path} as a table ({error}); give a CSV file that profiler-ext wrote"
         ) from error
     table = _map_text_columns(
@@ -145,7 +144,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 def write_parquet(table: pd.DataFrame, path: Path) -> None:
     """Write a table as Parquet; the pandas metadata hold the schema version."""
     PARQUET.require("Parquet")
-    with replacing(path) as file:
+    with file_io.replacing(path) as file:
         table.to_parquet(file, engine="pyarrow", index=False)
 
 
@@ -159,7 +158,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, engine="pyarrow")
     except (OSError, ValueError) as error:
-        raise UsageError(
+        raise errors.UsageError(
             f"cannot read {path} as a table ({error}); give a Parquet file that profiler-ext wrote"
         ) from error
 

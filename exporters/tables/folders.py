@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from profiler_ext.exporters import tables
-from profiler_ext.exporters.table_kinds import WRITTEN, TableKind
+from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.records.analysis import Analysis
 
-_MakeTable = Callable[[TableKind], tables.DataFrame]
+_MakeTable = Callable[[table_kinds.TableKind], tables.DataFrame]
 _WriteTable = Callable[[tables.DataFrame, Path], None]
 
 
@@ -43,6 +42,6 @@ def _of_ranks(analyses: Sequence[Analysis]) -> _MakeTable:
 
 
 def _written(make: _MakeTable, folder: Path, write: _WriteTable, suffix: str) -> Path:
-    for kind in WRITTEN:
+    for kind in table_kinds.WRITTEN:
         write(make(kind), folder / f"{kind.name}.{suffix}")
     return folder

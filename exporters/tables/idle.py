@@ -8,16 +8,7 @@ from operator import attrgetter
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.schema import (
-    COLUMNS,
-    INT,
-    frame,
-    gather,
-    ratio,
-    repeated,
-    sort_longest_first,
-    whole,
-)
+from profiler_ext.exporters.tables import schema
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
@@ -74,13 +65,13 @@ class _Sums:
         duration = sum_by(group, self._idle.duration_ns[self._rows], len(firsts))
         named = {name: self._column(name, firsts) for name in order}
         sums = {
-            "spans": whole(count_distinct(group, self._idle.span[self._rows], len(firsts))),
-            "duration_ns": whole(duration),
-            "fraction": ratio(duration, int(duration.sum())),
-            "steps": repeated(self._steps, len(firsts), INT),
-            "per_step_ns": ratio(duration, self._steps),
+            "spans": schema.whole(count_distinct(group, self._idle.span[self._rows], len(firsts))),
+            "duration_ns": schema.whole(duration),
+            "fraction": schema.ratio(duration, int(duration.sum())),
+            "steps": schema.repeated(self._steps, len(firsts), schema.INT),
+            "per_step_ns": schema.ratio(duration, self._steps),
         }
-        return sort_longest_first(frame(named | sums), order)
+        return schema.sort_longest_first(schema.frame(named | sums), order)
 
     def _groups(self, own: Sequence[str], of_place: Sequence[str]) -> tuple[Ints, Ints]:
         """Return the first piece of each table row, and each chosen piece's row."""
@@ -97,10 +88,14 @@ class _Sums:
         return column.codes.astype(np.int64)
 
     def _column(self, name: str, rows: Ints) -> pd.api.extensions.ExtensionArray:
-        idle, dtype = self._idle, COLUMNS[name].dtype
+        idle, dtype = self._idle, schema.COLUMNS[name].dtype
         if name == "device":
-            return whole(idle.device[rows])
+            return schema.whole(idle.device[rows])
         if name in ("cause", "cpu_activity"):
             column = getattr(idle, name)
-            return gather([text or None for text in column.strings], column.codes[rows], dtype)
-        return gather([getattr(place, name) for place in idle.places], self._place[rows], dtype)
+            return schema.gather(
+                [text or None for text in column.strings], column.codes[rows], dtype
+            )
+        return schema.gather(
+            [getattr(place, name) for place in idle.places], self._place[rows], dtype
+        )

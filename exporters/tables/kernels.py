@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
+from profiler_ext.exporters.tables import sums
 from profiler_ext.exporters.tables.rows import (
     common_launch_shapes,
     input_shapes,
@@ -18,14 +19,6 @@ from profiler_ext.exporters.tables.rows import (
 )
 from profiler_ext.exporters.tables.schema import INT, TEXT, gather, whole
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.sums import (
-    Keys,
-    kernel_columns,
-    kernel_keys,
-    launch_keys,
-    texts_at,
-    with_rooflines,
-)
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.share_sums import largest_places
@@ -42,11 +35,11 @@ def by_kernel(
     ``kernel`` is Inductor's name or the event's, ``name`` the device's own (a library's choice).
     Launch shapes are absent where launches differ.
     """
-    keys, selection = kernel_keys(analysis), Selection(**filters)
+    keys, selection = sums.kernel_keys(analysis), Selection(**filters)
     key, launch = keys.select(analysis, selection).launch_pairs()
     of_kernel = common_launch_shapes(analysis, key, launch, len(keys.table))
     times = _times(analysis.launches.duration_ns[launch], key, len(keys.table))
-    return with_rooflines(analysis, keys, selection, peaks, times | of_kernel)
+    return sums.with_rooflines(analysis, keys, selection, peaks, times | of_kernel)
 
 
 def by_site(
@@ -60,7 +53,7 @@ def by_site(
     keys, selection = site_keys(analysis), Selection(**filters)
     key, launch = keys.select(analysis, selection).launch_pairs()
     times = _times(analysis.launches.duration_ns[launch], key, len(keys.table))
-    return with_rooflines(analysis, keys, selection, peaks, times)
+    return sums.with_rooflines(analysis, keys, selection, peaks, times)
 
 
 def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]:
@@ -73,9 +66,9 @@ def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]
     return {name: whole(column) for name, column in columns.items()}
 
 
-def site_keys(analysis: Analysis) -> Keys:
+def site_keys(analysis: Analysis) -> sums.Keys:
     """Return kernels and their call sites."""
-    launches, kernels = analysis.launches, kernel_columns(analysis)
+    launches, kernels = analysis.launches, sums.kernel_columns(analysis)
     places, shapes = largest_places(analysis), input_shapes(analysis)
     launched = launch_shapes_of(analysis)
     codes: list[Ints | Codes] = [launches.graph.filled(-1), launches.call_site.filled(-1)]
@@ -83,24 +76,21 @@ def site_keys(analysis: Analysis) -> Keys:
     paths = site_paths(analysis)
 
     def columns_at(rows: Ints) -> dict[str, ExtensionArray]:
+        graphs, graph = analysis.recording.graphs, analysis.launches.graph[rows]
+        graph_columns = {
+            "graph": gather([each.key for each in graphs], graph, TEXT),
+            "compile_id": gather([each.compile_id for each in graphs], graph, TEXT),
+        }
         return {
-            **texts_at(kernels, rows),
-            **_graph_columns(analysis, rows),
+            **sums.texts_at(kernels, rows),
+            **graph_columns,
             "call_site": paths[rows],
             **_place_columns(analysis, places[rows]),
-            **texts_at({"input_shapes": shapes}, rows),
+            **sums.texts_at({"input_shapes": shapes}, rows),
             **shape_columns(analysis, rows),
         }
 
-    return launch_keys(analysis, codes, columns_at, [*kernels, *_SITE])
-
-
-def _graph_columns(analysis: Analysis, rows: Ints) -> dict[str, ExtensionArray]:
-    graphs, graph = analysis.recording.graphs, analysis.launches.graph[rows]
-    return {
-        "graph": gather([each.key for each in graphs], graph, TEXT),
-        "compile_id": gather([each.compile_id for each in graphs], graph, TEXT),
-    }
+    return sums.launch_keys(analysis, codes, columns_at, [*kernels, *_SITE])
 
 
 def _place_columns(analysis: Analysis, places: Ints) -> dict[str, ExtensionArray]:

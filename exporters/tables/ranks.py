@@ -10,20 +10,12 @@ import pandas as pd
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.table_kinds import TableKind, table_named
+from profiler_ext.exporters.tables import schema
 from profiler_ext.exporters.tables.compiles import longest_first
 from profiler_ext.exporters.tables.rows import LAUNCH_SHAPE_COLUMNS
-from profiler_ext.exporters.tables.schema import (
-    FLOAT,
-    INT,
-    TEXT,
-    ratio,
-    repeated,
-    sort_longest_first,
-)
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.records import events, vocabulary
 from profiler_ext.records.analysis import SCHEMA_VERSION, Analysis
-from profiler_ext.records.events import Ints
-from profiler_ext.records.vocabulary import Level, Scope
 
 _DERIVED = ("fraction", "steps", "per_step_ns")
 _EXTREMES = {"min_ns": "min", "max_ns": "max"}
@@ -59,7 +51,7 @@ def of_ranks(
     if name == "graphs":
         return _joined([_with_rank(*pair) for pair in zip(tables, chosen, strict=True)])
     if name == "skew":
-        return sort_longest_first(_joined(tables), kind.keys)
+        return schema.sort_longest_first(_joined(tables), kind.keys)
     if not kind.is_sum:
         return _joined(tables)
     profiled = [
@@ -81,18 +73,22 @@ def add_means(
     kind: TableKind, sums: pd.DataFrame, profiled: Sequence[Sequence[int]]
 ) -> pd.DataFrame:
     """Return sums over ranks with fractions and means, in order."""
-    time: Ints = sums["duration_ns"].to_numpy(np.int64)
+    time: events.Ints = sums["duration_ns"].to_numpy(np.int64)
     of_ranks, steps = sum(map(len, profiled)), len({each for own in profiled for each in own})
     derived = {
-        "fraction": ratio(time, int(time.sum())),
-        "steps": repeated(steps, len(sums), INT),
-        "per_step_ns": ratio(time, of_ranks),
+        "fraction": schema.ratio(time, int(time.sum())),
+        "steps": schema.repeated(steps, len(sums), schema.INT),
+        "per_step_ns": schema.ratio(time, of_ranks),
     }
     whole = sums.assign(**{name: derived[name] for name in sums.columns if name in derived})
     whole = whole.drop(columns=_LONGEST, errors="ignore")
-    whole["ranks"] = repeated(len(profiled), len(whole), INT)
+    whole["ranks"] = schema.repeated(len(profiled), len(whole), schema.INT)
     whole = _versioned(whole)
-    return _busy_first(whole) if kind.name == "coverage" else sort_longest_first(whole, kind.keys)
+    return (
+        _busy_first(whole)
+        if kind.name == "coverage"
+        else schema.sort_longest_first(whole, kind.keys)
+    )
 
 
 def _chosen(analyses: Sequence[Analysis], selection: Selection) -> list[Analysis]:
@@ -114,16 +110,16 @@ def _on_clock(table: pd.DataFrame, analysis: Analysis, base_ns: int) -> pd.DataF
 
 def _with_rank(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     columns = list(table.columns)
-    table["rank"] = repeated(analysis.recording.settings.rank, len(table), INT)
+    table["rank"] = schema.repeated(analysis.recording.settings.rank, len(table), schema.INT)
     return table[["rank", *columns]]
 
 
 def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
     """Sort a ledger: busy first, best level first, longest first."""
-    levels = [*map(str, Level), ""]
+    levels = [*map(str, vocabulary.Level), ""]
     named = zip(sums["scope"].tolist(), sums["level"].fillna("").tolist(), strict=True)
-    scopes = list(Scope)
-    keys = [(scopes.index(Scope(scope)), levels.index(level)) for scope, level in named]
+    scopes = list(vocabulary.Scope)
+    keys = [(scopes.index(vocabulary.Scope(scope)), levels.index(level)) for scope, level in named]
     longest = np.argsort(-sums["duration_ns"].to_numpy(np.int64), kind="stable").tolist()
     return sums.iloc[sorted(longest, key=lambda at: keys[at])].reset_index(drop=True)
 
@@ -136,7 +132,7 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_NOT_OF_SUMS)]
     alike = [n for n in kept if n in LAUNCH_SHAPE_COLUMNS]
     longest = [n for n in kept if n in (*_OF_LONGEST, _LONGEST)]
-    texts = [n for n in kept if whole[n].dtype == TEXT and n not in (*alike, *longest)]
+    texts = [n for n in kept if whole[n].dtype == schema.TEXT and n not in (*alike, *longest)]
     extremes = [n for n in kept if n in _EXTREMES]
     numbers = [n for n in kept if n not in (*alike, *longest, *texts, *extremes)]
     # Unknown in all rows is unknown in the sum.
@@ -146,18 +142,19 @@ def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
         is_common = groups[alike].nunique(dropna=False) == 1
         parts.append(groups[alike].first().where(is_common))
     total = groups[numbers].sum(min_count=1)
-    parts += [_rows_of_longest(whole[longest], np.asarray(groups.ngroup(), np.int64), total.index)]
-    sums = pd.concat([*parts, total], axis=1).reset_index()
-    sums = sums.assign(**{name: repeated(None, len(sums), FLOAT) for name in _DERIVED})
-    ordered: pd.DataFrame = sums[[n for n in whole.columns if n not in _NOT_OF_SUMS]]
-    return ordered
-
-
-def _rows_of_longest(rows: pd.DataFrame, group: Ints, index: pd.Index[Any]) -> pd.DataFrame:
-    """Return each group's row of longest time, the first of equals."""
+    rows = whole[longest]
+    group = np.asarray(groups.ngroup(), np.int64)
+    index = total.index
     order = np.lexsort((-rows[_LONGEST].to_numpy(np.int64), group))
     firsts = order[np.searchsorted(group[order], np.arange(len(index)))]
-    return rows.iloc[firsts].set_axis(index)
+    rows_of_longest = rows.iloc[firsts].set_axis(index)
+    parts += [rows_of_longest]
+    sums = pd.concat([*parts, total], axis=1).reset_index()
+    sums = sums.assign(
+        **{name: schema.repeated(None, len(sums), schema.FLOAT) for name in _DERIVED}
+    )
+    ordered: pd.DataFrame = sums[[n for n in whole.columns if n not in _NOT_OF_SUMS]]
+    return ordered
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -199,6 +199,12 @@ def _of_place(analysis: Analysis, name: str, place: Codes) -> ExtensionArray:
 def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame:
     rows = analysis.launches
     graphs = analysis.recording.graphs
+    collectives = analysis.communication
+    codes = np.full(len(analysis.launches), -1, np.int64)
+    codes[collectives.launch] = collectives.process_group.codes
+    process_groups = gather(
+        [group or None for group in collectives.process_group.strings], codes, TEXT
+    )
     columns = {
         "rank": repeated(analysis.recording.settings.rank, len(rows), INT),
         "launch": whole(np.arange(len(rows))),
@@ -216,7 +222,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
         "compile_id": gather([graph.compile_id for graph in graphs], rows.graph, TEXT),
         "call_site": site_paths(analysis),
         "kernel_source": gather([graph.output_module for graph in graphs], rows.graph, TEXT),
-        "process_group": _process_groups(analysis),
+        "process_group": process_groups,
         "correlation": whole(rows.correlation),
         "external_id": whole(rows.external_id),
         "level": text(rows.level),
@@ -226,11 +232,3 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
     }
     shapes = shape_columns(analysis, np.arange(len(rows)))
     return frame(columns | shapes | roofline_columns_by_launch(analysis, peaks))
-
-
-def _process_groups(analysis: Analysis) -> ExtensionArray:
-    """Return the process group of communication launches."""
-    collectives = analysis.communication
-    codes = np.full(len(analysis.launches), -1, np.int64)
-    codes[collectives.launch] = collectives.process_group.codes
-    return gather([group or None for group in collectives.process_group.strings], codes, TEXT)

@@ -15,23 +15,12 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tables import schema
 from profiler_ext.exporters.tables.rows import roofline_columns_by_key
-from profiler_ext.exporters.tables.schema import (
-    COLUMNS,
-    INT,
-    TEXT,
-    frame,
-    gather,
-    ratio,
-    repeated,
-    sort_longest_first,
-    whole,
-)
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Selection
+from profiler_ext.records import lineage, share_sums
 from profiler_ext.records.analysis import Analysis, Place
 from profiler_ext.records.events import Codes, Interned, Ints, first_rows, numbered
-from profiler_ext.records.lineage import Frame
-from profiler_ext.records.share_sums import KeyedShares
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 NO_COLUMNS: Mapping[str, ExtensionArray] = MappingProxyType({})
@@ -44,10 +33,10 @@ class Keys:
     table: pd.DataFrame  # one row per key
     of_share: Ints  # each share's row of ``table``
 
-    def select(self, analysis: Analysis, selection: Selection) -> KeyedShares:
+    def select(self, analysis: Analysis, selection: Selection) -> share_sums.KeyedShares:
         """Return the filtered shares, each with its row."""
         rows = np.flatnonzero(selection.shares(analysis, selection.profiled(analysis)))
-        return KeyedShares(analysis, rows, self.of_share[rows], len(self.table))
+        return share_sums.KeyedShares(analysis, rows, self.of_share[rows], len(self.table))
 
 
 def line_keys(analysis: Analysis, view: str) -> Keys:
@@ -105,7 +94,9 @@ def kernel_columns(analysis: Analysis) -> dict[str, Interned]:
 def texts_at(columns: Mapping[str, Interned], rows: Ints) -> dict[str, ExtensionArray]:
     """Return some rows of columns; empty texts are absent."""
     return {
-        name: gather([each or None for each in column.strings], column.codes[rows], TEXT)
+        name: schema.gather(
+            [each or None for each in column.strings], column.codes[rows], schema.TEXT
+        )
         for name, column in columns.items()
     }
 
@@ -118,7 +109,7 @@ def launch_keys(
 ) -> Keys:
     """Return keys of whole launches; launches equal in all ``codes`` share a key."""
     of_launch = numbered(codes)
-    merged, of_row = _merged(frame(columns_at(first_rows(of_launch))), identity)
+    merged, of_row = _merged(schema.frame(columns_at(first_rows(of_launch))), identity)
     return Keys(merged, of_row[of_launch][analysis.shares.launch])
 
 
@@ -128,7 +119,7 @@ def _model_line(place: Place) -> tuple[object, ...]:
 
 def _user_line(place: Place) -> tuple[object, ...]:
     position = (place.user_file, place.user_line)
-    unknown_frame = Frame("", 0, "")
+    unknown_frame = lineage.Frame("", 0, "")
     frames = (each for each in reversed(place.stack) if (each.file, each.line) == position)
     frame_there = next(frames, unknown_frame)
     return *position, frame_there.function or None, frame_there.code
@@ -166,9 +157,9 @@ def _keys_of_places(analysis: Analysis, names: pd.DataFrame, identity: list[str]
 
 def _frame_of(names: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> pd.DataFrame:
     every = np.arange(len(rows))
-    return frame(
+    return schema.frame(
         {
-            name: gather([row[at] for row in rows], every, COLUMNS[name].dtype)
+            name: schema.gather([row[at] for row in rows], every, schema.COLUMNS[name].dtype)
             for at, name in enumerate(names)
         }
     )
@@ -265,17 +256,17 @@ def _sums(
     count, inclusive = shares.whole_launches()
     duration = phases.sum(axis=1)
     steps = selection.count_steps(analysis)
-    sums = frame(
+    sums = schema.frame(
         {
-            "launches": whole(count),
-            "duration_ns": whole(duration),
-            **{name: whole(phases[:, at]) for at, name in enumerate(PHASES)},
-            "inclusive_ns": whole(inclusive),
-            "fraction": ratio(duration, int(duration.sum())),
-            "steps": repeated(steps, len(keys.table), INT),
-            "per_step_ns": ratio(duration, steps),
+            "launches": schema.whole(count),
+            "duration_ns": schema.whole(duration),
+            **{name: schema.whole(phases[:, at]) for at, name in enumerate(PHASES)},
+            "inclusive_ns": schema.whole(inclusive),
+            "fraction": schema.ratio(duration, int(duration.sum())),
+            "steps": schema.repeated(steps, len(keys.table), schema.INT),
+            "per_step_ns": schema.ratio(duration, steps),
             **more,
         }
     )
     table = pd.concat([keys.table, sums], axis=1).loc[count > 0]
-    return sort_longest_first(table, keys.table.columns)
+    return schema.sort_longest_first(table, keys.table.columns)

@@ -8,28 +8,20 @@ from typing import Any, Unpack
 
 import pandas as pd
 
-from profiler_ext.exporters.tables.kernels import site_keys
+from profiler_ext.exporters.tables import kernels, sums
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.sums import (
-    Keys,
-    kernel_keys,
-    line_keys,
-    module_keys,
-    phase_keys,
-    text_keys,
-)
 from profiler_ext.records.analysis import Analysis
 
 Identity = tuple[Any, ...]
-_KEYS: Mapping[str, Callable[..., Keys]] = {
-    "by_line": lambda analysis, view="model": line_keys(analysis, view),
-    "by_module": lambda analysis, depth=None: module_keys(analysis, depth),
-    "by_op": lambda analysis: text_keys(analysis, "aten_op"),
-    "by_link": lambda analysis: text_keys(analysis, "forward_evidence"),
-    "by_mechanism": lambda analysis: text_keys(analysis, "mechanism"),
-    "by_phase": phase_keys,
-    "by_kernel": kernel_keys,
-    "by_site": site_keys,
+_KEYS: Mapping[str, Callable[..., sums.Keys]] = {
+    "by_line": lambda analysis, view="model": sums.line_keys(analysis, view),
+    "by_module": lambda analysis, depth=None: sums.module_keys(analysis, depth),
+    "by_op": lambda analysis: sums.text_keys(analysis, "aten_op"),
+    "by_link": lambda analysis: sums.text_keys(analysis, "forward_evidence"),
+    "by_mechanism": lambda analysis: sums.text_keys(analysis, "mechanism"),
+    "by_phase": sums.phase_keys,
+    "by_kernel": sums.kernel_keys,
+    "by_site": kernels.site_keys,
 }
 SUMMING_TABLES = frozenset(_KEYS)  # their rows sum shares of launches
 EVIDENCE_COLUMNS = {
@@ -67,7 +59,7 @@ def evidence_of_rows(
 def _add(
     totals: dict[Identity, RowEvidence],
     analysis: Analysis,
-    keys: Keys,
+    keys: sums.Keys,
     identity: Sequence[str],
     selection: Selection,
 ) -> None:

@@ -13,8 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import source
-from profiler_ext.kineto.checking import TOO_DEEP, OverLimitError, check_object_count
+from profiler_ext.kineto import checking, source
 from profiler_ext.records.stored import known
 
 SUFFIX = ".attribution.json.gz"
@@ -133,23 +132,19 @@ def read_checked(path: Path) -> bytes:
     """
     text = source.unpacked(path, path.name, "export the session again")
     try:
-        _check_version(path, text)
-        check_object_count(text)
+        version = msgspec.json.decode(text, type=known(_Version)).version
+        if version > VERSION:
+            raise TraceError(
+                f"{path.name} was written by a newer profiler-ext (version {version}; this one "
+                f"reads up to {VERSION}); update profiler-ext to see it"
+            )
+        checking.check_object_count(text)
         msgspec.json.decode(text, type=known(Document))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(
             f"{path.name} is no attribution of profiler-ext ({error}); export the session again"
         ) from error
-    except (OverLimitError, RecursionError) as error:
-        reason = error if isinstance(error, OverLimitError) else TOO_DEEP
+    except (checking.OverLimitError, RecursionError) as error:
+        reason = error if isinstance(error, checking.OverLimitError) else checking.TOO_DEEP
         raise TraceError(f"{path.name} {reason}") from error
     return text
-
-
-def _check_version(path: Path, text: bytes) -> None:
-    version = msgspec.json.decode(text, type=known(_Version)).version
-    if version > VERSION:
-        raise TraceError(
-            f"{path.name} was written by a newer profiler-ext (version {version}; this one "
-            f"reads up to {VERSION}); update profiler-ext to see it"
-        )

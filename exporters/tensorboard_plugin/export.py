@@ -19,14 +19,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from profiler_ext.exporters import launch_parts
 from profiler_ext.exporters.extras import TENSORBOARD
-from profiler_ext.exporters.launch_parts import (
-    THE_MODEL,
-    PartColumns,
-    distinct,
-    op_text,
-    position_text,
-)
 from profiler_ext.exporters.tensorboard_plugin.writing import write_attribution
 from profiler_ext.exporters.views.modules import parents
 from profiler_ext.kineto.names import CALL_CATEGORIES, Arg, Category
@@ -176,7 +170,7 @@ class _Labels:
         self._launches = analysis.launches
         self._places = analysis.places
         self._models = analysis.recording.settings.models
-        self._parts = PartColumns(analysis)
+        self._parts = launch_parts.PartColumns(analysis)
         self._keys = self._parts.keys()
         self._module_ids: dict[str, int] = {}
         self._known: dict[tuple[object, ...], tuple[list[_Label], _Label]] = {}
@@ -206,20 +200,19 @@ class _Labels:
         modules = list(self._modules(places[0] if places else Place(), phase))
         stack = {Arg.CALL_STACK: _call_stack(places[0])} if places and places[0].stack else {}
         stack_json = b"," + msgspec.json.encode(stack)[1:] if stack else b"}"
-        name = self._operator(row, places, phase)
-        return modules, _Label(_before(Category.CPU_OP, name), stack_json + b"}")
-
-    def _operator(self, row: int, places: list[Place], phase: str) -> str:
-        ops = distinct(places, op_text) or [self._launches.gap[row] or self._launches.name[row]]
+        ops = launch_parts.distinct(places, launch_parts.op_text) or [
+            self._launches.gap[row] or self._launches.name[row]
+        ]
         more = [f"{len(ops) - _OPS_SHOWN} more"] if len(ops) > _OPS_SHOWN else []
-        lines = distinct(places[:1], position_text)
-        return " @ ".join([f"[{phase}] " + " + ".join(ops[:_OPS_SHOWN] + more), *lines])
+        lines = launch_parts.distinct(places[:1], launch_parts.position_text)
+        name = " @ ".join([f"[{phase}] " + " + ".join(ops[:_OPS_SHOWN] + more), *lines])
+        return modules, _Label(_before(Category.CPU_OP, name), stack_json + b"}")
 
     def _modules(self, place: Place, phase: str) -> Iterator[_Label]:
         if place.module is None:
             return
         parent: int | None = None
-        top = [] if self._models else [THE_MODEL]
+        top = [] if self._models else [launch_parts.THE_MODEL]
         for path in (*top, *parents(place.module)[1:]):
             name = f"nn.Module: {path}" + ("" if phase == Phase.FORWARD else f".{phase}")
             # One id for every call, or the plugin's tree would repeat the module per call.

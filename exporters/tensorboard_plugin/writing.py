@@ -24,88 +24,48 @@ from profiler_ext.exporters.tables.sums import (
     phase_keys,
     text_keys,
 )
-from profiler_ext.exporters.tensorboard_plugin.document import (
-    FORMAT,
-    SUFFIX,
-    VERSION,
-    Account,
-    Document,
-    FindingText,
-    Fusion,
-    Part,
-    Row,
-    Source,
-    Tables,
-    TopFindings,
-    encoded,
-)
-from profiler_ext.exporters.views.findings import (
-    SHOWN,
-    findings_heading,
-    more_text,
-    time_at_stake_texts,
-    what_text,
-    where_text,
-    why_text,
-)
-from profiler_ext.exporters.views.formatting import labels, ledger_label, short_path
-from profiler_ext.exporters.views.idle import causes_text, idle_texts
-from profiler_ext.exporters.views.rooflines import roofline_text
+from profiler_ext.exporters.tensorboard_plugin import document
+from profiler_ext.exporters.views import findings, formatting, idle, rooflines
 from profiler_ext.exporters.views.summary import coverage_lines, heading, records
 from profiler_ext.file_io import replacing
 from profiler_ext.findings import Finding, Findings, find
 from profiler_ext.printable import printable
+from profiler_ext.records import recording, share_sums, vocabulary
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Ints, first_rows, numbered
-from profiler_ext.records.recording import Settings
-from profiler_ext.records.share_sums import count_distinct, distinct_pairs, profiled_shares, sum_by
-from profiler_ext.records.vocabulary import Phase
 
 _CONTENT = ("line", "op", "phase")
 _COLUMNS = ("line", "module", "op", "phase")
 _TAB = 8
-_PHASES = tuple(phase.value for phase in Phase)
+_PHASES = tuple(phase.value for phase in vocabulary.Phase)
 _SHOWN_IDLE = 3
 _SHOWN = ("line", "module", "kernel", "op", "phase")
 
 
-def top_findings(result: Findings, settings: Settings) -> TopFindings:
+def top_findings(result: Findings, settings: recording.Settings) -> document.TopFindings:
     """Return the top recommendations."""
-    return TopFindings(
-        title=findings_heading(result),
-        found=tuple(_finding_text(each, settings) for each in result.found[:SHOWN]),
-        more=more_text(result, "profiler-ext report --findings") or "",
+    return document.TopFindings(
+        title=findings.findings_heading(result),
+        found=tuple(_finding_text(each, settings) for each in result.found[: findings.SHOWN]),
+        more=findings.more_text(result, "profiler-ext report --findings") or "",
     )
 
 
-def _finding_text(finding: Finding, settings: Settings) -> FindingText:
-    return FindingText(
-        at_stake=" ".join(filter(None, time_at_stake_texts(finding))),
-        what=what_text(finding),
-        where=where_text(finding.where, settings),
-        why=why_text(finding),
+def _finding_text(finding: Finding, settings: recording.Settings) -> document.FindingText:
+    return document.FindingText(
+        at_stake=" ".join(filter(None, findings.time_at_stake_texts(finding))),
+        what=findings.what_text(finding),
+        where=findings.where_text(finding.where, settings),
+        why=findings.why_text(finding),
         remedy=printable(finding.remedy),
     )
-
-
-def fusions_and_parts(
-    launch: Ints, duration_ns: Ints, numbers: Mapping[str, Ints]
-) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
-    """Sum shares that the view does not tell apart."""
-    fusion = _fusion_of(launch, numbers)
-    rows, sums = _summed([fusion], launch, duration_ns)
-    kernel = dict(zip(fusion.tolist(), numbers["kernel"].tolist(), strict=True))
-    fusions = tuple(Fusion(kernel[at], *sums[at]) for (at,) in rows)
-    columns = [fusion, *(numbers[name] for name in _COLUMNS)]
-    rows, sums = _summed(columns, launch, duration_ns)
-    return fusions, tuple(Part(*(*row, *sums[at])) for at, row in enumerate(rows))
 
 
 def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
     """Return the number of each share's content, by first launch."""
     content = numbered([numbers[name] for name in _CONTENT])
     launches, shares = np.unique(launch, return_index=True)
-    of_launch, contents = distinct_pairs(launch, content)
+    of_launch, contents = share_sums.distinct_pairs(launch, content)
     bounds = np.searchsorted(of_launch, np.append(launches, launches[-1] + 1))
     content_bytes, size = contents.tobytes(), contents.itemsize
     texts = [content_bytes[begin:end] for begin, end in pairwise((bounds * size).tolist())]
@@ -124,8 +84,8 @@ def _summed(
     of_share = numbered(columns)
     firsts = first_rows(of_share)
     rows = np.column_stack([column[firsts] for column in columns])
-    duration = sum_by(of_share, duration_ns, len(rows))
-    launches = count_distinct(of_share, launch, len(rows))
+    duration = share_sums.sum_by(of_share, duration_ns, len(rows))
+    launches = share_sums.count_distinct(of_share, launch, len(rows))
     return rows.tolist(), list(zip(launches.tolist(), duration.tolist(), strict=True))
 
 
@@ -133,13 +93,13 @@ def write_attribution(
     analysis: Analysis, log_dir: Path, worker: str, roots: Iterable[str | Path] = ()
 ) -> Path:
     """Write the view's file."""
-    path = log_dir / f"{worker}{SUFFIX}"
+    path = log_dir / f"{worker}{document.SUFFIX}"
     with replacing(path) as file:
-        file.write(encoded(make_document(analysis, roots)))
+        file.write(document.encoded(make_document(analysis, roots)))
     return path
 
 
-def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
+def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> document.Document:
     """Return the view's data; ``roots`` are for source files."""
     tables = {by: _Table.of(analysis, by) for by in _SHOWN}
     timed = {row["file"] for row in tables["line"].records}
@@ -148,9 +108,9 @@ def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Docum
     number_of = {file.path: number for number, file in enumerate(files)}
     fusions, parts = _fusions_and_parts(analysis, tables)
     settings = analysis.recording.settings
-    return Document(
-        format=FORMAT,
-        version=VERSION,
+    return document.Document(
+        format=document.FORMAT,
+        version=document.VERSION,
         heading=heading(analysis),
         notes=tuple(map(printable, analysis.notes)),
         steps=len(analysis.steps),
@@ -159,10 +119,10 @@ def make_document(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Docum
         first=top_findings(find(analysis), settings) if analysis.steps else None,
         said=(
             *coverage_lines([analysis]),
-            causes_text(analysis),
-            *(each.text for each in idle_texts(analysis, _SHOWN_IDLE)),
+            idle.causes_text(analysis),
+            *(each.text for each in idle.idle_texts(analysis, _SHOWN_IDLE)),
         ),
-        tables=Tables(
+        tables=document.Tables(
             line=tables["line"].rows(number_of),
             module=tables["module"].rows({}),
             kernel=tables["kernel"].rows({}),
@@ -185,42 +145,48 @@ class _Table(NamedTuple):
     def of(cls, analysis: Analysis, by: str) -> _Table:
         rows = records(BY[by].make(analysis))
         settings = analysis.recording.settings
-        return cls(rows, [tuple(map(printable, labels(BY[by], row, settings))) for row in rows])
+        return cls(
+            rows, [tuple(map(printable, formatting.labels(BY[by], row, settings))) for row in rows]
+        )
 
-    def rows(self, number_of: Mapping[str, int]) -> tuple[Row, ...]:
+    def rows(self, number_of: Mapping[str, int]) -> tuple[document.Row, ...]:
         """Return the rows; ``number_of`` numbers the files."""
         pairs = zip(self.records, self.names, strict=True)
         return tuple(_row(row, names, number_of) for row, names in pairs)
 
 
-def _row(row: Mapping[str, Any], names: tuple[str, ...], number_of: Mapping[str, int]) -> Row:
-    return Row(
+def _row(
+    row: Mapping[str, Any], names: tuple[str, ...], number_of: Mapping[str, int]
+) -> document.Row:
+    return document.Row(
         names=names,
         launches=row["launches"],
         phase_ns=tuple(row[phase] for phase in _PHASES),
         inclusive_ns=row["inclusive_ns"],
         file=number_of.get(row.get("file") or ""),
         line=row.get("line"),
-        near=roofline_text(row),
+        near=rooflines.roofline_text(row),
         could_save_ns=row.get("could_save_ns") or 0,
     )
 
 
-def _accounts(analysis: Analysis) -> Iterable[Account]:
+def _accounts(analysis: Analysis) -> Iterable[document.Account]:
     for row in records(tables.coverage(analysis)):
-        yield Account(printable(ledger_label(row)), row["duration_ns"])
+        yield document.Account(printable(formatting.ledger_label(row)), row["duration_ns"])
 
 
-def _source(file: SourceFile, settings: Settings) -> Source:
+def _source(file: SourceFile, settings: recording.Settings) -> document.Source:
     lines = ((line, printable(text.expandtabs(_TAB))) for line, text in file.lines.items())
-    return Source(printable(short_path(file.path, settings)), printable(file.missing), tuple(lines))
+    return document.Source(
+        printable(formatting.short_path(file.path, settings)), printable(file.missing), tuple(lines)
+    )
 
 
 def _fusions_and_parts(
     analysis: Analysis, tables: Mapping[str, _Table]
-) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
+) -> tuple[tuple[document.Fusion, ...], tuple[document.Part, ...]]:
     shares = analysis.shares
-    chosen = profiled_shares(analysis)
+    chosen = share_sums.profiled_shares(analysis)
     if not len(chosen):
         return (), ()
     keys = {
@@ -231,7 +197,15 @@ def _fusions_and_parts(
         "phase": phase_keys(analysis),
     }
     numbers = {by: _numbers(keys[by], tables[by].records, by)[chosen] for by in _SHOWN}
-    return fusions_and_parts(shares.launch[chosen], shares.duration_ns[chosen], numbers)
+    launch = shares.launch[chosen]
+    duration_ns = shares.duration_ns[chosen]
+    fusion = _fusion_of(launch, numbers)
+    rows, sums = _summed([fusion], launch, duration_ns)
+    kernel = dict(zip(fusion.tolist(), numbers["kernel"].tolist(), strict=True))
+    fusions = tuple(document.Fusion(kernel[at], *sums[at]) for (at,) in rows)
+    columns = [fusion, *(numbers[name] for name in _COLUMNS)]
+    rows, sums = _summed(columns, launch, duration_ns)
+    return fusions, tuple(document.Part(*(*row, *sums[at])) for at, row in enumerate(rows))
 
 
 def _numbers(keys: Keys, rows: Iterable[Mapping[str, Any]], by: str) -> Ints:

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters import tables
+from profiler_ext.exporters import sources, table_kinds, tables
 from profiler_ext.exporters.json_output.bounds import answer_text
 from profiler_ext.exporters.json_output.documents import AnnotatedSource, FileEntry, SourceLine
-from profiler_ext.exporters.sources import SourceFile, sources_of_ranks
-from profiler_ext.exporters.table_kinds import PRINT_FORMATS
 from profiler_ext.exporters.terminal.console import Console, Text, text_console
 from profiler_ext.exporters.views.formatting import PHASE_STYLES, short_path, short_phase, time_text
 from profiler_ext.exporters.views.summary import heading, heading_of_ranks, records
@@ -19,7 +17,7 @@ from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.vocabulary import Phase
 
-FORMATS = tuple(each.name for each in PRINT_FORMATS if each.is_of_source)
+FORMATS = tuple(each.name for each in table_kinds.PRINT_FORMATS if each.is_of_source)
 _TIME_WIDTH = 7
 _TAB = 4
 Times = Mapping[Phase, int]
@@ -29,7 +27,7 @@ Times = Mapping[Phase, int]
 class AnnotatedSourceFile:
     """A source file and the device time of its lines."""
 
-    source: SourceFile
+    source: sources.SourceFile
     times: Mapping[int, Times]  # by line number; only phases with time
 
     @property
@@ -45,9 +43,14 @@ def annotated(
 
     ``files`` are names or path suffixes; by default all files with device time.
     """
-    times = _times(analyses)
+    times: dict[str, dict[int, Times]] = {}
+    for row in records(tables.of_ranks(analyses, 0, "by_line")):
+        if row["file"] is not None:
+            spent = {phase: row[phase] for phase in Phase if row[phase]}
+            times.setdefault(row["file"], {})[row["line"]] = spent
     all_files = [
-        AnnotatedSourceFile(f, times.get(f.path, {})) for f in sources_of_ranks(analyses, texts)
+        AnnotatedSourceFile(f, times.get(f.path, {}))
+        for f in sources.sources_of_ranks(analyses, texts)
     ]
     if not files:
         return [each for each in all_files if each.times]
@@ -92,15 +95,6 @@ def print_annotated(
         _print_line(console, Text("No device time is attributed to a source line."))
     for each in chosen:
         _print_file(each, analyses, console)
-
-
-def _times(analyses: Sequence[Analysis]) -> dict[str, dict[int, Times]]:
-    times: dict[str, dict[int, Times]] = {}
-    for row in records(tables.of_ranks(analyses, 0, "by_line")):
-        if row["file"] is not None:
-            spent = {phase: row[phase] for phase in Phase if row[phase]}
-            times.setdefault(row["file"], {})[row["line"]] = spent
-    return times
 
 
 def _named(name: str, all_files: Iterable[AnnotatedSourceFile]) -> list[AnnotatedSourceFile]:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiler_ext.exporters import tables
-from profiler_ext.exporters.table_kinds import TableKind
+from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.terminal.console import Console, Table, Text
 from profiler_ext.exporters.views.formatting import percent_text, time_text
 from profiler_ext.printable import printable
@@ -25,7 +24,7 @@ Row = Mapping[str, Any]
 class Drawing:
     """A table to draw in a terminal."""
 
-    kind: TableKind
+    kind: table_kinds.TableKind
     whole: tables.DataFrame  # all rows
     shown: tables.DataFrame  # the rows to show
     settings: Settings  # for short paths

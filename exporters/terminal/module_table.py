@@ -6,33 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from profiler_ext.exporters.terminal import console, tables
 from profiler_ext.exporters.terminal.columns import Drawing, Name, Row, number, table_of, time_cell
-from profiler_ext.exporters.terminal.console import Table
-from profiler_ext.exporters.terminal.tables import (
-    TIME,
-    bar,
-    measures,
-    phase_numbers,
-    roofline_numbers,
-)
-from profiler_ext.exporters.views.formatting import (
-    PHASE_STYLES,
-    labels,
-    middle,
-    range_text,
-    time_text,
-)
-from profiler_ext.exporters.views.modules import (
-    ModuleNode,
-    Outlier,
-    folded_paths,
-    inclusive_times,
-    module_tree,
-    root_label,
-    summed_by_fold,
-    tree_rooflines,
-)
-from profiler_ext.exporters.views.summary import records
+from profiler_ext.exporters.views import formatting, modules, summary
 from profiler_ext.records.vocabulary import Phase
 
 _EACH, _EACH_WIDTH = "each (least - most)", 26
@@ -41,23 +17,23 @@ _SHOWN_OUTLIERS = 3
 _INDENT = "  "
 
 
-def module_table(drawing: Drawing) -> Table:
+def module_table(drawing: Drawing) -> console.Table:
     """Return modules as a tree, longest first, with inclusive and own times."""
-    rows = records(drawing.whole)
+    rows = summary.records(drawing.whole)
     models = drawing.settings.models
     drawn = tree_rows(rows, len(drawing.shown), drawing.depth, models)
     drawn += [_gap_row(row, drawing) for row in rows if _is_gap(row)]
     numbers = [
-        *measures(sum(row["duration_ns"] for row in rows)),
-        number("itself", lambda row: time_cell(row.get("own_ns") or 0), 1, TIME),
-        *phase_numbers(rows, 2),
+        *tables.measures(sum(row["duration_ns"] for row in rows)),
+        number("itself", lambda row: time_cell(row.get("own_ns") or 0), 1, tables.TIME),
+        *tables.phase_numbers(rows, 2),
         number(_EACH, lambda row: row.get("each", ""), 3, _EACH_WIDTH),
-        bar(_parts, drawing, 4),
-        *roofline_numbers(drawn, drawing.console.width),
+        tables.bar(_parts, drawing, 4),
+        *tables.roofline_numbers(drawn, drawing.console.width),
     ]
     names = [
-        Name("module", [row["label"] for row in drawn], middle, _LEAST_NAME),
-        Name("class", [row["class"] for row in drawn], middle, 0, 16),
+        Name("module", [row["label"] for row in drawn], formatting.middle, _LEAST_NAME),
+        Name("class", [row["class"] for row in drawn], formatting.middle, 0, 16),
     ]
     table = table_of(drawn, names, numbers, drawing.console.width)
     for line, row in zip(table.rows, drawn, strict=True):
@@ -66,7 +42,7 @@ def module_table(drawing: Drawing) -> Table:
 
 
 def _parts(row: Row) -> dict[str, float]:
-    return {PHASE_STYLES[phase]: row.get(phase, 0) for phase in Phase}
+    return {formatting.PHASE_STYLES[phase]: row.get(phase, 0) for phase in Phase}
 
 
 def tree_rows(
@@ -77,7 +53,7 @@ def tree_rows(
     ``duration_ns`` is inclusive, ``own_ns`` is not and is per step; modules below ``depth`` count
     for their parent.
     """
-    tree = _Tree([row for row in rows if not _is_gap(row)], root_label(models))
+    tree = _Tree([row for row in rows if not _is_gap(row)], modules.root_label(models))
     return tree.rows(most, depth)
 
 
@@ -91,13 +67,13 @@ class _Tree:
         self._of_step = next(
             (r["per_step_ns"] / r["duration_ns"] for r in rows if r["duration_ns"]), 0
         )
-        self._every = inclusive_times(own)
-        self._folds = folded_paths(self._every, self._classes)
+        self._every = modules.inclusive_times(own)
+        self._folds = modules.folded_paths(self._every, self._classes)
         of_phases = {phase: {row["module"]: row[phase] for row in rows} for phase in Phase}
-        self._phases = {p: summed_by_fold(own, self._folds) for p, own in of_phases.items()}
-        self._each_phase = {phase: inclusive_times(own) for phase, own in of_phases.items()}
-        self._rooflines = tree_rooflines(rows)
-        self._root = module_tree(own, self._classes)
+        self._phases = {p: modules.summed_by_fold(own, self._folds) for p, own in of_phases.items()}
+        self._each_phase = {phase: modules.inclusive_times(own) for phase, own in of_phases.items()}
+        self._rooflines = modules.tree_rooflines(rows)
+        self._root = modules.module_tree(own, self._classes)
         self._is_empty = not rows
 
     def rows(self, most: int, depth: int | None) -> list[dict[str, Any]]:
@@ -114,7 +90,7 @@ class _Tree:
             sizes.append(size)
         return len(sizes) - 1
 
-    def _of_node(self, node: ModuleNode, label: str, at: int) -> Iterator[dict[str, Any]]:
+    def _of_node(self, node: modules.ModuleNode, label: str, at: int) -> Iterator[dict[str, Any]]:
         times = f" x{node.modules}" if node.modules > 1 else ""
         yield {
             "label": f"{_INDENT * at}{label}{times}",
@@ -129,7 +105,7 @@ class _Tree:
         for outlier in node.outliers[:_SHOWN_OUTLIERS]:
             yield self._of_outlier(outlier, at + 1)
 
-    def _of_outlier(self, outlier: Outlier, at: int) -> dict[str, Any]:
+    def _of_outlier(self, outlier: modules.Outlier, at: int) -> dict[str, Any]:
         ratio = outlier.inclusive_ns / outlier.median_ns if outlier.median_ns else 0
         ratio_text = f"{ratio:.1f} times the median" if ratio else "the others take no time"
         return {
@@ -141,7 +117,7 @@ class _Tree:
             "style": "yellow",
         }
 
-    def _each(self, node: ModuleNode) -> str:
+    def _each(self, node: modules.ModuleNode) -> str:
         """Return the median and range of folded modules."""
         times = [self._every[path] for path, fold in self._folds.items() if fold == node.path]
         if len(times) < 2:
@@ -149,10 +125,12 @@ class _Tree:
         usual, least, most = (
             time * self._of_step for time in (median(times), min(times), max(times))
         )
-        return f"{time_text(usual)} ({range_text(least, most)})"
+        return f"{formatting.time_text(usual)} ({formatting.range_text(least, most)})"
 
 
-def _walk(root: ModuleNode, name: str, depth: int) -> Iterator[tuple[ModuleNode, str, int]]:
+def _walk(
+    root: modules.ModuleNode, name: str, depth: int
+) -> Iterator[tuple[modules.ModuleNode, str, int]]:
     """Yield each node with its label and depth; a chain of single children is one node."""
     yield root, name, 0
     if depth:
@@ -161,8 +139,8 @@ def _walk(root: ModuleNode, name: str, depth: int) -> Iterator[tuple[ModuleNode,
 
 
 def _below(
-    node: ModuleNode, label: str, depth: int, at: int
-) -> Iterator[tuple[ModuleNode, str, int]]:
+    node: modules.ModuleNode, label: str, depth: int, at: int
+) -> Iterator[tuple[modules.ModuleNode, str, int]]:
     while not node.own_ns and len(node.below) == 1 and node.modules == 1:
         (node,) = node.below
         label = f"{label}.{node.name}"
@@ -177,5 +155,5 @@ def _is_gap(row: Row) -> bool:
 
 
 def _gap_row(row: Row, drawing: Drawing) -> dict[str, Any]:
-    (why, *_) = labels(drawing.kind, row, drawing.settings)
+    (why, *_) = formatting.labels(drawing.kind, row, drawing.settings)
     return {**row, "label": why, "class": "", "style": "dim"}

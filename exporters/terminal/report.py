@@ -9,18 +9,9 @@ from typing import Any, Protocol, Unpack
 
 import pandas as pd
 
-from profiler_ext.exporters import tables
-from profiler_ext.exporters.table_kinds import TableKind, load_function, table_by, table_named
+from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
-from profiler_ext.exporters.terminal.columns import (
-    Drawing,
-    Name,
-    Number,
-    Row,
-    bar_text,
-    bar_width,
-    table_of,
-)
+from profiler_ext.exporters.terminal import columns
 from profiler_ext.exporters.terminal.console import (
     Console,
     Table,
@@ -31,7 +22,7 @@ from profiler_ext.exporters.terminal.console import (
     text_console,
 )
 from profiler_ext.exporters.terminal.tables import SCOPE_STYLES, STEP_PART, measures
-from profiler_ext.exporters.views.compiles import compile_text, compile_text_of_ranks
+from profiler_ext.exporters.views import compiles, formatting, idle, rooflines, summary
 from profiler_ext.exporters.views.findings import (
     MAX_ON_PAGE,
     SHOWN,
@@ -42,26 +33,6 @@ from profiler_ext.exporters.views.findings import (
     what_text,
     where_text,
     why_text,
-)
-from profiler_ext.exporters.views.formatting import (
-    cache_bypass_text,
-    ledger_label,
-    middle,
-    range_text,
-    require_top,
-    step_text,
-    training_text,
-)
-from profiler_ext.exporters.views.idle import cause_times, idle_texts, straggler_lines
-from profiler_ext.exporters.views.rooflines import utilisation_texts
-from profiler_ext.exporters.views.summary import (
-    coverage_lines,
-    filters_text,
-    first_rows,
-    heading,
-    heading_of_ranks,
-    records,
-    table_text,
 )
 from profiler_ext.findings import Finding, Findings, find, training_steps
 from profiler_ext.printable import printable
@@ -89,7 +60,7 @@ def print_all(
     findings: Findings, settings: Settings, console: Console, top: int | None = None
 ) -> None:
     """Print all findings, at most ``top``, and the skipped checks."""
-    shown = findings.found[: MAX_ON_PAGE if top is None else require_top(top)]
+    shown = findings.found[: MAX_ON_PAGE if top is None else formatting.require_top(top)]
     _print(findings, shown, settings, console)
     if (left := len(findings.found) - len(shown)) > 0:
         console.print(
@@ -110,24 +81,20 @@ def _print(
     table.add_column(width=_PART, justify="right", no_wrap=True)
     table.add_column()
     for finding in shown:
-        table.add_row(*map(Text, time_at_stake_texts(finding)), _words(finding, settings))
+        text = Text(what_text(finding), style="bold")
+        if where := where_text(finding.where, settings):
+            text.append(f"\n{where}", "not bold cyan")
+        text.append(f"\n{why_text(finding)}", "not bold dim")
+        text.append(f"\ntry: {printable(finding.remedy)}", "not bold green")
+        table.add_row(*map(Text, time_at_stake_texts(finding)), text)
     console.print(table)
-
-
-def _words(finding: Finding, settings: Settings) -> Text:
-    text = Text(what_text(finding), style="bold")
-    if where := where_text(finding.where, settings):
-        text.append(f"\n{where}", "not bold cyan")
-    text.append(f"\n{why_text(finding)}", "not bold dim")
-    text.append(f"\ntry: {printable(finding.remedy)}", "not bold green")
-    return text
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What is reported besides the breakdown."""
 
-    kind: TableKind
+    kind: table_kinds.TableKind
     top: int | None  # ``None``: all rows
     depth: int | None  # of modules; ``None``: as deep as fits
     settings: Settings  # for short paths
@@ -146,15 +113,15 @@ def print_report(
     """Print the step time breakdown, then the largest rows of one table."""
     report = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
     table = report.table(report.kind.name, **filters)
-    console.print(Text(heading(analysis), style="bold"))
+    console.print(Text(summary.heading(analysis), style="bold"))
     if analysis.steps:
         print_first(find(analysis), analysis.recording.settings, console)
     else:
         print_line(console, "No step was profiled, so there is nothing to sum.")
     _print_ledger(analysis, console)
-    if (compiled := compile_text(analysis)) is not None:
+    if (compiled := compiles.compile_text(analysis)) is not None:
         console.print(Text(compiled))
-    if (bypassed := cache_bypass_text(analysis.recording.graphs)) is not None:
+    if (bypassed := formatting.cache_bypass_text(analysis.recording.graphs)) is not None:
         print_line(console, bypassed, "yellow")
     if analysis.steps or len(table):
         print_top(report, table, console, filters)
@@ -169,32 +136,32 @@ def report_of(
     table: Callable[..., tables.DataFrame],
 ) -> Report:
     """Return what to report, checked."""
-    kind = table_by(by)
+    kind = table_kinds.table_by(by)
     if top is not None:
-        require_top(top)
+        formatting.require_top(top)
     kind.arguments(depth)
     return Report(kind, top, depth, settings, table)
 
 
 def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
-    return lambda name, **filters: table_named(name).make(analysis, **filters)
+    return lambda name, **filters: table_kinds.table_named(name).make(analysis, **filters)
 
 
 def print_top(report: Report, table: tables.DataFrame, console: Console, filters: Filters) -> None:
     """Print a table's filters and its largest rows."""
     table = with_ops(report, table, filters)
-    kind, shown = report.kind, first_rows(report.kind.in_order(table), report.top)
+    kind, shown = report.kind, summary.first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
         all_ns = _time_of(report.table(kind.name))
-        console.print(Text(filters_text(filters, _time_of(table), all_ns)))
+        console.print(Text(summary.filters_text(filters, _time_of(table), all_ns)))
     if not len(table):
         console.print(Text(f"nothing to show by {kind.by}: {kind.words}"))
         return
     of_wall: Filters = {"step": filters.get("step"), "rank": filters.get("rank")}
     wall_ns = int(report.table("coverage", **of_wall)["duration_ns"].sum())
-    drawing = Drawing(kind, table, shown, report.settings, console, wall_ns, report.depth)
-    console.print(load_function(kind.drawer)(drawing))
+    drawing = columns.Drawing(kind, table, shown, report.settings, console, wall_ns, report.depth)
+    console.print(table_kinds.load_function(kind.drawer)(drawing))
 
 
 def with_ops(report: Report, table: tables.DataFrame, filters: Filters) -> tables.DataFrame:
@@ -242,18 +209,18 @@ def report(
     request = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
     arguments = request.kind.arguments(depth)
     table = request.kind.make(analysis, *arguments, **filters)
-    return table_text(request.kind.in_order(table), top, format)
+    return summary.table_text(request.kind.in_order(table), top, format)
 
 
 def _print_ledger(analysis: Analysis, console: Console) -> None:
-    rows = records(tables.coverage(analysis))
+    rows = summary.records(tables.coverage(analysis))
     if not rows:
         return
-    causes = cause_times(tables.idle_by_cause(analysis))
-    sentences = (*coverage_lines([analysis]), *utilisation_texts([analysis]))
+    causes = idle.cause_times(tables.idle_by_cause(analysis))
+    sentences = (*summary.coverage_lines([analysis]), *rooflines.utilisation_texts([analysis]))
     print_coverage(rows, causes, sentences, console)
     _print_steps(analysis, console)
-    for each in idle_texts(analysis, _SHOWN_IDLE):
+    for each in idle.idle_texts(analysis, _SHOWN_IDLE):
         print_line(console, each.text)
 
 
@@ -275,37 +242,43 @@ def _ledger_table(
 ) -> Table:
     wall = sum(row["duration_ns"] for row in rows)
     of_steps = sum(row["per_step_ns"] for row in rows) / wall if wall else 0.0
-    rows_shown: list[Row] = [{**row, "label": printable(ledger_label(row))} for row in rows]
+    rows_shown: list[columns.Row] = [
+        {**row, "label": printable(formatting.ledger_label(row))} for row in rows
+    ]
     rows_shown += [_part_row(f"  {words}", took_ns, of_steps) for words, took_ns in causes]
     rows_shown.append(_part_row("total", wall, of_steps))
-    width = max(bar_width(console), len(STEP_PART))
+    width = max(columns.bar_width(console), len(STEP_PART))
 
-    def bar(row: Row) -> Text:
+    def bar(row: columns.Row) -> Text:
         parts = {SCOPE_STYLES[row["scope"]]: row["duration_ns"]} if "scope" in row else {}
-        return bar_text(parts, wall, width, console)
+        return columns.bar_text(parts, wall, width, console)
 
-    name = Name("Step time breakdown", [row["label"] for row in rows_shown], middle, _LEAST_LABEL)
-    numbers = [*measures(wall), Number(STEP_PART, width, bar, 1, justify="left")]
-    table = table_of(rows_shown, [name], numbers, console.width)
+    name = columns.Name(
+        "Step time breakdown", [row["label"] for row in rows_shown], formatting.middle, _LEAST_LABEL
+    )
+    numbers = [*measures(wall), columns.Number(STEP_PART, width, bar, 1, justify="left")]
+    table = columns.table_of(rows_shown, [name], numbers, console.width)
     for drawn, row in zip(table.rows, rows_shown, strict=True):
         drawn.style = "" if "scope" in row else "bold" if row["label"] == "total" else "dim"
     return table
 
 
-def _part_row(label: str, duration_ns: int, of_steps: float) -> Row:
+def _part_row(label: str, duration_ns: int, of_steps: float) -> columns.Row:
     return {"label": label, "duration_ns": duration_ns, "per_step_ns": duration_ns * of_steps}
 
 
 def _print_steps(analysis: Analysis, console: Console) -> None:
     if steps_ns := training_steps(analysis):
-        print_line(console, training_text(analysis, steps_ns))
+        print_line(console, formatting.training_text(analysis, steps_ns))
     if len(analysis.steps) < 2:
         return
     for step in analysis.steps[:_SHOWN_STEPS]:
-        print_line(console, step_text(analysis, step))
+        print_line(console, formatting.step_text(analysis, step))
     if walls := [step.wall_ns for step in analysis.steps[_SHOWN_STEPS:]]:
         # Where the CPU runs ahead, the last step waits for the device, and is the longest.
-        print_line(console, f"and {len(walls)} more: {range_text(min(walls), max(walls))}")
+        print_line(
+            console, f"and {len(walls)} more: {formatting.range_text(min(walls), max(walls))}"
+        )
 
 
 class Ranks(Protocol):
@@ -349,16 +322,20 @@ def print_ranks_report(
     settings = ranks.analyses[0].recording.settings
     report = report_of(by, top, depth, settings, ranks.table)
     table = ranks.by(by, **filters)
-    console.print(Text(heading_of_ranks(ranks.analyses), style="bold"))
+    console.print(Text(summary.heading_of_ranks(ranks.analyses), style="bold"))
     print_first(ranks.found, settings, console)
-    causes = cause_times(ranks.idle_by_cause())
-    stragglers = (each.text for each in straggler_lines(ranks.analyses))
-    sentences = (*coverage_lines(ranks.analyses), *utilisation_texts(ranks.analyses), *stragglers)
-    print_coverage(records(ranks.coverage()), causes, sentences, console)
-    if (compiled := compile_text_of_ranks(ranks.analyses)) is not None:
+    causes = idle.cause_times(ranks.idle_by_cause())
+    stragglers = (each.text for each in idle.straggler_lines(ranks.analyses))
+    sentences = (
+        *summary.coverage_lines(ranks.analyses),
+        *rooflines.utilisation_texts(ranks.analyses),
+        *stragglers,
+    )
+    print_coverage(summary.records(ranks.coverage()), causes, sentences, console)
+    if (compiled := compiles.compile_text_of_ranks(ranks.analyses)) is not None:
         console.print(Text(compiled))
     for analysis in ranks.analyses:
-        if (bypassed := cache_bypass_text(analysis.recording.graphs)) is not None:
+        if (bypassed := formatting.cache_bypass_text(analysis.recording.graphs)) is not None:
             print_line(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
     print_top(report, table, console, filters)
     print_notes(ranks.notes, console)

@@ -21,7 +21,7 @@ from profiler_ext.exporters.terminal.columns import (
     time_cell,
 )
 from profiler_ext.exporters.terminal.console import Group, Padding, RenderableType, Table, Text
-from profiler_ext.exporters.views.compiles import detail_texts, name_text
+from profiler_ext.exporters.views import compiles, rooflines, summary
 from profiler_ext.exporters.views.formatting import (
     PHASE_STYLES,
     SCOPE_COLORS,
@@ -38,8 +38,6 @@ from profiler_ext.exporters.views.formatting import (
     start,
     time_text,
 )
-from profiler_ext.exporters.views.rooflines import figure, roofline_text, savings_text
-from profiler_ext.exporters.views.summary import records
 from profiler_ext.printable import printable
 from profiler_ext.records.compiles import CompilePhase
 from profiler_ext.records.recording import Settings
@@ -71,7 +69,7 @@ _PHASES_MIN_WIDTH = 72
 def top_table(drawing: Drawing) -> Table:
     """Return the largest rows of a summing table, and a row for the rest."""
     kind, whole, shown = drawing.kind, drawing.whole, drawing.shown
-    rows, every = records(shown), records(whole)
+    rows, every = summary.records(shown), summary.records(whole)
     numbers = [
         *measures(sum(row["duration_ns"] for row in every)),
         *_collective_numbers(rows),
@@ -112,7 +110,7 @@ def measures(total_ns: float) -> list[Number]:
 
 def roofline_numbers(rows: Sequence[Row], width: int) -> list[Number]:
     """Return the roofline and savings columns; savings get room first."""
-    roofline = number("roofline", roofline_text, 2, ROOFLINE)
+    roofline = number("roofline", rooflines.roofline_text, 2, ROOFLINE)
     savings = number(_SAVED_NARROW if width < _NARROW_WIDTH else _SAVED, _savings_per_step, 1, TIME)
     has_rooflines = any(row.get("bound") for row in rows)
     return [each for each in (roofline, savings) if has_rooflines and _has_values(each, rows)]
@@ -121,7 +119,7 @@ def roofline_numbers(rows: Sequence[Row], width: int) -> list[Number]:
 def _savings_per_step(row: Row) -> str:
     saved = row.get("could_save_ns")
     of_step = saved * row["per_step_ns"] / row["duration_ns"] if saved else None
-    return savings_text({"could_save_ns": of_step})
+    return rooflines.savings_text({"could_save_ns": of_step})
 
 
 def _has_values(column: Number, rows: Sequence[Row]) -> bool:
@@ -229,7 +227,7 @@ def _per_step(name: str) -> Callable[[Row], str]:
 
 
 def _rate(value: float | None) -> str:
-    return "" if not value else figure(value)
+    return "" if not value else rooflines.figure(value)
 
 
 def _integer(value: int | None) -> str:
@@ -269,7 +267,7 @@ def _cut_kernel(text: str, width: int) -> str:
 
 def record_table(drawing: Drawing) -> RenderableType:
     """Return the first rows of a table: names, then columns."""
-    rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
+    rows, left = summary.records(drawing.shown), len(drawing.whole) - len(drawing.shown)
     (first, heading), *others = drawing.kind.shown
     labels = [_text(row, first, drawing.settings) or _unnamed(row, drawing) for row in rows]
     every = (_column(at, *each, rows, drawing.settings) for at, each in enumerate(others))
@@ -303,7 +301,7 @@ def _text(row: Row, name: str, settings: Settings) -> str:
     if name in ("mfu", "share") or name.endswith("fraction"):
         return percent_text(value, 1)
     if name == "est_flops":
-        return figure(value / 1e12)
+        return rooflines.figure(value / 1e12)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -315,7 +313,7 @@ def phases_of(rows: Iterable[Mapping[str, Any]]) -> list[CompilePhase]:
 
 def compile_table(drawing: Drawing) -> RenderableType:
     """Return compilations, times on one line and details below; narrow ones without phases."""
-    rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
+    rows, left = summary.records(drawing.shown), len(drawing.whole) - len(drawing.shown)
     console, settings = drawing.console, drawing.settings
     phases = phases_of(rows) if console.width >= _PHASES_MIN_WIDTH else []
     heads = [("time", TIME), *((HEADS[each], max(TIME, len(HEADS[each]))) for each in phases)]
@@ -327,9 +325,9 @@ def compile_table(drawing: Drawing) -> RenderableType:
         spent = (row["compile_ns"], *(row[f"{phase}_ns"] for phase in phases))
         times = [time_text(each) if each else "" for each in spent]
         rank = f"rank {row['rank']}: " if len({each["rank"] for each in rows}) > 1 else ""
-        name = printable(f"{rank}{name_text(row, settings)}")
+        name = printable(f"{rank}{compiles.name_text(row, settings)}")
         line = _line(times, widths, name)
-        texts = [Text(each, style="dim") for each in detail_texts(row, settings)]
+        texts = [Text(each, style="dim") for each in compiles.detail_texts(row, settings)]
         if len(line) > console.width:  # the name stands below its times, and is not broken
             line, texts = _line(times, widths, "").rstrip(), [Text(name), *texts]
         parts.append(Text(line))

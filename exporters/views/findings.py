@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_ext.exporters.views.formatting import (
-    middle,
-    percent_text,
-    short_kernel,
-    short_path,
-    start,
-    time_text,
-)
+from profiler_ext.exporters.views import formatting
 from profiler_ext.findings import (
     MIN_FRACTION,
     ON_RANKS,
@@ -54,23 +47,25 @@ def findings_heading(findings: Findings) -> str:
 
 
 def _step_text(findings: Findings) -> str:
-    recorded = time_text(findings.step_ns)
+    recorded = formatting.time_text(findings.step_ns)
     if findings.unrecorded_ns is None:
         return recorded
-    return f"{time_text(findings.unrecorded_ns)}; {recorded} while profiling"
+    return f"{formatting.time_text(findings.unrecorded_ns)}; {recorded} while profiling"
 
 
 def time_at_stake_texts(finding: Finding) -> tuple[str, str]:
     """Return the time at stake, and its fraction of a step or what else it counts for."""
     if finding.stake is Stake.UNKNOWN:
         return "?", ""
-    part = percent_text(finding.at_stake_ns, finding.of_ns)
-    return time_text(finding.at_stake_ns), _PART.get(finding.stake, part)
+    part = formatting.percent_text(finding.at_stake_ns, finding.of_ns)
+    return formatting.time_text(finding.at_stake_ns), _PART.get(finding.stake, part)
 
 
 def where_text(where: Location, settings: Settings) -> str:
     """Return a finding's location on one line, ``""`` without one."""
-    line = "" if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
+    line = (
+        "" if where.file is None else f"{formatting.short_path(where.file, settings)}:{where.line}"
+    )
     parts = (
         line,
         where.module and _module_text(where.module),
@@ -87,9 +82,9 @@ def _module_text(path: str) -> str:
 
 def kernel_name(kernel: str) -> str:
     """Return a kernel's shortened name."""
-    name = short_kernel(kernel)
+    name = formatting.short_kernel(kernel)
     # A template's first argument tells it apart, the end of other names.
-    return (start if "<" in name else middle)(name, _MAX_CHARS)
+    return (formatting.start if "<" in name else formatting.middle)(name, _MAX_CHARS)
 
 
 def why_text(finding: Finding) -> str:
@@ -106,7 +101,7 @@ def figure_text(figure: Figure) -> str:
     if isinstance(value, str):
         return " ".join(value.split())
     if figure.unit is FigureUnit.NS:
-        return time_text(value)
+        return formatting.time_text(value)
     if figure.unit is FigureUnit.FRACTION:
         return f"{100 * value:.1f}%"
     if figure.unit is FigureUnit.TIMES:
@@ -131,14 +126,11 @@ def more_text(findings: Findings, how: str) -> str | None:
 
 def what_text(finding: Finding) -> str:
     """Return what a finding found, prefixed with the rank where there are several."""
-    return printable(_rank_text(finding) + finding.what)
-
-
-def _rank_text(finding: Finding) -> str:
     ranks = next((str(each.value) for each in finding.why if each.name == ON_RANKS), "")
     count = len(ranks.split(", "))
     most = f"{count:,} ranks, rank {finding.rank} most: " if count > 1 else f"rank {finding.rank}: "
-    return most if ranks else ""
+    rank_text = most if ranks else ""
+    return printable(rank_text + finding.what)
 
 
 def _bytes_text(value: float) -> str:

@@ -17,18 +17,11 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.table_kinds import TableKind
 from profiler_ext.kineto.names import graph_key, is_graph_marker
 from profiler_ext.printable import printable
+from profiler_ext.records import vocabulary
 from profiler_ext.records.analysis import Analysis, Step
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.recording import Settings
-from profiler_ext.records.vocabulary import (
-    BreakdownCategory,
-    CacheState,
-    IdleCause,
-    Level,
-    Phase,
-    Scope,
-)
 
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 _CUTLASS = re.compile(r"cutlass::(?:Kernel\d*|device_kernel)<(?:cutlass::)?(\w+)")
@@ -37,7 +30,9 @@ _NAMESPACES = re.compile(
 )
 _ENDS = re.compile(r"(?:_execute\w*_kernel)?_{1,2}5x_cublas$")
 _PREFIXES = ("extern_kernels.", "torch.ops.aten.", "torch.ops.", "aten.")
-_CATEGORIES = {term.value: term.words for each in (BreakdownCategory, GapReason) for term in each}
+_CATEGORIES = {
+    term.value: term.words for each in (vocabulary.BreakdownCategory, GapReason) for term in each
+}
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 PYTHON = "Python outside of any op"
 _MAX_CHARS = 48
@@ -52,19 +47,19 @@ class Color:
     middle: str  # for unknown backgrounds: terminals, notebooks
 
 
-PHASE_COLORS: Mapping[Phase, Color] = {
-    Phase.FORWARD: Color("#2464dc", "#8ab4ff", "#5294fa"),
-    Phase.BACKWARD: Color("#a9502c", "#d64a26", "#c8330f"),
-    Phase.RECOMPUTE: Color("#c47f0c", "#f7b02a", "#c4860a"),
-    Phase.GRADIENT_ACCUMULATION: Color("#66298c", "#a53fe0", "#8e48d3"),
-    Phase.OPTIMIZER: Color("#0f4a33", "#c8f2da", "#1e7a5d"),
-    Phase.OTHER: Color("#868d95", "#8a9098", "#898e96"),
+PHASE_COLORS: Mapping[vocabulary.Phase, Color] = {
+    vocabulary.Phase.FORWARD: Color("#2464dc", "#8ab4ff", "#5294fa"),
+    vocabulary.Phase.BACKWARD: Color("#a9502c", "#d64a26", "#c8330f"),
+    vocabulary.Phase.RECOMPUTE: Color("#c47f0c", "#f7b02a", "#c4860a"),
+    vocabulary.Phase.GRADIENT_ACCUMULATION: Color("#66298c", "#a53fe0", "#8e48d3"),
+    vocabulary.Phase.OPTIMIZER: Color("#0f4a33", "#c8f2da", "#1e7a5d"),
+    vocabulary.Phase.OTHER: Color("#868d95", "#8a9098", "#898e96"),
 }
-SCOPE_COLORS: Mapping[Scope, Color] = {
-    Scope.COMPILED: Color("#334a66", "#b9c9de", "#5f7ea6"),
-    Scope.EAGER: Color("#6f88ab", "#7189ab", "#8a94a3"),
-    Scope.COMMUNICATION: Color("#0d7d86", "#3fb5be", "#128f99"),
-    Scope.IDLE: Color("#c9ced4", "#4a5057", "#9aa1a9"),
+SCOPE_COLORS: Mapping[vocabulary.Scope, Color] = {
+    vocabulary.Scope.COMPILED: Color("#334a66", "#b9c9de", "#5f7ea6"),
+    vocabulary.Scope.EAGER: Color("#6f88ab", "#7189ab", "#8a94a3"),
+    vocabulary.Scope.COMMUNICATION: Color("#0d7d86", "#3fb5be", "#128f99"),
+    vocabulary.Scope.IDLE: Color("#c9ced4", "#4a5057", "#9aa1a9"),
 }
 
 
@@ -202,9 +197,9 @@ def short_path(path: str, settings: Settings) -> str:
     return path
 
 
-def short_phase(phase: Phase) -> str:
+def short_phase(phase: vocabulary.Phase) -> str:
     """Return a phase's short column heading."""
-    return "grad. acc." if phase is Phase.GRADIENT_ACCUMULATION else phase.value
+    return "grad. acc." if phase is vocabulary.Phase.GRADIENT_ACCUMULATION else phase.value
 
 
 def gap_text(reason: str) -> str:
@@ -214,7 +209,7 @@ def gap_text(reason: str) -> str:
 
 def cause_text(cause: str) -> str:
     """Return an idle cause in words, an unknown one as it is."""
-    return IdleCause(cause).words if cause in tuple(IdleCause) else cause
+    return vocabulary.IdleCause(cause).words if cause in tuple(vocabulary.IdleCause) else cause
 
 
 def delay_cause_text(row: Mapping[str, Any]) -> str:
@@ -251,16 +246,18 @@ def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
 def ledger_label(row: Mapping[str, Any]) -> str:
     """Return a breakdown row's label."""
     text: str = _CATEGORIES.get(row["category"], row["category"])
-    if row["scope"] == Scope.IDLE:
+    if row["scope"] == vocabulary.Scope.IDLE:
         return text
-    is_reason = row["level"] == Level.OP and row["category"] != BreakdownCategory.OP
+    is_reason = (
+        row["level"] == vocabulary.Level.OP and row["category"] != vocabulary.BreakdownCategory.OP
+    )
     prefix = "ops only: " if is_reason else ""
-    return f"{Scope(row['scope']).words}: {prefix}{text}"
+    return f"{vocabulary.Scope(row['scope']).words}: {prefix}{text}"
 
 
 def cache_bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
     """Return which graphs bypassed torch's caches, why, and the cost."""
-    bypassing = [graph for graph in graphs if graph.cache_state is CacheState.BYPASS]
+    bypassing = [graph for graph in graphs if graph.cache_state is vocabulary.CacheState.BYPASS]
     traced = [g for g in graphs if g.autograd_bypass is not None and g not in bypassing]
     cost = time_text(sum(graph.compile_ns for graph in bypassing))
     why = [graph.cache_detail or "unknown" for graph in bypassing]
@@ -290,7 +287,7 @@ def step_text(analysis: Analysis, step: Step) -> str:
     """Return a step's time, and how busy the device was."""
     lines = [line for line in analysis.ledger if line.step == step.number]
     total = sum(line.duration_ns for line in lines)
-    busy = sum(line.duration_ns for line in lines if line.scope != Scope.IDLE)
+    busy = sum(line.duration_ns for line in lines if line.scope != vocabulary.Scope.IDLE)
     text = f"step {step.number}: {time_text(step.wall_ns)}"
     return f"{text}, device busy {percent_text(busy, total)}" if total else text
 
@@ -303,7 +300,9 @@ def training_text(analysis: Analysis, steps_ns: Sequence[int]) -> str:
     least, most = min(steps_ns), max(steps_ns)
     is_one = time_text(least) == time_text(most)
     times = time_text(least) if is_one else range_text(least, most)
-    busy_ns = sum(line.duration_ns for line in analysis.ledger if line.scope != Scope.IDLE)
+    busy_ns = sum(
+        line.duration_ns for line in analysis.ledger if line.scope != vocabulary.Scope.IDLE
+    )
     devices = len({line.device for line in analysis.ledger})
     part = percent_text(busy_ns / devices / len(analysis.steps), median_low(steps_ns))
     return f"{len(steps_ns)} steps without a profiler: {times}, device busy {part}"
@@ -320,14 +319,11 @@ class ActivityNames:
         if activity is None:
             return PYTHON
         if is_graph_marker(activity):
-            return self._graph(graph_key(activity))
+            key = graph_key(activity)
+            graph = self._graphs.get(key or "")
+            if graph is None:
+                return "a compiled graph"
+            part = "backward" if graph.runs_backward else "forward"
+            return f"compiled graph {graph.compile_id or '?'} {part}"
         is_long = len(activity) > _MAX_CHARS
         return f"{activity[: _MAX_CHARS - 1]}…" if is_long else activity
-
-    def _graph(self, key: str | None) -> str:
-        """Return a graph's name; graphs that bypassed torch's cache have no key."""
-        graph = self._graphs.get(key or "")
-        if graph is None:
-            return "a compiled graph"
-        part = "backward" if graph.runs_backward else "forward"
-        return f"compiled graph {graph.compile_id or '?'} {part}"

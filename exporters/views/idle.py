@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.views.formatting import (
-    ActivityNames,
-    cause_text,
-    delay_cause_text,
-    per_step_text,
-    percent_text,
-    short_path,
-    time_text,
-)
+from profiler_ext.exporters.views import formatting
 from profiler_ext.exporters.views.summary import records
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, IdlePieces, Place
@@ -44,7 +36,7 @@ class LineText:
 
 def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
     """Return the main reasons for idle time, at most ``most`` and a rest, longest first."""
-    named = ActivityNames(analysis.recording.graphs)
+    named = formatting.ActivityNames(analysis.recording.graphs)
     settings = analysis.recording.settings
     sums = sum_by_name(
         (_placed(*each, settings, named), duration_ns)
@@ -57,7 +49,7 @@ def idle_texts(analysis: Analysis, most: int) -> list[LineText]:
         left_ns = sum(duration_ns for _, duration_ns in rest)
         shown.append((LineText(f"{len(rest)} more"), left_ns))
     return [
-        replace(text, before=f"idle {per_step_text(took_ns, steps)}: {text.before}")
+        replace(text, before=f"idle {formatting.per_step_text(took_ns, steps)}: {text.before}")
         for text, took_ns in shown
     ]
 
@@ -83,7 +75,7 @@ def top_causes(sums: Mapping[str, int]) -> list[tuple[str, int]]:
     parts = sorted(sums.items(), key=lambda part: -part[1])
     most = len(parts) if len(parts) == _SHOWN_CAUSES + 1 else _SHOWN_CAUSES
     rest = parts[most:]
-    shown = [(cause_text(cause), duration_ns) for cause, duration_ns in parts[:most]]
+    shown = [(formatting.cause_text(cause), duration_ns) for cause, duration_ns in parts[:most]]
     more = [(f"({len(rest)} more causes)", sum(duration_ns for _, duration_ns in rest))]
     return shown + (more if rest else [])
 
@@ -92,8 +84,10 @@ def causes_text(analysis: Analysis) -> str:
     """Return idle time by cause on one line."""
     parts = cause_times(tables.idle_by_cause(analysis))
     total = sum(duration_ns for _, duration_ns in parts)
-    shares = (f"{words} {percent_text(duration_ns, total)}" for words, duration_ns in parts)
-    return printable(f"device idle {time_text(total)}: {', '.join(shares)}")
+    shares = (
+        f"{words} {formatting.percent_text(duration_ns, total)}" for words, duration_ns in parts
+    )
+    return printable(f"device idle {formatting.time_text(total)}: {', '.join(shares)}")
 
 
 def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None], int]]:
@@ -109,12 +103,16 @@ def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None],
 
 
 def _placed(
-    cause: str, place: Place, activity: str | None, settings: Settings, named: ActivityNames
+    cause: str,
+    place: Place,
+    activity: str | None,
+    settings: Settings,
+    named: formatting.ActivityNames,
 ) -> LineText:
-    words = cause_text(cause)
+    words = formatting.cause_text(cause)
     if place.file is None:
         return LineText(f"{words}, the CPU in {named.short(activity)}")
-    line = f"{short_path(place.file, settings)}:{place.line}"
+    line = f"{formatting.short_path(place.file, settings)}:{place.line}"
     return LineText(f"{words} at ", line, f"  {place.code}" if place.code else "")
 
 
@@ -125,7 +123,7 @@ def straggler_lines(analyses: Sequence[Analysis]) -> Iterator[LineText]:
         if rows:
             settings = analysis.recording.settings
             waited_ns = sum(row["duration_ns"] for row in rows)
-            waited = per_step_text(waited_ns, len(analysis.steps))
+            waited = formatting.per_step_text(waited_ns, len(analysis.steps))
             activity, line, part = _main_activity(rows, settings)
             yield LineText(
                 f"rank {settings.rank} came last {_last_count(analysis)} times, others waited "
@@ -148,8 +146,8 @@ def _main_activity(rows: Sequence[Mapping[str, Any]], settings: Settings) -> tup
     sums: dict[tuple[str, str], int] = {}
     for row in rows:
         known = row["file"] is not None
-        line = f"{short_path(row['file'], settings)}:{row['line']}" if known else ""
-        activity = delay_cause_text(row), line
+        line = f"{formatting.short_path(row['file'], settings)}:{row['line']}" if known else ""
+        activity = formatting.delay_cause_text(row), line
         sums[activity] = sums.get(activity, 0) + row["duration_ns"]
     most = max(sums, key=lambda each: sums[each])
-    return *most, percent_text(sums[most], sum(sums.values()))
+    return *most, formatting.percent_text(sums[most], sum(sums.values()))

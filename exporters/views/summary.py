@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from profiler_ext.exporters import tables
-from profiler_ext.exporters.table_kinds import printed
+from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.views.formatting import (
     per_step_text,
@@ -79,7 +78,7 @@ def _ranks_text(ranks: Sequence[int]) -> str:
 
 def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
     """Return the first rows of a table as ``csv`` or ``md``."""
-    return printed(first_rows(table, top), format)
+    return table_kinds.printed(first_rows(table, top), format)
 
 
 def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:

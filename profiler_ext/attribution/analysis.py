@@ -5,35 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from profiler_ext.attribution import collectives, graph_calls, notes, step_breakdown
 from profiler_ext.attribution.alignment.invocations import Aligner, Invocation, identify
 from profiler_ext.attribution.alignment.observed_kernels import confirmed_kernels
 from profiler_ext.attribution.alignment.replay_checks import drop_unconfirmed
 from profiler_ext.attribution.alignment.verification import StreamOrder
-from profiler_ext.attribution.collectives import find_communication
 from profiler_ext.attribution.cpu_places import CpuPlaces
 from profiler_ext.attribution.enclosing import EnclosingRanges
-from profiler_ext.attribution.graph_calls import find_calls
 from profiler_ext.attribution.idle.idle_time import find_idle, find_wait_places
 from profiler_ext.attribution.launches.call_origins import with_call_lines, with_callers
 from profiler_ext.attribution.launches.compiled import CompiledAttributor
 from profiler_ext.attribution.launches.eager import EagerAttributor, forward_launches
 from profiler_ext.attribution.launches.launch_table import LaunchTable, main_phases, main_places
-from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places import PlaceTable, modules_of_joint_graphs
-from profiler_ext.attribution.step_breakdown import break_down_steps, busy_spans
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches, find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, masked, take
 from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.kineto import classify
+from profiler_ext.records import provenance, vocabulary
 from profiler_ext.records.analysis import Analysis, Launches, Place, Shares, Step
 from profiler_ext.records.events import Interned, Ints, flag_rows
-from profiler_ext.records.provenance import LibraryKernels
 from profiler_ext.records.recording import Recording
-from profiler_ext.records.vocabulary import Scope
 
-_KernelsOfGraphs = tuple[tuple[int, LibraryKernels], ...]
-_SCOPES = (Scope.EAGER, Scope.COMPILED)
+_KernelsOfGraphs = tuple[tuple[int, provenance.LibraryKernels], ...]
+_SCOPES = (vocabulary.Scope.EAGER, vocabulary.Scope.COMPILED)
 
 
 def attribute(recording: Recording) -> Analysis:
@@ -46,7 +42,7 @@ def attribute(recording: Recording) -> Analysis:
     steps = find_steps(events, nesting, enqueued, recording.settings.first_step_ns)
     attributed = _attribute_launches(recording, nesting, enqueued, steps)
     launches = attributed.launches
-    busy = busy_spans(launches)
+    busy = step_breakdown.busy_spans(launches)
     cpu_places = CpuPlaces(recording, nesting, enqueued)
     wait_lines = find_wait_places(
         events, nesting, enqueued, attributed.main_place, attributed.places
@@ -57,10 +53,12 @@ def attribute(recording: Recording) -> Analysis:
         launches=launches,
         places=attributed.places,
         shares=attributed.shares,
-        communication=find_communication(recording.trace, launches, busy, nesting, enqueued),
+        communication=collectives.find_communication(
+            recording.trace, launches, busy, nesting, enqueued
+        ),
         idle=find_idle(events, nesting, enqueued, cpu_places, wait_lines, busy, steps),
-        ledger=break_down_steps(launches, attributed.corrected, busy, steps),
-        notes=notes_on(recording, launches),
+        ledger=step_breakdown.break_down_steps(launches, attributed.corrected, busy, steps),
+        notes=notes.notes_on(recording, launches),
         library_kernels=attributed.library_kernels,
     )
 
@@ -99,7 +97,7 @@ def _launches_and_places(
         nesting,
         {**dict(recording.settings.called_modules), **dict(recording.settings.called_parts)},
     )
-    calls = find_calls(enclosing, enqueued)
+    calls = graph_calls.find_calls(enclosing, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
     invocations = drop_unconfirmed(identify(calls, recording.graphs, aligner), aligner, order)

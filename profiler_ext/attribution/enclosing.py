@@ -12,13 +12,11 @@ from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.analysis import Place
+from profiler_ext.records import analysis, gaps, lineage
 from profiler_ext.records.events import Events, Ints, flag_rows
-from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.lineage import Frame, ModuleFrame, PartModules
 
 # What a graph was called on: a module, or the modules that it is a part of
-Called = ModuleFrame | PartModules
+Called = lineage.ModuleFrame | lineage.PartModules
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +34,10 @@ class CallContext:
     # ``None`` where the trace has several such forwards
     copied: frozenset[tuple[str, Called | None]] = frozenset()
     # The place of the op in another graph's call that runs it, if one does
-    caller: Place | None = None
+    caller: analysis.Place | None = None
     # The program's frames that call it, where its nodes leave lines or modules open
-    called_from: tuple[Frame, ...] = ()
-    called_in: ModuleFrame | None = None  # the innermost module whose call is active then
+    called_from: tuple[lineage.Frame, ...] = ()
+    called_in: lineage.ModuleFrame | None = None  # the innermost module whose call is active then
 
 
 class EnclosingRanges:
@@ -105,10 +103,10 @@ class EnclosingRanges:
         is_outer = caller is not None and nearest != NO_ROW and depth[nearest] < depth[caller[0]]
         return NO_ROW if is_outer else nearest
 
-    def compile_work(self, row: int) -> GapReason:
+    def compile_work(self, row: int) -> gaps.GapReason:
         """Return what a row of compile work is: a trial that Inductor times, or any other."""
         is_timed = self._benchmarking[self._compiling[row]]
-        return GapReason.AUTOTUNING if is_timed else GapReason.COMPILING
+        return gaps.GapReason.AUTOTUNING if is_timed else gaps.GapReason.COMPILING
 
     def context(self, marker: int, forward: int | None, links: ForwardLinks) -> CallContext:
         """Return where a graph was called."""

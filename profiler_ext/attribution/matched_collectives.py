@@ -15,24 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.attribution.collectives import (
-    collectives_of,
-    ends_ns,
-    first_launches,
-    fully_masked,
-    shared_ids,
-    starts_ns,
-)
-from profiler_ext.attribution.straggler_causes import (
-    Queries,
-    Side,
-    TimeReply,
-    Wait,
-    Windows,
-    device_timeline,
-    rank_delays,
-    time_reply,
-)
+from profiler_ext.attribution import collectives, straggler_causes
 from profiler_ext.records.analysis import Analysis, RankCollectives
 from profiler_ext.records.events import Codes, Ints, MaskedInts
 
@@ -58,7 +41,7 @@ class MatchedCollectives:
         sizes = [len(each) for each in ranks]
         self._offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._rank = np.repeat(np.arange(len(ranks)), sizes)
-        self._lay_out(_concatenated(shared_ids(ranks)), max(world_size, len(ranks)))
+        self._lay_out(_concatenated(collectives.shared_ids(ranks)), max(world_size, len(ranks)))
         self._find_waits()
 
     def waited(self, rank: int) -> Waited:
@@ -79,7 +62,7 @@ class MatchedCollectives:
             least,
         )
 
-    def waits(self) -> Iterator[Wait]:
+    def waits(self) -> Iterator[straggler_causes.Wait]:
         """Yield who waited for whom, in order of time, and since when they were not level."""
         last_sync = _LastSync(self._blocking(), self._begin_ns())
         for at, (last, waiter) in enumerate(
@@ -89,7 +72,7 @@ class MatchedCollectives:
                 windows = self._windows(waiter, int(self._last_ns[at]))
                 late, waits = self._side(last), self._side(waiter)
                 since_ns = last_sync.before(at, late.rank, waits.rank, windows[0][0])
-                yield Wait(late, waits, windows, since_ns)
+                yield straggler_causes.Wait(late, waits, windows, since_ns)
 
     def behind_ns(self) -> Ints:
         """Return for each rank how much later it came than the median rank, in all."""
@@ -118,7 +101,7 @@ class MatchedCollectives:
         ranks = range(len(self._ranks))
         return np.array([bool(len(self._in_time_order(rank))) for rank in ranks], np.bool_)
 
-    def longest_wait_on(self, rank: int) -> Wait | None:
+    def longest_wait_on(self, rank: int) -> straggler_causes.Wait | None:
         """Return the longest wait of a median rank for one; ``None`` for none."""
         matched = self._in_time_order(rank)
         waits = [
@@ -132,7 +115,7 @@ class MatchedCollectives:
         late, waiter = self._side(row), self._side(median)
         last_sync = _LastSync(self._blocking(), self._begin_ns())
         since_ns = last_sync.before(int(self._match[row]), late.rank, waiter.rank, windows[0][0])
-        return Wait(late, waiter, windows, since_ns)
+        return straggler_causes.Wait(late, waiter, windows, since_ns)
 
     def _median_row(self, row: int) -> int:
         own = self._rows[int(self._match[row])]
@@ -156,7 +139,9 @@ class MatchedCollectives:
 
     def _lay_out(self, number: Ints, world_size: int) -> None:
         """Sort the rows by collective, and find the last rank of each."""
-        start_ns = self._start_ns = _concatenated([starts_ns(each) for each in self._ranks])
+        start_ns = self._start_ns = _concatenated(
+            [collectives.starts_ns(each) for each in self._ranks]
+        )
         order = np.argsort(number, kind="stable")
         begins = np.flatnonzero(np.diff(number[order], prepend=-1))
         counts = np.diff(np.append(begins, len(order)))
@@ -174,10 +159,10 @@ class MatchedCollectives:
         self._match: Ints = np.full(len(number), -1, dtype=np.int64)
         for at, own in enumerate(self._rows):
             self._match[own] = at
-        self._ends_ns = _concatenated([ends_ns(each) for each in self._ranks])
+        self._ends_ns = _concatenated([collectives.ends_ns(each) for each in self._ranks])
         median_ends = [_lower_median(self._ends_ns[own]) for own in self._rows]
         self._median_end_ns: Ints = np.array(median_ends, dtype=np.int64)
-        self._firsts = [first_launches(each) for each in self._ranks]
+        self._firsts = [collectives.first_launches(each) for each in self._ranks]
 
     def _find_waits(self) -> None:
         """Find for each collective who had nothing to run but the wait longest, and how long."""
@@ -192,7 +177,7 @@ class MatchedCollectives:
         self._waiter: Ints = np.array([own[waited[own].argmax()] for own in self._rows], np.int64)
         self._late_ns: Ints = np.where(self._is_complete[self._last], waited[self._waiter], 0)
 
-    def _windows(self, row: int, until_ns: int) -> Windows:
+    def _windows(self, row: int, until_ns: int) -> straggler_causes.Windows:
         """Return when a rank ran its collective and nothing else, until the last one came."""
         rank = int(self._rank[row])
         own = self._ranks[rank]
@@ -206,18 +191,18 @@ class MatchedCollectives:
         )
         return [(start, min(over, until_ns)) for start, over in spans if start < until_ns]
 
-    def _side(self, row: int) -> Side:
+    def _side(self, row: int) -> straggler_causes.Side:
         rank = int(self._rank[row])
         own = self._ranks[rank]
         first = self._firsts[rank][row - self._offsets[rank]]
-        return Side(rank, int(own.launch[first]), int(own.launch_device[first]))
+        return straggler_causes.Side(rank, int(own.launch[first]), int(own.launch_device[first]))
 
     def _blocking(self) -> list[tuple[list[int], list[int]]]:
         """Return for each rank the collectives that blocked it until they ended, and their ends."""
         result = []
         for offset, each in zip(self._offsets.tolist(), self._ranks, strict=False):
             match = self._match[offset : offset + len(each)]
-            over_ns = ends_ns(each)
+            over_ns = collectives.ends_ns(each)
             of_window = each.launch_collective[each.exposed_launch]
             blocking = np.unique(of_window[each.exposed_end_ns == over_ns[of_window]])
             blocking = blocking[match[blocking] >= 0]
@@ -266,17 +251,21 @@ def _lower_median(values: Ints) -> int:
 def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
     """Return the analyses with each collective's waits, where all its ranks are known."""
 
-    def query_ranks(queries_by_rank: Queries) -> Mapping[int, TimeReply]:
+    def query_ranks(
+        queries_by_rank: straggler_causes.Queries,
+    ) -> Mapping[int, straggler_causes.TimeReply]:
         return {
-            rank: time_reply(device_timeline(analyses[rank]), own)
+            rank: straggler_causes.time_reply(straggler_causes.device_timeline(analyses[rank]), own)
             for rank, own in queries_by_rank.items()
         }
 
-    ranks = [collectives_of(analysis) for analysis in analyses]
+    ranks = [collectives.collectives_of(analysis) for analysis in analyses]
     matched_collectives = MatchedCollectives(
         ranks, max(each.recording.settings.world_size for each in analyses)
     )
-    reasons = rank_delays(len(ranks), list(matched_collectives.waits()), query_ranks)
+    reasons = straggler_causes.rank_delays(
+        len(ranks), list(matched_collectives.waits()), query_ranks
+    )
     return tuple(
         replace(
             _with_waits(analysis, own, matched_collectives.waited(rank)), rank_delay=reasons[rank]
@@ -288,7 +277,10 @@ def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
 def _with_waits(analysis: Analysis, own: RankCollectives, waited: Waited) -> Analysis:
     launch_communication = analysis.communication
     rows = np.searchsorted(launch_communication.launch, own.launch)
-    waiting, late = fully_masked(len(launch_communication)), fully_masked(len(launch_communication))
+    waiting, late = (
+        collectives.fully_masked(len(launch_communication)),
+        collectives.fully_masked(len(launch_communication)),
+    )
     waiting[rows], late[rows] = waited.waiting_ns, waited.late_ns
     return replace(
         analysis, communication=replace(launch_communication, waiting_ns=waiting, late_ns=late)

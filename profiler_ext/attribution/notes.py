@@ -9,12 +9,10 @@ import numpy as np
 from profiler_ext.attribution.phases import differentiates, is_leaked
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.reader import SCHEMA_KEY
-from profiler_ext.records.analysis import Launches
+from profiler_ext.records import analysis, evidence, vocabulary
 from profiler_ext.records.events import Trace, flag_rows
-from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording, Settings
-from profiler_ext.records.vocabulary import CacheState
 
 # Usual even in a fully attributed step: a note only where they are much of it.
 _USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
@@ -33,12 +31,12 @@ _REMAINING_REMEDIES = {
 }
 
 
-def reading_notes(recording: Recording, launches: Launches) -> Iterator[str]:
+def reading_notes(recording: Recording, launches: analysis.Launches) -> Iterator[str]:
     """Return notes on parts of a trace that torch.profiler does not write today."""
     trace = recording.trace
     if trace.header and SCHEMA_KEY not in dict(trace.header):
         yield f"the trace has no {SCHEMA_KEY}, which torch.profiler writes: a tool changed it."
-    if launches.evidence.where(SiteEvidence.ENCLOSING_OP).any():
+    if launches.evidence.where(evidence.SiteEvidence.ENCLOSING_OP).any():
         yield (
             "the external ids of this trace are correlation ids and name no op: each launch has "
             "the op around its launching call, on the thread of that call."
@@ -64,7 +62,7 @@ def _cpu_notes(trace: Trace) -> Iterator[str]:
     )
 
 
-def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
+def notes_on(recording: Recording, launches: analysis.Launches) -> tuple[str, ...]:
     """Return notes on what is missing from an analysis, with remedies."""
     settings = recording.settings
     notes = [_note(launches, reason, settings) for reason in GapReason]
@@ -99,7 +97,7 @@ def _leak_note(recording: Recording) -> str | None:
     )
 
 
-def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | None:
+def _note(launches: analysis.Launches, reason: GapReason, settings: Settings) -> str | None:
     rows = flag_rows(launches.gap, lambda gap: gap == reason)
     in_steps = ~np.ma.getmaskarray(launches.step)
     rows &= in_steps | ~in_steps.any()
@@ -174,7 +172,7 @@ def _code_note(recording: Recording) -> str | None:
 
 
 def _attached_note(recording: Recording) -> str | None:
-    attached = [g for g in recording.graphs if g.cache_state is CacheState.ATTACHED]
+    attached = [g for g in recording.graphs if g.cache_state is vocabulary.CacheState.ATTACHED]
     if not attached:
         return None
     return (

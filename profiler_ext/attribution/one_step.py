@@ -13,8 +13,7 @@ import numpy as np
 
 from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, masked, take
-from profiler_ext.kineto import classify, names
-from profiler_ext.kineto.flow_events import cut
+from profiler_ext.kineto import classify, flow_events, names
 from profiler_ext.records.analysis import (
     Analysis,
     Communication,
@@ -83,7 +82,7 @@ def _device_window(launches: Launches, step: Step, chosen: Flags) -> tuple[int, 
 
 def _trace(analysis: Analysis, step: Step, chosen: Flags, events: Flags) -> Trace:
     _, end = _device_window(analysis.launches, step, chosen)
-    return cut(analysis.recording.trace, events, step.start_ns, max(end, step.end_ns))
+    return flow_events.cut(analysis.recording.trace, events, step.start_ns, max(end, step.end_ns))
 
 
 def _launches(launches: Launches, chosen: Flags, events: Flags) -> Launches:

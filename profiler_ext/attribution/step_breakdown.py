@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.trace.intervals import gaps_between
-from profiler_ext.attribution.trace.lookups import Flags
+from profiler_ext.attribution.trace import intervals, lookups
 from profiler_ext.records.analysis import BreakdownRow, Launches, Step
 from profiler_ext.records.events import Ints, first_rows, numbered
 from profiler_ext.records.vocabulary import BreakdownCategory, LaunchKind, Level, Scope
@@ -43,7 +42,7 @@ def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
 
 
 def break_down_steps(
-    launches: Launches, corrected: Flags, busy: Sequence[BusySpans], steps: Sequence[Step]
+    launches: Launches, corrected: lookups.Flags, busy: Sequence[BusySpans], steps: Sequence[Step]
 ) -> tuple[BreakdownRow, ...]:
     """Return the breakdown of each step's wall time on each device; its rows add up exactly."""
     codes, category_codes = _categories(launches, corrected)
@@ -61,7 +60,7 @@ def _busy(launches: Launches, device: int) -> BusySpans:
     collective = launches.kind.where(LaunchKind.COMMUNICATION)
     work, start, end = _without_overlaps(launches, np.flatnonzero(own & ~collective))
     rows, begins, ends = _without_overlaps(launches, np.flatnonzero(own & collective))
-    exposed = gaps_between(start, end, begins, ends)
+    exposed = intervals.gaps_between(start, end, begins, ends)
     rows = np.append(work, rows[exposed.window])
     start, end = np.append(start, exposed.start_ns), np.append(end, exposed.end_ns)
     order = np.lexsort((end, start))
@@ -112,7 +111,7 @@ def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
     return scope, category, level or ""
 
 
-def _categories(launches: Launches, corrected: Flags) -> tuple[Ints, tuple[_Category, ...]]:
+def _categories(launches: Launches, corrected: lookups.Flags) -> tuple[Ints, tuple[_Category, ...]]:
     columns = (launches.level, launches.gap, launches.kind, launches.scope)
     launch_category = numbered([*(column.codes for column in columns), corrected])
     category_codes: dict[_Category, int] = {}
@@ -121,7 +120,7 @@ def _categories(launches: Launches, corrected: Flags) -> tuple[Ints, tuple[_Cate
     return np.array(numbers, dtype=np.int64)[launch_category], tuple(category_codes)
 
 
-def _category(launches: Launches, corrected: Flags, launch: int) -> _Category:
+def _category(launches: Launches, corrected: lookups.Flags, launch: int) -> _Category:
     level, gap = launches.level[launch], launches.gap[launch]
     is_collective = launches.kind[launch] == LaunchKind.COMMUNICATION
     scope = Scope.COMMUNICATION if is_collective else launches.scope[launch]

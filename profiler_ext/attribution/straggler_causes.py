@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profiler_ext.attribution.step_breakdown import BusySpans, busy_spans
-from profiler_ext.attribution.trace.intervals import cut_at
-from profiler_ext.attribution.trace.lookups import intern
+from profiler_ext.attribution.trace import intervals, lookups
 from profiler_ext.records.analysis import Analysis, Place, RankDelay
 from profiler_ext.records.events import Codes, Ints
 from profiler_ext.records.vocabulary import IdleCause
@@ -89,7 +88,7 @@ class DeviceTimeline:
         """Return what a device did in some windows."""
         timeline = self.timelines[query.device]
         start_ns, end_ns = np.array(query.windows, dtype=np.int64).reshape(-1, 2).T
-        cuts = cut_at(timeline.times_ns, start_ns, end_ns)
+        cuts = intervals.cut_at(timeline.times_ns, start_ns, end_ns)
         both = np.stack([timeline.activity[cuts.segment], timeline.place[cuts.segment]])
         pairs, pair_index = np.unique(both, axis=1, return_inverse=True)
         sums = np.zeros(pairs.shape[1], dtype=np.int64)
@@ -333,7 +332,7 @@ def _rank_delay(rows: _Rows, replies: TimeReply | None) -> RankDelay:
     launch, cause, place, duration_ns = zip(*sorted(rows), strict=True) if rows else ((),) * 4
     return RankDelay(
         launch=np.array(launch, dtype=np.int64),
-        cause=intern(cause),
+        cause=lookups.intern(cause),
         place=np.array(place, dtype=np.int32),
         duration_ns=np.array(duration_ns, dtype=np.int64),
         places=() if replies is None else tuple(replies.places),

@@ -25,7 +25,7 @@ from profiler_ext.isolation.hook_protocols import Ends, Ranges
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records.lineage import ModuleFrame, PartModules
 from profiler_ext.records.provenance import GraphInstance
-from profiler_ext.torch_compat import compiled_autograd, points, process
+from profiler_ext.torch_compat import compiled_autograd, patches, points, process
 from profiler_ext.torch_compat.calling import (
     Caller,
     KnownCalls,
@@ -35,7 +35,6 @@ from profiler_ext.torch_compat.calling import (
     module_of,
     value_of,
 )
-from profiler_ext.torch_compat.patches import Patch
 from profiler_ext.torch_compat.process import is_module
 
 _ModulesByPath = dict[str, torch.nn.Module]
@@ -252,7 +251,7 @@ class CalledModules:
         self._names: _Names = {}
         self._earlier_names = self._names
         self._recorder = recorder
-        self._patch = Patch(points.ARTIFACT_CALL, Ranges(self._open_mark), guard)
+        self._patch = patches.Patch(points.ARTIFACT_CALL, Ranges(self._open_mark), guard)
 
     def watch(self) -> None:
         """Mark calls from here on, if this torch supports it."""

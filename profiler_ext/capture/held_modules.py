@@ -53,7 +53,10 @@ class Models:
         def named(frame: ModuleFrame | None) -> ModuleFrame | None:
             if frame is None:
                 return None
-            return dataclasses.replace(frame, path=_named(frame.path, names))
+            path = frame.path
+            match = _NUMBERED.match(path)
+            named = path if match is None else join_path(names[int(match[1])], path[match.end() :])
+            return dataclasses.replace(frame, path=named)
 
         def of_part(part: PartModules) -> PartModules:
             modules = tuple((path, named(frame)) for path, frame in part.modules)
@@ -69,11 +72,6 @@ class Models:
         if lines is not None:
             lines = dataclasses.replace(lines, modules=tuple(map(named, lines.modules)))
         return settings, lines
-
-
-def _named(path: str, names: list[str]) -> str:
-    match = _NUMBERED.match(path)
-    return path if match is None else join_path(names[int(match[1])], path[match.end() :])
 
 
 def _names(models: list[torch.nn.Module]) -> list[str]:

@@ -12,30 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from profiler_ext.cluster.engine import Work
+from profiler_ext.cluster import engine, listing, reading, records, tables
 from profiler_ext.cluster.job import Job
-from profiler_ext.cluster.listing import error_line, is_remote, open_file
-from profiler_ext.cluster.reading import session_of
-from profiler_ext.cluster.records import RankFacts, RankFile
-from profiler_ext.cluster.tables import with_rank
 from profiler_ext.errors import MissingExtraError, OutputError
-from profiler_ext.exporters.extras import CLUSTER
-from profiler_ext.exporters.table_kinds import WRITTEN, table_named
+from profiler_ext.exporters import extras, table_kinds
 from profiler_ext.exporters.tables import DataFrame, write_parquet
 from profiler_ext.kineto.source import shown
 
 if TYPE_CHECKING:
     from distributed import Client
 
-TABLES = ("by_line", *(kind.name for kind in WRITTEN))  # those that are written by rank
+TABLES = ("by_line", *(kind.name for kind in table_kinds.WRITTEN))  # those that are written by rank
 
 
 @dataclass(frozen=True, slots=True)
 class RankSource:
     """Where a rank's tables come from."""
 
-    file: RankFile
-    facts: RankFacts
+    file: records.RankFile
+    facts: records.RankFacts
     clock_offset_ns: int  # zero of its clock less that of the job's
 
 
@@ -50,8 +45,8 @@ def sources(job: Job) -> list[RankSource]:
 
 def rank_table(source: RankSource, name: str) -> DataFrame:
     """Return a rank's own table, with its rank and host."""
-    session = session_of(source.file)
-    return _with_clock(table_named(name).make(session.analysis), source)
+    session = reading.session_of(source.file)
+    return _with_clock(table_kinds.table_named(name).make(session.analysis), source)
 
 
 def dask_table(job: Job, name: str) -> Any:
@@ -59,7 +54,7 @@ def dask_table(job: Job, name: str) -> Any:
 
     Only the first rank is read here, for the columns.
     """
-    CLUSTER.require("a Dask frame")
+    extras.CLUSTER.require("a Dask frame")
     import dask.dataframe
 
     every = sources(job)
@@ -77,7 +72,7 @@ def write_by_rank(
 
     The place is a folder, or a URL that fsspec takes, which every worker can write.
     """
-    work, every = Work(client), sources(job)
+    work, every = engine.Work(client), sources(job)
     futures = work.held(_RankWriter(place), every)
     for done, (_, outcome) in enumerate(work.results(futures), 1):
         if isinstance(outcome, BaseException):
@@ -93,9 +88,9 @@ class _RankWriter:
     place: str
 
     def __call__(self, source: RankSource) -> int:
-        session = session_of(source.file)
+        session = reading.session_of(source.file)
         for name in TABLES:
-            table = _with_clock(table_named(name).make(session.analysis), source)
+            table = _with_clock(table_kinds.table_named(name).make(session.analysis), source)
             _write(table, _join_url(self.place, name), f"rank_{source.facts.rank}.parquet")
         return source.facts.rank
 
@@ -103,7 +98,7 @@ class _RankWriter:
 def _with_clock(table: DataFrame, source: RankSource) -> DataFrame:
     if "start_ns" in table.columns:
         table = table.assign(start_ns=table["start_ns"] + np.int64(source.clock_offset_ns))
-    return with_rank(table, source.facts)
+    return tables.with_rank(table, source.facts)
 
 
 def _join_url(place: str, name: str) -> str:
@@ -111,17 +106,17 @@ def _join_url(place: str, name: str) -> str:
 
 
 def _write(table: DataFrame, folder: str, name: str) -> None:
-    if not is_remote(folder):
+    if not listing.is_remote(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_parquet(table, Path(folder) / name)
         return
     try:
-        with open_file(f"{folder}/{name}", "wb") as file:
+        with listing.open_file(f"{folder}/{name}", "wb") as file:
             file.write(table.to_parquet(None, engine="pyarrow", index=False))
     except MissingExtraError:
         raise
     except Exception as error:  # each file system has errors of its own
         raise OutputError(
-            f"cannot write {shown(folder)}: {error_line(error)}; "
+            f"cannot write {shown(folder)}: {listing.error_line(error)}; "
             "give a URL that every worker can write"
         ) from error

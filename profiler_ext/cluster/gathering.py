@@ -16,21 +16,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext.attribution.clock_sync import align_clocks
-from profiler_ext.attribution.collectives import shifted
+from profiler_ext.attribution import clock_sync, collectives
 from profiler_ext.attribution.matched_collectives import MatchedCollectives
 from profiler_ext.attribution.straggler_causes import Queries, TimeQuery, TimeReply, rank_delays
+from profiler_ext.cluster import listing, reading
 from profiler_ext.cluster.engine import Work, connected, is_killed_worker, lost
 from profiler_ext.cluster.job import Gathered, Job, lines_of, rank_stats_of, wait_for
-from profiler_ext.cluster.listing import rank_files
-from profiler_ext.cluster.reading import (
-    answer_queries,
-    held_of,
-    parts_of,
-    read_ranks,
-    sum_of,
-    sums_of,
-)
 from profiler_ext.cluster.records import FileGap, RankFacts, RankFile, RankGap, RankSummary
 from profiler_ext.cluster.stragglers import stragglers
 from profiler_ext.errors import UsageError
@@ -97,9 +88,9 @@ def _read(
     progress: Progress,
 ) -> list[Portion]:
     """Read portions; returns those of several files that were lost."""
-    results = work.held(read_ranks, [[files[at] for at in portion] for portion in every])
-    parts = [work.submit(parts_of, each) for each in results]
-    held = [work.submit(held_of, each) for each in results]
+    results = work.held(reading.read_ranks, [[files[at] for at in portion] for portion in every])
+    parts = [work.submit(reading.parts_of, each) for each in results]
+    held = [work.submit(reading.held_of, each) for each in results]
     del results  # release the whole results once they are split
     lost: list[Portion] = []
     outcomes: Any
@@ -236,7 +227,7 @@ def read_job(
         MissingExtraError: Dask is not installed.
         UsageError: There is no session there, or none is kept, or there is no scheduler.
     """
-    files, gaps = rank_files(place)
+    files, gaps = listing.rank_files(place)
     engine: AbstractContextManager[Any] = (
         nullcontext(client) if client else connected(scheduler, workers, memory_bytes)
     )
@@ -258,10 +249,10 @@ def _gather(
         raise UsageError(f"no rank of {len(files)} files can be read: {reasons}")
     at = {file.url: place for place, file in enumerate(files)}
     kept = [reads.held[at[part.facts.url]] for part in parts]
-    clocks = align_clocks([part.collectives for part in parts])
+    clocks = clock_sync.align_clocks([part.collectives for part in parts])
     pairs = list(zip(parts, clocks, strict=True))
     matched_collectives = MatchedCollectives(
-        [shifted(part.collectives, clock.shift_ns) for part, clock in pairs],
+        [collectives.shifted(part.collectives, clock.shift_ns) for part, clock in pairs],
         max(part.facts.world_size for part in parts),
     )
     ask = _query_function(work, kept, [clock.shift_ns for clock in clocks], progress)
@@ -285,7 +276,7 @@ def _query_function(
         ranks = sorted(questions)
         futures = [
             work.submit(
-                answer_queries,
+                reading.answer_queries,
                 held[rank].portion,
                 held[rank].at,
                 _shifted_queries(questions[rank], -shifts_ns[rank]),
@@ -329,10 +320,10 @@ def _summed(work: Work, ranks: Sequence[WorkerHandle]) -> Mapping[str, DataFrame
     together: dict[Future[Any], list[int]] = {}
     for each in ranks:
         together.setdefault(each.portion, []).append(each.at)
-    level = [work.submit(sums_of, portion, which) for portion, which in together.items()]
+    level = [work.submit(reading.sums_of, portion, which) for portion, which in together.items()]
     while len(level) > 1:
         level = [
-            work.submit(sum_of, level[at : at + _MAX_MERGED])
+            work.submit(reading.sum_of, level[at : at + _MAX_MERGED])
             for at in range(0, len(level), _MAX_MERGED)
         ]
     tables: Mapping[str, DataFrame] = work.result(level[0])

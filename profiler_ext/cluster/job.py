@@ -8,9 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from profiler_ext.attribution.clock_sync import Clock
+from profiler_ext.attribution import clock_sync, straggler_causes
 from profiler_ext.attribution.matched_collectives import MatchedCollectives, Waited
-from profiler_ext.attribution.straggler_causes import Wait
 from profiler_ext.cluster import rank_differences, tables
 from profiler_ext.cluster.rank_differences import (
     CollectiveKey,
@@ -41,7 +40,7 @@ class Gathered:
 
     parts: Sequence[RankSummary]
     gaps: Sequence[RankGap]  # what is not in the tables
-    clocks: Sequence[Clock]  # how each rank's clock was aligned
+    clocks: Sequence[clock_sync.Clock]  # how each rank's clock was aligned
     matched_collectives: MatchedCollectives  # on these clocks
     rank_delay: Sequence[RankDelay]  # what made each rank late
     causes: Sequence[RankDelay | None]  # what each straggler spends more time in, as far as known
@@ -205,7 +204,7 @@ def _identity(key: LineKey) -> tuple[object, ...]:
 
 def wait_for(
     straggler: Straggler, matched_collectives: MatchedCollectives, rank_stats: RankStats
-) -> Wait | None:
+) -> straggler_causes.Wait | None:
     """Return the median rank's longest wait for a late straggler."""
     if straggler.kind is not StragglerKind.COMES_LATE:
         return None

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from profiler_ext.cluster import reading, stragglers
 from profiler_ext.cluster.job import Job
-from profiler_ext.cluster.reading import session_of
-from profiler_ext.cluster.stragglers import ranks_by_host
 from profiler_ext.cluster.views import VIEWS, View, heading, sentences, settings_of
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import format_named
@@ -28,8 +27,7 @@ from profiler_ext.exporters.html.elements import (
     text,
 )
 from profiler_ext.exporters.html.template import render_page, resource, write_page
-from profiler_ext.exporters.views.formatting import time_text
-from profiler_ext.exporters.views.summary import records
+from profiler_ext.exporters.views import formatting, summary
 from profiler_ext.records.recording import Settings
 from profiler_ext.sessions.merging import MergedSession
 
@@ -64,7 +62,7 @@ def job_page(job: Job) -> str:
 
 
 def _section(job: Job, view: View, settings: Settings) -> str:
-    rows = records(job.table(view.table))
+    rows = summary.records(job.table(view.table))
     body = _table(view, rows, settings) if rows else tag("p", text(view.empty))
     is_open = view.by in _OPEN or (view.by == "gap" and bool(rows))
     return folding_section(view.by, view.title, f"{len(rows):,}", body, is_open)
@@ -91,7 +89,7 @@ def _cells(job: Job) -> str:
     behind = np.nan_to_num(job.rank_stats.behind_ns)
     most = max(float(behind.max(initial=0)), 0.01 * job.rank_stats.step_ns, 1.0)
     rows = []
-    for host, ranks in ranks_by_host(job.rank_stats.hosts).items():
+    for host, ranks in stragglers.ranks_by_host(job.rank_stats.hosts).items():
         shades = ((rank, np.clip(behind[rank] / most, 0, 1)) for rank in ranks)
         cells = (
             tag("i", style=f"--behind:{shade:.3f}", title=_title(job, rank))
@@ -105,7 +103,7 @@ def _title(job: Job, rank: int) -> str:
     behind_ns = max(float(job.rank_stats.behind_ns[rank]), 0)
     if np.isnan(job.rank_stats.behind_ns[rank]):
         return f"rank {job.ranks[rank].rank}: not known how far behind"
-    return f"rank {job.ranks[rank].rank}: {time_text(behind_ns)} behind in a step"
+    return f"rank {job.ranks[rank].rank}: {formatting.time_text(behind_ns)} behind in a step"
 
 
 def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:
@@ -113,7 +111,7 @@ def picked(job: Job, ranks: Sequence[int], roots: Roots = ()) -> MergedSession:
     if not ranks:
         raise UsageError("no rank is picked; give some, --ranks 0,7")
     chosen = job.indices(sorted(set(ranks)))
-    sessions = [session_of(job.file_of(at), tuple(map(str, roots))) for at in chosen]
+    sessions = [reading.session_of(job.file_of(at), tuple(map(str, roots))) for at in chosen]
     return MergedSession(sessions, clocks=[job.clocks[at] for at in chosen])
 
 

@@ -10,21 +10,12 @@ import numpy as np
 
 from profiler_ext.attribution.clock_sync import Clock
 from profiler_ext.attribution.matched_collectives import Waited
-from profiler_ext.cluster.records import (
-    CallTimes,
-    FileGap,
-    LineKey,
-    RankFacts,
-    RankGap,
-    RankSummary,
-)
+from profiler_ext.cluster import records
 from profiler_ext.cluster.stragglers import RankStats, Reals, Straggler, ranks_by_host
 from profiler_ext.cluster.tables import COLLECTIVE_COLUMNS, LINE, frame_of, ordered
-from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.exporters.tables.schema import frame
+from profiler_ext.exporters.tables import DataFrame, schema
 from profiler_ext.kineto.distributed import may_synchronize
-from profiler_ext.records.events import Ints
-from profiler_ext.records.share_sums import sum_by
+from profiler_ext.records import events, share_sums
 
 CollectiveKey = tuple[str | None, str | None]  # collective and process group
 
@@ -54,7 +45,7 @@ class WaitBounds:
 
 
 def wait_bounds(
-    parts: Sequence[RankSummary], waited: Sequence[Waited]
+    parts: Sequence[records.RankSummary], waited: Sequence[Waited]
 ) -> dict[CollectiveKey, WaitBounds]:
     """Return the least waiting by collective and process group."""
     result: dict[CollectiveKey, WaitBounds] = {}
@@ -64,18 +55,18 @@ def wait_bounds(
     return result
 
 
-def rank_wait_bounds(part: RankSummary, waited: Waited) -> WaitBounds:
+def rank_wait_bounds(part: records.RankSummary, waited: Waited) -> WaitBounds:
     """Return a rank's least waiting, in all its steps."""
     return sum((least for _, least in _of_rank(part, waited)), WaitBounds(0, 0, 0, 0, 0))
 
 
-def _of_rank(part: RankSummary, waited: Waited) -> list[tuple[CollectiveKey, WaitBounds]]:
+def _of_rank(part: records.RankSummary, waited: Waited) -> list[tuple[CollectiveKey, WaitBounds]]:
     calls, count = part.calls, len(part.calls.keys)
     is_counted = calls.row >= 0
     row = calls.row[is_counted]
 
-    def summed(values: Ints) -> list[int]:
-        sums: list[int] = sum_by(row, values[is_counted], count).tolist()
+    def summed(values: events.Ints) -> list[int]:
+        sums: list[int] = share_sums.sum_by(row, values[is_counted], count).tolist()
         return sums
 
     duration_ns = part.collectives.launch_duration_ns
@@ -92,7 +83,7 @@ def _of_rank(part: RankSummary, waited: Waited) -> list[tuple[CollectiveKey, Wai
     return [((key[0], key[1]), WaitBounds(*own)) for key, *own in rows if own[-1] or own[-2]]
 
 
-def _unmatched(calls: CallTimes, matched: Sequence[int]) -> list[int]:
+def _unmatched(calls: records.CallTimes, matched: Sequence[int]) -> list[int]:
     """Return how many launches of each call may wait and are not matched."""
     return [
         launches - known if may_synchronize(key[0] or "") else 0
@@ -100,12 +91,12 @@ def _unmatched(calls: CallTimes, matched: Sequence[int]) -> list[int]:
     ]
 
 
-def matching_gaps(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
+def matching_gaps(least: Mapping[CollectiveKey, WaitBounds]) -> list[records.RankGap]:
     """Return what is not known of some collectives."""
     return [*_incomplete(least), *_of_unmatched(least)]
 
 
-def _of_unmatched(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
+def _of_unmatched(least: Mapping[CollectiveKey, WaitBounds]) -> list[records.RankGap]:
     unmatched = sum(each.unmatched for each in least.values())
     if not unmatched:
         return []
@@ -115,10 +106,10 @@ def _of_unmatched(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
         "group each is, by its number or by the order of all in a step: nobody's waiting in them "
         "is known"
     )
-    return [RankGap(FileGap.NOT_MATCHED, None, "", "", result)]
+    return [records.RankGap(records.FileGap.NOT_MATCHED, None, "", "", result)]
 
 
-def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
+def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[records.RankGap]:
     incomplete = sum(each.incomplete for each in least.values())
     if not incomplete:
         return []
@@ -129,10 +120,12 @@ def _incomplete(least: Mapping[CollectiveKey, WaitBounds]) -> list[RankGap]:
         f"group{'s' if groups > 1 else ''}, a rank is missing that may have come last: their "
         "waiting is told as at least"
     )
-    return [RankGap(FileGap.GROUP_NOT_WHOLE, None, "", "", result)]
+    return [records.RankGap(records.FileGap.GROUP_NOT_WHOLE, None, "", "", result)]
 
 
-def lines(names: Sequence[LineKey], work_ns: Reals, ranks: Sequence[RankFacts]) -> DataFrame:
+def lines(
+    names: Sequence[records.LineKey], work_ns: Reals, ranks: Sequence[records.RankFacts]
+) -> DataFrame:
     """Return each line's time on the slowest, the median and the fastest rank with steps.
 
     Args:
@@ -159,7 +152,7 @@ def lines(names: Sequence[LineKey], work_ns: Reals, ranks: Sequence[RankFacts]) 
 
 
 def ranks_table(
-    parts: Sequence[RankSummary],
+    parts: Sequence[records.RankSummary],
     rank_stats: RankStats,
     times: Reals,
     waited: Sequence[Waited],
@@ -193,7 +186,7 @@ def ranks_table(
     return frame_of(columns)
 
 
-def hosts(facts: Sequence[RankFacts], rank_stats: RankStats, times: Reals) -> DataFrame:
+def hosts(facts: Sequence[records.RankFacts], rank_stats: RankStats, times: Reals) -> DataFrame:
     """Return a row for each host, with medians of its ranks."""
     groups = ranks_by_host(rank_stats.hosts)
     columns: dict[str, list[Any]] = {
@@ -211,7 +204,7 @@ def hosts(facts: Sequence[RankFacts], rank_stats: RankStats, times: Reals) -> Da
     return ordered(frame_of(columns), "behind_ns", ("host",))
 
 
-def step_times(facts: Sequence[RankFacts]) -> Reals:
+def step_times(facts: Sequence[records.RankFacts]) -> Reals:
     """Return the median step's wall time of each rank; NaN without steps."""
     return _of_steps(facts, np.array([float(each.step_ns) for each in facts]))
 
@@ -221,14 +214,14 @@ def known(values: Reals) -> list[float | None]:
     return [None if np.isnan(value) else value for value in values.tolist()]
 
 
-def _of_steps(facts: Sequence[RankFacts], values: Reals) -> Reals:
+def _of_steps(facts: Sequence[records.RankFacts], values: Reals) -> Reals:
     """Return values of each rank's step; NaN without steps."""
     return np.where([len(each.steps) > 0 for each in facts], values, np.nan)
 
 
 def groups_table(
     table: DataFrame,
-    lasts: Sequence[tuple[str, str, RankFacts]],
+    lasts: Sequence[tuple[str, str, records.RankFacts]],
     least: Mapping[CollectiveKey, WaitBounds],
 ) -> DataFrame:
     """Return communication by process group and collective: waiting apart from transfer.
@@ -245,7 +238,7 @@ def groups_table(
     # pandas' NA has no truth value: replace it with ``None``.
     texts = (each.where(each.notna(), None).tolist() for each in columns_of_keys)
     keys = list(zip(*texts, strict=True))
-    nobody: tuple[RankFacts | None, int | None, int | None] = (None, None, None)
+    nobody: tuple[records.RankFacts | None, int | None, int | None] = (None, None, None)
     rows = [resolved.get((group or "", name or ""), nobody) for group, name in keys]
     every = (least.get((name, group)) for group, name in keys)
     waits = [own if own is not None and own.launches else None for own in every]
@@ -261,16 +254,16 @@ def groups_table(
     columns = {name: found[name].array for name in found.columns}
     extra = frame_of(more)
     return ordered(
-        frame(columns | {name: extra[name].array for name in more}),
+        schema.frame(columns | {name: extra[name].array for name in more}),
         "duration_ns",
         ("process_group", "collective"),
     )
 
 
 def _most_often_last(
-    lasts: Sequence[tuple[str, str, RankFacts]],
-) -> dict[tuple[str, str], tuple[RankFacts | None, int | None, int | None]]:
-    counts: dict[tuple[str, str], dict[RankFacts, int]] = {}
+    lasts: Sequence[tuple[str, str, records.RankFacts]],
+) -> dict[tuple[str, str], tuple[records.RankFacts | None, int | None, int | None]]:
+    counts: dict[tuple[str, str], dict[records.RankFacts, int]] = {}
     for group, name, last in lasts:
         own = counts.setdefault((group, name), {})
         own[last] = own.get(last, 0) + 1
@@ -280,12 +273,12 @@ def _most_often_last(
 
 def stragglers_table(
     found: Sequence[Straggler],
-    names: Sequence[LineKey],
-    ranks: Sequence[RankFacts],
-    causes: Sequence[tuple[str | None, LineKey]],
+    names: Sequence[records.LineKey],
+    ranks: Sequence[records.RankFacts],
+    causes: Sequence[tuple[str | None, records.LineKey]],
 ) -> DataFrame:
     """Return the stragglers with what each spends more time in, the largest excess first."""
-    nowhere: LineKey = (None,) * 5
+    nowhere: records.LineKey = (None,) * 5
     lines_of = [names[each.line] if each.line is not None else nowhere for each in found]
     resolved = [
         where if each.line is not None else line
@@ -305,7 +298,7 @@ def stragglers_table(
 
 
 def clocks_table(
-    clocks: Sequence[Clock], facts: Sequence[RankFacts], residuals_ns: Sequence[Ints]
+    clocks: Sequence[Clock], facts: Sequence[records.RankFacts], residuals_ns: Sequence[events.Ints]
 ) -> DataFrame:
     """Return how each rank's clock was aligned, and how far its collectives' ends still differ."""
     return frame_of(
@@ -321,7 +314,7 @@ def clocks_table(
     )
 
 
-def gaps(found: Sequence[RankGap]) -> DataFrame:
+def gaps(found: Sequence[records.RankGap]) -> DataFrame:
     """Return what is not in the tables."""
     return frame_of(
         {

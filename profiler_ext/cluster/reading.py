@@ -13,42 +13,18 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from profiler_ext import errors, file_io
+from profiler_ext.attribution import straggler_causes
 from profiler_ext.attribution.collectives import collectives_of
-from profiler_ext.attribution.straggler_causes import (
-    TimeQuery,
-    TimeReply,
-    compact,
-    device_timeline,
-    time_reply,
-)
 from profiler_ext.attribution.trace.lookups import NO_ROW
-from profiler_ext.cluster.listing import error_line, is_remote, open_file
-from profiler_ext.cluster.records import (
-    CallKey,
-    CallTimes,
-    FileGap,
-    LineKey,
-    LineTimes,
-    RankFacts,
-    RankFile,
-    RankGap,
-    RankOnWorker,
-    RankResult,
-    RankSummary,
-)
-from profiler_ext.cluster.tables import line_key, summed
-from profiler_ext.errors import ProfilerExtError, TraceError
+from profiler_ext.cluster import listing, records, tables
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
-from profiler_ext.file_io import temporary_folder
-from profiler_ext.kineto.distributed import host_name, is_rank_known, with_rank
+from profiler_ext.kineto import distributed, source
 from profiler_ext.kineto.recording import read_recording
-from profiler_ext.kineto.source import Limit
+from profiler_ext.records import events, share_sums, vocabulary
 from profiler_ext.records.analysis import Analysis, Place, RankCollectives
-from profiler_ext.records.events import first_rows
 from profiler_ext.records.recording import Recording
-from profiler_ext.records.share_sums import codes_of, largest_places, sum_by
-from profiler_ext.records.vocabulary import LaunchKind
 from profiler_ext.sessions.session import Session
 
 # The tables that workers sum over ranks.
@@ -58,57 +34,53 @@ _CHUNK_BYTES = 1 << 20
 _NOWHERE = Place()
 
 
-def read_as_rank(path: Path, file: RankFile) -> Recording:
+def read_as_rank(path: Path, file: records.RankFile) -> Recording:
     """Return a recording with its rank, by its folder where the file has none."""
-    return with_rank(read_recording(path), otherwise=file.rank)
+    return distributed.with_rank(read_recording(path), otherwise=file.rank)
 
 
-def host_of(recording: Recording) -> str:
-    """Return the host of a recording; ``""`` where unknown."""
-    # Not from the file's name: ``tensorboard_trace_handler`` begins it with any worker name.
-    return recording.settings.host or host_name(recording.trace)
-
-
-def line_times(analysis: Analysis) -> LineTimes:
+def line_times(analysis: Analysis) -> records.LineTimes:
     """Return device time by line as ``by_line`` has it, without collectives."""
     launches, shares = analysis.launches, analysis.shares
-    chosen = launches.in_steps & ~launches.kind.where(LaunchKind.COMMUNICATION)
+    chosen = launches.in_steps & ~launches.kind.where(vocabulary.LaunchKind.COMMUNICATION)
     lines = [_line_key(place) for place in analysis.places]
-    row, known = codes_of((file, line, gap) for file, line, _, _, gap in lines)
+    row, known = share_sums.codes_of((file, line, gap) for file, line, _, _, gap in lines)
     of_shares = np.flatnonzero(chosen[shares.launch])
     place, times = shares.place[of_shares], shares.duration_ns[of_shares]
-    duration_ns = sum_by(row[place], times, len(known))
+    duration_ns = share_sums.sum_by(row[place], times, len(known))
     spent = np.flatnonzero(duration_ns)
     # Function and text do not tell rows apart: show those of the first place.
-    firsts = first_rows(row)[spent].tolist()
-    return LineTimes(tuple(lines[at] for at in firsts), duration_ns[spent])
+    firsts = events.first_rows(row)[spent].tolist()
+    return records.LineTimes(tuple(lines[at] for at in firsts), duration_ns[spent])
 
 
-def _line_key(place: Place) -> LineKey:
+def _line_key(place: Place) -> records.LineKey:
     gap = place.gap if place.file is None else None
     return place.file, place.line, place.function, place.code, gap
 
 
-def call_times(analysis: Analysis, collectives: RankCollectives) -> CallTimes:
+def call_times(analysis: Analysis, collectives: RankCollectives) -> records.CallTimes:
     """Return device time by collective, process group and line, as ``communication`` has it."""
     communication, launches = analysis.communication, analysis.launches
     profiled = np.flatnonzero(launches.in_steps[communication.launch])
-    places = largest_places(analysis)[communication.launch]
-    row, known = codes_of(_key(analysis, at, int(places[at])) for at in profiled.tolist())
+    places = share_sums.largest_places(analysis)[communication.launch]
+    row, known = share_sums.codes_of(
+        _key(analysis, at, int(places[at])) for at in profiled.tolist()
+    )
     of_launch = np.full(len(launches), NO_ROW, dtype=np.int32)
     of_launch[communication.launch[profiled]] = row
     duration_ns = launches.duration_ns[communication.launch[profiled]]
-    return CallTimes(
+    return records.CallTimes(
         keys=tuple(known),
         launches=np.bincount(row, minlength=len(known)).astype(np.int64),
-        duration_ns=sum_by(row, duration_ns, len(known)),
-        exposed_ns=sum_by(row, communication.exposed_ns[profiled], len(known)),
+        duration_ns=share_sums.sum_by(row, duration_ns, len(known)),
+        exposed_ns=share_sums.sum_by(row, communication.exposed_ns[profiled], len(known)),
         row=of_launch[collectives.launch],
     )
 
 
-def _key(analysis: Analysis, at: int, place: int) -> CallKey:
-    communication, line = analysis.communication, line_key(analysis.places[place])
+def _key(analysis: Analysis, at: int, place: int) -> records.CallKey:
+    communication, line = analysis.communication, tables.line_key(analysis.places[place])
     return (communication.collective[at] or None, communication.process_group[at] or None, *line)
 
 
@@ -117,105 +89,118 @@ def median_step_ns(walls_ns: Sequence[int]) -> int:
     return sorted(walls_ns)[(len(walls_ns) - 1) // 2] if walls_ns else 0
 
 
-def read_rank(file: RankFile) -> RankResult | RankGap:
+def read_rank(file: records.RankFile) -> records.RankResult | records.RankGap:
     """Return what a rank's file gives, or why it cannot be read."""
     try:
         with local_copy(file) as path:
             return _read(file, path)
-    except ProfilerExtError as error:
+    except errors.ProfilerExtError as error:
         return _unread(file, str(error))
     except Exception as error:  # of one file; each file system has errors of its own
-        return _unread(file, error_line(error))
+        return _unread(file, listing.error_line(error))
 
 
-def read_ranks(files: Sequence[RankFile]) -> list[RankResult | RankGap]:
+def read_ranks(files: Sequence[records.RankFile]) -> list[records.RankResult | records.RankGap]:
     """Read several ranks' files."""
     return [read_rank(file) for file in files]
 
 
-def parts_of(reads: Sequence[RankResult | RankGap]) -> list[RankSummary | RankGap]:
+def parts_of(
+    reads: Sequence[records.RankResult | records.RankGap],
+) -> list[records.RankSummary | records.RankGap]:
     """Return what of some ranks travels."""
-    return [each if isinstance(each, RankGap) else each.part for each in reads]
+    return [each if isinstance(each, records.RankGap) else each.part for each in reads]
 
 
-def held_of(reads: Sequence[RankResult | RankGap]) -> list[RankOnWorker | None]:
+def held_of(
+    reads: Sequence[records.RankResult | records.RankGap],
+) -> list[records.RankOnWorker | None]:
     """Return what of some ranks stays; ``None`` for one that was not read."""
-    return [None if isinstance(each, RankGap) else each.held for each in reads]
+    return [None if isinstance(each, records.RankGap) else each.held for each in reads]
 
 
-def sums_of(held: Sequence[RankOnWorker], which: Sequence[int]) -> Mapping[str, DataFrame]:
+def sums_of(held: Sequence[records.RankOnWorker], which: Sequence[int]) -> Mapping[str, DataFrame]:
     """Return the sums of some ranks' tables, by the tables' names."""
     return sum_of([held[at].sums for at in which])
 
 
 def sum_of(several: Sequence[Mapping[str, DataFrame]]) -> Mapping[str, DataFrame]:
     """Return the sums of tables by their names."""
-    return {name: summed(name, [each[name] for each in several]) for name in SUMMED}
+    return {name: tables.summed(name, [each[name] for each in several]) for name in SUMMED}
 
 
-def answer_queries(held: Sequence[RankOnWorker], at: int, queries: list[TimeQuery]) -> TimeReply:
+def answer_queries(
+    held: Sequence[records.RankOnWorker], at: int, queries: list[straggler_causes.TimeQuery]
+) -> straggler_causes.TimeReply:
     """Return a rank's reply to time queries, with only the places it refers to."""
     device_activity = held[at].device_activity
-    reply = time_reply(device_activity, queries)
+    reply = straggler_causes.time_reply(device_activity, queries)
     used = {place for spent in reply.spent for _, place, _ in spent.activities}
     places = [each if at in used else _NOWHERE for at, each in enumerate(device_activity.places)]
-    return TimeReply(reply.activities, places, reply.spent)
+    return straggler_causes.TimeReply(reply.activities, places, reply.spent)
 
 
-def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
+def session_of(file: records.RankFile, roots: tuple[str, ...] = ()) -> Session:
     """Return a rank's session, in this process."""
     with ExitStack() as stack:
         try:
             path = stack.enter_context(local_copy(file))
             session = Session(read_as_rank(path, file), roots=roots)
         except OSError as error:
-            raise TraceError(f"cannot read {file.url}: {error}; check the path") from error
+            raise errors.TraceError(f"cannot read {file.url}: {error}; check the path") from error
         # Events of a long file are read lazily: keep it while the session lives.
         weakref.finalize(session, stack.pop_all().close)
         return session
 
 
 @contextmanager
-def local_copy(file: RankFile) -> Iterator[Path]:
+def local_copy(file: records.RankFile) -> Iterator[Path]:
     """Yield a file as a local one; a copy is removed afterwards."""
-    if not is_remote(file.url):
+    if not listing.is_remote(file.url):
         yield Path(file.url)
         return
-    if file.size_bytes > Limit.BYTES.count:
-        raise TraceError(f"{file.url} {Limit.BYTES.exceeded('has too many bytes')}")
-    with temporary_folder(f"{file.url} cannot be read") as folder:
+    if file.size_bytes > source.Limit.BYTES.count:
+        raise errors.TraceError(f"{file.url} {source.Limit.BYTES.exceeded('has too many bytes')}")
+    with file_io.temporary_folder(f"{file.url} cannot be read") as folder:
         path = folder / PurePosixPath(file.url).name
-        with open_file(file.url, "rb") as remote, path.open("wb") as local:
+        with listing.open_file(file.url, "rb") as remote, path.open("wb") as local:
             while chunk := remote.read(_CHUNK_BYTES):
                 local.write(chunk)
         try:
             yield path
-        except TraceError as error:
-            raise TraceError(str(error).replace(str(path), file.url)) from error
+        except errors.TraceError as error:
+            raise errors.TraceError(str(error).replace(str(path), file.url)) from error
 
 
-def _read(file: RankFile, path: Path) -> RankResult:
+def _read(file: records.RankFile, path: Path) -> records.RankResult:
     analysis = Session(read_as_rank(path, file)).analysis
     collectives = collectives_of(analysis)
-    part = RankSummary(
+    part = records.RankSummary(
         facts=_facts(file, path, analysis),
         lines=line_times(analysis),
         calls=call_times(analysis, collectives),
         collectives=collectives,
     )
     sums = {kind.name: kind.make(analysis) for kind in _KINDS}
-    return RankResult(part, RankOnWorker(sums, compact(device_timeline(analysis))))
+    return records.RankResult(
+        part,
+        records.RankOnWorker(
+            sums, straggler_causes.compact(straggler_causes.device_timeline(analysis))
+        ),
+    )
 
 
-def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
+def _facts(file: records.RankFile, path: Path, analysis: Analysis) -> records.RankFacts:
     recording = analysis.recording
     settings = recording.settings
     with path.open("rb") as opened:
         digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    return RankFacts(
+    # Not from the file's name: ``tensorboard_trace_handler`` begins it with any worker name.
+    host = recording.settings.host or distributed.host_name(recording.trace)
+    return records.RankFacts(
         rank=settings.rank,
         world_size=settings.world_size if settings.torch_version or settings.world_size > 1 else 0,
-        host=host_of(recording),
+        host=host,
         url=file.url,
         digest=digest,
         torch_version=settings.torch_version,
@@ -225,9 +210,9 @@ def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
         base_ns=recording.trace.base_ns,
         events=len(recording.trace.events),
         roots=(*settings.user_roots, *settings.library_roots),
-        is_rank_known=file.rank is not None or is_rank_known(recording),
+        is_rank_known=file.rank is not None or distributed.is_rank_known(recording),
     )
 
 
-def _unread(file: RankFile, result: str) -> RankGap:
-    return RankGap(FileGap.UNREADABLE, file.rank, "", file.url, result)
+def _unread(file: records.RankFile, result: str) -> records.RankGap:
+    return records.RankGap(records.FileGap.UNREADABLE, file.rank, "", file.url, result)

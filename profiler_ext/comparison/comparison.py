@@ -16,6 +16,7 @@ from statistics import median_low
 
 import numpy as np
 
+from profiler_ext.comparison import tables
 from profiler_ext.comparison.fusions import fusion_changes
 from profiler_ext.comparison.matched import Matched
 from profiler_ext.comparison.records import (
@@ -31,15 +32,6 @@ from profiler_ext.comparison.records import (
 )
 from profiler_ext.comparison.sides import RunOfRanks, Side, side
 from profiler_ext.comparison.significance import Sample, change_of_all, changes
-from profiler_ext.comparison.tables import (
-    PHASES,
-    TABLES,
-    ComparedTable,
-    Summed,
-    main_modules,
-    rows_of,
-    summed,
-)
 from profiler_ext.errors import UsageError
 from profiler_ext.findings import training_steps
 from profiler_ext.records.analysis import Analysis
@@ -47,7 +39,7 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.share_sums import sum_by
 from profiler_ext.records.vocabulary import Scope
 
-BY = tuple(kind.by for kind in TABLES)
+BY = tuple(kind.by for kind in tables.TABLES)
 _ACCOUNTS = tuple(Account)
 _NO_ROW = np.empty((0, 0), np.int64)
 # If idle parts of the step differ by more, recording slows one side more than the other.
@@ -165,7 +157,7 @@ class Comparison:
         if by not in BY:
             raise UsageError(f"there is no comparison by {by!r}; ask for one of {', '.join(BY)}")
         if by not in self._tables:
-            self._tables[by] = _table(self.matched, TABLES[BY.index(by)])
+            self._tables[by] = _table(self.matched, tables.TABLES[BY.index(by)])
         return self._tables[by]
 
     @cached_property
@@ -187,8 +179,8 @@ def compare(base: Sequence[RunOfRanks], head: Sequence[RunOfRanks]) -> Compariso
     return Comparison(Matched(side(base), side(head)))
 
 
-def _table(matched: Matched, kind: ComparedTable) -> Table:
-    count, *row_of = rows_of(matched, kind)
+def _table(matched: Matched, kind: tables.ComparedTable) -> Table:
+    count, *row_of = tables.rows_of(matched, kind)
     base, head = (
         _summed(each, kind, rows, count) for each, rows in zip(matched.sides, row_of, strict=True)
     )
@@ -203,18 +195,23 @@ def _table(matched: Matched, kind: ComparedTable) -> Table:
     return Table(kind.by, tuple(rows), total)
 
 
-def _summed(of: Side, kind: ComparedTable, row_of: Ints, rows: int) -> Summed:
+def _summed(of: Side, kind: tables.ComparedTable, row_of: Ints, rows: int) -> tables.Summed:
     parts, steps = kind.parts(of), of.sample(_NO_ROW)
     if parts is of.compiles:  # its steps are the runs
         ranks = np.array([len(run.ranks) for run in of.runs], np.int64)
         steps = Sample(_NO_ROW, ranks, np.arange(len(of.runs)), on_cpu=True)
-    return summed(parts, [kind.shown(each) for each in parts.subjects], row_of, rows, steps)
+    return tables.summed(parts, [kind.shown(each) for each in parts.subjects], row_of, rows, steps)
 
 
 def _row(
-    matched: Matched, kind: ComparedTable, base: Summed, head: Summed, row: int, change: Change
+    matched: Matched,
+    kind: tables.ComparedTable,
+    base: tables.Summed,
+    head: tables.Summed,
+    row: int,
+    change: Change,
 ) -> Row:
-    times = zip(PHASES, base.phases[row].tolist(), head.phases[row].tolist(), strict=True)
+    times = zip(tables.PHASES, base.phases[row].tolist(), head.phases[row].tolist(), strict=True)
     old, new = base.subjects[row], head.subjects[row]
     return Row(
         base=old,
@@ -222,12 +219,12 @@ def _row(
         match=_match(matched, kind, old, new),
         change=change,
         phases=tuple(PhaseTimes(phase, a, b) for phase, a, b in times if a or b),
-        modules=main_modules(base.modules[row], head.modules[row]),
+        modules=tables.main_modules(base.modules[row], head.modules[row]),
     )
 
 
 def _match(
-    matched: Matched, kind: ComparedTable, old: Subject | None, new: Subject | None
+    matched: Matched, kind: tables.ComparedTable, old: Subject | None, new: Subject | None
 ) -> Match:
     if old is None:
         return Match.NEW

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from profiler_ext.comparison.matching import op_name
-from profiler_ext.comparison.records import Subject
+from profiler_ext.comparison import matching, records
 from profiler_ext.errors import UsageError
 from profiler_ext.records.vocabulary import Phase
 
@@ -157,9 +156,6 @@ class _Parser:
         if before is not None and before.sign != sign:
             raise self._error(f"{'>' if before.sign > 0 else '<'} as in the first limit")
         self._at += 1
-        return self._amount(kind, sign)
-
-    def _amount(self, kind: Kind, sign: int) -> Limit:
         own = (Unit.PART, Unit.BYTES if kind is Kind.SESSION_SIZE else Unit.NS)
         units = [name for name, (unit, _) in UNITS.items() if unit in own]
         shape = f"{'+' if sign > 0 else '-'}NUMBER with {', '.join(units)}, such as "
@@ -204,7 +200,7 @@ class _Parser:
         )
 
 
-def matched_name(condition: Condition, subject: Subject) -> str | None:
+def matched_name(condition: Condition, subject: records.Subject) -> str | None:
     """Return the name of what a condition matches in a subject; ``None`` for no match."""
     glob = condition.name or ""
     if condition.kind is Kind.LINE:
@@ -213,22 +209,22 @@ def matched_name(condition: Condition, subject: Subject) -> str | None:
         return _module(glob, subject.module)
     if condition.kind is Kind.OP:
         op = subject.aten_op
-        is_match = op is not None and (_is_like(glob, op) or _is_like(glob, op_name(op)))
-        return op_name(op) if op is not None and is_match else None
+        is_match = op is not None and (_is_like(glob, op) or _is_like(glob, matching.op_name(op)))
+        return matching.op_name(op) if op is not None and is_match else None
     return subject.kernel if subject.kernel and _is_like(glob, subject.kernel) else None
 
 
-def is_cause(condition: Condition, subject: Subject) -> bool:
+def is_cause(condition: Condition, subject: records.Subject) -> bool:
     """Return whether idle time is of a condition's cause."""
     return condition.name is None or _is_like(condition.name, subject.cause or "")
 
 
-def name_of(kind: Kind, subject: Subject) -> str | None:
+def name_of(kind: Kind, subject: records.Subject) -> str | None:
     """Return a subject's name as a condition gives it, to suggest corrections."""
     names: dict[Kind, Hashable] = {
         Kind.LINE: f"{subject.file}:{subject.line}" if subject.file else None,
         Kind.MODULE: subject.module,
-        Kind.OP: op_name(subject.aten_op) if subject.aten_op else None,
+        Kind.OP: matching.op_name(subject.aten_op) if subject.aten_op else None,
         Kind.KERNEL: subject.kernel,
         Kind.IDLE: subject.cause,
     }
@@ -236,7 +232,7 @@ def name_of(kind: Kind, subject: Subject) -> str | None:
     return str(name) if name else None
 
 
-def _line(glob: str, lines: tuple[int, int] | None, subject: Subject) -> str | None:
+def _line(glob: str, lines: tuple[int, int] | None, subject: records.Subject) -> str | None:
     if subject.file is None or subject.line is None:
         return None
     if lines is not None and not lines[0] <= subject.line <= lines[1]:

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from profiler_ext.comparison import significance, tables
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.conditions import (
     NAMED,
@@ -31,15 +32,11 @@ from profiler_ext.comparison.conditions import (
 from profiler_ext.comparison.parts import NO_LAUNCH
 from profiler_ext.comparison.records import CHANGED, Account, Change, Interval, Subject, Verdict
 from profiler_ext.comparison.sides import Side
-from profiler_ext.comparison.significance import Sample, changes
-from profiler_ext.comparison.tables import TABLES, ComparedTable, rows_of
 from profiler_ext.errors import UsageError
-from profiler_ext.records.events import Ints
-from profiler_ext.records.share_sums import count_distinct, sum_by
-from profiler_ext.records.vocabulary import Term
+from profiler_ext.records import events, share_sums, vocabulary
 
 
-class Outcome(Term, page="words.md", title="outcome", columns=()):
+class Outcome(vocabulary.Term, page="words.md", title="outcome", columns=()):
     """The outcome of a condition, or of one evaluation."""
 
     PASSED = ("passed", "passed", "is no change beyond the limit")
@@ -86,8 +83,8 @@ class Selection:
     """The parts that a condition selects, in groups."""
 
     names: tuple[str, ...]  # of the groups
-    base: Ints  # group of each subject of the base's parts, below zero for none
-    head: Ints  # the same of the head
+    base: events.Ints  # group of each subject of the base's parts, below zero for none
+    head: events.Ints  # the same of the head
     account: Account | None  # of all of them; ``None`` for all accounts
 
     def only(self, group: int) -> Selection:
@@ -126,18 +123,18 @@ def changes_of(comparison: Comparison, of: Selection) -> list[Change]:
         _sample(side, group, len(of.names))
         for side, group in zip(comparison.matched.sides, (of.base, of.head), strict=True)
     )
-    return changes(base[0], head[0], (base[1], head[1]), [of.account] * len(of.names))
+    return significance.changes(base[0], head[0], (base[1], head[1]), [of.account] * len(of.names))
 
 
 def lines_of(comparison: Comparison, of: Selection) -> list[PlacedLine]:
     """Return each line's part of a change, the largest first."""
-    count, *row_of = rows_of(comparison.matched, _table("line"))
+    count, *row_of = tables.rows_of(comparison.matched, _table("line"))
     per_step: list[npt.NDArray[np.float64]] = []
     result: dict[int, tuple[Subject, bool]] = {}
     sides = zip(comparison.matched.sides, row_of, (of.base, of.head), strict=True)
     for at, (side, rows, group) in enumerate(sides):
         own = group[side.parts.subject] >= 0
-        sums = sum_by(rows[side.parts.subject[own]], side.parts.duration_ns[own], count)
+        sums = share_sums.sum_by(rows[side.parts.subject[own]], side.parts.duration_ns[own], count)
         per_step.append(sums / side.steps)
         for row, subject in zip(rows.tolist(), side.parts.subjects, strict=True):
             if subject.file is not None and (row not in result or not result[row][1]):
@@ -157,7 +154,7 @@ def _is_of(condition: Condition, subject: Subject) -> bool:
 
 
 def _named(comparison: Comparison, condition: Condition) -> Selection:
-    count, *row_of = rows_of(comparison.matched, _table(condition.kind))
+    count, *row_of = tables.rows_of(comparison.matched, _table(condition.kind))
     group_of_row: dict[int, str] = {}
     for row, name in _matched_rows(comparison, condition, row_of):
         group_of_row.setdefault(row, name)
@@ -180,7 +177,7 @@ def _named(comparison: Comparison, condition: Condition) -> Selection:
 
 
 def _matched_rows(
-    comparison: Comparison, condition: Condition, row_of: list[Ints]
+    comparison: Comparison, condition: Condition, row_of: list[events.Ints]
 ) -> Iterator[tuple[int, str]]:
     """Yield the rows that a condition names: by the head's names, then by the base's."""
     base, head = comparison.matched.sides
@@ -204,19 +201,21 @@ def _is_in_phase(condition: Condition, side: Side) -> npt.NDArray[np.bool_]:
     return np.array(of, np.bool_)
 
 
-def _sample(side: Side, group: Ints, groups: int) -> tuple[Sample, Ints]:
+def _sample(side: Side, group: events.Ints, groups: int) -> tuple[significance.Sample, events.Ints]:
     """Return the times of each step and group, and the launches of each group."""
     parts = side.parts
     of_part = group[parts.subject]
     own = of_part >= 0
     key = parts.step[own], of_part[own]
-    sums = sum_by(key, parts.duration_ns[own], len(side.ranks_of_step), groups)
+    sums = share_sums.sum_by(key, parts.duration_ns[own], len(side.ranks_of_step), groups)
     launched = own & (parts.launch != NO_LAUNCH)
-    return side.sample(sums), count_distinct(of_part[launched], parts.launch[launched], groups)
+    return side.sample(sums), share_sums.count_distinct(
+        of_part[launched], parts.launch[launched], groups
+    )
 
 
-def _table(by: str) -> ComparedTable:
-    return next(each for each in TABLES if each.by == by)
+def _table(by: str) -> tables.ComparedTable:
+    return next(each for each in tables.TABLES if each.by == by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,28 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from profiler_ext.comparison.matching import (
-    Kernel,
-    Pairs,
-    match_kernels,
-    match_layers,
-    match_modules,
-    match_ops,
-    op_name,
-)
+from profiler_ext.comparison import matching, source_matching
 from profiler_ext.comparison.records import Account, Subject
 from profiler_ext.comparison.sides import Side
-from profiler_ext.comparison.source_matching import (
-    Cells,
-    Function,
-    Line,
-    match_files,
-    match_functions,
-    match_lines,
-)
-from profiler_ext.records.events import Ints
-from profiler_ext.records.lineage import Frame
-from profiler_ext.records.provenance import is_view_op
+from profiler_ext.records import events, lineage, provenance
 
 NO_WORK = -1
 
@@ -47,16 +29,16 @@ class Matched:
         return self.base, self.head
 
     @cached_property
-    def lines(self) -> Pairs[Line]:
+    def lines(self) -> matching.Pairs[source_matching.Line]:
         """Lines by file and number."""
-        return match_lines(self.base.lines, self.head.lines, self._cells)
+        return source_matching.match_lines(self.base.lines, self.head.lines, self._cells)
 
     @property
-    def _cells(self) -> Cells:
+    def _cells(self) -> source_matching.Cells:
         return self.base.cells, self.head.cells
 
     @cached_property
-    def functions(self) -> Pairs[Function]:
+    def functions(self) -> matching.Pairs[source_matching.Function]:
         """Functions that were compiled."""
         old, new = (
             [name for each in side.compiles.subjects if (name := function_of(each)) is not None]
@@ -64,19 +46,21 @@ class Matched:
         )
         # The lines at which compiled functions begin need not be among a side's lines.
         base, head = (
-            {name[:2]: Frame(*name[:2], "") for name in names} | dict(side.lines)
+            {name[:2]: lineage.Frame(*name[:2], "") for name in names} | dict(side.lines)
             for names, side in zip((old, new), self.sides, strict=True)
         )
-        return match_functions(old, new, match_files(base, head, self._cells))
+        return source_matching.match_functions(
+            old, new, source_matching.match_files(base, head, self._cells)
+        )
 
     @cached_property
-    def ops(self) -> Pairs[str]:
+    def ops(self) -> matching.Pairs[str]:
         """ATen ops."""
         old, new = ([s.aten_op for s in side.parts.subjects if s.aten_op] for side in self.sides)
-        return match_ops(old, new)
+        return matching.match_ops(old, new)
 
     @cached_property
-    def modules(self) -> Pairs[str]:
+    def modules(self) -> matching.Pairs[str]:
         """Modules by path."""
         contents: list[dict[str, set[Hashable]]] = [{}, {}]
         for result, side, work in zip(contents, self.sides, self.work, strict=True):
@@ -84,30 +68,30 @@ class Matched:
                 if each.module is not None:
                     result.setdefault(each.module, set()).add(number)
         old, new = ({path: frozenset(of) for path, of in each.items()} for each in contents)
-        return match_modules(old, new)
+        return matching.match_modules(old, new)
 
     @cached_property
-    def layers(self) -> Pairs[str]:
+    def layers(self) -> matching.Pairs[str]:
         """Modules by path, with numbers as ``*``."""
         old, new = (
             [s.module for s in side.parts.subjects if s.module is not None] for side in self.sides
         )
-        return match_layers(self.modules, old, new)
+        return matching.match_layers(self.modules, old, new)
 
     @cached_property
-    def kernels(self) -> Pairs[Kernel]:
+    def kernels(self) -> matching.Pairs[matching.Kernel]:
         """Kernels by name and kind."""
-        contents: list[dict[Kernel, set[int]]] = [{}, {}]
+        contents: list[dict[matching.Kernel, set[int]]] = [{}, {}]
         for result, side, work in zip(contents, self.sides, self.work, strict=True):
             for each, number in zip(side.parts.subjects, work.tolist(), strict=True):
                 if each.account == Account.DEVICE:
                     own = result.setdefault((each.kernel, each.kind), set())
                     own |= {number} - {NO_WORK}
         old, new = ({name: frozenset(of) for name, of in each.items()} for each in contents)
-        return match_kernels(old, new)
+        return matching.match_kernels(old, new)
 
     @cached_property
-    def work(self) -> tuple[Ints, Ints]:
+    def work(self) -> tuple[events.Ints, events.Ints]:
         """For each subject of a side's parts, the number of its op, line and phase together."""
         known: dict[Hashable, int] = {}
         result = []
@@ -115,7 +99,7 @@ class Matched:
         for side, line_of in zip(self.sides, (lines.base, lines.head), strict=True):
             numbers = [
                 known.setdefault(
-                    (_number(line_of, each), op_name(each.aten_op or ""), each.phase),
+                    (_number(line_of, each), matching.op_name(each.aten_op or ""), each.phase),
                     len(known),
                 )
                 if _computes(each)
@@ -126,7 +110,7 @@ class Matched:
         return result[0], result[1]
 
 
-def _number(line_of: Mapping[Line, int], subject: Subject) -> int | None:
+def _number(line_of: Mapping[source_matching.Line, int], subject: Subject) -> int | None:
     line = line_at(subject)
     return None if line is None else line_of[line]
 
@@ -135,15 +119,15 @@ def _computes(subject: Subject) -> bool:
     """Return whether a part is of an op that computes something; views do not."""
     op = subject.aten_op
     is_known = subject.account == Account.DEVICE and bool(op or subject.file)
-    return is_known and not (op and is_view_op(f"aten.{op_name(op)}"))
+    return is_known and not (op and provenance.is_view_op(f"aten.{matching.op_name(op)}"))
 
 
-def function_of(subject: Subject) -> Function | None:
+def function_of(subject: Subject) -> source_matching.Function | None:
     """Return the function of a subject of compile time."""
     line = line_at(subject)
     return None if line is None else (*line, subject.function or "")
 
 
-def line_at(subject: Subject) -> Line | None:
+def line_at(subject: Subject) -> source_matching.Line | None:
     """Return the line of a subject."""
     return None if subject.file is None or subject.line is None else (subject.file, subject.line)

@@ -160,7 +160,10 @@ def _overlap_and_displaced(
 ) -> Parts:
     """Return the ledger's time less the launches' own, for each step."""
     launches = analysis.launches
-    busy_ns, idle_ns = _of_ledger(analysis)
+    rows, spent = _rows_of_steps(analysis), np.zeros((2, len(analysis.steps)), np.int64)
+    for line in analysis.ledger:
+        spent[int(line.scope == Scope.IDLE), rows[line.step]] += line.duration_ns
+    busy_ns, idle_ns = spent[0], spent[1]
     alone_ns = np.zeros(len(launches), np.int64)
     for device in busy_spans(launches):
         alone_ns += sum_by(device.launch, device.end_ns - device.start_ns, len(launches))
@@ -181,14 +184,6 @@ def _overlap_and_displaced(
         for row, amount in enumerate(amounts.tolist())
         if amount
     )
-
-
-def _of_ledger(analysis: Analysis) -> tuple[Ints, Ints]:
-    """Return the busy and the idle time of each step."""
-    rows, spent = _rows_of_steps(analysis), np.zeros((2, len(analysis.steps)), np.int64)
-    for line in analysis.ledger:
-        spent[int(line.scope == Scope.IDLE), rows[line.step]] += line.duration_ns
-    return spent[0], spent[1]
 
 
 def _subject_at(

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from profiler_ext.comparison.matching import Kernel
+from profiler_ext.comparison import matching, records, significance
 from profiler_ext.comparison.parts import (
     Parts,
     join,
@@ -21,8 +21,6 @@ from profiler_ext.comparison.parts import (
     parts_of_ledger,
     parts_of_steps,
 )
-from profiler_ext.comparison.records import Run
-from profiler_ext.comparison.significance import Sample
 from profiler_ext.errors import UsageError
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.analysis import Analysis
@@ -48,10 +46,10 @@ def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
     return {path: name if name_counts[name] == 1 else path for path, name in short.items()}
 
 
-def shapes_of(analyses: Iterable[Analysis]) -> Mapping[Kernel, Shape]:
+def shapes_of(analyses: Iterable[Analysis]) -> Mapping[matching.Kernel, Shape]:
     """Return the launch shape of each kernel whose launches are alike."""
     # Inductor autotunes: one program's kernel may be launched otherwise after another compile.
-    every: dict[Kernel, set[Shape]] = {}
+    every: dict[matching.Kernel, set[Shape]] = {}
     for analysis in analyses:
         for kernel, shape in _distinct(analysis):
             every.setdefault(kernel, set()).add(shape)
@@ -59,7 +57,7 @@ def shapes_of(analyses: Iterable[Analysis]) -> Mapping[Kernel, Shape]:
     return {kernel: shape for kernel, (shape,) in alike if all(shape)}
 
 
-def _distinct(analysis: Analysis) -> Iterable[tuple[Kernel, Shape]]:
+def _distinct(analysis: Analysis) -> Iterable[tuple[matching.Kernel, Shape]]:
     launches, kernel = analysis.launches, analysis.launches.kernel_or_name
     shapes = launch_shapes(analysis.recording.trace, launches.event)
     columns = np.column_stack(
@@ -90,7 +88,7 @@ class RunOfRanks:
 class Side:
     """One side of a comparison."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[records.Run, ...]
     run_of_step: Ints  # row of each step's run; a step of several ranks is one
     ranks_of_step: Ints  # how many ranks each step sums
     parts: Parts  # of the steps' wall time; add up to the ledger
@@ -103,7 +101,7 @@ class Side:
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_cpu: bool = False  # no launch ran on a device of its own
     # launch shape of each kernel whose launches are alike
-    shapes: Mapping[Kernel, Shape] = field(default_factory=dict)
+    shapes: Mapping[matching.Kernel, Shape] = field(default_factory=dict)
     analyses_of_runs: tuple[tuple[Analysis, ...], ...] = ()  # one for each rank of each run
 
     @property
@@ -116,9 +114,9 @@ class Side:
         """How many steps its times sum, each rank's for itself."""
         return int(self.ranks_of_step.sum())
 
-    def sample(self, sums: Ints) -> Sample:
+    def sample(self, sums: Ints) -> significance.Sample:
         """Return times of its steps, a column a row of a table, as a sample."""
-        return Sample(sums, self.ranks_of_step, self.run_of_step, self.on_cpu)
+        return significance.Sample(sums, self.ranks_of_step, self.run_of_step, self.on_cpu)
 
 
 def side(runs: Sequence[RunOfRanks]) -> Side:
@@ -187,10 +185,10 @@ class _AlignedRun:
         self.ranks_of_step = np.bincount(of_step, minlength=self.steps).astype(np.int64)
         self._named = [(analysis, _names(analysis)) for analysis in run.analyses]
 
-    def to_run(self) -> Run:
+    def to_run(self) -> records.Run:
         first = self.run.analyses[0].recording
         devices = (name for analysis in self.run.analyses for name in analysis.device_names)
-        return Run(
+        return records.Run(
             name=self.run.name,
             command=first.settings.command,
             torch_version=first.settings.torch_version,

@@ -17,12 +17,11 @@ from difflib import SequenceMatcher
 
 from profiler_ext.comparison.matching import Pairs, equal, unambiguous_matches
 from profiler_ext.comparison.records import Match
-from profiler_ext.records.lineage import Frame
-from profiler_ext.records.recording import is_cell
+from profiler_ext.records import lineage, recording
 
 LineMap = dict[int, int]
 Line = tuple[str, int]
-Lines = Mapping[Line, Frame]
+Lines = Mapping[Line, lineage.Frame]
 Function = tuple[str, int, str]  # file, first line and name
 # The text of the cells of a notebook that have time, of the base and of the head.
 Cells = tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]
@@ -262,10 +261,10 @@ def match_files(base: Lines, head: Lines, cells: Cells = _NO_CELLS) -> Pairs[str
     A notebook's cell gets another number when it runs again: cells match by their texts first.
     """
     files = [
-        dict.fromkeys(file for file, _ in side if not is_cell(file) or file in cells[at])
+        dict.fromkeys(file for file, _ in side if not recording.is_cell(file) or file in cells[at])
         for at, side in enumerate((base, head))
     ]
-    named = {file: file for file in equal(*files) if not is_cell(file)}
+    named = {file: file for file in equal(*files) if not recording.is_cell(file)}
     old, new = (_codes(side, text) for side, text in zip((base, head), cells, strict=True))
     scores = {
         (mine, other): _file_similarity(mine, other, old[mine], new[other])
@@ -289,8 +288,8 @@ def _by_file(lines: Lines) -> dict[str, tuple[Text, ...]]:
     return {file: tuple(texts) for file, texts in result.items()}
 
 
-def _all_by_file(lines: Lines) -> dict[str, dict[int, Frame]]:
-    result: dict[str, dict[int, Frame]] = {}
+def _all_by_file(lines: Lines) -> dict[str, dict[int, lineage.Frame]]:
+    result: dict[str, dict[int, lineage.Frame]] = {}
     for (file, number), frame in lines.items():
         result.setdefault(file, {})[number] = frame
     return result
@@ -305,7 +304,7 @@ def _function(name: str) -> str:
 def _file_similarity(mine: str, other: str, base: Counter[str], head: Counter[str]) -> float:
     """Return how alike two files of different names are, or two cells."""
     if mine != other:
-        is_again = is_cell(mine) and is_cell(other) and base == head
+        is_again = recording.is_cell(mine) and recording.is_cell(other) and base == head
         return _similarity(base, head, 1 if is_again else _MIN_COMMON_LINES)
     return (_similarity(base, head, 1) if base and head else 1.0) + _SAME_NUMBER
 
@@ -327,7 +326,7 @@ def _codes(lines: Lines, cells: Mapping[str, Sequence[str]]) -> dict[str, Counte
 
 
 def _without_text(
-    base: Mapping[int, Frame], head: Mapping[int, Frame], *, is_known: bool
+    base: Mapping[int, lineage.Frame], head: Mapping[int, lineage.Frame], *, is_known: bool
 ) -> dict[int, tuple[int, Match]]:
     """Match by number the lines without text on one side, in an unchanged file.
 

@@ -14,11 +14,10 @@ from profiler_ext.comparison.parts import NO_LAUNCH, Parts
 from profiler_ext.comparison.records import Account, Subject
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.significance import Sample
+from profiler_ext.records import share_sums, vocabulary
 from profiler_ext.records.events import Ints
-from profiler_ext.records.share_sums import count_distinct, sum_by
-from profiler_ext.records.vocabulary import Phase
 
-PHASES = tuple(Phase)
+PHASES = tuple(vocabulary.Phase)
 _SHOWN_MODULES = 3
 
 
@@ -172,10 +171,10 @@ def summed(
     """Return the parts of a side, summed by row."""
     row = row_of[parts.subject] if len(parts) else np.empty(0, np.int64)
     launched = parts.launch != NO_LAUNCH
-    sums = sum_by((parts.step, row), parts.duration_ns, len(steps.ranks), rows)
+    sums = share_sums.sum_by((parts.step, row), parts.duration_ns, len(steps.ranks), rows)
     return Summed(
         sample=replace(steps, sums=sums),
-        launches=count_distinct(row[launched], parts.launch[launched], rows),
+        launches=share_sums.count_distinct(row[launched], parts.launch[launched], rows),
         subjects=_first(subjects, row_of, rows),
         phases=_phases(parts, row, rows),
         modules=_modules(parts, row, rows),
@@ -194,13 +193,13 @@ def _first(subjects: Sequence[Subject], row_of: Ints, rows: int) -> tuple[Subjec
 
 def _phases(parts: Parts, row: Ints, rows: int) -> Ints:
     # The last column sums what has no phase.
-    phases = [PHASES.index(Phase(s.phase)) if s.phase else -1 for s in parts.subjects]
+    phases = [PHASES.index(vocabulary.Phase(s.phase)) if s.phase else -1 for s in parts.subjects]
     phase = np.array(phases, np.int64)[parts.subject]
-    return sum_by((row, phase), parts.duration_ns, rows, len(PHASES) + 1)[:, :-1]
+    return share_sums.sum_by((row, phase), parts.duration_ns, rows, len(PHASES) + 1)[:, :-1]
 
 
 def _modules(parts: Parts, row: Ints, rows: int) -> tuple[dict[str, int], ...]:
-    time = sum_by(parts.subject, parts.duration_ns, len(parts.subjects))
+    time = share_sums.sum_by(parts.subject, parts.duration_ns, len(parts.subjects))
     of_row = np.zeros(len(parts.subjects), np.int64)
     of_row[parts.subject] = row
     result: tuple[dict[str, int], ...] = tuple({} for _ in range(rows))

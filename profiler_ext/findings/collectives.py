@@ -18,11 +18,9 @@ import numpy as np
 from profiler_ext.findings.critical_path import NO_ROW, is_within
 from profiler_ext.findings.facts import Facts, Rows
 from profiler_ext.findings.finding import Figure, FigureUnit, Location
-from profiler_ext.kineto import names
-from profiler_ext.kineto.raw_events import event_arguments
+from profiler_ext.kineto import names, raw_events
+from profiler_ext.records import share_sums, vocabulary
 from profiler_ext.records.events import Ints, MaskedInts
-from profiler_ext.records.share_sums import codes_of, sum_by_name
-from profiler_ext.records.vocabulary import Phase
 
 _MIN_FORWARD = 0.05
 _FORWARD, _BACKWARD = 1, 2
@@ -60,8 +58,8 @@ def passes_of(facts: Facts) -> Passes:
 
 def _kinds(facts: Facts, rows: Ints) -> Ints:
     phase, duration_ns = facts.launches.phase, facts.launches.duration_ns[rows].copy()
-    kind = np.where(phase.where(Phase.FORWARD)[rows], _FORWARD, 0)
-    kind[phase.where(Phase.BACKWARD)[rows]] = _BACKWARD
+    kind = np.where(phase.where(vocabulary.Phase.FORWARD)[rows], _FORWARD, 0)
+    kind[phase.where(vocabulary.Phase.BACKWARD)[rows]] = _BACKWARD
     is_collective = np.isin(rows, facts.analysis.communication.launch)
     kind[is_collective], duration_ns[is_collective] = 0, 0
     kind = _forward_fill(kind)
@@ -122,14 +120,14 @@ def equal_call_ids(facts: Facts, launches: Ints) -> Ints:
     """Number launches that communicate so that those are alike which do the same with as much."""
     own = facts.launches.name.codes[launches].tolist()
     given = _arguments(facts, launches)
-    return codes_of((name, *each) for name, each in zip(own, given, strict=True))[0]
+    return share_sums.codes_of((name, *each) for name, each in zip(own, given, strict=True))[0]
 
 
 def equal_size_ids(facts: Facts, launches: Ints) -> Ints:
     """Number launches that communicate; equal ones move as much in one group."""
     # The backward of an all-gather is a reduce-scatter that moves as much.
     given = _arguments(facts, launches)
-    return codes_of((group, *sorted(sizes)) for *sizes, _, group in given)[0]
+    return share_sums.codes_of((group, *sorted(sizes)) for *sizes, _, group in given)[0]
 
 
 def is_sharding(facts: Facts, launches: Ints) -> Rows:
@@ -180,7 +178,7 @@ def dominant_location(facts: Facts, rows: Ints) -> Location:
 
 
 def _most(keys: list[_Key], amount: Ints) -> _Key | None:
-    sums = sum_by_name(zip(keys, amount.tolist(), strict=True))
+    sums = share_sums.sum_by_name(zip(keys, amount.tolist(), strict=True))
     first = max(sums, key=lambda key: sums[key])
     return first if 2 * sums[first] > int(amount.sum()) else None
 
@@ -189,7 +187,7 @@ def _arguments(facts: Facts, launches: Ints) -> list[tuple[str, ...]]:
     """Return the sizes, the dtype and the group of each launch, as the recording has them."""
     trace = facts.analysis.recording.trace
     positions = trace.events.position[facts.launches.event[launches]].tolist()
-    given = (event_arguments(trace.raw[position]) for position in positions)
+    given = (raw_events.event_arguments(trace.raw[position]) for position in positions)
     return [tuple(str(each.get(name)) for name in _SIZE_ARGUMENTS) for each in given]
 
 

@@ -234,7 +234,15 @@ class Replay:
         at_wait = self._worked_ns(own.start_ns) / slowdown
         at_launch = self._work_ns / slowdown + self._launch_delay_ns
         bounds = np.searchsorted(self._start_ns, own.start_ns, side="right")
-        begins, runs = _schedule_launches(at_launch, self._busy_ns, bounds)
+        busy_ns = self._busy_ns
+        # They then run one after the other without a break to the end of the last one.
+        run_ns = np.append(0, np.cumsum(busy_ns))
+        firsts = np.append(0, bounds)[: len(bounds)]
+        begins_ns, is_any = np.full(len(bounds), -np.inf), firsts < bounds
+        if is_any.any():
+            slack_ns = (at_launch - run_ns[:-1])[: bounds[-1]]
+            begins_ns[is_any] = np.maximum.reduceat(slack_ns, firsts[is_any])
+        begins, runs = begins_ns + run_ns[firsts], run_ns[bounds] - run_ns[firsts]
         counts = ~own.is_for_value | waits
         for begin, run, at, lag, is_there in _rows(begins, runs, at_wait, own.lag_ns, counts):
             through = max(begin + waited[-1], through) + run
@@ -258,18 +266,6 @@ class Replay:
 
 def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
-
-
-def _schedule_launches(ready_ns: Floats, busy_ns: Ints, bounds: Ints) -> tuple[Floats, Ints]:
-    """Return for the launches before each wait the latest common begin, and their total time."""
-    # They then run one after the other without a break to the end of the last one.
-    run_ns = np.append(0, np.cumsum(busy_ns))
-    firsts = np.append(0, bounds)[: len(bounds)]
-    begins_ns, is_any = np.full(len(bounds), -np.inf), firsts < bounds
-    if is_any.any():
-        slack_ns = (ready_ns - run_ns[:-1])[: bounds[-1]]
-        begins_ns[is_any] = np.maximum.reduceat(slack_ns, firsts[is_any])
-    return begins_ns + run_ns[firsts], run_ns[bounds] - run_ns[firsts]
 
 
 def _awaited_copies(analysis: Analysis, pace: CriticalPath) -> Ints:

@@ -11,16 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.findings.critical_path import (
-    CriticalPath,
-    ProfiledStep,
-    Replay,
-    Training,
-    find_critical_path,
-    is_wait,
-    unprofiled_step,
-    unprofiled_steps_ns,
-)
+from profiler_ext.findings import critical_path
 from profiler_ext.findings.finding import NOWHERE, Location
 from profiler_ext.records.analysis import Analysis, Launches, Place, Step
 from profiler_ext.records.compiles import Compilation
@@ -130,7 +121,7 @@ class Facts:
     def cpu_ns(self) -> int:
         """The CPU's working time in the usual step: between its marks, without waits."""
         events = self.analysis.recording.trace.events
-        rows = np.flatnonzero(is_wait(events.name))
+        rows = np.flatnonzero(critical_path.is_wait(events.name))
         begins, ends = events.start_ns[rows], events.end_ns[rows]
         steps = self.analysis.steps
         spans = [(step.cpu_start_ns, step.cpu_end_ns) for step in steps]
@@ -157,7 +148,7 @@ class Facts:
         return not bool(np.ma.getmaskarray(self.launches.stream).all())
 
     @cached_property
-    def pace(self) -> CriticalPath:
+    def pace(self) -> critical_path.CriticalPath:
         """Which launches the steps wait for: all where in training a device is never idle."""
         if not self.training.is_device_bound:
             return self._profiled_critical_path
@@ -165,24 +156,24 @@ class Facts:
         return replace(self._profiled_critical_path, is_critical=is_critical)
 
     @cached_property
-    def _profiled_critical_path(self) -> CriticalPath:
-        return find_critical_path(self.analysis)
+    def _profiled_critical_path(self) -> critical_path.CriticalPath:
+        return critical_path.find_critical_path(self.analysis)
 
     @cached_property
-    def replay(self) -> Replay | None:
+    def replay(self) -> critical_path.Replay | None:
         """The steps on the busiest device; where replaying them does not give them, none."""
         if not len(self.launches) or not self.analysis.steps:
             return None
         devices, number = np.unique(self.launches.device, return_inverse=True)
         device = int(devices[np.bincount(number, self._profiled_critical_path.busy_ns).argmax()])
-        replay = Replay(self.analysis, self._profiled_critical_path, device)
+        replay = critical_path.Replay(self.analysis, self._profiled_critical_path, device)
         return replay if replay.is_accurate else None
 
     @cached_property
-    def training(self) -> Training:
+    def training(self) -> critical_path.Training:
         """The usual step without recording."""
         on_device = self.analysis.recording.settings.steps_before_on_device
-        return unprofiled_step(
+        return critical_path.unprofiled_step(
             self._recorded, self._unprofiled_steps_ns, self.replay, on_device=on_device
         )
 
@@ -193,13 +184,13 @@ class Facts:
         return self._unprofiled_steps_ns if on_device or self.training.is_known else ()
 
     @cached_property
-    def _recorded(self) -> ProfiledStep:
-        return ProfiledStep(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
+    def _recorded(self) -> critical_path.ProfiledStep:
+        return critical_path.ProfiledStep(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
 
     @cached_property
     def _unprofiled_steps_ns(self) -> tuple[int, ...]:
         settings = self.analysis.recording.settings
-        return unprofiled_steps_ns(
+        return critical_path.unprofiled_steps_ns(
             self._recorded, settings.steps_before_ns, on_device=settings.steps_before_on_device
         )
 
@@ -258,7 +249,12 @@ class Facts:
         # of_op: the name of the op that would go, if it is around the innermost one
         cost_ns = np.where(self.pace.replayed, 0, self.pace.cost_ns)
         if not with_python:
-            cost_ns = np.minimum(cost_ns, self._op_ns(of_op))
+            events, op = self.analysis.recording.trace.events, self.launches.op_event
+            row = op.filled(0)
+            if of_op is not None:
+                row = enclosing(events, row, of_op)
+            op_ns = np.where(np.ma.getmaskarray(op), 0, events.duration_ns[row])
+            cost_ns = np.minimum(cost_ns, op_ns)
         duration_ns = self.launches.duration_ns
         cost_ns = (cost_ns / self.training.slowdown).astype(np.int64)
         return np.where(self.pace.is_critical, duration_ns, cost_ns)[launches]
@@ -275,14 +271,6 @@ class Facts:
         ends = np.zeros(int(idle.span.max(initial=-1)) + 1, np.int64)
         np.maximum.at(ends, idle.span, idle.start_ns + idle.duration_ns)
         return ends
-
-    def _op_ns(self, name: str | None) -> Ints:
-        """Return the time of the innermost op of each launch, or of one of that name around it."""
-        events, op = self.analysis.recording.trace.events, self.launches.op_event
-        row = op.filled(0)
-        if name is not None:
-            row = enclosing(events, row, name)
-        return np.where(np.ma.getmaskarray(op), 0, events.duration_ns[row])
 
     def longest(self, launches: Ints) -> int:
         """Return the row of the launch at whose place such launches took longest in all."""

@@ -11,8 +11,7 @@ from typing import Any
 import torch.profiler
 
 from profiler_ext.errors import CaptureWarning, InternalError, ProfilerExtError, UsageError
-from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.user_state import isolated
+from profiler_ext.isolation import guard, user_state
 from profiler_ext.profiling import DEFAULT_RECORDED_STEPS, DEFAULT_SKIPPED_STEPS, switch
 from profiler_ext.profiling.profiler import profile
 from profiler_ext.sessions.folder import check_folder, rank_folder
@@ -65,7 +64,7 @@ class TrainingProfile:
         self._skip, self._steps = skip, steps
         self._loggers = tuple(loggers)
         self._options = options
-        self._guard = Guard()
+        self._guard = guard.Guard()
         self._running: profile | None = None
         switch.enable()
 
@@ -90,7 +89,7 @@ class TrainingProfile:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Begin in another process, or as a copy."""
-        vars(self).update(state, _guard=Guard())
+        vars(self).update(state, _guard=guard.Guard())
         self._try(switch.enable)
 
     def _start(self) -> None:
@@ -152,7 +151,7 @@ def _with_warning(work: Callable[..., object], *arguments: Any) -> None:
 
 
 def _isolated(work: Log, session: Session, folder: Path) -> None:
-    with isolated():
+    with user_state.isolated():
         work(session, folder)
 
 

@@ -53,15 +53,6 @@ def set_program_limit(limit: int) -> None:
         sys.setrecursionlimit(limit)
 
 
-def set_own_limit(limit: int, back: ExitStack) -> None:
-    """Set a recursion limit for work of ours; ``back`` gets what restores the program's."""
-    limits = [sys.getrecursionlimit()]
-    back.callback(list, map(sys.setrecursionlimit, limits))  # no code of ours, as it could fail
-    back.callback(setattr, _thread, "limits", _thread.limits)
-    _thread.limits = limits
-    sys.setrecursionlimit(limit)
-
-
 class _Thread(threading.local):
     """The program's limits to restore in this thread, while work of ours is running."""
 
@@ -244,15 +235,11 @@ def _no_tracer(back: ExitStack) -> None:
     profiler.
     """
     tracer = sys.gettrace()
-    if _is_python(tracer):
+    functions = (FunctionType, MethodType)
+    is_python = isinstance(tracer, functions) or isinstance(type(tracer).__call__, FunctionType)
+    if is_python:
         back.callback(_restore_tracer, tracer)
         sys.settrace(_null_tracer)
-
-
-def _is_python(tracer: Any) -> bool:
-    """Tell whether a tracer is written in Python: a function, a method, a callable's class."""
-    functions = (FunctionType, MethodType)
-    return isinstance(tracer, functions) or isinstance(type(tracer).__call__, FunctionType)
 
 
 def _null_tracer(_: FrameType, __: str, ___: Any) -> None:  # traces no new frame
@@ -265,7 +252,12 @@ def _restore_tracer(tracer: Any) -> None:
 
 
 def _deep_stack(back: ExitStack) -> None:
-    set_own_limit(max(sys.getrecursionlimit(), _depth() + _EXTRA_FRAMES), back)
+    limit = max(sys.getrecursionlimit(), _depth() + _EXTRA_FRAMES)
+    limits = [sys.getrecursionlimit()]
+    back.callback(list, map(sys.setrecursionlimit, limits))  # no code of ours, as it could fail
+    back.callback(setattr, _thread, "limits", _thread.limits)
+    _thread.limits = limits
+    sys.setrecursionlimit(limit)
 
 
 def _raise(numbers: Sequence[int]) -> None:

@@ -13,18 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.kineto import raw_events
-from profiler_ext.kineto.checking import are_opening, check_counts, check_events, decoded
-from profiler_ext.kineto.decoding import GrowingColumn, GrowingColumns, InexactTimeError
-from profiler_ext.kineto.document import (
-    EVENTS_KEY,
-    Document,
-    FileEvents,
-    Header,
-    check_header,
-    located,
-)
-from profiler_ext.kineto.event_json import Events, decoded_fast, decoded_list
+from profiler_ext.kineto import checking, decoding, document, event_json, raw_events
 from profiler_ext.kineto.raw_events import offset_of
 from profiler_ext.kineto.source import Text
 from profiler_ext.records.events import Ints
@@ -121,7 +110,7 @@ def last_block(begin: int, text: bytes) -> Block:
 
 def _between(text: bytes) -> _Brackets:
     characters = np.frombuffer(text, np.uint8)
-    opens = np.flatnonzero(are_opening(characters))
+    opens = np.flatnonzero(checking.are_opening(characters))
     braces = np.flatnonzero(characters[opens] == _OPENS)
     firsts = braces[1:]
     commas = _before_blanks(characters, opens[firsts] - 1)
@@ -149,7 +138,7 @@ class FastPathError(ValueError):
     """The fast path cannot tell how to read the file."""
 
 
-def read_in_blocks(text: Text) -> Document:
+def read_in_blocks(text: Text) -> document.Document:
     """Split a trace, and read its events.
 
     Raises:
@@ -165,10 +154,10 @@ def read_in_blocks(text: Text) -> Document:
 class Reading:
     """The events read so far from a file."""
 
-    def __init__(self, text_bytes: int, header: Header | None = None) -> None:
+    def __init__(self, text_bytes: int, header: document.Header | None = None) -> None:
         blocks = text_bytes // BLOCK_BYTES + 1
-        self.columns = GrowingColumns(blocks)
-        self.starts, self.ends = GrowingColumn(blocks), GrowingColumn(blocks)
+        self.columns = decoding.GrowingColumns(blocks)
+        self.starts, self.ends = decoding.GrowingColumn(blocks), decoding.GrowingColumn(blocks)
         self.events, self.braces = 0, _braces(header or {})
         self._has_starts = True
         """Doubles tell when events began: in a file later ones have the larger numbers."""
@@ -187,53 +176,57 @@ class Reading:
         self.braces += braces
         # There are as many places as events, or some are not what they seem.
         if len(starts) != len(events):
-            starts, ends = located(strict[1:-1], 0, decoded(strict, list[msgspec.Raw]))
-            check_events(text, starts, ends)
+            starts, ends = document.located(
+                strict[1:-1], 0, checking.decoded(strict, list[msgspec.Raw])
+            )
+            checking.check_events(text, starts, ends)
         else:
-            check_events(text, starts, ends, opened)
-        check_counts(self.braces, self.events + len(events))
+            checking.check_events(text, starts, ends, opened)
+        checking.check_counts(self.braces, self.events + len(events))
         try:
             self.columns.add(self.events, events)
-        except InexactTimeError:
+        except decoding.InexactTimeError:
             self._has_starts = False
-            self.columns.add(self.events, decoded_list(self.events, strict))
+            self.columns.add(self.events, event_json.decoded_list(self.events, strict))
         self.events += len(events)
         self.starts.add(starts + begin)
         self.ends.add(ends + begin)
 
 
-def document_of(text: Text, header: Header, reading: Reading, begin: int) -> Document:
+def document_of(
+    text: Text, header: document.Header, reading: Reading, begin: int
+) -> document.Document:
     """Read the last events, and the top-level keys that stand behind them."""
     events, keys = _read_tail(text[begin:])
     header = header | keys
     reading.braces += _braces(keys)
     if events.strip():
         reading.add(last_block(begin, events))
-    check_header(header)
-    raw = FileEvents(text, reading.starts.finished(), reading.ends.finished())
-    return Document(header, raw, reading.columns.finished)
+    document.check_header(header)
+    raw = document.FileEvents(text, reading.starts.finished(), reading.ends.finished())
+    return document.Document(header, raw, reading.columns.finished)
 
 
-def _braces(header: Header) -> int:
+def _braces(header: document.Header) -> int:
     return sum(bytes(value).count(_OPEN_BRACE) for value in header.values())
 
 
-def _read_tail(text: bytes) -> tuple[bytes, Header]:
+def _read_tail(text: bytes) -> tuple[bytes, document.Header]:
     reopened = _utf8(_LIST_OPENING + text)
     try:
-        keys = decoded(reopened, Header)
+        keys = checking.decoded(reopened, document.Header)
     except msgspec.DecodeError:
         if not raw_events.is_nonstandard(reopened):
             raise
         reopened = raw_events.repaired(reopened)
-        keys = decoded(reopened, Header)
-    listed = keys.pop(EVENTS_KEY)
+        keys = checking.decoded(reopened, document.Header)
+    listed = keys.pop(document.EVENTS_KEY)
     if offset_of(listed, reopened) != len(_LIST_OPENING) - 1:
         raise FastPathError("two lists of events")
     return bytes(listed)[1:-1], keys
 
 
-def beginning(text: Text) -> tuple[Header, int]:
+def beginning(text: Text) -> tuple[document.Header, int]:
     """Return the top-level keys before the events, and where their list begins."""
     size = BLOCK_BYTES
     while (match := _LIST_BEGINS.search(start := text[:size])) is None:
@@ -241,21 +234,21 @@ def beginning(text: Text) -> tuple[Header, int]:
             raise FastPathError("no list of events")
         size *= GROWTH_FACTOR
     # That this is JSON proves that the list is not within another value.
-    header = decoded(_utf8(start[: match.start()]) + _EMPTY_LIST, Header)
-    del header[EVENTS_KEY]
+    header = checking.decoded(_utf8(start[: match.start()]) + _EMPTY_LIST, document.Header)
+    del header[document.EVENTS_KEY]
     return header, match.end()
 
 
-def _events(first: int, text: bytes, starts: bool) -> tuple[Events, bytes]:
+def _events(first: int, text: bytes, starts: bool) -> tuple[event_json.Events, bytes]:
     """Decode a list of events; return them, and the strict JSON that they were decoded from."""
     text = _utf8(text)
     try:
-        return decoded_fast(first, text, starts), text
+        return event_json.decoded_fast(first, text, starts), text
     except msgspec.DecodeError:
         if not raw_events.is_nonstandard(text):
             raise
     text = raw_events.repaired(text)
-    return decoded_list(first, text), text
+    return event_json.decoded_list(first, text), text
 
 
 def _utf8(text: bytes) -> bytes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from profiler_ext.kineto import classify, names
-from profiler_ext.kineto.communication import is_communication
+from profiler_ext.kineto import classify, communication, names
 from profiler_ext.kineto.names import Category
 
 _GENERATED = re.compile(
@@ -258,7 +257,7 @@ def is_compiling_or_recording(name: str) -> bool:
 def is_calling(name: str) -> bool:
     """Tell whether an annotation is a part of calling a compiled graph, or a collective."""
     is_mark = names.is_call_mark(name) or names.is_clock_mark(name)
-    return is_mark or names.is_graph_marker(name) or is_communication(name)
+    return is_mark or names.is_graph_marker(name) or communication.is_communication(name)
 
 
 def is_scaling_op(name: str) -> bool:

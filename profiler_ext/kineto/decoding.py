@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.kineto import event_json
-from profiler_ext.kineto.checking import check_names
+from profiler_ext.kineto import checking, event_json
 from profiler_ext.kineto.event_json import (
     ABSENT,
     NO_ARGS,
@@ -161,7 +160,13 @@ def with_current_categories(events: Events) -> Events:
         # Name autograd's nodes as the engine's events, which torch 1.8 and 1.9 do not write.
         named = (_EVALUATED + t if _NODE.fullmatch(t) else t for t in events.name.strings)
         events = replace(events, name=Interned(events.name.codes, tuple(named)))
-    return replace(events, category=_recategorised(events))
+    old, name = events.category, events.name
+    pairs, pair = np.unique(np.stack([old.codes, name.codes]), axis=1, return_inverse=True)
+    of_pair = [_category(old.strings[c], name.strings[n]) for c, n in pairs.T.tolist()]
+    pool = {text: code for code, text in enumerate(dict.fromkeys(of_pair))}
+    codes = np.array([pool[text] for text in of_pair], dtype=np.int32)
+    recategorised = Interned(codes[pair.reshape(-1)], tuple(pool))
+    return replace(events, category=recategorised)
 
 
 def _category(spelled: str, name: str) -> str:
@@ -171,15 +176,6 @@ def _category(spelled: str, name: str) -> str:
     if spelled == _MTIA:
         return _MTIA_NAMES.get(name, Category.KERNEL)
     return _CAPITALISED.get(spelled, spelled)
-
-
-def _recategorised(events: Events) -> Interned:
-    old, name = events.category, events.name
-    pairs, pair = np.unique(np.stack([old.codes, name.codes]), axis=1, return_inverse=True)
-    of_pair = [_category(old.strings[c], name.strings[n]) for c, n in pairs.T.tolist()]
-    pool = {text: code for code, text in enumerate(dict.fromkeys(of_pair))}
-    codes = np.array([pool[text] for text in of_pair], dtype=np.int32)
-    return Interned(codes[pair.reshape(-1)], tuple(pool))
 
 
 Key = TypeVar("Key")
@@ -294,7 +290,11 @@ class GrowingColumns:
         threads = zip([event.pid for event in complete], [e.tid for e in complete], strict=True)
         category = self._categories.codes([event.cat for event in complete], count)
         # Inductor's CPU ops have a ``stream`` too, which means nothing.
-        rows = self._on_device(category)
+        codes = [self._categories[c] for c in DEVICE_SPELLINGS if c in self._categories]
+        is_device = np.zeros(len(category), np.bool_)
+        for code in codes:
+            is_device |= category == code
+        rows = np.flatnonzero(is_device)
         ran = [complete[row] for row in rows.tolist()]
         on_device = [each.args or NO_ARGS for each in ran]
         return _Part(
@@ -316,17 +316,10 @@ class GrowingColumns:
             ),
         )
 
-    def _on_device(self, category: Codes) -> Ints:
-        codes = [self._categories[c] for c in DEVICE_SPELLINGS if c in self._categories]
-        is_device = np.zeros(len(category), np.bool_)
-        for code in codes:
-            is_device |= category == code
-        return np.flatnonzero(is_device)
-
     def _check(self, joined: _Part) -> None:
         """Raise unless names keep within the limit of length, and sums of times fit a column."""
         ids = [str(one) for ids in self._threads for one in ids]
-        check_names([*self._names, *self._categories, *ids])
+        checking.check_names([*self._names, *self._categories, *ids])
         if not len(joined.start_ns):
             return
         # When the last event ends; some at a time, as a column of ends is long.

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from profiler_ext.kineto.checking import check_records, check_value
-from profiler_ext.kineto.source import Text
+from profiler_ext.kineto import checking, source
 from profiler_ext.records.events import Events, Ints
 
 EVENTS_KEY = "traceEvents"
@@ -32,7 +31,7 @@ class NotKinetoError(ValueError):
 class FileEvents:
     """The events of a file, each a slice of its text."""
 
-    text: Text
+    text: source.Text
     starts: Ints
     ends: Ints
 
@@ -70,7 +69,7 @@ class Document(NamedTuple):
 def check_header(header: Header) -> None:
     """Raise unless the top-level keys keep within the limits."""
     for key, value in header.items():
-        check = check_records if key == EXTENSION_KEY else check_value
+        check = checking.check_records if key == EXTENSION_KEY else checking.check_value
         check(bytes(value))
 
 

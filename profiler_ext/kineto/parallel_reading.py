@@ -22,18 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.kineto.blocks import (
-    BLOCK_BYTES,
-    FastPathError,
-    Reading,
-    beginning,
-    document_of,
-    last_block,
-    next_cut,
-)
-from profiler_ext.kineto.checking import check_counts
-from profiler_ext.kineto.decoding import Texts
-from profiler_ext.kineto.document import Document
+from profiler_ext.kineto import blocks, checking, decoding, document
 from profiler_ext.kineto.source import FileText, Text
 from profiler_ext.records.stored import known
 
@@ -55,7 +44,7 @@ class Portion(NamedTuple):
 class _Head(msgspec.Struct):
     """The message before the columns: everything else, and their types and lengths."""
 
-    texts: Texts
+    texts: decoding.Texts
     types: list[str]
     rows: list[int]
     events: int
@@ -68,25 +57,25 @@ def portions(text: Text, begin: int, count: int) -> tuple[list[Portion], int]:
     There are ``count`` at most, fewer where no event ends near the wanted place. Returns also
     where the last few events begin.
     """
-    bytes_each = (len(text) - 2 * BLOCK_BYTES - begin) // count
+    bytes_each = (len(text) - 2 * blocks.BLOCK_BYTES - begin) // count
     cut_portions: list[Portion] = []
     remaining = begin
     for place in (begin + number * bytes_each for number in range(1, count + 1)):
         # Within a portion that was cut off nothing is cut again, nor before the first event.
-        if place >= remaining and (cut := next_cut(text, place)) is not None:
+        if place >= remaining and (cut := blocks.next_cut(text, place)) is not None:
             end, behind = cut
             cut_portions.append(Portion(remaining, end))
             remaining = behind
     return cut_portions, remaining
 
 
-def add_portion(reading: Reading, text: Text, portion: Portion) -> None:
+def add_portion(reading: blocks.Reading, text: Text, portion: Portion) -> None:
     """Read the events of a portion; raises ValueError."""
     begin = reading.add_blocks(text, *portion)
-    reading.add(last_block(begin, text[begin : portion.end]))
+    reading.add(blocks.last_block(begin, text[begin : portion.end]))
 
 
-def send_portion(reading: Reading, out: BinaryIO) -> None:
+def send_portion(reading: blocks.Reading, out: BinaryIO) -> None:
     """Write what was read of a portion, for :func:`receive_portion` of another process."""
     texts, columns = reading.columns.columns()
     columns += [reading.starts.finished(), reading.ends.finished()]
@@ -98,11 +87,11 @@ def send_portion(reading: Reading, out: BinaryIO) -> None:
     out.flush()
 
 
-def receive_portion(reading: Reading, pipe: BinaryIO) -> None:
+def receive_portion(reading: blocks.Reading, pipe: BinaryIO) -> None:
     """Add another process's events of the next portion; raises ValueError."""
     length = int.from_bytes(_read(pipe, _LENGTH_BYTES), "little")
     head = msgspec.msgpack.decode(_read(pipe, length), type=known(_Head))
-    check_counts(reading.braces + head.braces, reading.events + head.events)
+    checking.check_counts(reading.braces + head.braces, reading.events + head.events)
     *types, of_starts, of_ends = zip(head.types, head.rows, strict=True)
     columns = (_column(pipe, *each) for each in types)
     reading.columns.add_columns(reading.events, head.texts, columns)
@@ -121,7 +110,7 @@ def _column(pipe: BinaryIO, type: str, rows: int) -> npt.NDArray[Any]:
 def _fill(pipe: BinaryIO, buffer: memoryview) -> None:
     while len(buffer):
         if not (count := pipe.readinto(buffer)):  # type: ignore[attr-defined]
-            raise FastPathError("a portion was not handed over as a whole")
+            raise blocks.FastPathError("a portion was not handed over as a whole")
         buffer = buffer[count:]
 
 
@@ -135,7 +124,7 @@ def main() -> None:
     """Read the portion that the command line names; a failure only sends less."""
     file, pipe, begin, end = map(int, sys.argv[1:])
     threading.Thread(target=_end_with_reader, args=(pipe,), daemon=True).start()
-    reading = Reading(end - begin)
+    reading = blocks.Reading(end - begin)
     add_portion(reading, FileText(file, "the file"), Portion(begin, end))
     with os.fdopen(pipe, "wb") as out:
         send_portion(reading, out)
@@ -167,11 +156,11 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
-def read_in_parallel(text: FileText, processes: int) -> Document:
+def read_in_parallel(text: FileText, processes: int) -> document.Document:
     """Split a trace and read its events, each process a portion; raises ValueError or OSError."""
-    header, begin = beginning(text)
+    header, begin = blocks.beginning(text)
     cut_portions, rest = portions(text, begin, processes)
-    reading = Reading(len(text), header)
+    reading = blocks.Reading(len(text), header)
     with ExitStack() as stack:
         reader_pipes = [
             stack.enter_context(_portion_reader(text, each)) for each in cut_portions[1:]
@@ -180,7 +169,7 @@ def read_in_parallel(text: FileText, processes: int) -> Document:
             add_portion(reading, text, own)
         for reader_pipe in reader_pipes:
             receive_portion(reading, reader_pipe)
-    return document_of(text, header, reading, reading.add_blocks(text, rest, len(text)))
+    return blocks.document_of(text, header, reading, reading.add_blocks(text, rest, len(text)))
 
 
 @contextmanager

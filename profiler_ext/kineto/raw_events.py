@@ -58,7 +58,13 @@ def repaired(text: bytes) -> bytes:
     Returns the text with each bare word an empty string, each half of a pair U+FFFD.
     """
     if _NONSTANDARD_VALUE.search(text):
-        text = _without_number_words(text)
+        changed = bytearray(text)
+        match = _NEXT_WORD.match(text)
+        while match is not None:
+            begin, end = match.span(1)
+            changed[begin:end] = b'""'.ljust(end - begin)
+            match = _NEXT_WORD.match(text, end)
+        text = bytes(changed)
     return _ESCAPE.sub(_replace_surrogate, text) if _SURROGATE.search(text) else text
 
 
@@ -78,17 +84,6 @@ def _is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _without_number_words(text: bytes) -> bytes:
-    """Replace each word by an empty string; the search continues where the last one ended."""
-    changed = bytearray(text)
-    match = _NEXT_WORD.match(text)
-    while match is not None:
-        begin, end = match.span(1)
-        changed[begin:end] = b'""'.ljust(end - begin)
-        match = _NEXT_WORD.match(text, end)
-    return bytes(changed)
 
 
 def _replace_surrogate(match: re.Match[bytes]) -> bytes:

@@ -11,16 +11,8 @@ from typing import Annotated, Any
 import msgspec
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import raw_events, source
+from profiler_ext.kineto import checking, raw_events, source
 from profiler_ext.kineto.blocks import read_in_blocks
-from profiler_ext.kineto.checking import (
-    OverLimitError,
-    check_counts,
-    check_events,
-    check_object_count,
-    check_steps,
-    decoded,
-)
 from profiler_ext.kineto.decoding import GrowingColumns
 from profiler_ext.kineto.document import (
     EVENTS_KEY,
@@ -95,7 +87,7 @@ def writer_of_text(text: bytes) -> str | None:
 def read_slow_path(text: bytes) -> Document:
     """Split a trace; raises msgspec.DecodeError, NotKinetoError or OverLimitError."""
     strict = raw_events.readable(text)
-    check_object_count(strict)
+    checking.check_object_count(strict)
     try:
         return _split_document(text, strict)
     except msgspec.ValidationError:
@@ -107,14 +99,14 @@ def read_slow_path(text: bytes) -> Document:
 
 
 def _split_document(text: bytes, strict: bytes) -> Document:
-    header = decoded(strict, Header)
+    header = checking.decoded(strict, Header)
     if EVENTS_KEY not in header:
         raise NotKinetoError(other_writer(header) or f'no "{EVENTS_KEY}" in it')
     listed = header.pop(EVENTS_KEY)
-    events = decoded(listed, list[msgspec.Raw])
+    events = checking.decoded(listed, list[msgspec.Raw])
     raw = FileEvents(text, *located(strict, offset_of(listed, strict), events))
-    check_counts(0, len(raw))
-    check_events(strict, raw.starts, raw.ends)
+    checking.check_counts(0, len(raw))
+    checking.check_events(strict, raw.starts, raw.ends)
     check_header(header)
     return Document(header, raw, functools.partial(_columns, events))
 
@@ -146,7 +138,9 @@ def read_document(path: Path, jobs: int | None = 1) -> Document:
             return read_in_parallel(text, processes)
     try:
         return read_in_blocks(text)
-    except OverLimitError as error:  # the rest of the file, which may be long, changes nothing
+    except (
+        checking.OverLimitError
+    ) as error:  # the rest of the file, which may be long, changes nothing
         raise TraceError(f"{source.shown(path)} {error}") from error
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _read_slow_path(path, text[:])
@@ -156,7 +150,7 @@ def trace_of(path: Path, document: Document) -> Trace:
     """Turn a split file into a trace; raises TraceError."""
     try:
         events, clamped = document.columns()
-        check_steps(events)
+        checking.check_steps(events)
         return Trace(
             events=events,
             raw=document.raw,
@@ -165,7 +159,7 @@ def trace_of(path: Path, document: Document) -> Trace:
             devices=_devices(document),
             clamped=clamped,
         )
-    except OverLimitError as error:
+    except checking.OverLimitError as error:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except (msgspec.DecodeError, ValueError) as error:
         raise shape_error(path, str(error)) from error
@@ -182,7 +176,7 @@ def shape_error(path: Path, problem: str) -> TraceError:
 def _read_slow_path(path: Path, text: bytes) -> Document:
     try:
         return read_slow_path(text)
-    except OverLimitError as error:
+    except checking.OverLimitError as error:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except NotKinetoError as error:
         raise shape_error(path, str(error)) from error

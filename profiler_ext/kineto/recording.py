@@ -19,26 +19,12 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from profiler_ext.errors import TraceError
-from profiler_ext.file_io import replacing
-from profiler_ext.kineto import source
-from profiler_ext.kineto.checking import OverLimitError, decoded
-from profiler_ext.kineto.distributed import with_rank
+from profiler_ext import errors, file_io, version
+from profiler_ext.kineto import checking, distributed, names, raw_events, reader, source
 from profiler_ext.kineto.document import EVENTS_KEY, EXTENSION_KEY
-from profiler_ext.kineto.names import WORK_CATEGORIES
-from profiler_ext.kineto.raw_events import original, with_arguments
-from profiler_ext.kineto.reader import (
-    RECORD,
-    SCHEMA_KEY,
-    other_writer,
-    read_document,
-    shape_error,
-    trace_of,
-)
+from profiler_ext.records import consistency, provenance, stored
 from profiler_ext.records.compiles import Compilation
-from profiler_ext.records.consistency import inconsistency_of_lines, inconsistency_of_session
 from profiler_ext.records.events import Ints, RawEvents, Trace
-from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.records.recording import (
     Cell,
     GeneratedModule,
@@ -47,8 +33,6 @@ from profiler_ext.records.recording import (
     Settings,
     inconsistency_of_code,
 )
-from profiler_ext.records.stored import WRITER_KEY, flat, known, nested, version_mismatch
-from profiler_ext.version import VERSION
 
 Arguments = Mapping[int, Mapping[str, object]]
 Header = Iterable[tuple[str, bytes]]
@@ -66,8 +50,8 @@ class _Schema(msgspec.Struct):
 class _Extension(msgspec.Struct):
     schema: int
     settings: Settings
-    graphs: tuple[GraphInstance, ...]
-    gaps: tuple[Gap, ...]
+    graphs: tuple[provenance.GraphInstance, ...]
+    gaps: tuple[provenance.Gap, ...]
     python: PythonLines | None = None
     compiles: tuple[Compilation, ...] = ()
     generated: tuple[GeneratedModule, ...] = ()
@@ -84,11 +68,11 @@ class OriginalEvents:
         return len(self.written)
 
     def __getitem__(self, position: int) -> bytes:
-        return original(self.written[position])
+        return raw_events.original(self.written[position])
 
     def at(self, positions: Ints) -> Iterator[bytes]:
         """Return the JSON of several events, much quicker than one by one."""
-        return map(original, self.written.at(positions))
+        return map(raw_events.original, self.written.at(positions))
 
 
 def as_written(raw: RawEvents) -> RawEvents:
@@ -101,14 +85,14 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
     """Write a recording as a Kineto trace that every viewer opens; raises OutputError."""
     # arguments: what to add to the arguments of events, by position in the file
     ours = _extension_of(recording)
-    content = {**flat(ours), WRITER_KEY: VERSION}
+    content = {**stored.flat(ours), stored.WRITER_KEY: version.VERSION}
     header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(content)))
     write_trace(path, header, _events(recording.trace.raw, arguments))
 
 
 def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
     """Write a Kineto trace; raises OutputError."""
-    with replacing(path) as file, _compressed(path, file) as out:
+    with file_io.replacing(path) as file, _compressed(path, file) as out:
         for part in _parts(header, events):
             out.write(part)
 
@@ -116,12 +100,12 @@ def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
 def read_recording(path: Path, jobs: int | None = 1) -> Recording:
     """Read a recording, or any Kineto trace as a recording without graphs; raises TraceError."""
     # jobs: most processes that read a long file; ``None`` for one a core
-    document = read_document(path, jobs)
+    document = reader.read_document(path, jobs)
     extension = document.header.pop(EXTENSION_KEY, None)
-    trace = trace_of(path, document)
+    trace = reader.trace_of(path, document)
     if extension is None:
         _check_is_kinetos(path, trace)
-        return with_rank(Recording(trace))
+        return distributed.with_rank(Recording(trace))
     ours = _extension(path, extension)
     recording = Recording(
         replace(trace, raw=OriginalEvents(trace.raw)),
@@ -133,19 +117,19 @@ def read_recording(path: Path, jobs: int | None = 1) -> Recording:
         ours.generated,
         ours.cells,
     )
-    return with_rank(recording)
+    return distributed.with_rank(recording)
 
 
 def _check_is_kinetos(path: Path, trace: Trace) -> None:
     """Raise unless torch.profiler wrote it; tools that cut a trace may drop its header."""
     header = {key: msgspec.Raw(value) for key, value in trace.header}
-    if SCHEMA_KEY in header:
+    if reader.SCHEMA_KEY in header:
         return
-    content = other_writer(header)
-    if content is None and trace.events.category.where(*WORK_CATEGORIES).any():
+    content = reader.other_writer(header)
+    if content is None and trace.events.category.where(*names.WORK_CATEGORIES).any():
         return
-    content = content or f"another tool wrote it; {RECORD}"
-    raise shape_error(path, f'no "{SCHEMA_KEY}" in it: {content}')
+    content = content or f"another tool wrote it; {reader.RECORD}"
+    raise reader.shape_error(path, f'no "{reader.SCHEMA_KEY}" in it: {content}')
 
 
 def with_valid_utf8(recording: Recording) -> Recording:
@@ -156,7 +140,7 @@ def with_valid_utf8(recording: Recording) -> Recording:
         msgspec.json.encode(ours)
         return recording
     except UnicodeEncodeError:
-        clean = msgspec.convert(_escaped(msgspec.to_builtins(ours)), known(_Extension))
+        clean = msgspec.convert(_escaped(msgspec.to_builtins(ours)), stored.known(_Extension))
     return replace(
         recording,
         settings=clean.settings,
@@ -215,27 +199,31 @@ def _parts(header: Header, events: Iterable[bytes]) -> Iterator[bytes]:
 
 def _events(raw: RawEvents, arguments: Arguments) -> Iterator[bytes]:
     for position, event in enumerate(raw.at(np.arange(len(raw)))):
-        yield with_arguments(event, arguments[position]) if position in arguments else event
+        yield (
+            raw_events.with_arguments(event, arguments[position])
+            if position in arguments
+            else event
+        )
 
 
 def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
     content: Any = None
     try:
-        schema = decoded(raw, _Schema).schema
+        schema = checking.decoded(raw, _Schema).schema
         if schema > SCHEMA:
-            raise TraceError(
+            raise errors.TraceError(
                 f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this "
                 f"one reads up to {SCHEMA}); update profiler-ext to read it"
             )
-        content = decoded(raw, Any)
-        ours = nested(content, _Extension)
-    except OverLimitError as error:
-        raise TraceError(f"{source.shown(path)} {error}") from error
+        content = checking.decoded(raw, Any)
+        ours = stored.nested(content, _Extension)
+    except checking.OverLimitError as error:
+        raise errors.TraceError(f"{source.shown(path)} {error}") from error
     except msgspec.DecodeError as error:
         raise _unreadable(path, str(error), content) from error
-    problem = inconsistency_of_session(ours.settings, ours.graphs, ours.compiles)
+    problem = consistency.inconsistency_of_session(ours.settings, ours.graphs, ours.compiles)
     if problem is None and ours.python is not None:
-        problem = inconsistency_of_lines(ours.python)
+        problem = consistency.inconsistency_of_lines(ours.python)
     if problem is None:
         problem = inconsistency_of_code(ours.generated)
     if problem is not None:
@@ -243,7 +231,7 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
     return ours
 
 
-def _unreadable(path: Path, problem: str, content: object) -> TraceError:
-    if mismatch := version_mismatch(problem, content):
-        return TraceError(f"{source.shown(path)} {mismatch}")
-    return shape_error(path, f"{EXTENSION_KEY}: {problem}")
+def _unreadable(path: Path, problem: str, content: object) -> errors.TraceError:
+    if mismatch := stored.version_mismatch(problem, content):
+        return errors.TraceError(f"{source.shown(path)} {mismatch}")
+    return reader.shape_error(path, f"{EXTENSION_KEY}: {problem}")

@@ -8,34 +8,15 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
+from profiler_ext.python_lines import watch
 from profiler_ext.python_lines.program_code import ProgramCode, borrowed_lines, resumes
-from profiler_ext.python_lines.watch import (
-    CALLED,
-    ENTERED,
-    EXITED,
-    LINES_DISABLED,
-    SNAPSHOT,
-    THREAD_STARTED,
-    Entry,
-    Log,
-    entries,
-)
-from profiler_ext.records.lineage import ModuleFrame
-from profiler_ext.records.recording import (
-    MAX_POSITION_DEPTH,
-    ClockMark,
-    Function,
-    Position,
-    PythonLines,
-    ThreadPositions,
-    thread_positions,
-)
+from profiler_ext.records import lineage, recording
 from profiler_ext.source_paths import absolute
 
 NO_POSITION = -1
 _MAX_LINE_CHARS = 4096
 """The longest line that is kept: a longer one was not written by a person."""
-PathsOf = Callable[[Sequence[Any]], Sequence[tuple[ModuleFrame, int] | None]]
+PathsOf = Callable[[Sequence[Any]], Sequence[tuple[lineage.ModuleFrame, int] | None]]
 """Returns the path and the model of each referenced module, ``None`` if it is gone."""
 
 
@@ -49,17 +30,21 @@ class TorchCode:
 
 
 def build_python_lines(
-    log: Log, clock: Sequence[ClockMark], until_ns: int, torch_code: TorchCode, paths_of: PathsOf
-) -> PythonLines:
+    log: watch.Log,
+    clock: Sequence[recording.ClockMark],
+    until_ns: int,
+    torch_code: TorchCode,
+    paths_of: PathsOf,
+) -> recording.PythonLines:
     """Return each thread's positions from the log."""
     table = _Table(torch_code)
     walks = _ThreadWalks(table, torch_code.module_call)
-    for entry in entries(log):
+    for entry in watch.entries(log):
         walks.take(entry)
     held = paths_of(table.modules.kept)
     positions = tuple(_mark_foreign(table.positions.kept, [each and each[1] for each in held]))
     are_foreign = any(each.module == len(held) for each in positions)
-    return PythonLines(
+    return recording.PythonLines(
         functions=tuple(table.functions.kept),
         modules=(*(each and each[0] for each in held), *((None,) if are_foreign else ())),
         positions=positions,
@@ -70,8 +55,8 @@ def build_python_lines(
 
 
 def _mark_foreign(
-    positions: Iterable[Position], models: Sequence[int | None]
-) -> Iterator[Position]:
+    positions: Iterable[recording.Position], models: Sequence[int | None]
+) -> Iterator[recording.Position]:
     """Yield positions; a module outside the outermost one's model gets the last number."""
     around: list[int | None] = []
     for position in positions:
@@ -115,15 +100,11 @@ class _Table:
             self._borrowed[id(code)] = borrowed_lines(code, self._torch_code.knows_resumed)
         return line in self._borrowed[id(code)]
 
-    def _line(self, code: CodeType, reported: int) -> int | None:
-        """Return the source line, ``None`` if it is ambiguous."""
+    def _new_frame(self, parent: int | None, code: CodeType, reported: int) -> int:
         if id(code) not in self._source_lines:
             self._source_lines[id(code)] = self._torch_code.source_lines(code)
-        return self._source_lines[id(code)].get(reported, reported)
-
-    def _new_frame(self, parent: int | None, code: CodeType, reported: int) -> int:
-        source_line = self._line(code, reported)
-        function = Function(
+        source_line = self._source_lines[id(code)].get(reported, reported)
+        function = recording.Function(
             absolute(code.co_filename),
             code.co_name,
             ProgramCode.recomputes(code),
@@ -133,11 +114,13 @@ class _Table:
         line = reported if source_line is None else source_line
         text = linecache.getline(code.co_filename, line).strip()
         kept = text if 0 < len(text) <= _MAX_LINE_CHARS else None
-        position = Position(parent, self.functions.index(function, function), line, code=kept)
+        position = recording.Position(
+            parent, self.functions.index(function, function), line, code=kept
+        )
         return self.positions.index(position, position)
 
     def call(self, parent: int | None, module: Any) -> int:
-        position = Position(parent, module=self.modules.index(id(module), module))
+        position = recording.Position(parent, module=self.modules.index(id(module), module))
         return self.positions.index(position, position)
 
 
@@ -159,11 +142,11 @@ class _ThreadWalks:
         self._table, self._module_call = table, module_call
         self._of_thread: dict[int, _ThreadWalk] = {}
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: watch.Entry) -> None:
         time_ns, thread, subject, number = entry
-        if number in (THREAD_STARTED, SNAPSHOT):
-            self._begin(thread, subject, number == SNAPSHOT)
-        elif number == LINES_DISABLED:
+        if number in (watch.THREAD_STARTED, watch.SNAPSHOT):
+            self._begin(thread, subject, number == watch.SNAPSHOT)
+        elif number == watch.LINES_DISABLED:
             for walk in self._of_thread.values():
                 walk.disable_lines(time_ns, subject)
         elif thread in self._of_thread:
@@ -190,17 +173,17 @@ class _ThreadWalk:
         self._times: list[int] = []
         self._positions: list[int] = []
 
-    def positions(self) -> ThreadPositions:
-        return thread_positions(self.thread, self._times, self._positions)
+    def positions(self) -> recording.ThreadPositions:
+        return recording.thread_positions(self.thread, self._times, self._positions)
 
     def take(self, time_ns: int, subject: Any, number: int) -> None:
-        if number in (ENTERED, CALLED):
+        if number in (watch.ENTERED, watch.CALLED):
             self._push(subject, number)
         else:
             # An exit, or a line, perhaps after frames whose end was not seen.
             if self._leave_to(subject):
                 self._cut(len(self._open) - 1)
-            if number != EXITED:
+            if number != watch.EXITED:
                 self._push(subject, max(number, 0))
         self._note(time_ns)
 
@@ -223,10 +206,10 @@ class _ThreadWalk:
         self._stack.append(self._position(subject, line))
 
     def _position(self, subject: Any, line: int) -> int:
-        parent, is_call, table = self._stack[-1:], line == CALLED, self._table
-        if len(self._stack) >= MAX_POSITION_DEPTH:
+        parent, is_call, table = self._stack[-1:], line == watch.CALLED, self._table
+        if len(self._stack) >= recording.MAX_POSITION_DEPTH:
             code = self._module_call if is_call else subject
-            return table.frame(self._stack[MAX_POSITION_DEPTH - 2], code, 0)
+            return table.frame(self._stack[recording.MAX_POSITION_DEPTH - 2], code, 0)
         around = parent[0] if parent else None
         return table.call(around, subject) if is_call else table.frame(around, subject, line)
 
@@ -239,7 +222,7 @@ class _ThreadWalk:
 
     def _is(self, at: int, code: CodeType) -> bool:
         each = self._open[at]
-        return each.line == CALLED if code is self._module_call else each.subject is code
+        return each.line == watch.CALLED if code is self._module_call else each.subject is code
 
     def _cut(self, length: int) -> None:
         del self._open[length:]

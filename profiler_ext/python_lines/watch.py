@@ -114,7 +114,18 @@ class LineWatch:
         if self._tool is not None:
             self._forget(clock_ns())
             self._is_recording = True
-            self._snapshot_threads(self._tool)
+            tool = self._tool
+            # The frame of this function must not be among them: a reference to itself would keep
+            # everything in the program's frames alive until the next garbage collection.
+            here = _thread()
+            natives = {each.ident: each.native_id for each in threading.enumerate()}
+            natives[here] = threading.get_native_id()  # a forked child's is still its parent's
+            frames: dict[int, FrameType | None] = {**sys._current_frames(), here: sys._getframe(1)}
+            for thread, frame in frames.items():
+                if (native := natives.get(thread)) is not None and frame is not None:
+                    self.log.extend((clock_ns(), thread, native, SNAPSHOT))
+                    for subject, number in self._open(tool, frame, thread == here):
+                        self.log.extend((clock_ns(), thread, subject, number))
 
     def _forget(self, time_ns: int) -> None:
         self.log[:] = [
@@ -255,20 +266,6 @@ class LineWatch:
                 self.log.extend((clock_ns(), _thread(), code, LINES_DISABLED))
         if not self._is_recording:
             self._forget(time_ns)
-
-    def _snapshot_threads(self, tool: Tool) -> None:
-        """Log the running threads, with their open frames."""
-        # The frame of this function must not be among them: a reference to itself would keep
-        # everything in the program's frames alive until the next garbage collection.
-        here = _thread()
-        natives = {each.ident: each.native_id for each in threading.enumerate()}
-        natives[here] = threading.get_native_id()  # a forked child's is still its parent's
-        frames: dict[int, FrameType | None] = {**sys._current_frames(), here: sys._getframe(1)}
-        for thread, frame in frames.items():
-            if (native := natives.get(thread)) is not None and frame is not None:
-                self.log.extend((clock_ns(), thread, native, SNAPSHOT))
-                for subject, number in self._open(tool, frame, thread == here):
-                    self.log.extend((clock_ns(), thread, subject, number))
 
     def _open(self, tool: Tool, innermost: FrameType, is_here: bool) -> Iterator[tuple[Any, int]]:
         """Yield the entries that lead to where a thread is."""

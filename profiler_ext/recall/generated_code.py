@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any
 
+from profiler_ext import source_paths, store
 from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
 from profiler_ext.recall.lines import from_record, known_by, with_lineage
 from profiler_ext.recall.wrapper_calls import WrapperCall, generated_kind, spelled_op, wrapper_calls
@@ -17,8 +18,6 @@ from profiler_ext.records.evidence import LineEvidence, Mechanism
 from profiler_ext.records.lineage import Frame, Lineage
 from profiler_ext.records.provenance import CallSite, FxNode, Provenance, is_view_op
 from profiler_ext.records.vocabulary import SiteKind
-from profiler_ext.source_paths import absolute, shorten
-from profiler_ext.store import with_digest
 
 _LINE = re.compile(
     r"#.*?\bFile: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), code: (?P<code>.*)"
@@ -102,7 +101,7 @@ class _Frames:
         """Return the frame in effect at a line; lines are asked for in order."""
         for text in self._lines[self._read : line]:
             if (match := _LINE.search(text)) is not None:
-                file = shorten(absolute(match["file"]))
+                file = source_paths.shorten(source_paths.absolute(match["file"]))
                 code = match["code"].strip() or None
                 self._frame = Frame(file, int(match["line"]), match["function"], code)
             elif _NO_LINE in text:
@@ -253,7 +252,7 @@ def graph_from_code(
         call_sites=tuple(_site(n, c, node_of.get(n)) for n, c in enumerate(calls["call"])),
         is_told=True,
     )
-    return with_digest(record), lines
+    return store.with_digest(record), lines
 
 
 def lines_from_code(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tuple[FxNode, ...]:

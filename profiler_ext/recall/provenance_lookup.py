@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from profiler_ext.errors import OutputError, StoreError
-from profiler_ext.recall import lines
-from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.recall.generated_code import GeneratedCode, graph_from_code
+from profiler_ext.recall import dynamo_graph, generated_code, lines
 from profiler_ext.recall.lines import bound
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import OPTIMIZER, is_of_optimizer
@@ -164,13 +162,13 @@ class ReadyArtifact:
     """What this process knows of an artifact that has become ready."""
 
     key: str | None  # of the FX graph cache; ``None`` if bypassed
-    code: Callable[[], GeneratedCode]
+    code: Callable[[], generated_code.GeneratedCode]
     on_artifact: bytes | None = None  # the record on it
     sealed: Sealed | None = None  # the record of its compile here
     is_compiled: bool = False  # here, so that only ``sealed`` counts
     is_compiled_in_child: bool = False
     is_kept: bool = True  # its record may be stored
-    dynamo: DynamoGraph | None = None
+    dynamo: dynamo_graph.DynamoGraph | None = None
     traced: TracedGraph | None = None  # for it, with its inputs
 
     @property
@@ -249,7 +247,7 @@ def recall(artifact: ReadyArtifact, store: Store) -> GraphLookup:
     if first is None:
         # An entry made without capture: its generated code is left.
         missing = _COMPILED_IN_CHILD if artifact.is_compiled_in_child else _NOT_CAPTURED
-        known = graph_from_code(artifact.code(), artifact.dynamo)
+        known = generated_code.graph_from_code(artifact.code(), artifact.dynamo)
         return GraphLookup(*known, (*stored_records.gaps, missing))
     if artifact.traced is not None:
         return _traced(artifact, artifact.traced, first, store)
@@ -280,7 +278,7 @@ def _traced(
 
 
 def _from_source(
-    dynamo: DynamoGraph | None, first: Provenance, stored_records: StoredRecords
+    dynamo: dynamo_graph.DynamoGraph | None, first: Provenance, stored_records: StoredRecords
 ) -> GraphLookup:
     """Only the Dynamo graph was traced again, if even that."""
     if dynamo is None:
@@ -294,7 +292,7 @@ def _from_source(
 
 
 def _held_inputs(
-    recorded: Provenance, dynamo: DynamoGraph
+    recorded: Provenance, dynamo: dynamo_graph.DynamoGraph
 ) -> tuple[tuple[int, int, str], ...] | None:
     """Return this process's paths of the inputs recorded for an equal part."""
     if recorded.held_inputs is None or dynamo.held_inputs is None:

@@ -17,11 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from profiler_ext.records import lineage, provenance, vocabulary
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts
-from profiler_ext.records.lineage import Frame
-from profiler_ext.records.provenance import LibraryKernels
 from profiler_ext.records.recording import Recording
-from profiler_ext.records.vocabulary import Level, Phase
 
 _T = TypeVar("_T")
 _NOTHING = np.empty(0, dtype=np.int64)
@@ -39,7 +37,7 @@ class Place:
     node: str | None = None  # FX node name; ``None`` for eager ops and gaps
     aten_op: str | None = None  # ``aten.addmm.default``, or ``aten::add_`` for an eager op
     seq_nr: int | None = None  # torch's trace-time number
-    phase: Phase = Phase.OTHER
+    phase: vocabulary.Phase = vocabulary.Phase.OTHER
     autograd_backward: bool | None = None  # torch's tag
     forward_node: str | None = None  # name in the joint graph of the forward node
     # A ``ForwardEvidence``; ``None`` for work that differentiates nothing
@@ -55,12 +53,12 @@ class Place:
     # Of a graph that runs inside an op of another graph's call, the model's frame of that op
     caller_file: str | None = None
     caller_line: int | None = None
-    stack: tuple[Frame, ...] = ()  # the whole stack, outermost first
+    stack: tuple[lineage.Frame, ...] = ()  # the whole stack, outermost first
     # Path from the user's model, ``layers.7.mlp``; ``""`` is the model itself
     module: str | None = None
     module_class: str | None = None  # class of that module
     annotation: str | None = None  # the user's own labels
-    level: Level = Level.NONE  # how precisely it is attributed
+    level: vocabulary.Level = vocabulary.Level.NONE  # how precisely it is attributed
     evidence: str | None = None  # the source of the line
     # A compiled node's ``Mechanism``; ``None`` for eager work and older recordings
     mechanism: str | None = None
@@ -322,7 +320,7 @@ class Analysis:
     notes: tuple[str, ...] = ()
     # Of graphs whose replays were fully matched, pairs of graph, and of call site and its device
     # events' names
-    library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()
+    library_kernels: tuple[tuple[int, provenance.LibraryKernels], ...] = ()
     # Values that tables computed; a copy with other fields starts empty
     derived: Derived = field(default_factory=Derived, init=False, compare=False, repr=False)
 

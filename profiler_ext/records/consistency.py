@@ -9,14 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from profiler_ext.records import recording
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Provenance
-from profiler_ext.records.recording import (
-    MAX_POSITION_DEPTH,
-    ClockMark,
-    Position,
-    PythonLines,
-    ThreadPositions,
-)
 
 if TYPE_CHECKING:
     from profiler_ext.records.compiles import Compilation
@@ -30,12 +24,12 @@ _MAX_RANK = 2**31
 _MAX_NS = 2**62
 
 
-def inconsistency_of_lines(lines: PythonLines) -> str | None:
+def inconsistency_of_lines(lines: recording.PythonLines) -> str | None:
     """Return what is wrong with recorded lines, ``None`` if nothing is."""
     return next(_lines_problems(lines), None)
 
 
-def _lines_problems(lines: PythonLines) -> Iterator[str]:
+def _lines_problems(lines: recording.PythonLines) -> Iterator[str]:
     yield from _of_positions(lines)
     yield from _of_depths(lines.positions)
     for each in lines.threads:
@@ -43,7 +37,7 @@ def _lines_problems(lines: PythonLines) -> Iterator[str]:
     yield from _of_clock(lines.clock, lines.until_ns)
 
 
-def _of_positions(lines: PythonLines) -> Iterator[str]:
+def _of_positions(lines: recording.PythonLines) -> Iterator[str]:
     for at, each in enumerate(lines.positions):
         if each.parent is not None and not 0 <= each.parent < at:
             yield f"position {at} lies within {each.parent}, expected one before it"
@@ -61,15 +55,15 @@ def _is_index(index: int | None, things: Sequence[object]) -> bool:
     return index is None or 0 <= index < len(things)
 
 
-def _of_depths(positions: Iterable[Position]) -> Iterator[str]:
+def _of_depths(positions: Iterable[recording.Position]) -> Iterator[str]:
     depths: list[int] = []
     for each in positions:
         depths.append(1 + (0 if each.parent is None else depths[each.parent]))
-    if max(depths, default=0) > MAX_POSITION_DEPTH:
-        yield f"positions {max(depths)} deep, expected {MAX_POSITION_DEPTH} at most"
+    if max(depths, default=0) > recording.MAX_POSITION_DEPTH:
+        yield f"positions {max(depths)} deep, expected {recording.MAX_POSITION_DEPTH} at most"
 
 
-def _of_thread(thread: ThreadPositions, positions: int) -> Iterator[str]:
+def _of_thread(thread: recording.ThreadPositions, positions: int) -> Iterator[str]:
     if not _is_time(thread.thread):
         yield "no id of a thread"
     sizes = [sum(map(len, part)) for part in (thread.times, thread.positions)]
@@ -85,7 +79,7 @@ def _of_thread(thread: ThreadPositions, positions: int) -> Iterator[str]:
         yield "times that go back"
 
 
-def _of_clock(clock: Iterable[ClockMark], until_ns: int) -> Iterator[str]:
+def _of_clock(clock: Iterable[recording.ClockMark], until_ns: int) -> Iterator[str]:
     times = [until_ns, *(t for mark in clock for t in (mark.before_ns, mark.after_ns))]
     if not all(map(_is_time, times)):
         yield "a clock's time that is none"

@@ -14,10 +14,8 @@ from types import ModuleType
 
 import numpy as np
 
+from profiler_ext.records import events, lineage, provenance
 from profiler_ext.records.compiles import Compilation
-from profiler_ext.records.events import Ints, Trace
-from profiler_ext.records.lineage import ModuleFrame, PartModules
-from profiler_ext.records.provenance import Gap, GraphInstance
 
 # Characters of a line that is kept; what is longer was written by no one
 MAX_CELL_LINE_LENGTH = 4096
@@ -156,12 +154,12 @@ class ThreadPositions:
     positions: Packed  # index of each position, ``int64``; -1 where no code of the program runs
 
     @property
-    def times_ns(self) -> Ints:
+    def times_ns(self) -> events.Ints:
         """When each position began."""
         return np.cumsum(_unpacked(self.times))
 
     @property
-    def indices(self) -> Ints:
+    def indices(self) -> events.Ints:
         """The positions."""
         return _unpacked(self.positions)
 
@@ -171,13 +169,13 @@ def thread_positions(thread: int, times_ns: list[int], positions: list[int]) -> 
     return ThreadPositions(thread, _packed(np.diff(times_ns, prepend=0)), _packed(positions))
 
 
-def _packed(numbers: Sequence[int] | Ints) -> Packed:
+def _packed(numbers: Sequence[int] | events.Ints) -> Packed:
     starts = range(0, len(numbers), _NUMBERS_OF_A_PART)
     on_disk = np.asarray(numbers, dtype=_ON_DISK)
     return tuple(on_disk[at : at + _NUMBERS_OF_A_PART].tobytes() for at in starts)
 
 
-def _unpacked(parts: Packed) -> Ints:
+def _unpacked(parts: Packed) -> events.Ints:
     return np.frombuffer(b"".join(parts), _ON_DISK).astype(np.int64)
 
 
@@ -197,7 +195,7 @@ class PythonLines:
     functions: tuple[Function, ...]
     # The modules that were called, by path from the user's model; ``None`` for one that was gone at
     # the end, or that its caller does not hold
-    modules: tuple[ModuleFrame | None, ...]
+    modules: tuple[lineage.ModuleFrame | None, ...]
     positions: tuple[Position, ...]  # each after the one that encloses it
     threads: tuple[ThreadPositions, ...]  # the positions of each thread over time
     clock: tuple[ClockMark, ...]  # moments on both clocks, in order
@@ -220,13 +218,13 @@ class Settings:
     step_source: str = "none"
     # Modules that were compiled by themselves, by the number in their mark in the trace: each with
     # its path from the user's model
-    called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
+    called_modules: tuple[tuple[int, lineage.ModuleFrame], ...] = ()
     # Options of the profiler that were used: ``run``, ``recompile``, ``shapes``; they are not
     # recommended again
     asked: tuple[str, ...] = ()
     # Of equal parts of a graph that a backend compiled by itself, which share an artifact, the
     # modules of each call, by the number in its mark
-    called_parts: tuple[tuple[int, PartModules], ...] = ()
+    called_parts: tuple[tuple[int, lineage.PartModules], ...] = ()
     # The names of the models that begin module paths; none where there is one
     models: tuple[str, ...] = ()
     host: str = ""  # the machine's name, of one rank among several; else ``""``
@@ -246,10 +244,10 @@ class Settings:
 class Recording:
     """What is recorded."""
 
-    trace: Trace
-    graphs: tuple[GraphInstance, ...] = ()
+    trace: events.Trace
+    graphs: tuple[provenance.GraphInstance, ...] = ()
     settings: Settings = Settings()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[provenance.Gap, ...] = ()
     # The lines of the program that ran; ``None`` where they were not recorded
     python: PythonLines | None = None
     compiles: tuple[Compilation, ...] = ()  # the process's compiles, before the recording and in it

@@ -14,10 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from profiler_ext.records.compiles import Compilation
-from profiler_ext.records.gaps import GapReason
+from profiler_ext.records import compiles, gaps, provenance
 from profiler_ext.records.lineage import Lineage
-from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.records.recording import Cell, PythonLines, Recording
 from profiler_ext.version import VERSION, is_newer
 
@@ -30,7 +28,7 @@ WRITER_KEY = "written_by"
 _UNKNOWN_WORD = "Invalid enum value"
 _LINEAGE = frozenset(field.name for field in fields(Lineage))
 _TEXT_OF_A_LINE = "code"
-_OFF = Gap(GapReason.SOURCE_OFF, "source=False")
+_OFF = provenance.Gap(gaps.GapReason.SOURCE_OFF, "source=False")
 
 
 def known(kind: Kind) -> Kind:
@@ -134,9 +132,9 @@ def without_source(recording: Recording) -> Recording:
     # recompilations, which may quote a line.
     return replace(
         recording,
-        graphs=_cleared(recording.graphs, tuple[GraphInstance, ...]),
+        graphs=_cleared(recording.graphs, tuple[provenance.GraphInstance, ...]),
         python=_cleared(recording.python, PythonLines | None),
-        compiles=_cleared(recording.compiles, tuple[Compilation, ...]),
+        compiles=_cleared(recording.compiles, tuple[compiles.Compilation, ...]),
         generated=(),
         cells=tuple(Cell(each.name) for each in recording.cells),
         gaps=recording.gaps if _OFF in recording.gaps else (*recording.gaps, _OFF),

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.kineto import classify
-from profiler_ext.kineto.op_inputs import inputs_of
+from profiler_ext.kineto import classify, op_inputs
 from profiler_ext.records.analysis import Analysis, Launches
 from profiler_ext.records.events import Interned, Ints, MaskedInts, flag_rows, ranks
 from profiler_ext.records.share_sums import sum_by
@@ -204,7 +203,7 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
     trace, op_event = analysis.recording.trace, analysis.launches.op_event
     rows = np.flatnonzero(is_eager & ~np.ma.getmaskarray(op_event))
     ops, inverse = ranks(op_event.data[rows])
-    inputs_of_ops = inputs_of(trace.raw, trace.events.position[ops])
+    inputs_of_ops = op_inputs.inputs_of(trace.raw, trace.events.position[ops])
     names, many = trace.events.name, len(inputs_of_ops.distinct)
     pairs, of_op = ranks(names.codes[ops].astype(np.int64) * many + inputs_of_ops.codes)
     numbers: dict[Work, int] = {NOTHING_KNOWN: 0}

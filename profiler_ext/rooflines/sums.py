@@ -137,6 +137,9 @@ def part_sums(shares: KeyedShares, launch_rooflines: Rooflines) -> PartSums:
     amounts = [_known(each, shares) for each in told]
     sums, known_ns, known = (np.stack(each, axis=1) for each in zip(*amounts, strict=True))
     duration_ns = shares.analysis.launches.duration_ns
+    weight = np.where(
+        launch_rooflines.flops.mask, np.minimum(duration_ns, 1), launch_rooflines.flops.data + 2
+    )
     return PartSums(
         launch_rooflines,
         sum_by(shares.key, shares.durations_ns, shares.size),
@@ -144,7 +147,7 @@ def part_sums(shares: KeyedShares, launch_rooflines: Rooflines) -> PartSums:
         known_ns,
         known,
         _weighed(shares, launch_rooflines.bound, duration_ns),
-        _weighed(shares, launch_rooflines.unit, _weight(launch_rooflines, duration_ns)),
+        _weighed(shares, launch_rooflines.unit, weight),
     )
 
 
@@ -174,13 +177,6 @@ def _most(weights: Floats, strings: tuple[str, ...]) -> Interned:
 def _masked_words(words: Interned, has_bound: Rows) -> Interned:
     nothing = words.strings.index("")
     return Interned(np.where(has_bound, words.codes, nothing).astype(np.int32), words.strings)
-
-
-def _weight(launch_rooflines: Rooflines, duration_ns: Ints) -> Ints:
-    """Weigh units by operations; those of unknown operations, by time, come after."""
-    return np.where(
-        launch_rooflines.flops.mask, np.minimum(duration_ns, 1), launch_rooflines.flops.data + 2
-    )
 
 
 def _ratio(amount: MaskedInts, by: MaskedInts) -> MaskedFloats:

@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from profiler_ext.records import events, share_sums, vocabulary
 from profiler_ext.records.analysis import Analysis
-from profiler_ext.records.events import Codes, Ints, MaskedInts
-from profiler_ext.records.share_sums import sum_by
-from profiler_ext.records.vocabulary import Phase
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 from profiler_ext.rooflines.sums import of_shares
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-_MODEL = (Phase.FORWARD, Phase.BACKWARD)
+_MODEL = (vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +89,11 @@ def walls_ns(analysis: Analysis) -> dict[int, int]:
 class _Products:
     """One row for each share of a product, forward or backward, in a step."""
 
-    step: Ints
-    device: Ints
-    unit: Codes
-    flops: MaskedInts
-    duration_ns: Ints
+    step: events.Ints
+    device: events.Ints
+    unit: events.Codes
+    flops: events.MaskedInts
+    duration_ns: events.Ints
     peak: Floats
     units: tuple[str, ...]
 
@@ -165,6 +163,6 @@ def _peaks(analysis: Analysis, launch_rooflines: Rooflines, peaks: Mapping[str, 
 
 
 def _by_unit(products: _Products) -> tuple[tuple[str, int], ...]:
-    done = sum_by(products.unit, products.flops.data, len(products.units))
+    done = share_sums.sum_by(products.unit, products.flops.data, len(products.units))
     pairs = [(text, int(n)) for text, n in zip(products.units, done, strict=True) if n]
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))

@@ -12,14 +12,13 @@ from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.errors import UsageError
 from profiler_ext.kineto.source import is_folder
-from profiler_ext.sessions.merging import MergedSession, load
-from profiler_ext.sessions.session import Session, file_in, rank_files
+from profiler_ext.sessions import merging, session
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Runs = tuple[Sequence[RunOfRanks], Sequence[RunOfRanks]]
-Compared = str | Path | Session | MergedSession
+Compared = str | Path | session.Session | merging.MergedSession
 FORMATS = ("text", "csv", "json", "md")
 
 
@@ -151,8 +150,8 @@ def _recorded_bytes(path: Path) -> int:
     """Return the total size of the files that :func:`load` reads."""
     if not is_folder(path):
         return path.stat().st_size
-    parts = rank_files(path) or [path]
-    return sum((file_in(p) if is_folder(p) else p).stat().st_size for p in parts)
+    parts = session.rank_files(path) or [path]
+    return sum((session.file_in(p) if is_folder(p) else p).stat().st_size for p in parts)
 
 
 def _runs(side: str, every: Sequence[Compared]) -> list[RunOfRanks]:
@@ -163,5 +162,5 @@ def _runs(side: str, every: Sequence[Compared]) -> list[RunOfRanks]:
 
 def _run(each: Compared, name: str) -> RunOfRanks:
     if isinstance(each, str | Path):
-        return RunOfRanks(str(each), load(each).analyses)
+        return RunOfRanks(str(each), merging.load(each).analyses)
     return RunOfRanks(name, each.analyses)

@@ -13,11 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from profiler_ext.attribution import attribute
+from profiler_ext import attribution, findings
 from profiler_ext.errors import CoverageError, ProfilerExtError, TraceError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by, table_named
-from profiler_ext.findings import Findings, find
 from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.kineto.distributed import is_rank_known, with_rank
 from profiler_ext.kineto.names import WORK_CATEGORIES
@@ -81,7 +80,7 @@ class Session(SessionExplanations):
     @cached_property
     def analysis(self) -> Analysis:
         """All that attribution found."""
-        analysis = attribute(self.recording)
+        analysis = attribution.attribute(self.recording)
         if self._on_analysis is not None:
             self._on_analysis(analysis)
         return analysis
@@ -92,9 +91,9 @@ class Session(SessionExplanations):
         return (self.analysis,)
 
     @cached_property
-    def found(self) -> Findings:
+    def found(self) -> findings.Findings:
         """Top recommendations, and which rules could not be judged."""
-        return find(self.analysis)
+        return findings.find(self.analysis)
 
     @property
     def has_work(self) -> bool:

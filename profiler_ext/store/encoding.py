@@ -25,10 +25,9 @@ from itertools import chain
 import msgspec
 
 from profiler_ext.errors import NewerRecordError, StoreError
-from profiler_ext.records.consistency import inconsistency_of_provenance
+from profiler_ext.records import consistency, vocabulary
 from profiler_ext.records.provenance import LibraryKernels, Provenance
 from profiler_ext.records.stored import WRITER_KEY, flat, known, nested, version_mismatch
-from profiler_ext.records.vocabulary import Term
 from profiler_ext.version import VERSION
 
 MAGIC = b"PXPR"
@@ -43,7 +42,7 @@ _MIN_INFLATED_LIMIT_BYTES = 1 << 20
 """A record shrinks to a fifteenth: what inflates far more is none."""
 
 
-class EntryState(Term, page="words.md", title="record", columns=()):
+class EntryState(vocabulary.Term, page="words.md", title="record", columns=()):
     """Whether this version can read a stored record."""
 
     OK = ("ok", "can be read", "can be read by this version")
@@ -119,7 +118,7 @@ def _record(fields: object) -> Provenance:
         record = nested(fields, Provenance)
     except msgspec.ValidationError as error:
         raise _unreadable(str(error), fields) from error
-    if problem := inconsistency_of_provenance(record):
+    if problem := consistency.inconsistency_of_provenance(record):
         raise _unreadable(problem, fields)
     return record
 

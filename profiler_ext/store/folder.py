@@ -20,18 +20,7 @@ from pathlib import Path
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.file_io import read_regular, replacing
 from profiler_ext.records.provenance import LibraryKernels, Provenance
-from profiler_ext.store.encoding import (
-    INFLATED_LIMIT_BYTES,
-    KERNELS_HEADER,
-    MAGIC,
-    EntryState,
-    agreed_kernels,
-    from_bytes,
-    is_kernel_file,
-    kernels_from_bytes,
-    kernels_to_bytes,
-    state_of,
-)
+from profiler_ext.store import encoding
 
 SUFFIX = ".pxpr"
 KERNELS_SUFFIX = ".kernels.json"
@@ -100,7 +89,14 @@ def remove(file: StoredFile) -> bool:
     # The folder is held open meanwhile, so that no link can lead elsewhere.
     try:
         with _opened(file.path.parent.parent) as root, _opened(file.path.parent, root) as shard:
-            return _remove_in(shard, file)
+            handle = os.open(file.path.name, _FILE_FLAGS, dir_fd=shard)
+            try:
+                if not _has_own_header(handle, file):
+                    return False
+            finally:
+                os.close(handle)
+            os.unlink(file.path.name, dir_fd=shard)
+            return True
     except (FileNotFoundError, NotADirectoryError):  # it is gone, or a link took its place
         return False
     except OSError as error:
@@ -116,17 +112,6 @@ def _opened(folder: Path, root: int | None = None) -> Iterator[int]:
         os.close(handle)
 
 
-def _remove_in(folder: int, file: StoredFile) -> bool:
-    handle = os.open(file.path.name, _FILE_FLAGS, dir_fd=folder)
-    try:
-        if not _has_own_header(handle, file):
-            return False
-    finally:
-        os.close(handle)
-    os.unlink(file.path.name, dir_fd=folder)
-    return True
-
-
 def _has_own_header(handle: int, file: StoredFile) -> bool:
     """Tell whether an open file is the listed one, with the store's header."""
     status = os.fstat(handle)
@@ -134,9 +119,13 @@ def _has_own_header(handle: int, file: StoredFile) -> bool:
     if not stat.S_ISREG(status.st_mode) or now != (file.size_bytes, file.used_ns):
         return False
     if not any(suffix in file.path.name for suffix in _KERNEL_SUFFIXES):
-        return os.pread(handle, len(MAGIC), 0) == MAGIC
+        return os.pread(handle, len(encoding.MAGIC), 0) == encoding.MAGIC
     data = os.pread(handle, MAX_KERNEL_FILE_BYTES, 0)
-    return data.startswith(KERNELS_HEADER) if file.is_leftover else is_kernel_file(data)
+    return (
+        data.startswith(encoding.KERNELS_HEADER)
+        if file.is_leftover
+        else encoding.is_kernel_file(data)
+    )
 
 
 def _stored(entry: os.DirEntry[str], shard: str) -> StoredFile | None:
@@ -178,10 +167,10 @@ class Store:
         A damaged or older one is replaced; a newer one is not.
         """
         try:
-            data = read_regular(self._path(key, dynamo_digest), INFLATED_LIMIT_BYTES)
+            data = read_regular(self._path(key, dynamo_digest), encoding.INFLATED_LIMIT_BYTES)
         except OSError:
             return False
-        return state_of(data) in (EntryState.OK, EntryState.NEWER)
+        return encoding.state_of(data) in (encoding.EntryState.OK, encoding.EntryState.NEWER)
 
     def has_file(self, key: str, dynamo_digest: str | None) -> bool:
         """Tell whether there is a file for a graph's key and Dynamo graph, unread."""
@@ -207,7 +196,7 @@ class Store:
             StoreError: It cannot be read; the message names the file.
         """
         try:
-            record = from_bytes(read_regular(path, INFLATED_LIMIT_BYTES))
+            record = encoding.from_bytes(read_regular(path, encoding.INFLATED_LIMIT_BYTES))
         except (OSError, StoreError) as error:
             raise StoreError(f"{path.name}: {error}") from error
         _note_use(path)
@@ -228,7 +217,7 @@ class Store:
             StoreError: The limit in the environment is no number.
         """
         path = self._kernels_path(digest, device, chosen_by)
-        self._write(path, kernels_to_bytes(kernels, device))
+        self._write(path, encoding.kernels_to_bytes(kernels, device))
 
     def kernels(self, digest: str, device: str, chosen_by: str | None) -> LibraryKernels:
         """Return the stored kernels, if any.
@@ -238,11 +227,11 @@ class Store:
         """
         path = self._kernels_path(digest, device, chosen_by or "*")
         paths = [path] if chosen_by else sorted(path.parent.glob(path.name))
-        return agreed_kernels(map(self._kernels_in, paths))
+        return encoding.agreed_kernels(map(self._kernels_in, paths))
 
     def _kernels_in(self, path: Path) -> LibraryKernels:
         try:
-            read_kernels = kernels_from_bytes(read_regular(path, MAX_KERNEL_FILE_BYTES))
+            read_kernels = encoding.kernels_from_bytes(read_regular(path, MAX_KERNEL_FILE_BYTES))
         except FileNotFoundError:
             return ()
         except (OSError, StoreError) as error:

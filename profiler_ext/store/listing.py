@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_ext.errors import StoreError
-from profiler_ext.file_io import read_regular
+from profiler_ext import errors, file_io
 from profiler_ext.records.provenance import Provenance
 from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
 from profiler_ext.store.folder import StoredFile
@@ -52,12 +51,12 @@ def describe(file: StoredFile) -> Listed:
 
 def _read(file: StoredFile) -> tuple[EntryState, Provenance | None]:
     try:
-        data = read_regular(file.path, INFLATED_LIMIT_BYTES)
+        data = file_io.read_regular(file.path, INFLATED_LIMIT_BYTES)
     except OSError:
         return EntryState.DAMAGED, None
     try:
         return EntryState.OK, from_bytes(data)
-    except StoreError:
+    except errors.StoreError:
         return state_of(data), None
 
 

@@ -69,10 +69,14 @@ _VARIABLES = (
 
 def choice_digest() -> str:
     """Return a digest of all that libraries choose their kernels by, except for their calls."""
+    cudnn: Any = torch.backends.cudnn
+    built_with = (torch.__version__, torch.version.cuda, torch.version.hip)
+    values = (*built_with, cudnn.version(), cublas_version())
+    versions = tuple(map(str, values))
     content = json.dumps(
         [
             _device(),
-            _versions(),
+            versions,
             _settings(),
             sorted(pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES)),
         ]
@@ -96,13 +100,6 @@ def _device() -> tuple[int, ...]:
         return ()
     about: Any = torch.cuda.get_device_properties()
     return about.major, about.minor, about.multi_processor_count
-
-
-def _versions() -> tuple[str, ...]:
-    cudnn: Any = torch.backends.cudnn
-    built_with = (torch.__version__, torch.version.cuda, torch.version.hip)
-    values = (*built_with, cudnn.version(), cublas_version())
-    return tuple(map(str, values))
 
 
 def cublas_version() -> int | None:

@@ -16,16 +16,14 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat import behaviour
-from profiler_ext.torch_compat.autograd import names_of_lines
-from profiler_ext.torch_compat.calling import COMPILER
+from profiler_ext.torch_compat import autograd, behaviour, calling
 from profiler_ext.torch_compat.names import fx_names, running_names
 
 COPIED_FROM = "profiler_ext_copied_from"
 """Key in ``node.meta``: the node of compiled autograd's graph that a node was traced from."""
 
 _COPY = re.compile(r"(?P<call>aot(?P<aot_id>\d+)(?:_\d+)?)_(?P<name>\D.*)")
-_MACHINERY = (COMPILER, "/torch/_dynamo/external_utils.py")
+_MACHINERY = (calling.COMPILER, "/torch/_dynamo/external_utils.py")
 
 
 class CopiedNode(NamedTuple):
@@ -139,7 +137,7 @@ class Naming:
     def __init__(self, wrapper: Any) -> None:
         gm: torch.fx.GraphModule = running_names.WRAPPED_GRAPH.of(wrapper)
         self._graph = _traced_graph()
-        self._names = names_of_lines(gm)  # first: the code may be made lazily
+        self._names = autograd.names_of_lines(gm)  # first: the code may be made lazily
         self._code = type(gm).forward.__code__
 
     def name(self, node: torch.fx.Node) -> None:

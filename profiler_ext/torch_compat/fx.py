@@ -16,9 +16,8 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat import behaviour
+from profiler_ext.torch_compat import behaviour, private
 from profiler_ext.torch_compat.names import fx_names
-from profiler_ext.torch_compat.private import Key
 
 _MADE_OF = re.compile("^(?:FSDP|Replicate|DDP)")
 
@@ -136,13 +135,13 @@ def origin_metadata(meta: Meta) -> tuple[Any, ...] | None:
     return op, number, stack, within, called, *rest
 
 
-def integer(meta: Meta, key: Key) -> int | None:
+def integer(meta: Meta, key: private.Key) -> int | None:
     """Return an integer entry, or ``None``."""
     value = key.of(meta)
     return value if isinstance(value, int) else None
 
 
-def text(meta: Meta, key: Key) -> str | None:
+def text(meta: Meta, key: private.Key) -> str | None:
     """Return an entry as text, or ``None``; an enum gives its name."""
     value = key.of(meta)
     if value is None:

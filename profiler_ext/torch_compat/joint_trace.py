@@ -50,7 +50,9 @@ def trace_joint(
     compiled = torch.compile(_fresh_call(), backend=backend, fullgraph=True, dynamic=False)
     try:
         with torch.enable_grad():
-            compiled(_original(model), *inputs, **named_inputs)
+            is_wrapped = running_names.OPTIMIZED_MODULE.is_type_of(model)
+            original = running_names.ORIGINAL_MODULE.of(model) if is_wrapped else model
+            compiled(original, *inputs, **named_inputs)
     except _TracedError:
         pass
     except Exception as error:
@@ -58,12 +60,6 @@ def trace_joint(
     if backend.joint is None:
         raise UsageError("the model computes nothing that can be traced; give it a loss")
     return backend.joint
-
-
-def _original(model: Any) -> Any:
-    """Return the module that ``torch.compile`` wrapped, or the model itself."""
-    is_wrapped = running_names.OPTIMIZED_MODULE.is_type_of(model)
-    return running_names.ORIGINAL_MODULE.of(model) if is_wrapped else model
 
 
 def _fresh_call() -> types.FunctionType:

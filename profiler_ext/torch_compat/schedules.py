@@ -10,8 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat.fx import COLLECTIVES, position, target_name
-from profiler_ext.torch_compat.inductor import current_fx_graph, current_graph, is_extern
+from profiler_ext.torch_compat import fx, inductor
 from profiler_ext.torch_compat.names import fx_names, kernel_names
 from profiler_ext.torch_compat.traffic import Traffic, dep_name, traffic
 
@@ -133,7 +132,7 @@ def is_commented(node_schedule: Iterable[Any]) -> bool:
 
 
 def _describe(leaf: Any) -> ScheduledNode:
-    graph, buffer = current_graph(), kernel_names.IR_NODE.of(leaf)
+    graph, buffer = inductor.current_graph(), kernel_names.IR_NODE.of(leaf)
     touched = kernel_names.READ_WRITES.of(leaf)
     is_weak = kernel_names.WEAK_DEP.is_type_of
     reads = {dep_name(dep) for dep in kernel_names.READS.of(touched) if not is_weak(dep)}
@@ -191,7 +190,7 @@ def _template_node(buffer: Any) -> torch.fx.Node | None:
     own = {node for node in origins if node.op == "call_function"}
     exact = kernel_names.GET_ORIGIN_NODE.of(buffer)()
     yields = (node for node in own if not set(node.users) & own)
-    return exact if exact in own else max(yields, key=position, default=None)
+    return exact if exact in own else max(yields, key=fx.position, default=None)
 
 
 def _buffer(graph: Any, name: str) -> Any:
@@ -206,7 +205,16 @@ def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
     get_origin_node = kernel_names.GET_ORIGIN_NODE.maybe(buffer)
     exact = None if get_origin_node is None else get_origin_node()
     if exact is not None:
-        return _before_writers(exact, _writers(graph, buffer)), False
+        own = kernel_names.GET_NAME.of(buffer)()
+        names = [name for name, made in _real_names(graph).items() if made == own]
+        writers = {_last_origin(_buffer(graph, name)) for name in names}
+        # Torch names the last node that writes into a buffer (a scatter) as its origin; its first
+        # argument is what it writes into.
+        node: Any = exact
+        while node in writers:
+            node = node.args[0] if node.args else None
+        before_writers = node if isinstance(node, torch.fx.Node) else None
+        return before_writers, False
     last = _last_origin(buffer)
     return _own_output(graph, buffer, last), last is not None
 
@@ -218,7 +226,7 @@ def _own_output(graph: Any, buffer: Any, writer: torch.fx.Node | None) -> torch.
     if writer is None or mutated_name is None or not _is_foreach_in_place(writer):
         return writer
     base = _value(graph, _buffer(graph, mutated_name))[0]
-    outputs = (n for n in writer.users if target_name(n.target) == "getitem")
+    outputs = (n for n in writer.users if fx.target_name(n.target) == "getitem")
     of_base = (n for n in outputs if _base(writer.args[0], n.args[1]) is base)
     return next(of_base, writer)
 
@@ -226,32 +234,25 @@ def _own_output(graph: Any, buffer: Any, writer: torch.fx.Node | None) -> torch.
 def _base(written: Any, index: Any) -> torch.fx.Node:
     """The value of an element's memory before any foreach op wrote into it."""
     node: torch.fx.Node = written[index]
-    source = node.all_input_nodes[0] if target_name(node.target) == "getitem" else None
+    source = node.all_input_nodes[0] if fx.target_name(node.target) == "getitem" else None
     if source is None or not _is_foreach_in_place(source):
         return node
     return _base(source.args[0], node.args[1])
 
 
 def _is_foreach_in_place(node: torch.fx.Node) -> bool:
-    name = target_name(node.target)
+    name = fx.target_name(node.target)
     return name.startswith("aten._foreach_") and name.split(".")[1].endswith("_")
 
 
 def _last_origin(buffer: Any) -> torch.fx.Node | None:
     own = set(kernel_names.ORIGINS.maybe(buffer) or ())
-    if not is_extern(buffer):  # a generated kernel computes only a collective's input
-        own = {node for node in own if not target_name(node.target).startswith(COLLECTIVES)}
+    if not inductor.is_extern(buffer):  # a generated kernel computes only a collective's input
+        own = {node for node in own if not fx.target_name(node.target).startswith(fx.COLLECTIVES)}
     # In the body of a branch, the outer graph's nodes for the call do not count.
-    own = {node for node in own if node.graph is current_fx_graph()} or own
+    own = {node for node in own if node.graph is inductor.current_fx_graph()} or own
     last = [node for node in own if not set(node.users) & own]
-    return max(last, key=position, default=None)
-
-
-def _writers(graph: Any, buffer: Any) -> set[torch.fx.Node | None]:
-    """The FX nodes that write into a buffer after it was made."""
-    own = kernel_names.GET_NAME.of(buffer)()
-    names = [name for name, made in _real_names(graph).items() if made == own]
-    return {_last_origin(_buffer(graph, name)) for name in names}
+    return max(last, key=fx.position, default=None)
 
 
 def _real_names(graph: Any) -> dict[str, str]:
@@ -259,15 +260,3 @@ def _real_names(graph: Any) -> dict[str, str]:
     scheduler = kernel_names.SCHEDULER.of(graph)
     names: dict[str, str] = {}
     return names if scheduler is None else kernel_names.MUTATION_REAL_NAME.of(scheduler)
-
-
-def _before_writers(
-    origin: torch.fx.Node, writers: set[torch.fx.Node | None]
-) -> torch.fx.Node | None:
-    """The value that a buffer is made with."""
-    # Torch names the last node that writes into a buffer (a scatter) as its origin; its first
-    # argument is what it writes into.
-    node: Any = origin
-    while node in writers:
-        node = node.args[0] if node.args else None
-    return node if isinstance(node, torch.fx.Node) else None

@@ -54,7 +54,9 @@ def _loaded(module: str) -> ModuleType:
 def live_shape(module: str, path: str) -> Shape:
     """Return the shape that a name has in this process."""
     if path.startswith("'"):
-        return _text_shape(module, path)
+        if path.strip("'") not in _texts(module):
+            raise LookupError(f"no code of {module} has {path}")
+        return None
     if "()" in path:
         return _inner_shape(module, *path.split("()"))
     name = path.rpartition(".")[2]
@@ -85,12 +87,6 @@ def _is_assigned(kind: type, name: str) -> bool:
     methods = (inspect.unwrap(m) for m in vars(kind).values() if inspect.isfunction(m))
     codes = (method.__code__ for method in methods if inspect.isfunction(method))
     return any(_stores(code, "STORE_ATTR", name) for code in codes)
-
-
-def _text_shape(module: str, path: str) -> Shape:
-    if path.strip("'") not in _texts(module):
-        raise LookupError(f"no code of {module} has {path}")
-    return None
 
 
 def _inner_shape(module: str, name: str, member: str) -> Shape:

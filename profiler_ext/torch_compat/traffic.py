@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from profiler_ext.torch_compat import private
-from profiler_ext.torch_compat.inductor import current_graph
+from profiler_ext.torch_compat import inductor, private
 from profiler_ext.torch_compat.names import kernel_names
 
 
@@ -115,7 +114,7 @@ def _is_indirect(dep: Any) -> bool:
 
 
 def _element_bytes(dep: Any) -> int:
-    dtype: torch.dtype = kernel_names.GET_DTYPE.of(current_graph())(dep_name(dep))
+    dtype: torch.dtype = kernel_names.GET_DTYPE.of(inductor.current_graph())(dep_name(dep))
     return dtype.itemsize
 
 

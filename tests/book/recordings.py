@@ -17,7 +17,7 @@ from profiler_ext.sessions import session
 from tests.cases.neutral import SUFFIX
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "h200"
-_read, _attribute = session.read_recording, session.attribute
+_read, _attribute = session.read_recording, session.attribution.attribute
 WIDTH = "96"
 """Of the terminal whose output the pages show."""
 _KEPT = 12
@@ -52,7 +52,7 @@ def read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "read_recording", read)
-        patch.setattr(session, "attribute", _attributed)
+        patch.setattr(session.attribution, "attribute", _attributed)
         yield
 
 

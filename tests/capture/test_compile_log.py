@@ -100,7 +100,7 @@ def test_a_compile_that_makes_no_graph_has_no_number_of_an_older_one() -> None:
     failed = log.compiles_since(BASE)[1]
     assert (failed.dynamo_number, failed.failure) == (
         None,
-        compile_log.CompileFailure("Unsupported", "no"),
+        compile_log.compiles.CompileFailure("Unsupported", "no"),
     )
 
 

@@ -114,7 +114,7 @@ class Sealed(NamedTuple):
 def step(compiling: None) -> Sealed:
     failing, failures = defaultdict[str, list[Provenance]](list), dict[str, Any]()
 
-    def seal(compiles: Compiles, *rest: Any, original: Any = artifacts.seal) -> Provenance:
+    def seal(compiles: Compiles, *rest: Any, original: Any = artifacts.sealing.seal) -> Provenance:
         for place in (*RULES, *SEALING):
             guard = Guard()
             with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
@@ -126,7 +126,7 @@ def step(compiling: None) -> Sealed:
         return original(compiles, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(artifacts, "seal", seal)
+        patch.setattr(artifacts.sealing, "seal", seal)
         sound = train()
     assert capture().gaps == ()
     assert [graph.is_backward for graph in sound] == [False, True]

@@ -222,8 +222,8 @@ OBSERVERS = {
     "dynamo graph": ("profiler_ext.capture.hooks.graphs", "describe_dynamo_graph"),
     "passes": ("profiler_ext.capture.hooks.graphs", "Watch"),
     "joint graph": ("profiler_ext.capture.hooks.graphs", "describe_joint"),
-    "sealing": ("profiler_ext.capture.hooks.artifacts", "seal"),
-    "nodes": ("profiler_ext.capture.graphs.sealing", "describe_nodes"),
+    "sealing": ("profiler_ext.capture.graphs.sealing", "seal"),
+    "nodes": ("profiler_ext.capture.graphs.fx_nodes", "describe_nodes"),
     "bytes": ("profiler_ext.capture.hooks.artifacts", "to_bytes"),
     "instance": ("profiler_ext.capture.graphs.registry", "ready_artifact"),
 }
@@ -253,7 +253,7 @@ def test_a_hook_that_fails_is_a_gap_and_one_warning_and_the_compile_goes_on(
 
 @pytest.mark.usefixtures("fresh_torch")
 def test_strict_raises_what_goes_wrong_in_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifact_hooks, "seal", _fail)
+    monkeypatch.setattr(artifact_hooks.sealing, "seal", _fail)
     profiler_ext.enable(strict=True)
     with pytest.raises(Exception, match="broken on purpose"):
         train_once()

@@ -142,7 +142,7 @@ def test_where_attribution_fails_the_recording_is_saved_and_attributed_by_who_re
     session = looped().session
     whole = profiler_ext.load(session.save(tmp_path / "whole"))
     del session.analysis
-    monkeypatch.setattr("profiler_ext.sessions.session.attribute", fails)
+    monkeypatch.setattr("profiler_ext.sessions.session.attribution.attribute", fails)
     saved = session.save(tmp_path / "plain")
     monkeypatch.undo()
     plain = profiler_ext.load(saved)

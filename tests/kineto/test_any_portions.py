@@ -103,8 +103,7 @@ def small(monkeypatch):
 
     def made(length, block_bytes):
         monkeypatch.setattr(parallel_reading, "MIN_BYTES", max(1, length // 9))
-        for module in (blocks, blocks, parallel_reading):
-            monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
 
     return made
 

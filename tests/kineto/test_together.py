@@ -41,8 +41,7 @@ MANY = (*EVENTS, *map(_event, range(200)))
 def everything_is_long(monkeypatch):
     monkeypatch.setattr(source, "IN_MEMORY_BYTES", 100)
     monkeypatch.setattr(parallel_reading, "MIN_BYTES", 1_000)
-    for module in (blocks, parallel_reading):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 2_000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2_000)
 
 
 def _columns(trace):
@@ -72,9 +71,11 @@ def _refusal(path, jobs):
 def test_several_processes_read_what_one_reads(tmp_path, jobs, monkeypatch):
     path = written(tmp_path, text_of(MANY))
     alone = _read(path, 1)
-    monkeypatch.setattr(parallel_reading, "document_of", _once(parallel_reading.document_of))
+    monkeypatch.setattr(
+        parallel_reading.blocks, "document_of", _once(parallel_reading.blocks.document_of)
+    )
     assert _read(path, jobs) == alone
-    assert parallel_reading.document_of.calls == 1
+    assert parallel_reading.blocks.document_of.calls == 1
 
 
 def test_a_packed_file_is_read_by_several_too(tmp_path):
@@ -134,9 +135,12 @@ def test_what_others_print_when_python_starts_is_not_taken_for_events(tmp_path, 
     alone.mkdir()
     (alone / "sitecustomize.py").write_text("print('how do you do')\n")
     monkeypatch.syspath_prepend(alone)
-    monkeypatch.setattr(parallel_reading, "document_of", _once(parallel_reading.document_of))
-    assert _read(path, 2) == _read(path, 1)
-    assert parallel_reading.document_of.calls == 1
+    read_by_one = _read(path, 1)
+    monkeypatch.setattr(
+        parallel_reading.blocks, "document_of", _once(parallel_reading.blocks.document_of)
+    )
+    assert _read(path, 2) == read_by_one
+    assert parallel_reading.blocks.document_of.calls == 1
 
 
 def test_a_process_that_ends_before_its_time_costs_nothing_but_time(tmp_path, monkeypatch):

@@ -153,7 +153,11 @@ class OpenSegments:
 
     def resolve(self, anchors: Mapping[int, int]) -> dict[int, Match]:
         """Return the matches of the open items that can be decided."""
-        segments = self._between(anchors)
+        ends = [(-1, -1), *sorted(anchors.items()), (len(self._items), len(self._sites))]
+        segments = [
+            Segment(tuple(range(site + 1, next_site)), tuple(range(item + 1, next_item)))
+            for (item, site), (next_item, next_site) in pairwise(ends)
+        ]
         too_few = [self._is_starved(segment) for segment in segments]
         uncertain = [any(too_few[max(at - 1, 0) : at + 2]) for at in range(len(segments))]
         matches: dict[int, Match] = {}
@@ -161,13 +165,6 @@ class OpenSegments:
             matches.update(self._on_device(segment, is_uncertain))
             matches.update(self._nameless(segment))
         return matches
-
-    def _between(self, anchors: Mapping[int, int]) -> list[Segment]:
-        ends = [(-1, -1), *sorted(anchors.items()), (len(self._items), len(self._sites))]
-        return [
-            Segment(tuple(range(site + 1, next_site)), tuple(range(item + 1, next_item)))
-            for (item, site), (next_item, next_site) in pairwise(ends)
-        ]
 
     def _is_starved(self, segment: Segment) -> bool:
         """Tell whether sites ran less than they must: then the neighbours may have theirs."""

@@ -10,13 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from profiler_ext.attribution.alignment import library_kernels, verification
 from profiler_ext.attribution.alignment.aligning import align
-from profiler_ext.attribution.alignment.library_kernels import (
-    KnownKernels,
-    ObservedKernels,
-    kernel_families,
-)
-from profiler_ext.attribution.alignment.verification import is_plausible
 from profiler_ext.attribution.graph_calls import GraphCall, Match, Pattern
 from profiler_ext.records.evidence import LineEvidence
 from profiler_ext.records.gaps import GapReason
@@ -59,9 +54,9 @@ class Aligner:
         self._graphs, self._compiles = graphs, compiles
         self._uses = Counter(map(_use_key, calls))
         self._failed = [graph for graph in graphs if graph.is_failed]
-        self._families = kernel_families(graphs)
+        self._families = library_kernels.kernel_families(graphs)
         self._known: dict[object, tuple[Match, ...]] = {}
-        self._observed = ObservedKernels(graphs)
+        self._observed = library_kernels.ObservedKernels(graphs)
         works = dict.fromkeys(call.pattern for call in calls)
         numbers: dict[object, int] = {}
         self._numbers = {each: numbers.setdefault(each.work, len(numbers)) for each in works}
@@ -80,25 +75,19 @@ class Aligner:
         known_kernels, state = self._observed.of_graph(graph)
         key = (graph, self._numbers[call.pattern], state, is_reselected)
         if key not in self._known:
-            known_kernels = self._for_call(known_kernels, call, is_reselected)
+            replay_key = _replay_key(call)
+            same, every = (
+                self._replays_by_pattern[*replay_key, self._numbers[call.pattern]],
+                self._replays[replay_key],
+            )
+            known_kernels = replace(
+                known_kernels,
+                is_reselected=is_reselected or same > 1,
+                is_contradicted=is_reselected or same == 1 < every,
+                families=self._families,
+            )
             self._known[key] = align(self.sites(graph), call.work, known_kernels)
         return self._known[key]
-
-    def _for_call(
-        self, known_kernels: KnownKernels, call: GraphCall, is_reselected: bool
-    ) -> KnownKernels:
-        """Return the known kernels, with what other replays of the same show."""
-        replay_key = _replay_key(call)
-        same, every = (
-            self._replays_by_pattern[*replay_key, self._numbers[call.pattern]],
-            self._replays[replay_key],
-        )
-        return replace(
-            known_kernels,
-            is_reselected=is_reselected or same > 1,
-            is_contradicted=is_reselected or same == 1 < every,
-            families=self._families,
-        )
 
     def latest_graphs(self, graphs: Sequence[int]) -> list[int]:
         """Return those of each frame's last Dynamo graph, if none was made meanwhile."""
@@ -137,7 +126,7 @@ class Aligner:
         # matches: the call site of each item of its work
         self._observed.observe(graph, call, matches)
 
-    def known_kernels(self, graph: int) -> KnownKernels:
+    def known_kernels(self, graph: int) -> library_kernels.KnownKernels:
         """Return the known kernels of a graph's library calls."""
         return self._observed.of_graph(graph)[0]
 
@@ -245,7 +234,7 @@ class _Identifier:
     def _is_plausible(self, pattern: Pattern, matches: tuple[Match, ...]) -> bool:
         key = (pattern, id(matches))  # they are kept, so that no others can come to be the same
         if key not in self._are_plausible:
-            self._are_plausible[key] = matches, is_plausible(pattern.work, matches)
+            self._are_plausible[key] = matches, verification.is_plausible(pattern.work, matches)
         return self._are_plausible[key][1]
 
     def _unknown(self, call: GraphCall, reason: GapReason) -> Invocation:

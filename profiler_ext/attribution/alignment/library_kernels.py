@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from profiler_ext.attribution.alignment.loops import is_in_loop
 from profiler_ext.attribution.graph_calls import GraphCall, Match, Pattern
 from profiler_ext.kineto import classify
-from profiler_ext.records.provenance import GraphInstance
-from profiler_ext.records.vocabulary import SiteKind
+from profiler_ext.records import provenance, vocabulary
 
 _KernelNames = tuple[str, ...]
 
@@ -55,7 +54,7 @@ class KnownKernels:
     families: KernelFamilies = field(default_factory=KernelFamilies)
 
 
-def kernel_families(graphs: Iterable[GraphInstance]) -> KernelFamilies:
+def kernel_families(graphs: Iterable[provenance.GraphInstance]) -> KernelFamilies:
     """Collect which kernels only continue calls, and whose operators' calls each began once."""
     ran: dict[str | None, set[_KernelNames]] = defaultdict(set)
     for graph in graphs:
@@ -82,7 +81,7 @@ def ran_at_sites(pattern: Pattern, matches: Sequence[Match]) -> dict[int, _Kerne
 class ObservedKernels:
     """The observed kernels of each graph's library calls."""
 
-    def __init__(self, graphs: Sequence[GraphInstance]) -> None:
+    def __init__(self, graphs: Sequence[provenance.GraphInstance]) -> None:
         self._graphs = graphs
         self._kernels: dict[object, dict[int, _KernelNames | None]] = {}
         self._seen: dict[Hashable, Sequence[Match]] = {}
@@ -103,7 +102,7 @@ class ObservedKernels:
             return  # what a site launches differs from call to call
         known = self._kernels.setdefault(identity, {})
         for site, ran in ran_at_sites(pattern, matches).items():
-            if sites[site].kind is SiteKind.EXTERN:
+            if sites[site].kind is vocabulary.SiteKind.EXTERN:
                 known[site] = ran if known.setdefault(site, ran) == ran else None
         self._current.pop(identity, None)
 
@@ -111,22 +110,19 @@ class ObservedKernels:
         """Return the known kernels of a graph's library calls, and a number for equal ones."""
         current = self._current.setdefault(self._identity(graph), {})
         if graph not in current:
-            known_kernels = self._known(graph)
+            instance = self._graphs[graph]
+            here = dict(instance.library_kernels)
+            called = self._kernels.get(self._identity(graph), {})
+            others = {at: ran for at, ran in called.items() if at not in here}
+            stored = {
+                at: ran for at, ran in instance.stored_kernels if at not in {**others, **here}
+            }
+            known = {**stored, **others, **here}
+            kernels = {at: ran for at, ran in known.items() if ran is not None}
+            known_kernels = KnownKernels(kernels, frozenset(stored))
             state = tuple(sorted(known_kernels.kernels.items()))
             current[graph] = known_kernels, self._states.setdefault(state, len(self._states))
         return current[graph]
-
-    def _known(self, graph: int) -> KnownKernels:
-        # What was observed when the graph was recorded is what its replays run; then other calls of
-        # this process, then another run.
-        instance = self._graphs[graph]
-        here = dict(instance.library_kernels)
-        called = self._kernels.get(self._identity(graph), {})
-        others = {at: ran for at, ran in called.items() if at not in here}
-        stored = {at: ran for at, ran in instance.stored_kernels if at not in {**others, **here}}
-        known = {**stored, **others, **here}
-        kernels = {at: ran for at, ran in known.items() if ran is not None}
-        return KnownKernels(kernels, frozenset(stored))
 
     def _identity(self, graph: int) -> object:
         return self._graphs[graph].record.digest or graph

@@ -14,20 +14,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from profiler_ext.attribution.alignment.aligning import align, device_names
+from profiler_ext.attribution.alignment import aligning, loops, verification
 from profiler_ext.attribution.alignment.invocations import Invocation
 from profiler_ext.attribution.alignment.library_kernels import KnownKernels, ran_at_sites
-from profiler_ext.attribution.alignment.loops import is_in_loop
-from profiler_ext.attribution.alignment.verification import is_plausible
 from profiler_ext.attribution.enclosing import EnclosingRanges
 from profiler_ext.attribution.graph_calls import GraphCall, find_calls
-from profiler_ext.attribution.trace.launches import (
-    EnqueuedLaunches,
-    find_launch_calls,
-    find_launches,
-    work_name,
-)
-from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.attribution.trace import launches, lookups
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.events import Events, flag_rows
@@ -59,23 +51,23 @@ def library_kernels(events: Events, sites: Sequence[CallSite]) -> LibraryKernels
     call site and names, where known.
     """
     nesting = nest(events)
-    enqueued = find_launch_calls(events, nesting)
+    enqueued = launches.find_launch_calls(events, nesting)
     calls = find_calls(EnclosingRanges(events, nesting), enqueued)
-    if len(calls) != 1 or any(map(is_in_loop, sites)):
+    if len(calls) != 1 or any(map(loops.is_in_loop, sites)):
         return ()
     pieces = _pieces(events, enqueued, calls[0], sites)
-    replayed = _replayed(events, find_launches(events, nesting))
+    replayed = _replayed(events, launches.find_launches(events, nesting))
     ran_at = _of_recording(pieces, replayed, sites) if replayed else _of_warmup(pieces, sites)
     return tuple((at, ran_at[at]) for at in sorted(ran_at) if len(ran_at[at]) <= _MAX_EVENTS)
 
 
 def _pieces(
-    events: Events, enqueued: EnqueuedLaunches, call: GraphCall, sites: Sequence[CallSite]
+    events: Events, enqueued: launches.EnqueuedLaunches, call: GraphCall, sites: Sequence[CallSite]
 ) -> list[_OpLaunches]:
     """List what a call launched; nothing where its order does not explain all of it."""
-    matches = align(sites, call.work, KnownKernels())
+    matches = aligning.align(sites, call.work, KnownKernels())
     disputed = any(match.gap is GapReason.ALIGNMENT_MISMATCH for match in matches)
-    if disputed or not is_plausible(call.work, matches):
+    if disputed or not verification.is_plausible(call.work, matches):
         return []
     ran = _ran_by_correlation(events)
     keys = events.correlation[enqueued.event].filled(0).tolist()
@@ -93,19 +85,19 @@ def _ran_by_correlation(events: Events) -> dict[int, _Names]:
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     names_by_correlation: dict[int, list[str]] = {}
     for row, key in zip(rows.tolist(), events.correlation[rows].filled(0).tolist(), strict=True):
-        names_by_correlation.setdefault(key, []).append(work_name(events, row))
+        names_by_correlation.setdefault(key, []).append(launches.work_name(events, row))
     return {key: tuple(ran) for key, ran in names_by_correlation.items()}
 
 
-def _replayed(events: Events, enqueued: EnqueuedLaunches) -> _Names:
+def _replayed(events: Events, enqueued: launches.EnqueuedLaunches) -> _Names:
     """Return the names of what CUDA graphs replayed, in order."""
     launched = [
         (int(enqueued.enqueue_ns[at]), int(events.start_ns[row]), row)
         for at, row in enumerate(enqueued.event.tolist())
-        if enqueued.call[at] != NO_ROW
+        if enqueued.call[at] != lookups.NO_ROW
         and names.is_graph_launch(events.name[int(enqueued.call[at])])
     ]
-    return tuple(work_name(events, row) for _, _, row in sorted(launched))
+    return tuple(launches.work_name(events, row) for _, _, row in sorted(launched))
 
 
 def _of_warmup(pieces: Sequence[_OpLaunches], sites: Sequence[CallSite]) -> dict[int, _Names]:
@@ -137,7 +129,7 @@ def _of_recording(
     kernels, stretches = _split(
         recorded, lambda piece: piece.site is not None and sites[piece.site].kind in _GENERATED
     )
-    own_names = [device_names(sites[kernel.site or 0]) for kernel in kernels]
+    own_names = [aligning.device_names(sites[kernel.site or 0]) for kernel in kernels]
     known = frozenset(name for own in own_names for name in own)
     ran, between = _split(replayed, known.__contains__)
     if len(ran) != len(kernels) or any(n not in own for n, own in zip(ran, own_names, strict=True)):

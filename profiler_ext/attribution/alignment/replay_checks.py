@@ -15,20 +15,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.alignment.aligning import Names, agreed_pairs, device_names
+from profiler_ext.attribution.alignment import aligning, loops, verification
 from profiler_ext.attribution.alignment.invocations import Aligner, Invocation
-from profiler_ext.attribution.alignment.loops import is_in_loop
-from profiler_ext.attribution.alignment.verification import StreamOrder
 from profiler_ext.attribution.graph_calls import Match, WorkItem
-from profiler_ext.records.evidence import SiteEvidence
-from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.provenance import CallSite
+from profiler_ext.records import evidence, gaps, provenance
 from profiler_ext.records.vocabulary import SiteKind
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
 _MAX_REFERENCES = 32  # number of other replays, the most frequent ones, that may confirm one
-_BY_ANCHORS = (SiteEvidence.REPLAY_ORDER, SiteEvidence.REPLAY_FAMILIES)
-_GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
+_BY_ANCHORS = (evidence.SiteEvidence.REPLAY_ORDER, evidence.SiteEvidence.REPLAY_FAMILIES)
+_GAP = Match(gap=gaps.GapReason.ALIGNMENT_MISMATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,7 @@ class _LaunchOrder:
 
 
 def drop_unconfirmed(
-    invocations: Sequence[Invocation], aligner: Aligner, order: StreamOrder
+    invocations: Sequence[Invocation], aligner: Aligner, order: verification.StreamOrder
 ) -> tuple[Invocation, ...]:
     """Replace the matches of replays by gaps where nothing confirms them."""
     # aligner: has the call sites of each graph, and their known kernels
@@ -58,7 +54,9 @@ def drop_unconfirmed(
 class _ReplayChecker:
     """Checks the replays of one graph: equal ones once, and their matches stay one object."""
 
-    def __init__(self, calls: Sequence[Invocation], aligner: Aligner, order: StreamOrder) -> None:
+    def __init__(
+        self, calls: Sequence[Invocation], aligner: Aligner, order: verification.StreamOrder
+    ) -> None:
         self._aligner, self._order = aligner, order
         distinct = {_replay_key(each): each for each in calls}
         self._pairs = {replay_key: self._pair(each) for replay_key, each in distinct.items()}
@@ -80,7 +78,10 @@ class _ReplayChecker:
 
     def _pair(self, invocation: Invocation) -> tuple[_LaunchOrder, _LaunchOrder | None]:
         kernels = self._aligner.known_kernels(_graph(invocation)).kernels
-        return _ran(invocation), _recorded(invocation, self._sites(invocation), kernels)
+        aligned = zip(invocation.call.work, invocation.matches, strict=True)
+        pairs = [(item.name, match.site) for item, match in aligned if _is_open(item, match)]
+        ran = _LaunchOrder(tuple(name for name, _ in pairs), tuple(site for _, site in pairs))
+        return ran, _recorded(invocation, self._sites(invocation), kernels)
 
     def _checked(self, invocation: Invocation, is_reselected: bool) -> Invocation:
         if self._is_confirmed(invocation):
@@ -108,7 +109,7 @@ class _ReplayChecker:
             return False
         return _is_of_another_size(ran, recorded, self._sites(invocation))
 
-    def _sites(self, invocation: Invocation) -> tuple[CallSite, ...]:
+    def _sites(self, invocation: Invocation) -> tuple[provenance.CallSite, ...]:
         return self._aligner.sites(_graph(invocation))
 
 
@@ -123,7 +124,7 @@ def _replay_key(invocation: Invocation) -> object:
 
 
 def _is_of_another_size(
-    ran: _LaunchOrder, recorded: _LaunchOrder, sites: Sequence[CallSite]
+    ran: _LaunchOrder, recorded: _LaunchOrder, sites: Sequence[provenance.CallSite]
 ) -> bool:
     """Tell whether libraries ran other kernels than recorded, and all generated ones in order."""
     # A replay that lost or reordered events has no new ones.
@@ -133,7 +134,7 @@ def _is_of_another_size(
     return in_order[0] == in_order[1] and bool(Counter(ran.names) - Counter(recorded.names))
 
 
-def _without_open_ends(invocation: Invocation, sites: Sequence[CallSite]) -> Invocation:
+def _without_open_ends(invocation: Invocation, sites: Sequence[provenance.CallSite]) -> Invocation:
     """Remove matches with one anchor only: another call's first launch may be there."""
     aligned = [
         None if match.site is None else sites[match.site].kind for match in invocation.matches
@@ -146,19 +147,14 @@ def _without_open_ends(invocation: Invocation, sites: Sequence[CallSite]) -> Inv
     return replace(invocation, matches=matches)
 
 
-def _ran(invocation: Invocation) -> _LaunchOrder:
-    """Return what a call ran for its sites without an operator."""
-    aligned = zip(invocation.call.work, invocation.matches, strict=True)
-    pairs = [(item.name, match.site) for item, match in aligned if _is_open(item, match)]
-    return _LaunchOrder(tuple(name for name, _ in pairs), tuple(site for _, site in pairs))
-
-
 def _is_open(item: WorkItem, match: Match) -> bool:
-    return item.on_device and match.gap is not GapReason.WRAPPER_GLUE
+    return item.on_device and match.gap is not gaps.GapReason.WRAPPER_GLUE
 
 
 def _recorded(
-    invocation: Invocation, sites: Sequence[CallSite], kernels: Mapping[int, tuple[str, ...]]
+    invocation: Invocation,
+    sites: Sequence[provenance.CallSite],
+    kernels: Mapping[int, tuple[str, ...]],
 ) -> _LaunchOrder | None:
     """Return what a call runs without an operator if it runs the known kernels, if all are."""
     aligned = zip(invocation.call.work, invocation.matches, strict=True)
@@ -167,9 +163,9 @@ def _recorded(
     for at, site in enumerate(sites):
         if at in called or site.kind is SiteKind.CPP:
             continue
-        if is_in_loop(site) or (site.kind is SiteKind.EXTERN and at not in kernels):
+        if loops.is_in_loop(site) or (site.kind is SiteKind.EXTERN and at not in kernels):
             return None
-        names = kernels[at] if site.kind is SiteKind.EXTERN else device_names(site)[-1:]
+        names = kernels[at] if site.kind is SiteKind.EXTERN else aligning.device_names(site)[-1:]
         pairs += [(name, at) for name in names]
     return _LaunchOrder(tuple(name for name, _ in pairs), tuple(at for _, at in pairs))
 
@@ -197,8 +193,8 @@ def _same(ran: _LaunchOrder, other: _LaunchOrder) -> list[int]:
     codes = {name: code for code, name in enumerate(dict.fromkeys(ran.names + other.names))}
     rows, columns = ([codes[name] for name in each.names] for each in (ran, other))
     kinds = np.zeros(len(rows), dtype=np.int64)
-    names = Names(np.array(rows, np.int64), kinds, np.array([columns], np.int64))
-    pairs = agreed_pairs(names) or []  # what cannot be compared confirms nothing
+    names = aligning.Names(np.array(rows, np.int64), kinds, np.array([columns], np.int64))
+    pairs = aligning.agreed_pairs(names) or []  # what cannot be compared confirms nothing
     is_same_length = len(rows) == len(columns)
     return [
         at

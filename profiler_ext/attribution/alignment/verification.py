@@ -12,9 +12,8 @@ from profiler_ext.attribution.graph_calls import DeviceEvent, GraphCall, Match, 
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
 from profiler_ext.kineto import classify, names
+from profiler_ext.records import provenance, vocabulary
 from profiler_ext.records.events import Events, Ints
-from profiler_ext.records.provenance import CallSite
-from profiler_ext.records.vocabulary import SiteKind
 
 # The name of every Triton kernel where Inductor is configured without unique names
 _NAMELESS_KERNEL = "triton_"
@@ -33,7 +32,7 @@ def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
 
 def contradicted(
     pattern: Pattern,
-    sites: Sequence[CallSite],
+    sites: Sequence[provenance.CallSite],
     matches: Sequence[Match],
     out_of_order: Collection[int],
 ) -> set[int]:
@@ -65,10 +64,10 @@ def _out_of_order_replays(pattern: Pattern, wrong: set[int]) -> set[int]:
     return {launch for name, own in replayed if name in names_out for launch in own}
 
 
-def _misnamed(site: CallSite, events: Sequence[DeviceEvent]) -> Sequence[int]:
+def _misnamed(site: provenance.CallSite, events: Sequence[DeviceEvent]) -> Sequence[int]:
     own_names = (*device_names(site), _NAMELESS_KERNEL)
     kernels = [names.kernel_name(event.name) for event in events]
-    if site.kind is SiteKind.EXTERN:
+    if site.kind is vocabulary.SiteKind.EXTERN:
         return [
             at
             for at, name in enumerate(kernels)

@@ -24,8 +24,7 @@ from profiler_ext.attribution.idle.pieces import (
 )
 from profiler_ext.attribution.idle.tracks import CAUSES, Causes, Spans, code, is_of
 from profiler_ext.attribution.step_breakdown import BusySpans, time_before
-from profiler_ext.attribution.trace.intervals import Cuts, cut_at
-from profiler_ext.attribution.trace.launches import EnqueuedLaunches
+from profiler_ext.attribution.trace import intervals, launches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
@@ -78,7 +77,7 @@ class WaitLines:
 def find_wait_places(
     events: Events,
     nesting: Nesting,
-    enqueued: EnqueuedLaunches,
+    enqueued: launches.EnqueuedLaunches,
     main_place: Ints,
     places: tuple[Place, ...],
 ) -> WaitLines:
@@ -93,13 +92,7 @@ def find_wait_places(
     waiting = np.flatnonzero(is_call & flag_rows(events.name, classify.is_device_wait))
     waiting = waiting[ops[waiting] != NO_ROW]
     calls = np.concatenate([waiting, enqueued.call[with_source]])
-    by = _last_before(events, ops, calls, enqueued.call[with_source])
-    calls, first = np.unique(calls[by != NO_ROW], return_index=True)
-    used, place = np.unique(main_place[with_source[by[by != NO_ROW][first]]], return_inverse=True)
-    return WaitLines(calls, place, tuple(places[each] for each in used.tolist()))
-
-
-def _last_before(events: Events, ops: Rows, calls: Ints, launching: Ints) -> Ints:
+    launching = enqueued.call[with_source]
     every = np.append(launching, calls)
     is_query = np.arange(len(every)) >= len(launching)
     order = np.lexsort((is_query, events.start_ns[every], ops[every]))
@@ -108,7 +101,10 @@ def _last_before(events: Events, ops: Rows, calls: Ints, launching: Ints) -> Int
     is_same = ops[every[result]] == ops[every[order]]
     before = np.empty(len(every), dtype=np.int64)
     before[order] = np.where((result != NO_ROW) & is_same, result, NO_ROW)
-    return before[len(launching) :]
+    by = before[len(launching) :]
+    calls, first = np.unique(calls[by != NO_ROW], return_index=True)
+    used, place = np.unique(main_place[with_source[by[by != NO_ROW][first]]], return_inverse=True)
+    return WaitLines(calls, place, tuple(places[each] for each in used.tolist()))
 
 
 class Activities:
@@ -122,7 +118,17 @@ class Activities:
         """Return the innermost event that covers more than half of each piece, or ``NO_ROW``."""
         # opened: the innermost event in the middle of each piece, or ``NO_ROW``: what covers more
         # than half of it is open then
-        return self._wide_enough(self._others(opened), start_ns, end_ns)
+        rows = self._others(opened)
+        starts, durations = self._events.start_ns, self._events.duration_ns
+        at = np.flatnonzero(rows != NO_ROW)
+        while len(at):
+            own = rows[at]
+            begun = np.maximum(starts[own], start_ns[at])
+            over = np.minimum(starts[own] + durations[own], end_ns[at])
+            at = at[2 * (over - begun) <= (end_ns - start_ns)[at]]
+            rows[at] = self._others(self._parent[rows[at]])
+            at = at[rows[at] != NO_ROW]
+        return rows
 
     def named(self, rows: Rows) -> Interned:
         """Return the names of events; a step's own range has none."""
@@ -139,19 +145,6 @@ class Activities:
         rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
         while len(at := at[self._is_own[rows[at]]]):
             rows[at] = self._parent[rows[at]]
-            at = at[rows[at] != NO_ROW]
-        return rows
-
-    def _wide_enough(self, rows: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
-        """Return the first event around each row that covers more than half of the piece."""
-        starts, durations = self._events.start_ns, self._events.duration_ns
-        at = np.flatnonzero(rows != NO_ROW)
-        while len(at):
-            own = rows[at]
-            begun = np.maximum(starts[own], start_ns[at])
-            over = np.minimum(starts[own] + durations[own], end_ns[at])
-            at = at[2 * (over - begun) <= (end_ns - start_ns)[at]]
-            rows[at] = self._others(self._parent[rows[at]])
             at = at[rows[at] != NO_ROW]
         return rows
 
@@ -205,7 +198,7 @@ def split(pieces: Pieces, consequence_ns: Ints, blamed_ns: Ints) -> tuple[Pieces
 def find_idle(
     events: Events,
     nesting: Nesting,
-    enqueued: EnqueuedLaunches,
+    enqueued: launches.EnqueuedLaunches,
     places: CpuPlaces,
     wait_lines: WaitLines,
     busy: Sequence[BusySpans],
@@ -222,7 +215,7 @@ class _IdleFinder:
         self,
         events: Events,
         nesting: Nesting,
-        enqueued: EnqueuedLaunches,
+        enqueued: launches.EnqueuedLaunches,
         places: CpuPlaces,
         wait_lines: WaitLines,
     ) -> None:
@@ -277,7 +270,7 @@ class _IdleFinder:
         self, idle: IdleSpans, step: Ints, pieces: Pieces, cause_times_ns: Ints
     ) -> IdlePieces:
         ends = pieces.start_ns + pieces.duration_ns
-        cuts = cut_at(self._places.times_ns, pieces.start_ns, ends)
+        cuts = intervals.cut_at(self._places.times_ns, pieces.start_ns, ends)
         cuts = cuts.at(np.lexsort((idle.device[pieces.span[cuts.span]], cuts.start_ns)))
         cause, place, of_cause, row = self._names(idle, pieces, cause_times_ns, cuts)
         span = pieces.span[cuts.span]
@@ -295,7 +288,7 @@ class _IdleFinder:
         )
 
     def _names(
-        self, idle: IdleSpans, pieces: Pieces, cause_times_ns: Ints, cuts: Cuts
+        self, idle: IdleSpans, pieces: Pieces, cause_times_ns: Ints, cuts: intervals.Cuts
     ) -> tuple[Codes, Codes, Codes, Rows]:
         """Return the cause of each cut, the place, the place of the cause, the CPU's event."""
         firsts = range(0, max(len(cuts.span), 1), _CUTS_AT_ONCE)
@@ -305,7 +298,7 @@ class _IdleFinder:
         return cause, place, of_cause, row
 
     def _names_of_chunk(
-        self, idle: IdleSpans, pieces: Pieces, cause_times_ns: Ints, cuts: Cuts
+        self, idle: IdleSpans, pieces: Pieces, cause_times_ns: Ints, cuts: intervals.Cuts
     ) -> tuple[Codes, Codes, Codes, Rows]:
         cause, place = pieces.cause[cuts.span], self._places.codes[cuts.segment]
         cause = np.where(self._is_profiler_overhead(cause, place), code(IdleCause.PROFILER), cause)
@@ -322,7 +315,7 @@ class _IdleFinder:
         )
 
     def _of_waits(
-        self, cause: Causes, place: Ints, group: Ints, cuts: Cuts, cause_times_ns: Ints
+        self, cause: Causes, place: Ints, group: Ints, cuts: intervals.Cuts, cause_times_ns: Ints
     ) -> tuple[Ints, Ints]:
         is_after = is_of(cause, [IdleCause.AFTER_SYNCHRONISATION])
         is_wait = is_of(cause, [IdleCause.SYNCHRONISATION])

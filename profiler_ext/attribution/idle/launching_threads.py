@@ -30,8 +30,7 @@ from profiler_ext.attribution.idle.tracks import (
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.kineto import classify, names
-from profiler_ext.kineto.communication import is_communication
+from profiler_ext.kineto import classify, communication, names
 from profiler_ext.records.events import Codes, Events, Ints, flag_rows
 from profiler_ext.records.vocabulary import IdleCause
 
@@ -72,7 +71,7 @@ class HostCollectives:
         self._is_collective = flag_rows(events.name, classify.is_host_collective) & (
             nesting.depth != NO_ROW
         )
-        self._is_call = flag_rows(events.name, is_communication)
+        self._is_call = flag_rows(events.name, communication.is_communication)
         rows = np.flatnonzero(self._is_collective)
         ends_ns = events.start_ns[rows] + events.duration_ns[rows]
         order = np.argsort(ends_ns, kind="stable")
@@ -92,21 +91,19 @@ class HostCollectives:
         is_after = self._is_call[own.row[:-2]] & (own.row[:-2] != NO_ROW)
         waited = np.isin(own.cause[1:-1], _IN_PYTHON) & is_after
         waited &= (over > begins) & (ends - over <= _LINGER_NS)
-        return _split(own, np.flatnonzero(waited), over[waited], self._rows[last[waited]])
-
-
-def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
-    """Insert a segment before each of those that follow some changes, until its collective ends."""
-    segment, cause, row = at + 1, own.cause.copy(), own.row.copy()
-    following = (own.cause[segment], own.row[segment])
-    cause[segment], row[segment] = code(IdleCause.OTHER_RANK), rows
-    inside = over_ns < own.times_ns[segment]
-    after = segment[inside] + 1
-    return Track(
-        np.insert(own.times_ns, segment[inside], over_ns[inside]),
-        np.insert(cause, after, following[0][inside]),
-        np.insert(row, after, following[1][inside]),
-    )
+        at = np.flatnonzero(waited)
+        over_ns = over[waited]
+        rows = self._rows[last[waited]]
+        segment, cause, row = at + 1, own.cause.copy(), own.row.copy()
+        following = (own.cause[segment], own.row[segment])
+        cause[segment], row[segment] = code(IdleCause.OTHER_RANK), rows
+        inside = over_ns < own.times_ns[segment]
+        after = segment[inside] + 1
+        return Track(
+            np.insert(own.times_ns, segment[inside], over_ns[inside]),
+            np.insert(cause, after, following[0][inside]),
+            np.insert(row, after, following[1][inside]),
+        )
 
 
 class ThreadGroups:

@@ -46,17 +46,13 @@ class IdleSpans:
 def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
     """Return when devices ran nothing; where steps overlap, a moment is of the last begun."""
     # busy: for each device its busy spans, in nanoseconds of the trace's clock
-    parts = _exclusive_parts(steps)
-    columns = zip(*(_idle(device, parts) for device in busy), strict=True)
-    return IdleSpans(*(np.concatenate(column).astype(np.int64) for column in columns))
-
-
-def _exclusive_parts(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
     starts, ends = np.array([(s.start_ns, s.end_ns) for s in steps], np.int64).reshape(-1, 2).T
     laid_out = timeline(starts, ends)
     owners = laid_out.opened[:-1]
     selected = np.flatnonzero(owners != NO_ROW)
-    return laid_out.times_ns[:-1][selected], laid_out.times_ns[1:][selected], owners[selected]
+    parts = laid_out.times_ns[:-1][selected], laid_out.times_ns[1:][selected], owners[selected]
+    columns = zip(*(_idle(device, parts) for device in busy), strict=True)
+    return IdleSpans(*(np.concatenate(column).astype(np.int64) for column in columns))
 
 
 def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> tuple[Ints, ...]:
@@ -159,9 +155,14 @@ class PieceCutter:
         )
         known = self._is_known[idle.ended_by_signal]
         until = np.where(known, np.clip(called, idle.start_ns, idle.end_ns), idle.start_ns)
-        pieces = _merged(
-            [self._before_launch(idle, until), _after_launch(idle, until, called, known)]
+        latency, between = (
+            code(each) for each in (IdleCause.LAUNCH_LATENCY, IdleCause.BETWEEN_LAUNCHES)
         )
+        why = np.where(called > idle.since_ns, latency, between)
+        why = np.where(known, why, code(IdleCause.NO_LAUNCH_CALL))
+        rows = np.flatnonzero(idle.end_ns > until)
+        after_launch = Pieces(rows, until[rows], (idle.end_ns - until)[rows], why[rows])
+        pieces = _merged([self._before_launch(idle, until), after_launch])
         pieces = self._with_ends(_without_repeats(pieces), idle, marks)
         return replace(pieces, span=pieces.span + first)
 
@@ -199,16 +200,6 @@ class PieceCutter:
                 ),
             ]
         )
-
-
-def _after_launch(idle: IdleSpans, until: Ints, called: Ints, known: Flags) -> Pieces:
-    latency, between = (
-        code(each) for each in (IdleCause.LAUNCH_LATENCY, IdleCause.BETWEEN_LAUNCHES)
-    )
-    why = np.where(called > idle.since_ns, latency, between)
-    why = np.where(known, why, code(IdleCause.NO_LAUNCH_CALL))
-    rows = np.flatnonzero(idle.end_ns > until)
-    return Pieces(rows, until[rows], (idle.end_ns - until)[rows], why[rows])
 
 
 def _without_repeats(pieces: Pieces) -> Pieces:

@@ -139,7 +139,9 @@ class CompiledAttributor:
             self._known[key] = invocation.matches, self._outcomes(invocation, out_of_order)
         self._table.assign(call.launches, self._known[key][1])
         for launch, gap in call.trials:
-            outcome = self._gap_outcome(invocation, self._event(launch), gap, None)
+            row = int(self._enqueued.event[launch])
+            event = DeviceEvent(self._events.name[row], self._events.category[row])
+            outcome = self._gap_outcome(invocation, event, gap, None)
             self._table.assign(launch, self._table.number(outcome))
 
     def _outcomes(self, invocation: Invocation, out_of_order: Sequence[int]) -> Ints:
@@ -169,10 +171,6 @@ class CompiledAttributor:
                 gap = mismatch if contradicts else match.gap or mismatch
                 outcome = self._gap_outcome(invocation, event, gap, pattern.work[at])
                 yield self._table.number(outcome)
-
-    def _event(self, launch: int) -> DeviceEvent:
-        row = int(self._enqueued.event[launch])
-        return DeviceEvent(self._events.name[row], self._events.category[row])
 
     def _sites(self, invocation: Invocation) -> tuple[CallSite, ...]:
         return () if invocation.graph is None else self._graphs[invocation.graph].call_sites

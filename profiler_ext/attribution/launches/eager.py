@@ -9,10 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from profiler_ext.attribution.enclosing import EnclosingRanges
-from profiler_ext.attribution.launches.compiled import kind_by_name
+from profiler_ext.attribution.launches import compiled, eager_phases, launch_table
 from profiler_ext.attribution.launches.eager_lines import EagerLine, EagerLines
-from profiler_ext.attribution.launches.eager_phases import EagerPhases, ForwardOps
-from profiler_ext.attribution.launches.launch_table import LaunchAttribution, LaunchTable
 from profiler_ext.attribution.phases import runs_update
 from profiler_ext.attribution.places import (
     PlaceTable,
@@ -24,12 +22,11 @@ from profiler_ext.attribution.trace.launches import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records.analysis import Place
+from profiler_ext.records import analysis, vocabulary
 from profiler_ext.records.events import Events, Ints, first_rows, flag_rows, numbered, ranks
 from profiler_ext.records.evidence import EagerEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording
-from profiler_ext.records.vocabulary import Level, Phase
 
 # What launched these is known but for an op: a line may have launched them
 REASONS_WITH_LINE = (GapReason.NO_LAUNCHING_OP, GapReason.OWN_CUDA_GRAPH)
@@ -99,7 +96,7 @@ class _TraceFacts(NamedTuple):
     """What the trace alone shows of a launch; ``gap`` where it needs no line."""
 
     aten_op: str | None
-    phase: Phase
+    phase: vocabulary.Phase
     forward_op: str | None = None
     module: str | None = None
     gap: GapReason | None = None
@@ -113,7 +110,7 @@ class EagerAttributor:
         enclosing: EnclosingRanges,
         enqueued: EnqueuedLaunches,
         places: PlaceTable,
-        table: LaunchTable,
+        table: launch_table.LaunchTable,
         recording: Recording,
     ) -> None:
         events, nesting = enclosing.events, enclosing.nesting
@@ -121,7 +118,7 @@ class EagerAttributor:
         self._places, self._table = places, table
         dispatched = flag_rows(events.name, classify.is_dispatched_op) & enclosing.is_op
         self._op = nesting.outermost(dispatched, within=enclosing.is_marker)
-        self._forward_ops = ForwardOps(enclosing, recording.trace, self._op)
+        self._forward_ops = eager_phases.ForwardOps(enclosing, recording.trace, self._op)
         self._links = self._forward_ops.links
         self.lines = EagerLines(recording, enclosing, enqueued, self._links)
         self._roots = SourceRoots(recording.settings)
@@ -129,7 +126,9 @@ class EagerAttributor:
         self._known: dict[Hashable, tuple[int, EagerLine]] = {}
         updating = [str(graph.compile_id) for graph in recording.graphs if runs_update(graph)]
         by_op = enqueued.op_evidence
-        self._phases = EagerPhases(enclosing, self._forward_ops, self._op, updating, by_op)
+        self._phases = eager_phases.EagerPhases(
+            enclosing, self._forward_ops, self._op, updating, by_op
+        )
         self._is_trial = enclosing.is_trial(enqueued.cpu)
         self._is_unrecorded = launches_on_unrecorded_threads(recording, enqueued)
         self._sharded = nesting.nearest(flag_rows(events.name, classify.is_sharding_of_module))
@@ -186,15 +185,21 @@ class EagerAttributor:
             codes[at] = 1 + (work is GapReason.AUTOTUNING)
         return codes
 
-    def _outcome(self, launch: int) -> LaunchAttribution:
+    def _outcome(self, launch: int) -> launch_table.LaunchAttribution:
         cpu = int(self._enqueued.cpu[launch])
         facts, line, evidence = self._facts_of(launch, cpu)
         row = int(self._enqueued.event[launch])
         name, category = self._enclosing.events.name[row], self._enclosing.events.category[row]
-        kind = kind_by_name(name, category, is_glue=True)
+        kind = compiled.kind_by_name(name, category, is_glue=True)
         kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
-        place = self._index(facts, line)
-        return LaunchAttribution(kind, (place,), kernel=kernel, evidence=evidence)
+        # A line is compared by the identity of its parts, as stacks are long; it is kept so that no
+        # id is reused.
+        parts = (id(line.stack), id(line.module), id(line.caller))
+        key = (facts, parts, line.evidence, line.gap, line.linked_by)
+        if key not in self._known:
+            self._known[key] = self._places.add(self._place(facts, line)), line
+        place = self._known[key][0]
+        return launch_table.LaunchAttribution(kind, (place,), kernel=kernel, evidence=evidence)
 
     def _facts_of(self, launch: int, cpu: int) -> tuple[_TraceFacts, EagerLine, str]:
         line = self.lines.of_launch(launch)
@@ -205,7 +210,7 @@ class EagerAttributor:
             if row is not None:
                 self._forward[launch] = row
         if line.gap is GapReason.OUT_OF_ORDER:
-            return _TraceFacts(None, Phase.OTHER, gap=line.gap), line, ""
+            return _TraceFacts(None, vocabulary.Phase.OTHER, gap=line.gap), line, ""
         call = int(self._enqueued.call[launch])
         phase, forward_op, evidence = self._phases.of(cpu, call, line.in_module)
         phase = line.phase or phase
@@ -220,31 +225,21 @@ class EagerAttributor:
             return self._without_op(launch, phase, line, forward_op), line, facts
         return _TraceFacts(op, phase, forward_op, self._module(cpu)), line, evidence
 
-    def _index(self, facts: _TraceFacts, line: EagerLine) -> int:
-        """Return the index of a place, made once: most launches share theirs."""
-        # A line is compared by the identity of its parts, as stacks are long; it is kept so that no
-        # id is reused.
-        parts = (id(line.stack), id(line.module), id(line.caller))
-        key = (facts, parts, line.evidence, line.gap, line.linked_by)
-        if key not in self._known:
-            self._known[key] = self._places.add(self._place(facts, line)), line
-        return self._known[key][0]
-
-    def _place(self, facts: _TraceFacts, line: EagerLine) -> Place:
+    def _place(self, facts: _TraceFacts, line: EagerLine) -> analysis.Place:
         if facts.gap is not None:
             return gap_place(facts.gap, facts.phase, op=facts.aten_op)
         op, phase, forward_op = facts.aten_op, facts.phase, facts.forward_op
-        place = Place(
+        place = analysis.Place(
             aten_op=op,
             phase=phase,
             forward_node=forward_op,
             forward_evidence=line.linked_by or eager_forward_evidence(op or "", forward_op, phase),
             module=facts.module,
         )
-        return self._at_line(replace(place, level=Level.OP) if op else place, line)
+        return self._at_line(replace(place, level=vocabulary.Level.OP) if op else place, line)
 
     def _without_op(
-        self, launch: int, phase: Phase, line: EagerLine, forward_op: str | None
+        self, launch: int, phase: vocabulary.Phase, line: EagerLine, forward_op: str | None
     ) -> _TraceFacts:
         """Attribute what no operator launched: a line may have, as it does a kernel."""
         is_unrecorded = bool(self._is_unrecorded[launch])
@@ -253,7 +248,7 @@ class EagerAttributor:
             return _TraceFacts(None, phase, gap=reason)
         return _TraceFacts(None, phase, forward_op)
 
-    def _at_line(self, place: Place, line: EagerLine) -> Place:
+    def _at_line(self, place: analysis.Place, line: EagerLine) -> analysis.Place:
         """Return a place with its line and module, or with the reason why there is no line."""
         own = line.module
         place = replace(
@@ -270,7 +265,7 @@ class EagerAttributor:
             caller_file=line.caller.file if line.caller else None,
             caller_line=line.caller.line if line.caller else None,
             stack=line.stack,
-            level=Level.LINE,
+            level=vocabulary.Level.LINE,
             evidence=line.evidence,
         )
 

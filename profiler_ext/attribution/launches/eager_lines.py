@@ -15,17 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from profiler_ext.attribution import positions
 from profiler_ext.attribution.enclosing import EnclosingRanges
-from profiler_ext.attribution.positions import (
-    NO_POSITION,
-    AmbiguousPositionError,
-    PositionsOfThreads,
-    Stacks,
-    StackState,
-    watch_clock,
-)
-from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.launches import EnqueuedLaunches, out_of_order
+from profiler_ext.attribution.trace import forward_links, launches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
 from profiler_ext.kineto import classify, names
 from profiler_ext.records.events import Ints
@@ -108,7 +100,7 @@ class EngineOrder:
         return starts[at] if at < len(starts) else None
 
 
-def max_call_overhang_ns(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
+def max_call_overhang_ns(enclosing: EnclosingRanges, enqueued: launches.EnqueuedLaunches) -> int:
     """Return how far a runtime call juts out of the op that made it: its clock is another."""
     events = enclosing.events
     both = (enqueued.cpu != NO_ROW) & (enqueued.call != NO_ROW)
@@ -127,8 +119,8 @@ class EagerLines:
         self,
         recording: Recording,
         enclosing: EnclosingRanges,
-        enqueued: EnqueuedLaunches,
-        links: ForwardLinks,
+        enqueued: launches.EnqueuedLaunches,
+        links: forward_links.ForwardLinks,
     ) -> None:
         self._events, self._enclosing, self._links = enclosing.events, enclosing, links
         self._start_ns = self._events.start_ns
@@ -136,20 +128,20 @@ class EagerLines:
         self._threads = [each.tid for each in self._events.threads]
         self._enqueued = enqueued
         self._of_row: dict[int, EagerLine] = {}
-        self._positions: PositionsOfThreads | None = None
+        self._positions: positions.PositionsOfThreads | None = None
         if recording.python is not None:
             self._load_lines(recording.python)
 
     def _load_lines(self, lines: PythonLines) -> None:
-        clock = watch_clock(self._events, lines.clock)
+        clock = positions.watch_clock(self._events, lines.clock)
         if clock is None:
             self._missing_reason = GapReason.LINES_FAILED
             return
-        self._stacks = Stacks(lines)
-        self._positions = PositionsOfThreads(lines, clock)
+        self._stacks = positions.Stacks(lines)
+        self._positions = positions.PositionsOfThreads(lines, clock)
         self._until_ns = int(clock.on_trace(np.array([lines.until_ns], dtype=np.int64))[0])
         self._overhang_ns = max_call_overhang_ns(self._enclosing, self._enqueued)
-        self._is_out_of_order = out_of_order(self._events, self._enqueued)
+        self._is_out_of_order = launches.out_of_order(self._events, self._enqueued)
         self._order = EngineOrder(self._enclosing)
         # The system's ids of the threads that launch: only they can have called a backward.
         events = self._enclosing.events
@@ -172,7 +164,7 @@ class EagerLines:
             return EagerLine(gap=GapReason.OUT_OF_ORDER)
         try:
             return self._line(row, self._position(cpu, call))
-        except AmbiguousPositionError as error:
+        except positions.AmbiguousPositionError as error:
             within = self._stacks.are_in_module(error.positions)
             return EagerLine(gap=GapReason.LINE_BORDER, in_module=within)
 
@@ -204,7 +196,9 @@ class EagerLines:
     def _line(self, row: int, position: int) -> EagerLine:
         engine = int(self._enclosing.engine[row])
         if engine == NO_ROW:
-            is_nowhere = position == NO_POSITION and self._events.start_ns[row] <= self._until_ns
+            is_nowhere = (
+                position == positions.NO_POSITION and self._events.start_ns[row] <= self._until_ns
+            )
             own = self._stacks.state(position)
             ran = replace(self._line_that_ran(own, row), in_module=own.in_module)
             return self._of_callback(row) if is_nowhere else ran
@@ -214,10 +208,30 @@ class EagerLines:
             if state.recomputes:
                 first = self._stacks.first_module(position, above)
                 return self._of_checkpoint(engine, first, state.module)
-            return self._of_engine(row, engine)
+            if names.evaluated_function(self._events.name[engine]) == names.ACCUMULATE_GRAD:
+                if not self._is_of_node(row, engine):
+                    return self._backward_caller(int(self._events.start_ns[engine]), engine)
+                before = self._order.node_before(engine)
+                if before is None:
+                    return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
+                # Its caller waits: below the engine in its own thread, else where the forward ran.
+                assert self._positions is not None
+                is_below = self._during(engine) != positions.NO_POSITION
+                thread = self._thread(engine) if is_below else self._thread_of_forward(before)
+                start, end = self._events.end_at(before), int(self._events.start_ns[engine])
+                is_one_backward = self._positions.stays(thread, start, end)
+                if not is_one_backward:
+                    return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
+                last = self._of_forward(before)
+                return replace(last, evidence=EagerEvidence.RAN_LAST_USE) if last.stack else last
+            forward = self._of_forward(engine)
+            # Source: ``torch/csrc/autograd/input_buffer.cpp``, ``accumulate``: after the node ran.
+            is_direct = int(self._enclosing.nesting.parent[row]) == engine
+            is_sum = is_direct and names.is_sum_of_gradients(self._events.name[row])
+            return self._sum(forward) if is_sum else forward
         return self._of_python(row, engine, state)
 
-    def _line_that_ran(self, state: StackState, row: int) -> EagerLine:
+    def _line_that_ran(self, state: positions.StackState, row: int) -> EagerLine:
         if not state.is_line_known:
             return EagerLine(module=state.module, gap=GapReason.LINE_OF_HOT_CODE)
         if not state.stack:
@@ -225,7 +239,7 @@ class EagerLines:
             return EagerLine(gap=GapReason.LINES_FULL if is_late else GapReason.NO_LINE_RAN)
         return EagerLine(state.stack, state.module, EagerEvidence.RAN)
 
-    def _of_python(self, row: int, engine: int, state: StackState) -> EagerLine:
+    def _of_python(self, row: int, engine: int, state: positions.StackState) -> EagerLine:
         """Return the line of Python that runs while the engine evaluates a node."""
         own = self._line_that_ran(state, row)
         forward = self._of_forward(engine)
@@ -235,13 +249,6 @@ class EagerLines:
         if not self._is_of_node(row, engine):
             return replace(own, linked_by=ForwardEvidence.HOOK)
         return replace(own, caller=forward.stack[-1] if forward.stack else None)
-
-    def _of_engine(self, row: int, engine: int) -> EagerLine:
-        """Return the line of what the engine itself runs for a node."""
-        if names.evaluated_function(self._events.name[engine]) == names.ACCUMULATE_GRAD:
-            return self._of_accumulation(row, engine)
-        forward = self._of_forward(engine)
-        return self._sum(forward) if self._is_sum(row, engine) else forward
 
     def _of_checkpoint(
         self, engine: int, first: ModuleFrame | None, module: ModuleFrame | None
@@ -257,27 +264,21 @@ class EagerLines:
         linked = ForwardEvidence.RECOMPUTED
         return replace(line, module=own, phase=Phase.RECOMPUTE, linked_by=linked)
 
-    def _checkpoint_caller(self, engine: int, module: ModuleFrame | None) -> StackState:
+    def _checkpoint_caller(self, engine: int, module: ModuleFrame | None) -> positions.StackState:
         """Return where the forward was, outside of what a checkpoint recomputes."""
         # The node is the checkpoint's own, or one of its ops: the call of the module shows how far
         # out the checkpoint was called.
         forward = self._links.forward_of(engine)
         if forward is None:
-            return StackState()
+            return positions.StackState()
         try:
             position, outer = self._during(forward), int(self._enclosing.engine[forward])
             above = 0 if outer == NO_ROW else self._stacks.depth(self._during(outer))
-        except AmbiguousPositionError:
-            return StackState()
+        except positions.AmbiguousPositionError:
+            return positions.StackState()
         if names.evaluated_function(self._events.name[engine]) == names.CHECKPOINT_FUNCTION:
             return self._stacks.state(position, above)
         return self._stacks.before_module(position, module, above)
-
-    def _is_sum(self, row: int, engine: int) -> bool:
-        """Tell whether the engine adds a node's result to another gradient of the same value."""
-        # Source: ``torch/csrc/autograd/input_buffer.cpp``, ``accumulate``: after the node ran.
-        is_direct = int(self._enclosing.nesting.parent[row]) == engine
-        return is_direct and names.is_sum_of_gradients(self._events.name[row])
 
     @staticmethod
     def _sum(last: EagerLine) -> EagerLine:
@@ -307,29 +308,8 @@ class EagerLines:
         """Return the line at which an event of the CPU stands."""
         try:
             return self._line(row, self._during(row))
-        except AmbiguousPositionError:
+        except positions.AmbiguousPositionError:
             return EagerLine(gap=GapReason.LINE_BORDER)
-
-    def _of_accumulation(self, row: int, engine: int) -> EagerLine:
-        """Return the line of the op whose backward gave a parameter the last of its gradient."""
-        if not self._is_of_node(row, engine):
-            return self._backward_caller(int(self._events.start_ns[engine]), engine)
-        before = self._order.node_before(engine)
-        if before is None:
-            return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
-        if not self._is_one_backward(before, engine):
-            return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
-        last = self._of_forward(before)
-        return replace(last, evidence=EagerEvidence.RAN_LAST_USE) if last.stack else last
-
-    def _is_one_backward(self, before: int, engine: int) -> bool:
-        """Tell whether the engine evaluated two nodes in one backward."""
-        # Its caller waits: below the engine in its own thread, else where the forward ran.
-        assert self._positions is not None
-        is_below = self._during(engine) != NO_POSITION
-        thread = self._thread(engine) if is_below else self._thread_of_forward(before)
-        start, end = self._events.end_at(before), int(self._events.start_ns[engine])
-        return self._positions.stays(thread, start, end)
 
     def _thread_of_forward(self, engine: int) -> int:
         forward = self._links.forward_of(engine)

@@ -16,9 +16,7 @@ from profiler_ext.attribution.enclosing import EnclosingRanges
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.nesting import nest
-from profiler_ext.kineto import classify, names
-from profiler_ext.kineto.communication import is_communication
-from profiler_ext.kineto.flow_events import forward_flows
+from profiler_ext.kineto import classify, communication, flow_events, names
 from profiler_ext.records.events import Events, Ints, Trace, flag_rows
 from profiler_ext.records.evidence import SiteEvidence
 from profiler_ext.records.vocabulary import Phase
@@ -115,7 +113,7 @@ class ForwardOps:
             np.flatnonzero(enclosing.is_op & ~is_engine),
             backward[backward != NO_ROW],
             dict(zip(enclosing.nesting.parent[nodes].tolist(), nodes.tolist(), strict=True)),
-            partial(forward_flows, self._trace),
+            partial(flow_events.forward_flows, self._trace),
         )
 
     def _nodes(self) -> Ints:
@@ -196,7 +194,7 @@ class EagerPhases:
             return EagerPhase(Phase.OPTIMIZER, None, self._by_op)
         if self._accumulation[cpu] != NO_ROW:
             # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
-            reduces = is_communication(name)
+            reduces = communication.is_communication(name)
             phase = Phase.BACKWARD if reduces else Phase.GRADIENT_ACCUMULATION
             return EagerPhase(phase, None, self._by_op)
         if self._sharding_pass[cpu] != NO_ROW:
@@ -204,7 +202,12 @@ class EagerPhases:
         engine = int(self._enclosing.engine[cpu])
         if engine == NO_ROW:
             return self._outside(cpu, call, in_module)
-        return self._in_engine(cpu, call, engine)
+        if self._python.recomputation[_own(cpu, call)] != NO_ROW:
+            return EagerPhase(Phase.RECOMPUTE, None, SiteEvidence.PYTHON_CALL)
+        forward_op = self._forward_ops.of_engine(engine)
+        is_linked = forward_op is not None
+        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else self._by_op
+        return EagerPhase(Phase.BACKWARD, forward_op, rule)
 
     def _of_sharding(self, cpu: int) -> Phase:
         """Return the pass that FSDP works for; a forward within the engine is recomputed."""
@@ -213,14 +216,6 @@ class EagerPhases:
             return Phase.BACKWARD
         in_engine = self._enclosing.engine[cpu] != NO_ROW
         return Phase.RECOMPUTE if in_engine else Phase.FORWARD
-
-    def _in_engine(self, cpu: int, call: int, engine: int) -> EagerPhase:
-        if self._python.recomputation[_own(cpu, call)] != NO_ROW:
-            return EagerPhase(Phase.RECOMPUTE, None, SiteEvidence.PYTHON_CALL)
-        forward_op = self._forward_ops.of_engine(engine)
-        is_linked = forward_op is not None
-        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else self._by_op
-        return EagerPhase(Phase.BACKWARD, forward_op, rule)
 
     def _outside(self, cpu: int, call: int, in_module: bool) -> EagerPhase:
         """Return the phase of what neither autograd's engine nor an optimizer runs."""

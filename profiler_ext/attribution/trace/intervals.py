@@ -24,7 +24,12 @@ def last_reaching(values: Ints, limits: Ints) -> Rows:
     result = np.arange(-1, len(values) - 1, dtype=np.int32)  # most often it is the one before
     places = blocks = np.append(0, np.flatnonzero(values[:-1] < limits[1:]) + 1)[: len(values)]
     result[places] = NO_ROW
-    levels = _maxima(values)
+    levels = [values]
+    while len(levels[-1]) > 1:
+        last = levels[-1]
+        if len(last) % 2:
+            last = np.append(last, _MIN_VALUE)
+        levels.append(np.maximum(last[::2], last[1::2]))
     hits: list[tuple[Ints, Ints]] = []
     for maxima in levels:
         # Whole blocks lie before a position; only for the last, if it is the first of a pair, is a
@@ -41,17 +46,6 @@ def last_reaching(values: Ints, limits: Ints) -> Rows:
         places, blocks = np.append(places, more), np.append(halves, own)
     result[places] = blocks
     return result
-
-
-def _maxima(values: Ints) -> list[Ints]:
-    """Return the values, the greater of each two, of each four, and so on."""
-    levels = [values]
-    while len(levels[-1]) > 1:
-        last = levels[-1]
-        if len(last) % 2:
-            last = np.append(last, _MIN_VALUE)
-        levels.append(np.maximum(last[::2], last[1::2]))
-    return levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,13 @@ class Timeline:
 
 def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     """Lay out spans; a span is open at its start, and no longer at its end."""
-    below, hidden_by = _enclosing(ends_ns)
+    # The first is open when the span is over; the other, if it begins before that, hides its end.
+    backwards = last_reaching(ends_ns[::-1], ends_ns[::-1])[::-1]
+    last = len(ends_ns) - 1
+    below, hidden_by = (
+        last_reaching(ends_ns, ends_ns + 1),
+        np.where(backwards == NO_ROW, last + 1, last - backwards),
+    )
     starts_after = np.append(starts_ns, np.iinfo(np.int64).max)[hidden_by]
     closing = np.flatnonzero(starts_after >= ends_ns)
     # What ends when others begin is over before them; a span of no time is so after it began.
@@ -146,13 +146,3 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     times[is_start], opened[is_start] = starts_ns, np.arange(len(starts_ns))
     times[at], opened[at] = ends_ns[closing], below[closing]
     return Timeline(times, opened)
-
-
-def _enclosing(ends_ns: Ints) -> tuple[Rows, Rows]:
-    """Return for each span the last before that ends later, and the next that ends no earlier."""
-    # The first is open when the span is over; the other, if it begins before that, hides its end.
-    backwards = last_reaching(ends_ns[::-1], ends_ns[::-1])[::-1]
-    last = len(ends_ns) - 1
-    return last_reaching(ends_ns, ends_ns + 1), np.where(
-        backwards == NO_ROW, last + 1, last - backwards
-    )

@@ -42,7 +42,12 @@ def find_launching_events(
     op = take(nesting.nearest(is_op), nested, NO_ROW).astype(np.int64)
     if not _ids_name_ops(events, rows, by_id, op):
         return LaunchingEvents(nested, ids_name_ops=False)
-    decides = (by_id != NO_ROW) & ((op == NO_ROW) | _overlaps(events, call, by_id))
+    is_same = take(events.thread, call, NO_ROW) == take(events.thread, by_id, NO_ROW)
+    end_ns = events.end_of(np.arange(len(events)))
+    begins_before = take(events.start_ns, call, 0) < take(end_ns, by_id, 0)
+    ends_after = take(end_ns, call, 0) > take(events.start_ns, by_id, 0)
+    overlap: Flags = is_same & begins_before & ends_after
+    decides = (by_id != NO_ROW) & ((op == NO_ROW) | overlap)
     return LaunchingEvents(np.where(decides & (by_id != op), by_id, nested), ids_name_ops=True)
 
 
@@ -54,15 +59,6 @@ def _ids_name_ops(events: Events, rows: Ints, by_id: Ints, op: Ints) -> bool:
     external, correlation = events.external_id[rows], events.correlation[rows]
     both = ~np.ma.getmaskarray(external) & ~np.ma.getmaskarray(correlation)
     return not both.any() or bool((external.data != correlation.data)[both].any())
-
-
-def _overlaps(events: Events, call: Ints, op: Ints) -> Flags:
-    is_same = take(events.thread, call, NO_ROW) == take(events.thread, op, NO_ROW)
-    end_ns = events.end_of(np.arange(len(events)))
-    begins_before = take(events.start_ns, call, 0) < take(end_ns, op, 0)
-    ends_after = take(end_ns, call, 0) > take(events.start_ns, op, 0)
-    overlap: Flags = is_same & begins_before & ends_after
-    return overlap
 
 
 @dataclass(frozen=True, slots=True)

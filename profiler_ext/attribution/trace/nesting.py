@@ -76,15 +76,11 @@ def nest(events: Events, further: Flags | None = None) -> Nesting:
     above = _innermost(events, order, leaf[order])
     parent, depth = (np.full(len(events), NO_ROW, dtype=np.int32) for _ in range(2))
     parent[order], depth[order] = take(order, above, NO_ROW), _depths(above)
-    levels = _levels(depth)
-    return Nesting(parent, depth, levels, _above(parent, levels))
-
-
-def _levels(depth: Rows) -> tuple[Rows, ...]:
     rows = np.flatnonzero(depth != NO_ROW).astype(np.int32)
     own = depth[rows]
     by_depth = rows[np.argsort(own, kind="stable")]
-    return tuple(np.split(by_depth, np.cumsum(np.bincount(own))[:-1])) if len(rows) else ()
+    levels = tuple(np.split(by_depth, np.cumsum(np.bincount(own))[:-1])) if len(rows) else ()
+    return Nesting(parent, depth, levels, _above(parent, levels))
 
 
 def _above(parent: Rows, levels: tuple[Rows, ...]) -> tuple[Rows, ...]:

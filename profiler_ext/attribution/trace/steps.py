@@ -26,12 +26,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.attribution.trace.intervals import timeline
+from profiler_ext.attribution.trace import intervals, lookups
 from profiler_ext.attribution.trace.launches import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.kineto import classify, names
-from profiler_ext.kineto.communication import is_communication
+from profiler_ext.kineto import classify, communication, names
 from profiler_ext.records.analysis import Step
 from profiler_ext.records.events import Events, Ints, first_rows, flag_rows
 
@@ -44,7 +42,7 @@ def find_steps(
     """Return the profiled steps in order of time; without any, one that spans all work."""
     # What follows the last ``prof.step()`` is a step only if something was enqueued in it.
     # first_step_ns: when the first one began on the devices, if known
-    is_cpu = nesting.depth != NO_ROW
+    is_cpu = nesting.depth != lookups.NO_ROW
     rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)
     steps = [_step(events, int(row)) for row in rows[np.argsort(events.start_ns[rows])]]
     if len(steps) > 1 and not (_owner(enqueued, steps) == len(steps) - 1).any():
@@ -62,7 +60,7 @@ def find_steps(
 def steps_of(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
     """Return the number of the step in which each launch was enqueued, or ``NO_ROW``."""
     numbers = np.array([step.number for step in steps], dtype=np.int64)
-    return take(numbers, _owner(enqueued, steps), NO_ROW)
+    return lookups.take(numbers, _owner(enqueued, steps), lookups.NO_ROW)
 
 
 def _owner(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
@@ -71,7 +69,7 @@ def _owner(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
         np.array([getattr(step, name) for step in steps], dtype=np.int64)
         for name in ("cpu_start_ns", "cpu_end_ns")
     )
-    return timeline(starts_ns, ends_ns).at(enqueued.enqueue_ns)
+    return intervals.timeline(starts_ns, ends_ns).at(enqueued.enqueue_ns)
 
 
 def _on_device(
@@ -80,7 +78,7 @@ def _on_device(
     owner, computes = _owner(enqueued, steps), _computing(events, enqueued)
     ends_ns = events.end_of(enqueued.event)
     earlier_ns = _done_before(enqueued.enqueue_ns[computes], ends_ns[computes], steps)
-    own = owner != NO_ROW
+    own = owner != lookups.NO_ROW
     done_ns = _last_of(owner[own & computes], ends_ns[own & computes], len(steps))
     done_ns = np.where(done_ns == _NEVER, _last_of(owner[own], ends_ns[own], len(steps)), done_ns)
     bounded: list[Step] = []
@@ -93,10 +91,10 @@ def _on_device(
     return tuple(bounded)
 
 
-def _computing(events: Events, enqueued: EnqueuedLaunches) -> Flags:
+def _computing(events: Events, enqueued: EnqueuedLaunches) -> lookups.Flags:
     """Flag the launches of the queue of each device that computes longest, and collectives."""
     rows = enqueued.event
-    is_collective = flag_rows(events.name, is_communication)[rows]
+    is_collective = flag_rows(events.name, communication.is_communication)[rows]
     computes = flag_rows(events.category, classify.is_kernel)[rows] & ~is_collective
     queues, number = np.unique(enqueued.queue, return_inverse=True)
     took_ns = np.bincount(number, events.duration_ns[rows] * computes, len(queues))

@@ -94,21 +94,15 @@ class Backwards:
             return {}
         gm = compiled_autograd.traced_graph(info)
         if gm is None:
-            return _renamed(self._cached(made), compiled_autograd.cached_graph(info))
+            earlier = self._registry.backwards_of(made.compile_id, before=made.registered)
+            cached = next(reversed(tuple(earlier)), None)
+            return _renamed(cached, compiled_autograd.cached_graph(info))
         if any(fx_names.SEQ_NR.text in node.meta for node in gm.graph.nodes):
             return dict(_described(gm, made, self._guard.try_run))
-        return _recorded(self._compiled(made))
-
-    def _cached(self, made: _Backward) -> GraphInstance | None:
-        """The compiled backward that the cache returned with its half, just before it."""
-        earlier = self._registry.backwards_of(made.compile_id, before=made.registered)
-        return next(reversed(tuple(earlier)), None)
-
-    def _compiled(self, made: _Backward) -> GraphInstance | None:
-        """The backward that was compiled: with its forward, or when it first ran."""
         joint = made.joint.id if made.joint else None
         halves = self._registry.backwards_of(made.compile_id) if joint else ()
-        return next((graph for graph in halves if graph.joint == joint), None)
+        compiled = next((graph for graph in halves if graph.joint == joint), None)
+        return _recorded(compiled)
 
 
 def _recorded(graph: GraphInstance | None) -> dict[str, FxNode]:

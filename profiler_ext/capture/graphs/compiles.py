@@ -21,8 +21,7 @@ from profiler_ext.capture.graphs.regions import OuterGraph, Region, fingerprint_
 from profiler_ext.capture.lineage.stage import Fingerprint, JointGraph, fingerprint_of
 from profiler_ext.capture.traces.dynamo_graphs import part_of
 from profiler_ext.capture.traces.metadata import Replaced
-from profiler_ext.isolation.hook_protocols import TryRun, unguarded
-from profiler_ext.isolation.locks import Lock
+from profiler_ext.isolation import hook_protocols, locks
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.provenance_lookup import Sealed
 from profiler_ext.torch_compat import fx, inductor, process
@@ -56,7 +55,7 @@ class EarlierStages:
     # number of times, so a compile is kept as long as torch keeps its backward half.
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = locks.Lock()
         self._by_compile_id: dict[str, list[_Compile]] = {}
         self._last: list[tuple[str, _Compile]] = []
         self._numbers = itertools.count()
@@ -206,7 +205,7 @@ class _PerThread(threading.local):
 class Compiles(EarlierStages):
     """The compiles in progress, and the earlier graphs that later ones need."""
 
-    def __init__(self, try_run: TryRun = unguarded) -> None:
+    def __init__(self, try_run: hook_protocols.TryRun = hook_protocols.unguarded) -> None:
         super().__init__()
         self.try_run = try_run
         self._thread = _PerThread()

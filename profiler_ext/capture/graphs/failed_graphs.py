@@ -8,13 +8,12 @@ from typing import Any, Protocol
 
 from profiler_ext.capture.graphs.registered_graph import RECALL
 from profiler_ext.isolation.failures import Failure
-from profiler_ext.records.gaps import GapReason
+from profiler_ext.records import gaps, vocabulary
 from profiler_ext.records.provenance import Gap, GraphInstance
-from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.torch_compat import inductor, points
 
 TOO_MANY_FAILURES = Gap(
-    GapReason.CAPTURE_FAILED,
+    gaps.GapReason.CAPTURE_FAILED,
     "too many hooks failed, and capture took itself out: nothing is known of later compiles",
 )
 _STEP_ENDS = {
@@ -47,8 +46,8 @@ def failure_gap(failure: Failure) -> Gap:
     """Return the gap for a failure."""
     detail = f"{failure.hook}: {failure.detail}"
     if failure.lost is not None:
-        return Gap(GapReason.PARTLY_CAPTURED, f"{detail}; lost: {failure.lost}")
-    return Gap(GapReason.CAPTURE_FAILED, detail)
+        return Gap(gaps.GapReason.PARTLY_CAPTURED, f"{detail}; lost: {failure.lost}")
+    return Gap(gaps.GapReason.CAPTURE_FAILED, detail)
 
 
 def without_failed_records(
@@ -97,7 +96,7 @@ def _unregistered(count: int, affected: Sequence[_AffectedGraphs]) -> Iterator[G
             key=inductor.cache_key_if_known(each.artifact),
             compile_id=each.failure.scope,
             is_backward=False,
-            cache_state=CacheState.MISS,
+            cache_state=vocabulary.CacheState.MISS,
             cache_detail=None,
             compile_ns=0,
             output_module=None,

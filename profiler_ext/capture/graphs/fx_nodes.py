@@ -10,13 +10,10 @@ from dataclasses import dataclass
 
 import torch.fx
 
-from profiler_ext.capture.lineage.nested_graphs import inner_prefix
-from profiler_ext.capture.lineage.node_rules import bucket_members
-from profiler_ext.capture.lineage.order import find_lineages
+from profiler_ext.capture.lineage import nested_graphs, node_rules, order
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.traces.metadata import main_of, tensor_specs
-from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.recall.provenance_lookup import INPUT
+from profiler_ext.recall import dynamo_graph, provenance_lookup
 from profiler_ext.records.lineage import Lineage
 from profiler_ext.records.provenance import CallSite, FxNode, TensorSpec
 from profiler_ext.torch_compat import fx, inputs, ops
@@ -25,7 +22,7 @@ from profiler_ext.torch_compat import fx, inputs, ops
 def describe_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
     """Return the records of a graph's call nodes, in graph order."""
     calls = [node for node in nodes if node.op == "call_function"]
-    lineages = find_lineages(calls, compilation)
+    lineages = order.find_lineages(calls, compilation)
     return tuple(describe_node(node, lineages[node.name], compilation) for node in calls)
 
 
@@ -34,12 +31,14 @@ def nodes_with_lineage(
 ) -> tuple[FxNode, ...]:
     """Return a graph's call nodes with only their lineage, for a graph found in a cache."""
     calls = [node for node in nodes if node.op == "call_function"]
-    lineages = find_lineages(calls, compilation)
+    lineages = order.find_lineages(calls, compilation)
     return tuple([FxNode(n.name, fx.target_name(n.target), lineages[n.name]) for n in calls])
 
 
 def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilation) -> FxNode:
     """Return the record of one FX node."""
+    main = None if fx.has_value(node.meta) else main_of(compilation.represented_nodes(node))
+    outputs = tensor_specs(node.meta) if main is None else main.outputs
     return FxNode(
         name=node.name,
         target=fx.target_name(node.target),
@@ -47,25 +46,19 @@ def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilatio
         inputs=tuple(value.name for value in node.all_input_nodes),
         entry_name=node.name if node.name in compilation.entered else None,
         replaced=tuple(row.name for row in compilation.represented_nodes(node)),
-        outputs=_outputs(node, compilation),
+        outputs=outputs,
         is_random=ops.draws(node),
     )
-
-
-def _outputs(node: torch.fx.Node, compilation: Compilation) -> tuple[TensorSpec, ...]:
-    """Return a node's tensors; if a pass made it without any, those of the nodes it replaced."""
-    main = None if fx.has_value(node.meta) else main_of(compilation.represented_nodes(node))
-    return tensor_specs(node.meta) if main is None else main.outputs
 
 
 def describe_inputs(given: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
     """Return the records of the inputs that are tensors."""
     tensors = [node for node in given if fx.tensors(node.meta)]
-    lineages = find_lineages((), compilation, inputs=tensors)
+    lineages = order.find_lineages((), compilation, inputs=tensors)
     return tuple(
         FxNode(
             node.name,
-            INPUT,
+            provenance_lookup.INPUT,
             lineages.get(node.name, Lineage()),
             entry_name=node.name,
             outputs=tensor_specs(node.meta),
@@ -75,7 +68,7 @@ def describe_inputs(given: Iterable[torch.fx.Node], compilation: Compilation) ->
 
 
 def held_inputs(
-    given: Sequence[torch.fx.Node], dynamo: DynamoGraph | None
+    given: Sequence[torch.fx.Node], dynamo: dynamo_graph.DynamoGraph | None
 ) -> tuple[tuple[int, int, str], ...] | None:
     """Return the inputs of a part's graph that modules hold; ``None`` for a whole graph."""
     if dynamo is None or dynamo.held_inputs is None:
@@ -102,7 +95,7 @@ def describe_nested(nodes: Mapping[str, Nested], compilation: Compilation) -> tu
     for name, nested in nodes.items():
         bodies[_body_of(name, nested)].append(nested.node)
     described = {
-        body: find_lineages(inner, compilation, prefix=body[0], caller=body[1])
+        body: order.find_lineages(inner, compilation, prefix=body[0], caller=body[1])
         for body, inner in bodies.items()
     }
     lineages = {name: described[_body_of(name, n)][n.node.name] for name, n in nodes.items()}
@@ -121,7 +114,7 @@ def nested_nodes(
     for outer in gm.graph.nodes:
         graphs = list(fx.nested(outer)) if outer.op == "call_function" else []
         for attribute, module in graphs:
-            inside = prefix + inner_prefix(outer.name, attribute, len(graphs))
+            inside = prefix + nested_graphs.inner_prefix(outer.name, attribute, len(graphs))
             called = fx.call_nodes(module.graph)
             nested.update((inside + node.name, Nested(node, caller or outer)) for node in called)
             nested.update(nested_nodes(module, inside, caller or outer))
@@ -151,7 +144,9 @@ def split_buckets(
 
     The records of the parts are named ``bucket/collective``.
     """
-    buckets = {node.name: node for node in nodes if len(bucket_members(node, compilation)) > 1}
+    buckets = {
+        node.name: node for node in nodes if len(node_rules.bucket_members(node, compilation)) > 1
+    }
     split = tuple(_split_site(site, buckets, compilation) for site in sites)
     used = {name for site in split for name in site.nodes}
     parts = [part for node in buckets.values() for part in _parts(node, compilation)]
@@ -173,7 +168,7 @@ def _split_site(
 
 def _cut(bucket: torch.fx.Node, compilation: Compilation) -> dict[str, int]:
     """Return the parts of a bucket's node with their share of its size, in thousandths."""
-    served = bucket_members(bucket, compilation)
+    served = node_rules.bucket_members(bucket, compilation)
     sizes = [sum(map(_elements, each.outputs)) or 1 for each in served]
     return {
         f"{bucket.name}/{each.name}": max(1, _FULL_WEIGHT * size // sum(sizes))
@@ -187,7 +182,7 @@ def _elements(value: TensorSpec) -> int:
 
 def _parts(bucket: torch.fx.Node, compilation: Compilation) -> list[FxNode]:
     parts = []
-    for member in bucket_members(bucket, compilation):
+    for member in node_rules.bucket_members(bucket, compilation):
         replaced = {bucket.graph: {bucket.name: (member,)}}
         (try_run,) = describe_nodes([bucket], dataclasses.replace(compilation, replaced=replaced))
         parts.append(dataclasses.replace(try_run, name=f"{bucket.name}/{member.name}"))

@@ -97,20 +97,20 @@ def _is_rematerialized(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -
 
 
 def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:
-    loads = sum(_loaded_bytes(value, inside, node) for value in _read_by(node))
-    return loads + (_nbytes(node) if _leaves(node, inside, leaving) else 0)
-
-
-def _read_by(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The values that a node reads; ``copy_`` does not read what it overwrites."""
     is_copy = fx.target_name(node.target) == "aten.copy_.default"
-    return node.all_input_nodes[1:] if is_copy else node.all_input_nodes
+    by = node.all_input_nodes[1:] if is_copy else node.all_input_nodes
+    loads = sum(_loaded_bytes(value, inside, node) for value in by)
+    return loads + (_nbytes(node) if _leaves(node, inside, leaving) else 0)
 
 
 def _loaded_bytes(value: torch.fx.Node, inside: Set[torch.fx.Node], reader: torch.fx.Node) -> int:
     """Bytes loaded from outside the kernel to read a value, through views inside it."""
     if value not in inside:
-        return min(_nbytes(value), _nbytes(reader)) if _gathers(reader) else _nbytes(value)
+        name = fx.target_name(reader.target)
+        gathers = name.startswith(
+            ("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_select.")
+        )
+        return min(_nbytes(value), _nbytes(reader)) if gathers else _nbytes(value)
     if not is_view(value):
         return 0
     base = sum(_loaded_bytes(source, inside, value) for source in value.all_input_nodes)
@@ -121,12 +121,6 @@ def _leaves(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.
     """Whether a node's value leaves the kernel, itself or through views inside it."""
     seen = (user for user in node.users if user in inside and is_view(user))
     return node in leaving or any(_leaves(user, inside, leaving) for user in seen)
-
-
-def _gathers(node: torch.fx.Node) -> bool:
-    """Whether a node reads no more of a table than it returns."""
-    name = fx.target_name(node.target)
-    return name.startswith(("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_select."))
 
 
 def _counted(node: torch.fx.Node) -> int | None:

@@ -8,18 +8,8 @@ from dataclasses import dataclass, field
 import torch.fx
 
 from profiler_ext.capture.graphs.fx_nodes import describe_nodes
+from profiler_ext.capture.lineage import order, stage
 from profiler_ext.capture.lineage.links import link_of
-from profiler_ext.capture.lineage.order import TRACED, find_lineages
-from profiler_ext.capture.lineage.stage import (
-    Compilation,
-    Fingerprint,
-    JointFindings,
-    JointGraph,
-    Lineages,
-    Link,
-    TracedFrom,
-    fingerprint_of,
-)
 from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.isolation.hook_protocols import TryRun, unguarded
 from profiler_ext.recall.dynamo_graph import DynamoGraph
@@ -34,7 +24,7 @@ class OuterGraph:
 
     number: int | None  # in this process; ``None`` if it does not call each region once
     is_backward: bool
-    joint: JointGraph | None  # that it was cut from
+    joint: stage.JointGraph | None  # that it was cut from
 
 
 @dataclass(slots=True)
@@ -43,15 +33,17 @@ class Region:
 
     outer_graph: OuterGraph
     nodes: tuple[FxNode, ...]
-    lineages: Lineages  # modules in Dynamo's spelling
-    links: Mapping[str, Link]  # of backward nodes
+    lineages: stage.Lineages  # modules in Dynamo's spelling
+    links: Mapping[str, stage.Link]  # of backward nodes
     stacks: Mapping[str, str | None]  # of the nodes, as they are traced again
-    graph: JointGraph = field(init=False)  # its own, empty until it is traced and for op bodies
-    body: JointGraph = field(init=False)
+    graph: stage.JointGraph = field(
+        init=False
+    )  # its own, empty until it is traced and for op bodies
+    body: stage.JointGraph = field(init=False)
     _is_traced: bool = False
 
     def __post_init__(self) -> None:
-        self.body = self.graph = self._described(frozenset(), JointFindings(), {})
+        self.body = self.graph = self._described(frozenset(), stage.JointFindings(), {})
 
     @property
     def is_differentiated(self) -> bool:
@@ -84,21 +76,23 @@ class Region:
         names = frozenset(n.name for n in fx.call_nodes(gm.graph))
         links = {n: self.links[name] for n, name in traced_from.items() if name in self.links}
         self.graph = self._described(
-            names, JointFindings(links=links, replaced=replaced, lost=lost), traced_from
+            names, stage.JointFindings(links=links, replaced=replaced, lost=lost), traced_from
         )
 
     def _described(
-        self, names: frozenset[str], findings: JointFindings, traced_from: Mapping[str, str]
-    ) -> JointGraph:
+        self, names: frozenset[str], findings: stage.JointFindings, traced_from: Mapping[str, str]
+    ) -> stage.JointGraph:
         joint = self.outer_graph.joint
         lineages = {node: self.lineages[name] for node, name in traced_from.items()}
-        region = TracedFrom(traced_from, lineages, joint.names if joint else frozenset())
-        return JointGraph(joint.id if joint else "", names, findings=findings, region=region)
+        region = stage.TracedFrom(traced_from, lineages, joint.names if joint else frozenset())
+        return stage.JointGraph(joint.id if joint else "", names, findings=findings, region=region)
 
 
-def fingerprint_of_outer_graph(gm: torch.fx.GraphModule) -> Fingerprint:
+def fingerprint_of_outer_graph(gm: torch.fx.GraphModule) -> stage.Fingerprint:
     """Return the fingerprint of a graph together with its regions."""
-    return frozenset().union(*(fingerprint_of(module.graph) for module in fx.graph_modules(gm)))
+    return frozenset().union(
+        *(stage.fingerprint_of(module.graph) for module in fx.graph_modules(gm))
+    )
 
 
 def describe_region(
@@ -108,13 +102,13 @@ def describe_region(
     try_run: TryRun = unguarded,
 ) -> Region:
     """Describe a region before it is compiled."""
-    compilation = Compilation(lambda _: outer_graph.joint, dynamo, try_run=try_run)
+    compilation = stage.Compilation(lambda _: outer_graph.joint, dynamo, try_run=try_run)
     calls = fx.call_nodes(gm.graph)
     links = {node.name: link_of(node, compilation) for node in calls}
     return Region(
         outer_graph=outer_graph,
         nodes=describe_nodes(calls, compilation),
-        lineages=find_lineages(calls, compilation, TRACED),
+        lineages=order.find_lineages(calls, compilation, order.TRACED),
         links={name: link for name, link in links.items() if link is not None},
         stacks={node.name: fx.text(node.meta, fx_names.STACK_TRACE) for node in calls},
     )

@@ -11,21 +11,9 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
+from profiler_ext.capture.graphs import fx_nodes, library_calls, sealing
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
-from profiler_ext.capture.graphs.fx_nodes import (
-    describe_inputs,
-    describe_nested,
-    held_inputs,
-    nested_nodes,
-    nodes_with_lineage,
-)
-from profiler_ext.capture.graphs.library_calls import (
-    UnprofiledGraphs,
-    process_store,
-    store_library_kernels,
-)
 from profiler_ext.capture.graphs.registered_graph import CallTarget, RegisteredGraph
-from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.hook_protocols import identity
 from profiler_ext.isolation.locks import Lock
@@ -34,8 +22,7 @@ from profiler_ext.recall.provenance_lookup import ReadyArtifact, TracedGraph, ha
 from profiler_ext.records.provenance import GraphInstance, LibraryKernels
 from profiler_ext.records.vocabulary import CacheState
 from profiler_ext.store import is_current
-from profiler_ext.torch_compat import inductor, inputs, process
-from profiler_ext.torch_compat.calling import forget_known_calls
+from profiler_ext.torch_compat import calling, inductor, inputs, process
 
 
 def cache_state(
@@ -130,12 +117,12 @@ def _traced(compiles: Compiles, inner: InnerCompile | None) -> TracedGraph | Non
 
 
 def _freshly_traced(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
-    compilation = compilation_of(compiles, inner.gm)
-    nodes = nodes_with_lineage(inner.gm.graph.nodes, compilation)
-    nodes += describe_nested(nested_nodes(inner.gm), compilation)
-    nodes += describe_inputs(inputs.all_inputs(inner.gm), compilation)
+    compilation = sealing.compilation_of(compiles, inner.gm)
+    nodes = fx_nodes.nodes_with_lineage(inner.gm.graph.nodes, compilation)
+    nodes += fx_nodes.describe_nested(fx_nodes.nested_nodes(inner.gm), compilation)
+    nodes += fx_nodes.describe_inputs(inputs.all_inputs(inner.gm), compilation)
     joint = compilation.joint_of(inner.gm.graph)
-    held = held_inputs(inputs.all_inputs(inner.gm), compiles.traced_from(joint))
+    held = fx_nodes.held_inputs(inputs.all_inputs(inner.gm), compiles.traced_from(joint))
     return TracedGraph(nodes, joint.id if joint else None, held_inputs=held)
 
 
@@ -157,7 +144,7 @@ class Registry:
         self._by_artifact: dict[int, tuple[weakref.ref[Any], list[RegisteredGraph]]] = {}
         self._shared: set[int] = set()
         self.call_target: dict[int, CallTarget] = {}
-        self._unprofiled = UnprofiledGraphs()
+        self._unprofiled = library_calls.UnprofiledGraphs()
         self._copied: dict[int, list[CopiedInputs]] = {}
         self._collected: deque[tuple[int, list[RegisteredGraph]]] = deque()
         self._recordings: WeakSet[object] = WeakSet()
@@ -198,15 +185,12 @@ class Registry:
             if entry is not None and entry[1] is graphs:
                 del self._by_artifact[at]
             for kept in graphs:
-                self._forget(kept)
-
-    def _forget(self, kept: RegisteredGraph) -> None:
-        index = kept.about.index
-        self._unprofiled.end(index)
-        self._copied.pop(index, None)
-        self._shared.discard(index)
-        self.call_target.pop(index, None)
-        kept.release_graph()
+                index = kept.about.index
+                self._unprofiled.end(index)
+                self._copied.pop(index, None)
+                self._shared.discard(index)
+                self.call_target.pop(index, None)
+                kept.release_graph()
 
     def attach_provenance(self, artifact: Any, data: bytes) -> None:
         """Put the record on its artifact, so that caches store it with the artifact."""
@@ -216,7 +200,7 @@ class Registry:
     def is_known(self, artifact: Any) -> bool:
         """Tell whether a cached artifact has a record: on itself, or in the store."""
         on_artifact = getattr(artifact, inductor.PROVENANCE_ATTRIBUTE, None)
-        return has_record(process_store(), inductor.cache_key(artifact), on_artifact)
+        return has_record(library_calls.process_store(), inductor.cache_key(artifact), on_artifact)
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of a ready artifact, as far as it was read."""
@@ -263,13 +247,13 @@ class Registry:
         # Stored once the graph is recorded: a warm-up may run something else.
         if known.is_known and self._unprofiled.is_profiled(graph):
             every = tuple(sorted((dict(known.stored_kernels) | dict(merged)).items()))
-            store_library_kernels(known, every)
+            library_calls.store_library_kernels(known, every)
 
     def discard_stored_kernels(self, graph: int) -> None:
         """Have the next process profile a graph again: its stored kernels do not match here."""
         known = self._graphs[graph].instance
         if known.stored_kernels and not known.library_kernels:
-            store_library_kernels(known, ())
+            library_calls.store_library_kernels(known, ())
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs are copied by the CUDA graphs that one call of an artifact recorded."""
@@ -299,9 +283,12 @@ class Registry:
             artifact,
             is_backward=about.is_backward,
             is_kept=not self._guard.failures_in(about.compile_id),
-            may_have_record=has_bytes or bool(about.key and process_store().find(about.key)),
+            may_have_record=has_bytes
+            or bool(about.key and library_calls.process_store().find(about.key)),
         )
-        kept = RegisteredGraph(about, ready, process_store(), self._guard, is_replayed=is_replayed)
+        kept = RegisteredGraph(
+            about, ready, library_calls.process_store(), self._guard, is_replayed=is_replayed
+        )
         return self._add(artifact, kept, is_replayed=is_replayed)
 
     def _about(self, artifact: Any, is_backward: bool, started_ns: int) -> GraphInstance:
@@ -347,7 +334,7 @@ class Registry:
         if self._graph_of(artifact) is not None:
             self._shared.add(kept.about.index)
             self._by_artifact[at][1].append(kept)
-            forget_known_calls()
+            calling.forget_known_calls()
         else:
             # It ends inside whatever the program does then, so this is only noted.
             collected = self._collected

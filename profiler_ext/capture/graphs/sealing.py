@@ -9,16 +9,9 @@ from typing import Any, NamedTuple
 
 import torch.fx
 
+from profiler_ext.capture.graphs import fx_nodes
 from profiler_ext.capture.graphs.call_sites import PendingCall, PendingSite, partial_sum_site
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.fx_nodes import (
-    Nested,
-    describe_inputs,
-    describe_nested,
-    describe_nodes,
-    held_inputs,
-    split_buckets,
-)
 from profiler_ext.capture.lineage.nested_graphs import inner_prefix
 from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
 from profiler_ext.recall.dynamo_graph import DynamoGraph
@@ -146,11 +139,11 @@ def seal(
     sites, unverified = _checked_sites(compiles, artifact, graph)
     is_backward = inductor.graph_is_backward(graph)
     compilation, region, try_run = compilation_of(compiles, gm), compiles.region, compiles.try_run
-    nodes = describe_nodes(gm.graph.nodes, compilation)
-    nodes += try_run(_NESTED, describe_nested, _nested_nodes(sites), compilation) or ()
+    nodes = fx_nodes.describe_nodes(gm.graph.nodes, compilation)
+    nodes += try_run(_NESTED, fx_nodes.describe_nested, _nested_nodes(sites), compilation) or ()
     nodes += try_run(_INPUTS, _describe_inputs, artifact, gm, compilation) or ()
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within, try_run) for n, p in enumerate(sites)]
-    split = try_run(_BUCKETS, split_buckets, sealed, gm.graph.nodes, compilation)
+    split = try_run(_BUCKETS, fx_nodes.split_buckets, sealed, gm.graph.nodes, compilation)
     call_sites, parts = split or (_without_bucket_nodes(sealed, gm.graph.nodes, compilation), ())
     joint = compilation.joint_of(gm.graph)
     dynamo = compiles.traced_from(joint)
@@ -192,7 +185,7 @@ def _checked_sites(
 def _describe_inputs(
     artifact: Any, gm: torch.fx.GraphModule, compilation: Compilation
 ) -> tuple[FxNode, ...]:
-    return describe_inputs(inputs.non_static_inputs(artifact, gm), compilation)
+    return fx_nodes.describe_inputs(inputs.non_static_inputs(artifact, gm), compilation)
 
 
 class _ModuleInputs(NamedTuple):
@@ -202,7 +195,7 @@ class _ModuleInputs(NamedTuple):
 
 
 def _held_inputs(gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> _ModuleInputs:
-    return _ModuleInputs(held_inputs(inputs.all_inputs(gm), dynamo))
+    return _ModuleInputs(fx_nodes.held_inputs(inputs.all_inputs(gm), dynamo))
 
 
 def _without_bucket_nodes(
@@ -241,13 +234,13 @@ def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
     )
 
 
-def _nested_nodes(sites: list[PlacedSite]) -> dict[str, Nested]:
-    nested: dict[str, Nested] = {}
+def _nested_nodes(sites: list[PlacedSite]) -> dict[str, fx_nodes.Nested]:
+    nested: dict[str, fx_nodes.Nested] = {}
     for placed in sites:
         for name, node in placed.site.qualified(placed.prefix):
             if "/" in name:
                 carriers = (n for n in placed.site.nodes if name.startswith(f"{n.name}/"))
-                nested[name] = Nested(node, placed.caller or next(carriers, None))
+                nested[name] = fx_nodes.Nested(node, placed.caller or next(carriers, None))
     return nested
 
 

@@ -9,21 +9,17 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Protocol
 
-from profiler_ext.capture.graphs import call_sites
+from profiler_ext.capture.graphs import call_sites, failed_graphs, sealing
 from profiler_ext.capture.graphs.call_sites import PendingSite
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
-from profiler_ext.capture.graphs.failed_graphs import failure_gap
 from profiler_ext.capture.graphs.registry import Registry
-from profiler_ext.capture.graphs.sealing import seal
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.isolation.hook_protocols import Ends, Ranges, Sorting
-from profiler_ext.recall.provenance_lookup import Sealed
-from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
+from profiler_ext.recall import provenance_lookup, wrapper_calls
 from profiler_ext.records.provenance import Gap, GraphInstance, LibraryKernels
 from profiler_ext.records.vocabulary import SiteKind
 from profiler_ext.store import to_bytes
-from profiler_ext.torch_compat import inductor, inputs, points, process
-from profiler_ext.torch_compat.patches import Hook
+from profiler_ext.torch_compat import inductor, inputs, patches, points, process
 
 _PREFIX = "cpp_"
 _Kernel = Callable[..., Any]
@@ -86,7 +82,7 @@ class SiteHooks:
     def __init__(self, compiles: Compiles) -> None:
         self._compiles = compiles
 
-    def observations(self) -> list[Hook]:
+    def observations(self) -> list[patches.Hook]:
         """Return the hooks."""
         return [
             *((point, self._call_site) for point in points.CALL_SITES),
@@ -138,8 +134,8 @@ class SiteHooks:
 
 def _unknown_site(kernel: str, is_extern: bool) -> PendingSite:
     """Describe a launch whose nodes could not be determined."""
-    kind = SiteKind.EXTERN if is_extern else generated_kind(kernel)
-    graph, op = inductor.current_fx_graph(), spelled_op(kernel) if is_extern else None
+    kind = SiteKind.EXTERN if is_extern else wrapper_calls.generated_kind(kernel)
+    graph, op = inductor.current_fx_graph(), wrapper_calls.spelled_op(kernel) if is_extern else None
     return PendingSite(kind, kernel, op, (), graph=graph, is_commented=False, is_work_known=False)
 
 
@@ -186,7 +182,7 @@ class ArtifactHooks:
         self._ready = ready
         self._calls = _Calls()
 
-    def observations(self) -> list[Hook]:
+    def observations(self) -> list[patches.Hook]:
         """Return the hooks."""
         return [
             (points.ARTIFACT_INIT, self._artifact_init),
@@ -203,14 +199,16 @@ class ArtifactHooks:
             self._seal(inner, call["self"], call["graph"], call["gm"])
 
     def _seal(self, inner: InnerCompile | None, artifact: Any, graph: Any, gm: Any) -> None:
-        provenance = seal(self._compiles, artifact, graph, gm, self._failed)
+        provenance = sealing.seal(self._compiles, artifact, graph, gm, self._failed)
         data = to_bytes(provenance)
         if inner is not None:
-            inner.sealed = Sealed(data, provenance.dynamo_digest)
+            inner.sealed = provenance_lookup.Sealed(data, provenance.dynamo_digest)
         self._registry.attach_provenance(artifact, data)
 
     def _failed(self) -> tuple[Gap, ...]:
-        return tuple(map(failure_gap, self._guard.failures_in(process.current_compile_id())))
+        return tuple(
+            map(failed_graphs.failure_gap, self._guard.failures_in(process.current_compile_id()))
+        )
 
     def _artifact_ready(self, call: Observed) -> Observation:
         started_ns = time.perf_counter_ns()
@@ -267,7 +265,7 @@ class CacheHooks:
         self.recompile = False  # entries without a record are no candidates
         self._registry = registry
 
-    def observations(self) -> list[Hook]:
+    def observations(self) -> list[patches.Hook]:
         """Return the hooks."""
         sorting = Sorting(lambda offered: self._is_unknown(offered[0]), self._is_left_out)
         return [(points.CACHE_CANDIDATES, sorting)]

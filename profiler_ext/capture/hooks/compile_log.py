@@ -14,32 +14,21 @@ from typing import Any
 
 from profiler_ext.capture.hooks.compile_spans import Span, begin_span, kind_of, times, visible
 from profiler_ext.capture.traces.stack_traces import line_resumed, note_break, note_resumed
-from profiler_ext.isolation import guard
+from profiler_ext.isolation import guard, locks
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.isolation.locks import Lock
-from profiler_ext.records.compiles import (
-    CacheAnswer,
-    CacheLookup,
-    Compilation,
-    CompileCache,
-    CompileFailure,
-    CompileKind,
-    GraphBreak,
-    Recompilation,
-)
+from profiler_ext.records import compiles
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Frame
 from profiler_ext.records.provenance import Gap
-from profiler_ext.torch_compat import compile_reports, points, process
+from profiler_ext.torch_compat import compile_reports, patches, points, process
 from profiler_ext.torch_compat.compile_reports import CompiledFunction
-from profiler_ext.torch_compat.patches import Hook
 
 _OWNER = re.compile(r"^(?P<of>!?[0-9/]+): ")
 _STACK = "\nUser stack trace:\n"
 _PLACE = re.compile(r'^\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$')
 
 
-def recompilation(reason_text: str) -> Recompilation:
+def recompilation(reason_text: str) -> compiles.Recompilation:
     """Parse torch's reason why compiled code did not serve a call.
 
     Source: ``torch/_dynamo/guards.py``, ``get_guard_fail_reason_helper``: ``0/0: tensor 'x' size
@@ -49,7 +38,7 @@ def recompilation(reason_text: str) -> Recompilation:
     text, _, stack = reason_text.partition(_STACK)
     owner = _OWNER.match(text)
     of, guard = (owner["of"], text[owner.end() :]) if owner else ("", text)
-    return Recompilation(of, guard, _frames(stack.splitlines()))
+    return compiles.Recompilation(of, guard, _frames(stack.splitlines()))
 
 
 def _frames(lines: list[str]) -> tuple[Frame, ...]:
@@ -100,17 +89,17 @@ _MAX_DISTANCE_NS = 10**17
 class _OpenCompile:
     """One thread's compile in progress."""
 
-    kind: CompileKind
+    kind: compiles.CompileKind
     compile_id: str | None
     number_before: int | None
     open: list[Span]
     function: CompiledFunction | None = None
-    recompiles: tuple[Recompilation, ...] = ()
-    breaks: list[GraphBreak] = field(default_factory=list)
-    lookups: list[CacheLookup] = field(default_factory=list)
+    recompiles: tuple[compiles.Recompilation, ...] = ()
+    breaks: list[compiles.GraphBreak] = field(default_factory=list)
+    lookups: list[compiles.CacheLookup] = field(default_factory=list)
     graphs: list[int] = field(default_factory=list)
     restarts: tuple[str, ...] = ()
-    failure: CompileFailure | None = None
+    failure: compiles.CompileFailure | None = None
 
 
 class _PerThread(threading.local):
@@ -124,16 +113,16 @@ class CompileLog:
         self.is_late = False  # whether graphs were compiled before it began
         self._dynamo_number = dynamo_number
         self._thread = _PerThread()
-        self._lock = Lock()
+        self._lock = locks.Lock()
         self._numbers = itertools.count()
         self._compiling = 0
-        self._first: list[Compilation] = []
-        self._last: deque[Compilation] = deque(maxlen=_LAST_KEPT)
+        self._first: list[compiles.Compilation] = []
+        self._last: deque[compiles.Compilation] = deque(maxlen=_LAST_KEPT)
         self._gaps: dict[Gap, None] = {}
         self._functions: dict[int, CompiledFunction] = {}
         self._latest: dict[str | None, CompiledFunction] = {}
 
-    def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
+    def compiles_since(self, base_ns: int) -> tuple[compiles.Compilation, ...]:
         """Return the finished compiles in the order of their end, on a trace's clock."""
         if not base_ns:  # the trace does not say the wall clock at its time zero
             self._gaps[_NO_BASE_TIME] = None
@@ -157,8 +146,8 @@ class CompileLog:
             return
         with self._lock.held():
             kind = kind_of(name)
-            if kind is CompileKind.RUN_TIME and self._compiling:
-                kind = CompileKind.WORKER
+            if kind is compiles.CompileKind.RUN_TIME and self._compiling:
+                kind = compiles.CompileKind.WORKER
             self._compiling += _is_compile(kind)
         span = begin_span(name, started_ns, None)
         compile_id_text = process.current_compile_id() if compile_id is None else str(compile_id)
@@ -187,19 +176,19 @@ class CompileLog:
     def note_failure(self, kind: str, reason: str) -> None:
         """Note that this thread's compile failed."""
         if (now := self._thread.open_compile) is not None:
-            now.failure = CompileFailure(kind, reason)
+            now.failure = compiles.CompileFailure(kind, reason)
 
-    def note_recompiles(self, recompiles: tuple[Recompilation, ...]) -> None:
+    def note_recompiles(self, recompiles: tuple[compiles.Recompilation, ...]) -> None:
         """Note why this thread recompiles a function."""
         if (now := self._thread.open_compile) is not None:
             now.recompiles = recompiles
 
-    def note_break(self, broken: GraphBreak) -> None:
+    def note_break(self, broken: compiles.GraphBreak) -> None:
         """Note a graph break."""
         if (now := self._thread.open_compile) is not None:
             now.breaks.append(broken)
 
-    def note_lookup(self, lookup: CacheLookup) -> None:
+    def note_lookup(self, lookup: compiles.CacheLookup) -> None:
         """Note a cache lookup."""
         if (now := self._thread.open_compile) is not None:
             now.lookups.append(lookup)
@@ -230,10 +219,10 @@ class CompileLog:
     def _number(self, now: _OpenCompile) -> int | None:
         """The number of a compile's Dynamo graph; a backward is of its forward's function."""
         number = self._dynamo_number()
-        if now.kind is CompileKind.RUN_TIME:
+        if now.kind is compiles.CompileKind.RUN_TIME:
             now.function = self._latest.get(now.compile_id)
             return None
-        if now.kind is CompileKind.BACKWARD:
+        if now.kind is compiles.CompileKind.BACKWARD:
             now.function = now.function or self._functions.get(-1 if number is None else number)
             return number
         if number is None or number == now.number_before:
@@ -250,18 +239,18 @@ def _keep(into: dict[Any, CompiledFunction], key: Any, function: CompiledFunctio
         del into[next(iter(into))]
 
 
-def _is_compile(kind: CompileKind) -> bool:
-    return kind not in (CompileKind.RUN_TIME, CompileKind.WORKER)
+def _is_compile(kind: compiles.CompileKind) -> bool:
+    return kind not in (compiles.CompileKind.RUN_TIME, compiles.CompileKind.WORKER)
 
 
 def _compilation(
     index: int, now: _OpenCompile, outermost: Span, dynamo_number: int | None
-) -> Compilation:
+) -> compiles.Compilation:
     name, file, line = now.function or (None, None, None)
     resumed_name = process.resumed(name) if name else None
     if resumed_name and file and line:
         line = line_resumed(file, resumed_name, line)
-    return Compilation(
+    return compiles.Compilation(
         index=index,
         kind=now.kind,
         compile_id=now.compile_id,
@@ -284,17 +273,17 @@ def _compilation(
     )
 
 
-def _is_in_trace(compilation: Compilation) -> bool:
+def _is_in_trace(compilation: compiles.Compilation) -> bool:
     """Tell whether the times of a compile can belong to the trace's process."""
     starts_ns = (compilation.started_ns, *(span.started_ns for span in compilation.spans))
     return all(abs(start_ns) < _MAX_DISTANCE_NS for start_ns in starts_ns)
 
 
 _ANSWERS = {
-    "hit": CacheAnswer.HIT,
-    "miss": CacheAnswer.MISS,
-    "bypass": CacheAnswer.BYPASS,
-    "disabled": CacheAnswer.DISABLED,
+    "hit": compiles.CacheAnswer.HIT,
+    "miss": compiles.CacheAnswer.MISS,
+    "bypass": compiles.CacheAnswer.BYPASS,
+    "disabled": compiles.CacheAnswer.DISABLED,
 }
 
 
@@ -313,7 +302,7 @@ class CompileHooks:
         )
         return (*self._log.gaps, *failed)
 
-    def observations(self) -> Iterator[Hook]:
+    def observations(self) -> Iterator[patches.Hook]:
         """Return the hooks that this torch has places for."""
         hooks = (
             (points.COMPILE_BEGIN, self._begin),
@@ -351,11 +340,15 @@ class CompileHooks:
     def _cache_answer(self, call: Observed) -> Observation:
         yield
         if (lookup_event := compile_reports.cache_of(call["event_name"])) is not None:
-            cache = CompileCache.AUTOGRAD if lookup_event[0] else CompileCache.FX_GRAPH
+            cache = (
+                compiles.CompileCache.AUTOGRAD
+                if lookup_event[0]
+                else compiles.CompileCache.FX_GRAPH
+            )
             reported = compile_reports.answer_of_cache(call["metadata"])
             reason = reported.bypass or reported.failed_guard
             self._log.note_lookup(
-                CacheLookup(cache, _ANSWERS[lookup_event[1]], reason, reported.saved_ns)
+                compiles.CacheLookup(cache, _ANSWERS[lookup_event[1]], reason, reported.saved_ns)
             )
 
     def _recompile(self, call: Observed) -> Observation:
@@ -378,7 +371,7 @@ class CompileHooks:
             return
         yield
         frames = tuple(frame for each in stack if (frame := _frame(each, code)) is not None)
-        self._log.note_break(GraphBreak(reason, frames, kind))
+        self._log.note_break(compiles.GraphBreak(reason, frames, kind))
 
 
 def _is_from_own_hook(reason: str) -> bool:

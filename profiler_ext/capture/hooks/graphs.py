@@ -10,10 +10,9 @@ from weakref import WeakKeyDictionary
 
 import torch.fx
 
+from profiler_ext.capture.graphs import regions, sealing
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles, begin_part
-from profiler_ext.capture.graphs.regions import describe_region
-from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.capture.lineage.functionalization import find_mutations
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.nested_graphs import find_bodies
@@ -32,8 +31,7 @@ from profiler_ext.capture.traces.replacements import (
 )
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.isolation.hook_protocols import Results
-from profiler_ext.torch_compat import compiled_autograd, fx, inductor, points, process
-from profiler_ext.torch_compat.patches import Hook
+from profiler_ext.torch_compat import compiled_autograd, fx, inductor, patches, points, process
 
 
 class _PerThread(threading.local):
@@ -48,7 +46,7 @@ class AutogradHooks:
         self._backwards = backwards
         self._thread = _PerThread()
 
-    def observations(self) -> list[Hook]:
+    def observations(self) -> list[patches.Hook]:
         """Return the hooks."""
         return [
             (points.BACKWARD_MADE, self._backward_made),
@@ -92,7 +90,7 @@ class GraphHooks:
         self._dropped = DroppedTraces()
         self.creations = CreationHooks()
 
-    def observations(self) -> list[Hook]:
+    def observations(self) -> list[patches.Hook]:
         """Return the hooks."""
         return [
             *self.creations.observations(),
@@ -166,7 +164,7 @@ class GraphHooks:
         if (inner := self._compiles.inner) is None:
             return
         gm = call["gm"]
-        joint = compilation_of(self._compiles, inner.gm).joint_of(gm.graph)
+        joint = sealing.compilation_of(self._compiles, inner.gm).joint_of(gm.graph)
         joint_findings = joint.findings if joint else JointFindings()
         watch = Watch(gm, at_joint=joint_findings.replaced, overwritten=joint_findings.overwritten)
         carried = carried_graphs(gm)
@@ -222,7 +220,7 @@ class RegionHooks:
         self._compiles = compiles
         self._creations = creations
 
-    def observations(self) -> list[Hook]:
+    def observations(self) -> list[patches.Hook]:
         """Return the hooks."""
         return [
             (points.TRACED_GRAPH, self._traced_graph),
@@ -250,7 +248,7 @@ class RegionHooks:
     def _region(self, call: Observed) -> Observation:
         if (outer_graph := self._compiles.outer_graph) is not None:
             compiles, gm = self._compiles, call["gm"]
-            region = describe_region(outer_graph, gm, compiles.dynamo, compiles.try_run)
+            region = regions.describe_region(outer_graph, gm, compiles.dynamo, compiles.try_run)
             with self._compiles.in_region(region):
                 yield
         else:

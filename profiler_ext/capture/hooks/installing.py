@@ -11,22 +11,9 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from profiler_ext.capture.graphs import compiles, failed_graphs, library_calls, registry
 from profiler_ext.capture.graphs.backwards import Backwards
-from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.failed_graphs import (
-    TOO_MANY_FAILURES,
-    failure_gap,
-    without_failed_records,
-)
-from profiler_ext.capture.graphs.library_calls import graphs_with_unmatched_launches
-from profiler_ext.capture.graphs.registry import Registry
-from profiler_ext.capture.hooks.artifacts import (
-    ArtifactHooks,
-    CacheHooks,
-    CpuKernels,
-    SiteHooks,
-    Warmup,
-)
+from profiler_ext.capture.hooks import artifacts
 from profiler_ext.capture.hooks.compile_log import CompileHooks, CompileLog
 from profiler_ext.capture.hooks.graphs import AutogradHooks, GraphHooks, RegionHooks
 from profiler_ext.errors import TorchCapabilityError
@@ -35,8 +22,7 @@ from profiler_ext.isolation.locks import Lock
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.provenance import Gap, GraphInstance
-from profiler_ext.torch_compat import behaviour, inductor, names, points, process
-from profiler_ext.torch_compat.calling import forget_known_calls
+from profiler_ext.torch_compat import behaviour, calling, inductor, names, points, process
 from profiler_ext.torch_compat.import_hooks import (
     DYNAMO,
     IMPORT_HOOK,
@@ -222,21 +208,21 @@ class Capture:
     """The hooks of this process and what they recorded."""
 
     def __init__(
-        self, *, cpu_events: bool, strict: bool, warmup: type[Warmup] | None = None
+        self, *, cpu_events: bool, strict: bool, warmup: type[artifacts.Warmup] | None = None
     ) -> None:
         self.guard = Guard(strict, process.current_compile_id)
-        self._compiles = Compiles(self.guard.try_run)
-        self._registry = Registry(self._compiles, self.guard)
+        self._compiles = compiles.Compiles(self.guard.try_run)
+        self._registry = registry.Registry(self._compiles, self.guard)
         self.graph_of = self._registry.index_of  # direct: it runs at each recorded call
         self.call_target = self._registry.call_target.get
-        self._cpu_kernels = CpuKernels(self.guard)
+        self._cpu_kernels = artifacts.CpuKernels(self.guard)
         self._cpu_events = cpu_events
         self._log = CompileLog(lambda: self._compiles.dynamo_number)
         self._timing = CompileHooks(Guard(strict, process.current_compile_id), self._log)
-        self._artifacts = ArtifactHooks(
+        self._artifacts = artifacts.ArtifactHooks(
             self.guard, self._compiles, self._registry, warmup, self._timing.ready
         )
-        self._caches = CacheHooks(self._registry)
+        self._caches = artifacts.CacheHooks(self._registry)
         self._hooks = ExitStack()
         self._missing_names: tuple[Gap, ...] | None = None
         self.capability_error: TorchCapabilityError | None = None
@@ -249,7 +235,7 @@ class Capture:
             self.guard, self._compiles, backwards, lambda: self._parts.install_before_trace()
         )
         regions = RegionHooks(self._compiles, graphs.creations)
-        hooks = (SiteHooks(self._compiles), graphs, regions, AutogradHooks(backwards))
+        hooks = (artifacts.SiteHooks(self._compiles), graphs, regions, AutogradHooks(backwards))
         for each in (*hooks, self._artifacts, self._caches):
             yield from each.observations()
         if self._cpu_events:
@@ -299,7 +285,9 @@ class Capture:
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
         """The graph instances of this process; without their record if a hook failed."""
-        return without_failed_records(self._registry.graphs, self.guard.failures, self._registry)
+        return failed_graphs.without_failed_records(
+            self._registry.graphs, self.guard.failures, self._registry
+        )
 
     @property
     def all_gaps(self) -> tuple[Gap, ...]:
@@ -332,9 +320,9 @@ class Capture:
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """The gaps of graphs."""
-        failed = map(failure_gap, self.guard.failures)
+        failed = map(failed_graphs.failure_gap, self.guard.failures)
         gaps = (*self._missing(), *failed)
-        return (*gaps, TOO_MANY_FAILURES) if self.guard.is_disabled else gaps
+        return (*gaps, failed_graphs.TOO_MANY_FAILURES) if self.guard.is_disabled else gaps
 
     def _missing(self) -> tuple[Gap, ...]:
         is_compiling = not self._parts.is_pending
@@ -348,7 +336,9 @@ class Capture:
         """Store the kernels of library calls for later processes, and drop mismatches."""
         for graph, kernels in analysis.library_kernels:
             self.guard.run("learn", self._registry.learn, graph, kernels)
-        for graph in self.guard.run("learn", graphs_with_unmatched_launches, analysis) or ():
+        for graph in (
+            self.guard.run("learn", library_calls.graphs_with_unmatched_launches, analysis) or ()
+        ):
             self.guard.run("learn", self._registry.discard_stored_kernels, graph)
 
     def install(self) -> None:
@@ -382,7 +372,7 @@ class Capture:
     def remove(self) -> None:
         """Remove all hooks."""
         self._hooks.close()
-        forget_known_calls()
+        calling.forget_known_calls()
 
     def _on_incompatible(self, error: TorchCapabilityError) -> None:
         """Remove all hooks; the program's import goes on."""

@@ -14,8 +14,7 @@ from dataclasses import replace
 import torch.fx
 
 from profiler_ext.capture.lineage.stage import Lineages, Stage
-from profiler_ext.capture.traces.metadata import NodeSnapshot
-from profiler_ext.capture.traces.stack_traces import parse_stack
+from profiler_ext.capture.traces import metadata, stack_traces
 from profiler_ext.recall.dynamo_graph import CopySources
 from profiler_ext.records.evidence import LineEvidence, Mechanism
 from profiler_ext.records.lineage import Lineage
@@ -65,7 +64,7 @@ def _copied_lineage(own: Lineage, copy_sources: CopySources) -> Lineage:
 
 
 def _copied_from(
-    own: Lineage, replaced: Iterable[NodeSnapshot], copy_sources: CopySources
+    own: Lineage, replaced: Iterable[metadata.NodeSnapshot], copy_sources: CopySources
 ) -> str | None:
     """Return compiled autograd's node that a node is, or was made from."""
     # A product merged with a sum of gradients counts as the product.
@@ -117,7 +116,7 @@ def line_of_hook(stage: Stage) -> Lineages:
 
 
 def _seen_by_dynamo(node: torch.fx.Node) -> Lineage:
-    frames = parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
+    frames = stack_traces.parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
     users = tuple(frame for frame in frames if not compiled_autograd.is_torch_internal(frame.file))
     lineage = Lineage(stack=users, source_fns=fx.source_fns(node.meta)).by(Mechanism.OWN)
     return replace(

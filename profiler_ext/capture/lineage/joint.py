@@ -12,19 +12,9 @@ from dataclasses import replace
 
 import torch.fx
 
-from profiler_ext.capture.lineage.functionalization import find_replayed_views
+from profiler_ext.capture.lineage import functionalization, nested_graphs, stage
 from profiler_ext.capture.lineage.gradients import Gradients, find_gradient_hooks, find_gradients
 from profiler_ext.capture.lineage.links import find_links, follow_replaced
-from profiler_ext.capture.lineage.nested_graphs import is_retraced
-from profiler_ext.capture.lineage.stage import (
-    JointFindings,
-    JointGraph,
-    Lineages,
-    Link,
-    OpCall,
-    fingerprint_of,
-    op_call,
-)
 from profiler_ext.capture.traces.creations import Creations, with_overwritten
 from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
@@ -53,20 +43,20 @@ def check_metadata_keys(graph: torch.fx.Graph) -> None:
 def describe_joint(
     gm: torch.fx.GraphModule,
     replaced: Replaced,
-    mutated: Lineages | None = None,
+    mutated: stage.Lineages | None = None,
     creations: Creations | None = None,
     overwritten: Mapping[str, NodeSnapshot] | None = None,
     finders: Finders | None = None,
-) -> JointGraph:
+) -> stage.JointGraph:
     """Describe a joint graph after its passes and before it is partitioned."""
     check_metadata_keys(gm.graph)
     nodes = fx.call_nodes(gm.graph)
     finders = finders or Finders()
     findings = _findings(gm.graph, nodes, replaced, creations or {}, overwritten or {}, finders)
-    return JointGraph(
+    return stage.JointGraph(
         id=_digest(nodes),
         names=frozenset(node.name for node in nodes),
-        fingerprint=fingerprint_of(gm.graph),
+        fingerprint=stage.fingerprint_of(gm.graph),
         findings=replace(findings, mutated=mutated or {}, lost=finders.lost),
     )
 
@@ -78,18 +68,18 @@ def _findings(
     creations: Creations,
     overwritten: Mapping[str, NodeSnapshot],
     finders: Finders,
-) -> JointFindings:
+) -> stage.JointFindings:
     find = finders.find
     lineages = {name: before.lineage for name, before in overwritten.items()}
     creations = find("creations", with_overwritten, creations, lineages) or {}
-    replayed = find("replayed_views", find_replayed_views, creations) or {}
+    replayed = find("replayed_views", functionalization.find_replayed_views, creations) or {}
     snapshots = {
         n.name: _snapshot(n, overwritten, replayed).filled_by(replaced.get(n.name, ()))
         for n in nodes
     }
     none = Gradients({}, {}, lambda _: None)
     gradients = find("gradients", find_gradients, creations) or none
-    return JointFindings(
+    return stage.JointFindings(
         links=find("links", _links, nodes, snapshots, creations, gradients, replaced) or {},
         replaced=replaced,
         overwritten=lineages,
@@ -107,20 +97,9 @@ def _links(
     creations: Creations,
     gradients: Gradients,
     replaced: Replaced,
-) -> dict[str, Link]:
-    links = {} if is_retraced(creations) else find_links(nodes, snapshots)
-    links = _without_neighbours(links, snapshots, creations, gradients.made)
-    every = {**links, **_by_autograd(links, gradients.made), **gradients.links}
-    return follow_replaced(every, nodes, replaced)
-
-
-def _without_neighbours(
-    links: Mapping[str, Link],
-    snapshots: Mapping[str, NodeSnapshot],
-    creations: Creations,
-    made: Callable[[str], str | None],
-) -> dict[str, Link]:
-    """Drop links by the number of an op whose own nodes are gone, as its value is unused."""
+) -> dict[str, stage.Link]:
+    links = {} if nested_graphs.is_retraced(creations) else find_links(nodes, snapshots)
+    made = gradients.made
     # The nodes left with that number are neighbours without a gradient, at other lines.
     apart = {name for name, link in links.items() if _are_apart(name, link, snapshots)}
     numbers = {snapshots[name].lineage.seq_nr for name in apart}
@@ -131,17 +110,21 @@ def _without_neighbours(
         if (node := made(name)) is not None and node not in snapshots
     }
     neighbours = {name for name in apart if snapshots[name].lineage.seq_nr in removed_numbers}
-    return {name: link for name, link in links.items() if name not in neighbours}
+    links = {name: link for name, link in links.items() if name not in neighbours}
+    every = {**links, **_by_autograd(links, gradients.made), **gradients.links}
+    return follow_replaced(every, nodes, replaced)
 
 
-def _are_apart(name: str, link: Link, snapshots: Mapping[str, NodeSnapshot]) -> bool:
+def _are_apart(name: str, link: stage.Link, snapshots: Mapping[str, NodeSnapshot]) -> bool:
     lines = {snapshots[name].stack_text, snapshots[link.forward_node].stack_text}
     return len(lines - {None}) > 1
 
 
-def _random(nodes: Sequence[torch.fx.Node]) -> dict[OpCall, NodeSnapshot]:
+def _random(nodes: Sequence[torch.fx.Node]) -> dict[stage.OpCall, NodeSnapshot]:
     drawing = filter(ops.is_random, nodes)
-    return {op_call(node.target, node.args): snapshot(node.name, node.meta) for node in drawing}
+    return {
+        stage.op_call(node.target, node.args): snapshot(node.name, node.meta) for node in drawing
+    }
 
 
 def _outputs(
@@ -153,7 +136,7 @@ def _outputs(
 
 
 def _snapshot(
-    node: torch.fx.Node, was: Mapping[str, NodeSnapshot], replayed: Lineages
+    node: torch.fx.Node, was: Mapping[str, NodeSnapshot], replayed: stage.Lineages
 ) -> NodeSnapshot:
     own = snapshot(node.name, node.meta)
     if (before := was.get(node.name)) is not None:
@@ -166,12 +149,14 @@ def _snapshot(
     return replace(own, lineage=replace(own.lineage.with_place_of(first), seq_nr=first.seq_nr))
 
 
-def _by_autograd(links: Mapping[str, Link], made: Callable[[str], str | None]) -> dict[str, Link]:
+def _by_autograd(
+    links: Mapping[str, stage.Link], made: Callable[[str], str | None]
+) -> dict[str, stage.Link]:
     """Replace links by line alone with the autograd node's: the line may be a loop's."""
     by_line = (name for name, link in links.items() if link.evidence is ForwardEvidence.STACK)
     forward = {name: made(name) for name in by_line}
     rule = ForwardEvidence.AUTOGRAD_NODE
-    return {name: Link(node, rule) for name, node in forward.items() if node is not None}
+    return {name: stage.Link(node, rule) for name, node in forward.items() if node is not None}
 
 
 def _digest(nodes: list[torch.fx.Node]) -> str:

@@ -138,13 +138,11 @@ class _Forward:
         for node in nodes:
             # A passthrough node has the number of the node that computes the value.
             if self._ops[node.name] not in PASSTHROUGH_OPS and not _is_epilogue(node):
-                self._add(snapshots[node.name])
-
-    def _add(self, snapshot: NodeSnapshot) -> None:
-        if (number := snapshot.lineage.seq_nr) is not None:
-            self._by_number[number].append(snapshot.name)
-        if snapshot.stack_text is not None:
-            self._by_stack[snapshot.stack_text].append(snapshot.name)
+                snapshot = snapshots[node.name]
+                if (number := snapshot.lineage.seq_nr) is not None:
+                    self._by_number[number].append(snapshot.name)
+                if snapshot.stack_text is not None:
+                    self._by_stack[snapshot.stack_text].append(snapshot.name)
 
     def link(self, snapshot: NodeSnapshot) -> Link | None:
         """Return the forward node of a backward node."""

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import torch.fx
 
-from profiler_ext.capture.lineage.autograd_nodes import AutogradNodeIndex, forward_node_of
-from profiler_ext.capture.lineage.gradient_sums import summed_values
+from profiler_ext.capture.lineage import autograd_nodes, gradient_sums, node_rules
 from profiler_ext.capture.lineage.links import (
     PASSTHROUGH_OPS,
     differentiates,
@@ -18,7 +17,6 @@ from profiler_ext.capture.lineage.links import (
     joint_name,
     link_of,
 )
-from profiler_ext.capture.lineage.node_rules import user_modules
 from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
 from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import lineage_of, main_of
@@ -151,7 +149,7 @@ def _body_lineage(stage: Stage, own: Lineage, body: Lineage, around: str | None)
         own,
         stack=body.stack,
         source_fns=body.source_fns,
-        modules=user_modules(body.modules, stage.dynamo),
+        modules=node_rules.user_modules(body.modules, stage.dynamo),
         is_gradient_acc=own.is_gradient_acc or body.is_gradient_acc,
     ).by(Mechanism.BODY)
     if around is None:
@@ -237,7 +235,7 @@ def _match_body(
     first = _first_trace(body, traced) if is_retraced(body) else None
     if first is None:
         return
-    made = forward_node_of(first)
+    made = autograd_nodes.forward_node_of(first)
     around = next(iter(first.values())).autograd_node
     recomputed = list(takewhile(lambda name: first[name].autograd_node == around, _ops(first)))
     originals = _ops(forward)
@@ -267,7 +265,9 @@ def _summing(own: Lineage, link: Link, value: str | None) -> Lineage:
 def _summed(first: Creations) -> dict[str, str | None]:
     """Return the sums of gradients, with the node that made the value; ``None`` for an input."""
     sums = frozenset(n for n, creation in first.items() if creation.lineage.is_gradient_acc)
-    return dict.fromkeys(sums) | dict(summed_values(first, sums, AutogradNodeIndex(first).call_of))
+    return dict.fromkeys(sums) | dict(
+        gradient_sums.summed_values(first, sums, autograd_nodes.AutogradNodeIndex(first).call_of)
+    )
 
 
 def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | None:
@@ -278,7 +278,7 @@ def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | No
         for creations in same
         if len({creation.autograd_node for creation in creations.values()}) > 1
     ]
-    made = [forward_node_of(creations) for creations in traces]
+    made = [autograd_nodes.forward_node_of(creations) for creations in traces]
     return traces[0] if traces and all(links == made[0] for links in made) else None
 
 
@@ -354,7 +354,7 @@ def _runs_on(call_path: Sequence[torch.fx.Node], dynamo: DynamoGraph) -> Sequenc
     if not names:
         return ()
     own_lineage = lineage_of(call_path[len(names) - 1].meta)
-    modules = user_modules(own_lineage.modules, dynamo) if own_lineage.modules else ()
+    modules = node_rules.user_modules(own_lineage.modules, dynamo) if own_lineage.modules else ()
     on_path = [run for run in dynamo.runs.of_call[names[-1]] if run.is_on(names)]
     matching = _matching_or_all(
         on_path, lambda run: bool(own_lineage.stack) and run.call.stack == own_lineage.stack

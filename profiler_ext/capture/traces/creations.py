@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary
 import torch.fx
 
 from profiler_ext.capture.traces.metadata import lineage_of
-from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.isolation.hook_protocols import Results
+from profiler_ext.isolation import guard, hook_protocols
 from profiler_ext.records.lineage import Lineage
-from profiler_ext.torch_compat import fx, points
+from profiler_ext.torch_compat import fx, patches, points
 from profiler_ext.torch_compat.autograd import (
     AutogradNode,
     Edge,
@@ -29,7 +28,6 @@ from profiler_ext.torch_compat.autograd import (
     node_of_hook,
     note_edges,
 )
-from profiler_ext.torch_compat.patches import Hook, installed
 
 
 @dataclass(frozen=True)
@@ -92,10 +90,10 @@ class CreationHooks:
         self._traced: deque[dict[str, Creation]] = deque(maxlen=_KEPT_TRACES)
         self._thread = _PerThread()
 
-    def observations(self) -> list[Hook]:
+    def observations(self) -> list[patches.Hook]:
         """Return the hooks."""
         return [
-            (points.NODE_MADE, Results(self._note)),
+            (points.NODE_MADE, hook_protocols.Results(self._note)),
             (points.BACKWARD_BEGIN, self._backward_begin),
         ]
 
@@ -118,22 +116,20 @@ class CreationHooks:
         if node.op == "call_function" and fx.is_tracing():
             self._keep(node, threading.get_ident(), until if since is None else since, until)
 
-    def _backward_begin(self, call: Observed) -> Observation:
+    def _backward_begin(self, call: guard.Observed) -> guard.Observation:
         self._thread.begun_edges = edges_of_backward(call["roots"])
         yield
-
-    def _edges_of(self, graph: torch.fx.Graph, by: AutogradNode | None) -> Edges:
-        known = self._edges.setdefault(graph, {})
-        if by is not None and by not in known:
-            begun_edges, self._thread.begun_edges = self._thread.begun_edges, None
-            known.update(begun_edges or {})
-            note_edges(known)
-        return known
 
     def _keep(self, node: torch.fx.Node, thread: int, since: int, until: int) -> None:
         by = current_autograd_node()
         target, replayed = fx.target_name(node.target), fx.replayed_node()
         of_hook = node_of_hook() if by is not None else None
+        graph = node.graph
+        known = self._edges.setdefault(graph, {})
+        if by is not None and by not in known:
+            begun_edges, self._thread.begun_edges = self._thread.begun_edges, None
+            known.update(begun_edges or {})
+            note_edges(known)
         creation = Creation(
             target=target,
             inputs=tuple(value.name for value in node.all_input_nodes),
@@ -143,7 +139,7 @@ class CreationHooks:
             thread=thread,
             since=since,
             until=until,
-            edges=self._edges_of(node.graph, by),
+            edges=known,
             replays=None if replayed is None else replayed.name,
             hook=None if of_hook is None else of_hook.meta,
         )
@@ -157,5 +153,5 @@ class CreationHooks:
 def watched() -> Iterator[CreationHooks]:
     """Watch what is traced in this context, whether capture is on or not."""
     creations = CreationHooks()
-    with installed(creations.observations(), Guard(strict=True)):
+    with patches.installed(creations.observations(), guard.Guard(strict=True)):
         yield creations

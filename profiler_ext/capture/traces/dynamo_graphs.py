@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch.fx
 
-from profiler_ext.capture.traces import module_paths
+from profiler_ext.capture.traces import module_paths, nested_regions, stack_traces
 from profiler_ext.capture.traces.finders import Finders
 from profiler_ext.capture.traces.module_paths import (
     HeldPaths,
@@ -19,8 +19,6 @@ from profiler_ext.capture.traces.module_paths import (
     module_frames,
     root_modules,
 )
-from profiler_ext.capture.traces.nested_regions import DroppedTraces, RegionCalls, RunsOfGraph
-from profiler_ext.capture.traces.stack_traces import note_equal_code, note_resumed, parse_stack
 from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined, RegionRuns, Source
 from profiler_ext.records.lineage import ModuleFrame
 from profiler_ext.torch_compat import fx, inputs, process
@@ -30,11 +28,15 @@ from profiler_ext.torch_compat.names import fx_names
 def describe_dynamo_graph(
     output_graph: Any,
     gm: torch.fx.GraphModule,
-    dropped: DroppedTraces,
+    dropped: nested_regions.DroppedTraces,
     finders: Finders | None = None,
 ) -> DynamoGraph:
     """Describe the graph that Dynamo passes to the backend."""
-    _note_code(output_graph)
+    traced = process.traced_code(output_graph)
+    # Under `nested_graph_breaks` a resume function calls others, which are traced within it.
+    for code in filter(process.is_resumed, {process.dynamo_code(output_graph), *traced}):
+        stack_traces.note_resumed(code)
+    stack_traces.note_equal_code(traced)
     finders = finders or Finders()
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     resolved = finders.find("modules", _modules, output_graph, nodes) or _Modules({}, None, {})
@@ -89,7 +91,9 @@ def _arguments(
     gm: torch.fx.GraphModule, output_graph: Any, own: ModuleFrame | None
 ) -> dict[tuple[str, ...], Source | None]:
     """Return the names of inputs, with the place of those that are arguments."""
-    defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
+    defined = Source(
+        stack_traces.parse_stack(inputs.definition(output_graph)), module_frames((), (), own)
+    )
     every = inputs.all_inputs(gm)
     return {
         (f"argument {v.name}",): defined if inputs.is_function_argument(v) else None for v in every
@@ -109,10 +113,10 @@ def _runs(
     nodes: Sequence[torch.fx.Node],
     source_of: Sources,
     models: Collection[torch.nn.Module],
-    dropped: DroppedTraces,
+    dropped: nested_regions.DroppedTraces,
 ) -> _Runs:
-    regions = RegionCalls(nodes, source_of, models, dropped)
-    runs = RunsOfGraph(graph, regions, source_of)
+    regions = nested_regions.RegionCalls(nodes, source_of, models, dropped)
+    runs = nested_regions.RunsOfGraph(graph, regions, source_of)
     again = [place for node in nodes if regions.again(node) for place in regions.places_at(node)]
     return _Runs(runs.records(), runs.bodies, tuple(again))
 
@@ -124,14 +128,6 @@ def _outermost_modules(
     scope, names = process.dynamo_scope(output_graph), process.dynamo_globals(output_graph)
     paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
     return root_modules(paths | ({own_path} if own_path else set()), scope, names)
-
-
-def _note_code(output_graph: Any) -> None:
-    traced = process.traced_code(output_graph)
-    # Under `nested_graph_breaks` a resume function calls others, which are traced within it.
-    for code in filter(process.is_resumed, {process.dynamo_code(output_graph), *traced}):
-        note_resumed(code)
-    note_equal_code(traced)
 
 
 def _inlined(
@@ -198,7 +194,7 @@ class Sources:
             known = module_frames(stack, self._roots, self._own, self._held)
             self._frames[stack] = () if self._has_no_modules else known
         text = fx.text(node.meta, fx_names.STACK_TRACE)
-        return Source(parse_stack(text), self._frames[stack], fx.annotation(node.meta))
+        return Source(stack_traces.parse_stack(text), self._frames[stack], fx.annotation(node.meta))
 
 
 def digest_of(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from profiler_ext.capture.traces.stack_traces import parse_stack
-from profiler_ext.records.evidence import Mechanism
+from profiler_ext.records import evidence, provenance
 from profiler_ext.records.lineage import Lineage, ModuleFrame
-from profiler_ext.records.provenance import TensorSpec
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
 from profiler_ext.torch_compat.names import fx_names
@@ -25,7 +24,7 @@ class NodeSnapshot:
     name: str
     lineage: Lineage  # modules in Dynamo's spelling
     stack_text: str | None = None  # as torch wrote it: carets tell the ops of one line apart
-    outputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[provenance.TensorSpec, ...] = ()
 
     def filled_by(self, replaced: Iterable[NodeSnapshot]) -> NodeSnapshot:
         """Return this, with what a pattern lost filled from the node it mainly replaced."""
@@ -88,7 +87,7 @@ def _read(meta: fx.Meta) -> Lineage:
         recompute=fx.text(meta, fx_names.RECOMPUTE),
         annotation=fx.annotation(meta),
         copied_from=None if copied_from is None else str(copied_from),
-        mechanism=Mechanism.OWN if stack else None,
+        mechanism=evidence.Mechanism.OWN if stack else None,
     )
 
 
@@ -135,12 +134,12 @@ def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
     return next(reversed(gradient or work or rows), None)
 
 
-def tensor_specs(meta: fx.Meta) -> tuple[TensorSpec, ...]:
+def tensor_specs(meta: fx.Meta) -> tuple[provenance.TensorSpec, ...]:
     """Return the specs of the tensors in a node's value."""
     return tuple([_tensor_spec(value) for value in fx.tensors(meta)])
 
 
-def _tensor_spec(value: torch.Tensor) -> TensorSpec:
+def _tensor_spec(value: torch.Tensor) -> provenance.TensorSpec:
     size = tuple([_dimension(size) for size in value.shape])
     strides = value.stride() if value.layout is torch.strided else ()
     return _spec(value.dtype, size, tuple([_dimension(each) for each in strides]), value.device)
@@ -152,8 +151,8 @@ def _spec(
     size: tuple[int | str, ...],
     stride: tuple[int | str, ...],
     device: torch.device,
-) -> TensorSpec:
-    return TensorSpec(str(dtype).removeprefix("torch."), size, stride, str(device))
+) -> provenance.TensorSpec:
+    return provenance.TensorSpec(str(dtype).removeprefix("torch."), size, stride, str(device))
 
 
 def _dimension(size: object) -> int | str:

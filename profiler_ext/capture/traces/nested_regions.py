@@ -14,17 +14,7 @@ import torch.fx
 
 from profiler_ext.capture.traces import module_paths
 from profiler_ext.capture.traces.module_paths import is_within
-from profiler_ext.recall.dynamo_graph import (
-    Again,
-    NodeKey,
-    RegionCall,
-    RegionRuns,
-    RetracedCall,
-    Run,
-    Source,
-    common_source,
-)
-from profiler_ext.recall.lines import unambiguous
+from profiler_ext.recall import dynamo_graph, lines
 from profiler_ext.records.lineage import Frame
 from profiler_ext.torch_compat import fx, process
 
@@ -131,7 +121,7 @@ def _values(nodes: Sequence[torch.fx.Node]) -> set[int]:
     return {id(value) for node in nodes for value in fx.tensors(node.meta)}
 
 
-SourceOf = Callable[[torch.fx.Node], Source]
+SourceOf = Callable[[torch.fx.Node], dynamo_graph.Source]
 _Named = tuple[tuple[str, ...], tuple[Frame, ...]]
 
 
@@ -146,14 +136,14 @@ class RegionCalls:
         dropped: DroppedTraces,
     ) -> None:
         self._source_of, self._models, self._dropped = source_of, models, dropped
-        self._retraced: dict[torch.fx.Node, Again] = {}
-        self._at: dict[torch.fx.Node, list[Source]] = {}
+        self._retraced: dict[torch.fx.Node, dynamo_graph.Again] = {}
+        self._at: dict[torch.fx.Node, list[dynamo_graph.Source]] = {}
         self._own: dict[torch.fx.Node, torch.fx.GraphModule] = {}
         self._calls: dict[torch.fx.GraphModule, list[torch.fx.Node]] = {}
         self._found: set[torch.fx.GraphModule] = set()
         self._gather(nodes)
 
-    def again(self, call: torch.fx.Node) -> Again | None:
+    def again(self, call: torch.fx.Node) -> dynamo_graph.Again | None:
         """Return how a call relates to the call that its region was traced for."""
         for _, body in fx.nested(call):
             if body not in self._found:
@@ -161,13 +151,13 @@ class RegionCalls:
                 self._find(body, self._calls[body])
         return self._retraced.get(call)
 
-    def places_at(self, call: torch.fx.Node) -> list[Source]:
+    def places_at(self, call: torch.fx.Node) -> list[dynamo_graph.Source]:
         """Return the places, at a call, of the nodes of the graphs that it calls."""
         if call not in self._at:
             self._at[call] = list(self._nodes_at(call))
         return self._at[call]
 
-    def _nodes_at(self, call: torch.fx.Node) -> Iterator[Source]:
+    def _nodes_at(self, call: torch.fx.Node) -> Iterator[dynamo_graph.Source]:
         again = self.again(call)
         own = self._own.get(call)
         bodies = [own] if own else [body for _, body in fx.nested(call)]
@@ -175,7 +165,7 @@ class RegionCalls:
             for place in self._of_graph(body.graph):
                 yield again.place(place) if again and own is None else place
 
-    def _of_graph(self, graph: torch.fx.Graph) -> Iterator[Source]:
+    def _of_graph(self, graph: torch.fx.Graph) -> Iterator[dynamo_graph.Source]:
         for node in calls_in(graph):
             yield self._source_of(node)
             yield from self.places_at(node)
@@ -211,33 +201,35 @@ class RegionCalls:
 
     def _similar_call(
         self, call: torch.fx.Node, body: torch.fx.Graph, known: Sequence[torch.fx.Node]
-    ) -> Again:
+    ) -> dynamo_graph.Again:
         """Relate a call to the similar ones among several that were traced."""
         moved = {there: self._moved(there, call) for there in known}
         similar = [there for there in known if not moved[there].unlike] or known
         if len(similar) == 1 and similar[0] not in self._own:
             return moved[similar[0]]
         rows = [[moved[there].place(at) for at in self.places_at(there)] for there in similar]
-        places = [common_source(each) for each in zip(*rows, strict=True)]
+        places = [dynamo_graph.common_source(each) for each in zip(*rows, strict=True)]
         return self._table(call, body, places)
 
-    def _moved(self, traced: torch.fx.Node, call: torch.fx.Node) -> RegionCall:
+    def _moved(self, traced: torch.fx.Node, call: torch.fx.Node) -> dynamo_graph.RegionCall:
         moved = moved_modules(traced, call)
         unlike = frozenset(
             traced_path
             for traced_path, call_path in moved.items()
             if _differ(traced_path, call_path, self._models)
         )
-        return RegionCall(self._source_of(traced), self._source_of(call), moved, unlike)
+        return dynamo_graph.RegionCall(
+            self._source_of(traced), self._source_of(call), moved, unlike
+        )
 
     def _table(
-        self, call: torch.fx.Node, kept: torch.fx.Graph, places: Sequence[Source]
-    ) -> RetracedCall:
+        self, call: torch.fx.Node, kept: torch.fx.Graph, places: Sequence[dynamo_graph.Source]
+    ) -> dynamo_graph.RetracedCall:
         """Return the places of a graph's nodes at a call, given in their order."""
         rows = list(zip(self._named(kept), places, strict=True)) if places else []
-        by_name = unambiguous((names, place) for (names, _), place in rows if names)
-        by_stack = unambiguous((stack, place) for (_, stack), place in rows)
-        return RetracedCall(self._source_of(call), by_name, by_stack)
+        by_name = lines.unambiguous((names, place) for (names, _), place in rows if names)
+        by_stack = lines.unambiguous((stack, place) for (_, stack), place in rows)
+        return dynamo_graph.RetracedCall(self._source_of(call), by_name, by_stack)
 
     def _named(self, graph: torch.fx.Graph) -> Iterator[_Named]:
         """Yield the source functions (of the graph's own nodes) and the stack of each node."""
@@ -267,31 +259,31 @@ class RunsOfGraph:
 
     def __init__(self, graph: torch.fx.Graph, regions: RegionCalls, source_of: SourceOf) -> None:
         self._regions, self._source_of = regions, source_of
-        runs: dict[torch.fx.Graph, list[Run]] = {}
+        runs: dict[torch.fx.Graph, list[dynamo_graph.Run]] = {}
         for body, run in self._runs_in(graph, (), ()):
             runs.setdefault(body, []).append(run)
         # The graphs of regions that run more often than they were traced.
         self.bodies = {b: each for b, each in runs.items() if any(any(r.again) for r in each)}
         self._all = [run for each in runs.values() for run in each]
 
-    def records(self) -> RegionRuns:
+    def records(self) -> dynamo_graph.RegionRuns:
         """Return the runs by call and by node."""
-        of_call: dict[tuple[str, ...], list[Run]] = {}
-        of_node: dict[NodeKey, list[Run]] = {}
+        of_call: dict[tuple[str, ...], list[dynamo_graph.Run]] = {}
+        of_node: dict[dynamo_graph.NodeKey, list[dynamo_graph.Run]] = {}
         for run in self._all if self.bodies else ():
             of_call.setdefault(run.names[-1], []).append(run)
         for body, runs in self.bodies.items():
             for node in calls_in(body):
                 key = fx.source_fns(node.meta), self._source_of(node).stack
                 of_node.setdefault(key, []).extend(runs)
-        return RegionRuns(of_call, of_node)
+        return dynamo_graph.RegionRuns(of_call, of_node)
 
     def _runs_in(
-        self, graph: torch.fx.Graph, names: _Names, again: tuple[Again | None, ...]
-    ) -> Iterator[tuple[torch.fx.Graph, Run]]:
+        self, graph: torch.fx.Graph, names: _Names, again: tuple[dynamo_graph.Again | None, ...]
+    ) -> Iterator[tuple[torch.fx.Graph, dynamo_graph.Run]]:
         for call in calls_in(graph):
             for _, body in fx.nested(call):
                 call_path = (*names, fx.source_fns(call.meta))
                 known = (self._regions.again(call), *again)
-                yield body.graph, Run(call_path, self._source_of(call), known)
+                yield body.graph, dynamo_graph.Run(call_path, self._source_of(call), known)
                 yield from self._runs_in(body.graph, call_path, known)

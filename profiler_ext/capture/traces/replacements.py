@@ -16,14 +16,8 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.fx
 
+from profiler_ext.capture.traces import metadata
 from profiler_ext.capture.traces.creations import Creations
-from profiler_ext.capture.traces.metadata import (
-    NodeSnapshot,
-    Replaced,
-    has_same_origin,
-    lineage_of,
-    snapshot_with_outputs,
-)
 from profiler_ext.records.lineage import Lineage
 from profiler_ext.records.provenance import is_view_op
 from profiler_ext.torch_compat import fx
@@ -87,12 +81,12 @@ class Watch:
     """
 
     gm: torch.fx.GraphModule
-    known: Replaced = field(default_factory=dict)  # by earlier passes
-    at_joint: Replaced = field(default_factory=dict)  # by the joint passes
+    known: metadata.Replaced = field(default_factory=dict)  # by earlier passes
+    at_joint: metadata.Replaced = field(default_factory=dict)  # by the joint passes
     overwritten: Mapping[str, Lineage] = field(default_factory=dict)  # before those overwrote it
     _before: dict[str, _Before] = field(default_factory=dict)
     _old_of: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    _snapshots: dict[str, NodeSnapshot] = field(default_factory=dict)
+    _snapshots: dict[str, metadata.NodeSnapshot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._before = {
@@ -107,11 +101,11 @@ class Watch:
         """Return a node's lineage before the passes, with what an earlier pass lost."""
         if node.name in self._before:
             return self._snapshot_before(node.name).lineage
-        return lineage_of(node.meta)
+        return metadata.lineage_of(node.meta)
 
-    def _snapshot_before(self, name: str) -> NodeSnapshot:
+    def _snapshot_before(self, name: str) -> metadata.NodeSnapshot:
         if name not in self._snapshots:
-            own = snapshot_with_outputs(name, self._before[name].meta)
+            own = metadata.snapshot_with_outputs(name, self._before[name].meta)
             if (was := self.overwritten.get(name)) is not None:
                 own = replace(own, lineage=own.lineage.traced_from(was))
             earlier = self.known.get(name, ()) or self.at_joint.get(name, ())
@@ -127,7 +121,7 @@ class Watch:
         calls = (node.name for node in fx.call_nodes(self.gm.graph))
         return tuple(name for name in calls if name not in self._before or name in self.known)
 
-    def replaced(self) -> Replaced:
+    def replaced(self) -> metadata.Replaced:
         """Return, for each node the passes made, what it replaced; the last one counts most.
 
         In graph order, except: views come first, and in a backward the rest is reversed (an
@@ -146,14 +140,14 @@ class Watch:
         still = {name: row for name, row in self.known.items() if name in live}
         return {**still, **self._of_memory(made, rows), **rows}
 
-    def _of_memory(self, made: list[torch.fx.Node], rows: Replaced) -> Replaced:
+    def _of_memory(self, made: list[torch.fx.Node], rows: metadata.Replaced) -> metadata.Replaced:
         """Return what calls that write to memory replaced, and the views they use.
 
         A bucket is filled that way, and a view's gradient scattered: there the memory took the
         scatter's place (``torch/_inductor/fx_passes/reinplace.py``,
         ``_decompose_scatter_mutating``).
         """
-        replaced: dict[str, tuple[NodeSnapshot, ...]] = {}
+        replaced: dict[str, tuple[metadata.NodeSnapshot, ...]] = {}
         for node in filter(_writes, made):
             *value_path, memory = self._to_memory(node, rows)
             row = rows.get(memory.name, ()) or self._scattered(node, memory)
@@ -162,14 +156,16 @@ class Watch:
                     replaced[each.name] = row
         return replaced
 
-    def _to_memory(self, node: torch.fx.Node, rows: Replaced) -> list[torch.fx.Node]:
+    def _to_memory(self, node: torch.fx.Node, rows: metadata.Replaced) -> list[torch.fx.Node]:
         """Return a call that writes, and the path to the memory or a known node."""
         value_path, known = [node, *node.all_input_nodes[:1]], rows.keys() | self._before.keys()
         while value_path[-1].name not in known and value_path[-1].all_input_nodes:
             value_path.append(value_path[-1].all_input_nodes[0])
         return value_path
 
-    def _scattered(self, node: torch.fx.Node, memory: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
+    def _scattered(
+        self, node: torch.fx.Node, memory: torch.fx.Node
+    ) -> tuple[metadata.NodeSnapshot, ...]:
         """Return the one call that memory replaced, among the users of what is written."""
         written = {name for value in node.all_input_nodes[1:] for name in self._names(value.name)}
         removed = self._old(memory.name) & set(self._before)
@@ -179,13 +175,13 @@ class Watch:
     def _names(self, name: str) -> set[str]:
         return {name} | self._old(name)
 
-    def _written(self, made: list[torch.fx.Node], live: set[str]) -> Replaced:
+    def _written(self, made: list[torch.fx.Node], live: set[str]) -> metadata.Replaced:
         """Return the functional calls that in-place calls were made from; nothing reads those.
 
         Source: ``torch/_inductor/fx_passes/post_grad.py``, ``decompose_auto_functionalized`` and
         ``decompose_triton_kernel_wrapper_functional``.
         """
-        removed: dict[Hashable, list[NodeSnapshot]] = defaultdict(list)
+        removed: dict[Hashable, list[metadata.NodeSnapshot]] = defaultdict(list)
         new: dict[Hashable, list[str]] = defaultdict(list)
         for name in (name for name in self._before if name not in live):
             if (functional := functional_call(self._before[name].call)) is not None:
@@ -195,7 +191,7 @@ class Watch:
         same = [each for each in removed if len(removed[each]) == len(new[each])]
         return {n: (row,) for each in same for n, row in zip(new[each], removed[each], strict=True)}
 
-    def overwritten_nodes(self, creations: Creations) -> Mapping[str, NodeSnapshot]:
+    def overwritten_nodes(self, creations: Creations) -> Mapping[str, metadata.NodeSnapshot]:
         """Return the nodes whose metadata was overwritten by that of a removed no-op.
 
         Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
@@ -211,7 +207,7 @@ class Watch:
 
     def _rows(
         self, node: torch.fx.Node, live: set[str], old: Mapping[str, set[str]]
-    ) -> tuple[NodeSnapshot, ...]:
+    ) -> tuple[metadata.NodeSnapshot, ...]:
         seeds = _nearest([node], old, lambda new: new.users)
         if not seeds:
             return ()
@@ -264,9 +260,9 @@ class Watch:
 
 
 def _is_overwritten(before: fx.Meta, after: fx.Meta) -> bool:
-    if has_same_origin(before, after):
+    if metadata.has_same_origin(before, after):
         return False
-    was, now = lineage_of(before), lineage_of(after)
+    was, now = metadata.lineage_of(before), metadata.lineage_of(after)
     return now is not was and now.traced_from(was) != now
 
 
@@ -306,10 +302,10 @@ def _graphs(call: torch.fx.Node) -> tuple[torch.fx.Graph, ...]:
 
 
 def retraced(
-    gm: torch.fx.GraphModule, replaced: Replaced, before: Carried
-) -> dict[torch.fx.Graph, Replaced]:
+    gm: torch.fx.GraphModule, replaced: metadata.Replaced, before: Carried
+) -> dict[torch.fx.Graph, metadata.Replaced]:
     """Return what the nodes of bodies that the passes made were traced from."""
-    of_bodies: dict[torch.fx.Graph, Replaced] = {}
+    of_bodies: dict[torch.fx.Graph, metadata.Replaced] = {}
     for call in gm.graph.nodes:
         rows = [row for row in replaced.get(call.name, ()) if row.name in before]
         if call.op == "call_function" and len(rows) == 1:
@@ -318,18 +314,19 @@ def retraced(
 
 
 def _inside(
-    call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: NodeSnapshot
-) -> dict[torch.fx.Graph, Replaced]:
+    call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: metadata.NodeSnapshot
+) -> dict[torch.fx.Graph, metadata.Replaced]:
     """Return the same for all graphs in a call that replaced a call of other graphs."""
     graphs = _graphs(call)
     is_alike = len(graphs) == len(before)  # the branches of a ``cond`` keep their order
-    replaced: dict[torch.fx.Graph, Replaced] = {}
+    replaced: dict[torch.fx.Graph, metadata.Replaced] = {}
     for at, graph in enumerate(graphs):
         nodes = fx.call_nodes(graph)
         bodies = before[at : at + 1] if is_alike else before
         own = _only_copy([fx.call_nodes(body) for body in bodies], nodes)
         rows = {
-            n: snapshot_with_outputs(own[n].name, own[n].meta) if n in own else row for n in nodes
+            n: metadata.snapshot_with_outputs(own[n].name, own[n].meta) if n in own else row
+            for n in nodes
         }
         replaced[graph] = {node.name: (rows[node],) for node in nodes}
         for node in nodes:

@@ -108,7 +108,10 @@ def note_equal_code(traced: Collection[CodeType]) -> None:
         for own in _nested_codes(owner):
             for code in named:
                 if code.co_filename != own.co_filename and code == own:
-                    _note(code, {(each.co_filename, owner.co_name) for each in (code, own)})
+                    owners = {(each.co_filename, owner.co_name) for each in (code, own)}
+                    for _, _, line in code.co_lines():
+                        if line is not None:
+                            _OWNERS[code.co_filename, code.co_name, line] |= owners
 
 
 def _nested_codes(owner: CodeType) -> Iterator[CodeType]:
@@ -116,12 +119,6 @@ def _nested_codes(owner: CodeType) -> Iterator[CodeType]:
         if isinstance(const, CodeType):
             yield const
             yield from _nested_codes(const)
-
-
-def _note(code: CodeType, owners: set[Function]) -> None:
-    for _, _, line in code.co_lines():
-        if line is not None:
-            _OWNERS[code.co_filename, code.co_name, line] |= owners
 
 
 def file_of(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from profiler_ext.findings import finding, rule
 from profiler_ext.findings.facts import (
     CannotJudge,
     Facts,
@@ -14,39 +15,36 @@ from profiler_ext.findings.facts import (
     idle_spans_per_step,
     median_per_step,
 )
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records.events import Ints
-from profiler_ext.records.vocabulary import IdleCause
+from profiler_ext.records import events, vocabulary
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, whose memory torch does not keep")
-    rows = idle_pieces(facts, IdleCause.ALLOCATING)
+    rows = idle_pieces(facts, vocabulary.IdleCause.ALLOCATING)
     at_stake_ns = median_per_step(facts, rows)
     if not at_stake_ns:
         return ()
     lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
     duration_ns = facts.analysis.idle.duration_ns
     return (
-        Candidate(
+        rule.Candidate(
             what=f"the device waits while memory is taken from the driver, {_when(facts, rows)}",
             at_stake_ns=at_stake_ns,
-            sureness=Confidence.ESTIMATED,
+            sureness=finding.Confidence.ESTIMATED,
             remedy="leave out torch.cuda.empty_cache(); keep sizes alike, or set "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
             where=max(lines, key=lambda where: int(np.sum(duration_ns[lines[where]]))),
             why=(
-                Figure("idle spans a step", idle_spans_per_step(facts, rows)),
-                Figure("idle meanwhile", at_stake_ns, FigureUnit.NS),
+                finding.Figure("idle spans a step", idle_spans_per_step(facts, rows)),
+                finding.Figure("idle meanwhile", at_stake_ns, finding.FigureUnit.NS),
             ),
             idle=rows,
         ),
     )
 
 
-def _when(facts: Facts, rows: Ints) -> str:
+def _when(facts: Facts, rows: events.Ints) -> str:
     """Say in which steps: what a program does once at its start is in no later one."""
     steps = len(facts.analysis.steps)
     having = len(np.unique(facts.analysis.idle.step[rows]))
@@ -55,7 +53,7 @@ def _when(facts: Facts, rows: Ints) -> str:
     return "in each step" if having == steps else f"in {having} of {steps} steps"
 
 
-RULE = Rule(
+RULE = rule.Rule(
     name="allocating",
     title="Memory that is taken from the driver within steps",
     means="In the usual step the CPU was in `cudaMalloc`, `cudaFree` or their like while the "

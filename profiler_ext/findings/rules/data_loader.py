@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from profiler_ext.findings import finding, rule
 from profiler_ext.findings.facts import (
     CannotJudge,
     Facts,
@@ -11,13 +12,11 @@ from profiler_ext.findings.facts import (
     idle_pieces,
     median_per_step,
 )
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import classify
 from profiler_ext.records.vocabulary import IdleCause
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, which loads data itself")
     rows = idle_pieces(facts, IdleCause.DATA_LOADER)
@@ -26,13 +25,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     lines = idle_by_line(facts, rows, facts.analysis.idle.cause_place)
     at_stake_ns = median_per_step(facts, rows)
     return (
-        Candidate(
+        rule.Candidate(
             what="the device waits while the data loader makes the next batch",
             at_stake_ns=at_stake_ns,
-            sureness=Confidence.UPPER_BOUND,
+            sureness=finding.Confidence.UPPER_BOUND,
             remedy=_remedy(facts),
             where=max(lines, key=lambda where: median_per_step(facts, lines[where])),
-            why=(Figure("idle while it loads", at_stake_ns, FigureUnit.NS),),
+            why=(finding.Figure("idle while it loads", at_stake_ns, finding.FigureUnit.NS),),
             idle=rows,
         ),
     )
@@ -47,7 +46,7 @@ def _remedy(facts: Facts) -> str:
     )
 
 
-RULE = Rule(
+RULE = rule.Rule(
     name="data_loader",
     title="The device waits for the data loader",
     means="The CPU was in a `DataLoader`'s `__next__` while the device had nothing to run.",

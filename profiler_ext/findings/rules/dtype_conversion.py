@@ -11,8 +11,7 @@ from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule, launching
 from profiler_ext.kineto import classify
-from profiler_ext.records.analysis import Place
-from profiler_ext.records.events import Ints
+from profiler_ext.records import analysis, events
 
 _CONVERTS = re.compile(
     r"aten::(_to_copy|to|_autocast_to_\w+)|(aten|prims)\.(_to_copy|convert_element_type)\..*"
@@ -36,7 +35,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     return (_candidate(facts, launches),) if len(launches) else ()
 
 
-def _converts(place: Place) -> bool:
+def _converts(place: analysis.Place) -> bool:
     return place.aten_op is not None and _CONVERTS.fullmatch(place.aten_op) is not None
 
 
@@ -44,12 +43,12 @@ def _is_conversion(name: str) -> bool:
     return _CONVERSION.search(name) is not None
 
 
-def _is_implicit(place: Place) -> bool:
+def _is_implicit(place: analysis.Place) -> bool:
     """Tell whether a place's line is known and has no conversion."""
     return place.code is not None and not _EXPLICIT_CAST.search(place.code)
 
 
-def _candidate(facts: Facts, launches: Ints) -> Candidate:
+def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
     longest = facts.longest(launches)
     duration = facts.launches.duration_ns[launches]
     removal_saving_ns = facts.median_per_step(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from profiler_ext.findings import finding, rule
 from profiler_ext.findings.facts import (
     CannotJudge,
     Facts,
@@ -14,8 +15,6 @@ from profiler_ext.findings.facts import (
     launches_by_line,
     location_of,
 )
-from profiler_ext.findings.finding import Confidence, Figure
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 
 _MIN_LAUNCHES = 3
@@ -24,7 +23,7 @@ _MIN_STEP_FRACTION = 0.03
 _FUSED_AWAY = 2 / 3
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU")
     if not is_partly_compiled(facts):
@@ -41,22 +40,22 @@ def _is_significant(facts: Facts, launches: Ints) -> bool:
     return is_many and critical_ns >= _MIN_STEP_FRACTION * facts.step_ns
 
 
-def _candidate(facts: Facts, lines: list[Ints]) -> Candidate:
+def _candidate(facts: Facts, lines: list[Ints]) -> rule.Candidate:
     launches = np.sort(np.concatenate(lines))
     longest = facts.longest(launches)
-    return Candidate(
+    return rule.Candidate(
         what="eager ops run kernel by kernel beside what is compiled",
         at_stake_ns=int(_FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))),
-        sureness=Confidence.ESTIMATED,
+        sureness=finding.Confidence.ESTIMATED,
         remedy="compile these lines too, so that they are fused: one torch.compile of a function "
         "that calls the model and computes the loss",
         where=location_of(facts.place(longest)),
-        why=(*count_and_time(facts, launches), Figure("lines", len(lines))),
+        why=(*rule.count_and_time(facts, launches), finding.Figure("lines", len(lines))),
         launches=launches,
     )
 
 
-RULE = Rule(
+RULE = rule.Rule(
     name="eager_beside_compiled",
     title="Eager ops beside compiled code",
     means="At least a quarter of a step runs in compiled graphs, and outside of them three or more "

@@ -7,20 +7,9 @@ from enum import Enum
 
 import numpy as np
 
-from profiler_ext.findings.collectives import (
-    Passes,
-    dominant_location,
-    equal_size_ids,
-    exposed_transfers_ns,
-    is_repeated_per_pass,
-    is_sharding,
-    overlaps_collective,
-    passes_of,
-    waited,
-)
+from profiler_ext.findings import collectives, rule
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
-from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import Phase
 
@@ -70,7 +59,7 @@ _REMEDY = {
 _PHASES = {_Part.GATHERS: (Phase.FORWARD,), _Part.AWAITED: (Phase.FORWARD, Phase.BACKWARD)}
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, where nothing can be hidden")
     if not len(facts.analysis.communication):
@@ -78,8 +67,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     return tuple(_by_collective(facts))
 
 
-def _by_collective(facts: Facts) -> Iterator[Candidate]:
-    kind, passes = facts.analysis.communication.collective, passes_of(facts)
+def _by_collective(facts: Facts) -> Iterator[rule.Candidate]:
+    kind, passes = facts.analysis.communication.collective, collectives.passes_of(facts)
     for part, of_part in _parts(facts, passes).items():
         for code, name in enumerate(kind.strings):
             rows = np.flatnonzero((kind.codes == code) & of_part)
@@ -87,14 +76,14 @@ def _by_collective(facts: Facts) -> Iterator[Candidate]:
                 yield candidate
 
 
-def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
+def _parts(facts: Facts, passes: collectives.Passes) -> dict[_Part, Rows]:
     """Classify the collectives of the steps; those of micro-batches are another rule's."""
     launches = facts.analysis.communication.launch
     in_steps = facts.in_steps(np.ones(len(facts.launches), np.bool_))[launches]
-    in_forward, sharding = passes.in_forward[launches], is_sharding(facts, launches)
-    size = equal_size_ids(facts, launches)
+    in_forward, sharding = passes.in_forward[launches], collectives.is_sharding(facts, launches)
+    size = collectives.equal_size_ids(facts, launches)
     awaited = np.isin(size, size[in_forward & ~sharding]) & ~sharding
-    gradients = ~sharding & ~awaited & ~is_repeated_per_pass(facts, passes)
+    gradients = ~sharding & ~awaited & ~collectives.is_repeated_per_pass(facts, passes)
     return {
         _Part.GRADIENTS: gradients & in_steps,
         _Part.GATHERS: sharding & in_forward & in_steps,
@@ -104,12 +93,12 @@ def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
 
 
 def _candidate(
-    facts: Facts, name: str, rows: Ints, part: _Part, passes: Passes
-) -> Candidate | None:
+    facts: Facts, name: str, rows: Ints, part: _Part, passes: collectives.Passes
+) -> rule.Candidate | None:
     """Return the candidate of one kind of collective, where it is much of a step."""
     communication = facts.analysis.communication
     launches = communication.launch[rows]
-    transfer_ns, is_measured = exposed_transfers_ns(facts, rows)
+    transfer_ns, is_measured = collectives.exposed_transfers_ns(facts, rows)
     transfer_ns = np.where(facts.pace.is_critical[launches], transfer_ns, 0)
     spent_ns = facts.median_per_step(launches, transfer_ns)
     overlappable_ns = _overlappable_ns(facts, launches, part, passes)
@@ -125,28 +114,30 @@ def _candidate(
     is_measured &= not is_one_unit
     is_merged = not np.ma.getmaskarray(communication.waiting_ns[rows]).all()
     remedy = _UNITS if is_one_unit else _REMEDY[part]
-    return Candidate(
+    return rule.Candidate(
         what=_WHAT[part].format(name or "a collective"),
         at_stake_ns=at_stake_ns if is_measured else 0,
         stake=Stake.STEP if is_measured else Stake.UNKNOWN,
         sureness=Confidence.ESTIMATED if is_merged else Confidence.UPPER_BOUND,
         remedy=remedy if is_merged else f"{_SINGLE_RANK}{remedy}",
-        where=dominant_location(facts, rows),
+        where=collectives.dominant_location(facts, rows),
         why=(
             *_figures(facts, rows),
-            waited(facts, rows),
+            collectives.waited(facts, rows),
             Figure("computed meanwhile, at best", overlappable_ns, FigureUnit.NS),
         ),
         launches=launches,
     )
 
 
-def _overlappable_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:
+def _overlappable_ns(facts: Facts, launches: Ints, part: _Part, passes: collectives.Passes) -> int:
     """Return the computing time of the phase that could hide them."""
     # That is the backward of their pass, wherever they are called, but for what the forward
     # gathers; what the next layer waits for can be overlapped with the other half of the batch.
     phases = _PHASES.get(part, (Phase.BACKWARD,))
-    own = facts.in_steps(facts.launches.phase.where(*phases) & ~overlaps_collective(facts))
+    own = facts.in_steps(
+        facts.launches.phase.where(*phases) & ~collectives.overlaps_collective(facts)
+    )
     own &= np.isin(passes.number, passes.number[launches])
     own[facts.analysis.communication.launch] = False
     rows = np.flatnonzero(own)
@@ -164,7 +155,7 @@ def _figures(facts: Facts, rows: Ints) -> tuple[Figure, ...]:
     )
 
 
-RULE = Rule(
+RULE = rule.Rule(
     name="exposed_communication",
     title="Communication beside which nothing is computed",
     means="Collectives ran on the device while it ran nothing else.",

@@ -11,8 +11,7 @@ from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.events import Ints
-from profiler_ext.rooflines.compute_units import Unit, UnitEvidence
-from profiler_ext.rooflines.rooflines import REACHABLE_FRACTION
+from profiler_ext.rooflines import compute_units, rooflines
 
 _OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
@@ -23,8 +22,8 @@ _TF32_SPEEDUP = 4
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, whose kernels do not tell their unit")
-    is_named = facts.rooflines.unit_evidence.where(UnitEvidence.KERNEL_NAME)
-    is_fp32 = facts.rooflines.unit.where(Unit.FP32) & is_named
+    is_named = facts.rooflines.unit_evidence.where(compute_units.UnitEvidence.KERNEL_NAME)
+    is_fp32 = facts.rooflines.unit.where(compute_units.Unit.FP32) & is_named
     launches = np.flatnonzero(facts.in_steps(is_fp32 & facts.named(_multiplies_matrices)))
     return (_candidate(facts, launches),) if len(launches) else ()
 
@@ -37,7 +36,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     longest, duration = facts.longest(launches), facts.launches.duration_ns[launches]
     # What TF32 would save of each launch: not more than its bytes leave.
     paced = facts.critical_ns(launches)
-    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / REACHABLE_FRACTION
+    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / rooflines.REACHABLE_FRACTION
     return Candidate(
         what="matrix products run in fp32 without tensor cores",
         at_stake_ns=facts.median_per_step(

@@ -6,14 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.collectives import (
-    are_point_to_point,
-    dominant_location,
-    exposed_transfers_ns,
-)
+from profiler_ext.findings import collectives, rule
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import NOWHERE, Confidence, Figure, FigureUnit, Location, Stake
-from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.events import Ints
 from profiler_ext.records.vocabulary import IdleCause
 
@@ -42,7 +37,7 @@ _STAGES = (
 _SLOWER = (IdleCause.LAUNCHING, IdleCause.AUTOGRAD)
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     communication = facts.analysis.communication
     if not len(communication):
         return CannotJudge("no rank communicates in this session")
@@ -56,7 +51,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return ()
     where, cause_name = _dominant_cause(facts, rows)
     return (
-        Candidate(
+        rule.Candidate(
             what=f"the other ranks wait for rank {facts.analysis.recording.settings.rank}",
             at_stake_ns=0,
             stake=Stake.UNKNOWN,
@@ -73,29 +68,29 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
 
 
-def _judge_single_rank(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge_single_rank(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     """Judge one rank alone: it waits, where equal collectives differ much."""
     communication = facts.analysis.communication
     rows = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0)[communication.launch])
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
-    transfer_ns, _ = exposed_transfers_ns(facts, rows)
+    transfer_ns, _ = collectives.exposed_transfers_ns(facts, rows)
     beyond_ns = exposed_ns - transfer_ns
     lost_ns = facts.median_per_step(launches, beyond_ns)
     if not len(rows) or lost_ns < _MIN_ALONE * facts.step_ns:
         return CannotJudge("the sessions of all ranks together tell it: merge them")
-    is_message = are_point_to_point(facts, rows)
+    is_message = collectives.are_point_to_point(facts, rows)
     of_messages_ns = facts.median_per_step(launches[is_message], beyond_ns[is_message])
     of_stages = of_messages_ns > lost_ns / 2
     what, remedy = _STAGES if of_stages else _RANKS
     equal_call_ids = "the quickest message" if of_stages else "the quickest that move as much"
     return (
-        Candidate(
+        rule.Candidate(
             what=what,
             at_stake_ns=0,
             stake=Stake.UNKNOWN,
             sureness=Confidence.ESTIMATED,
             remedy=remedy,
-            where=dominant_location(facts, rows),
+            where=collectives.dominant_location(facts, rows),
             why=(
                 Figure("collectives a step", facts.launches_per_step(launches)),
                 Figure("exposed", facts.median_per_step(launches, exposed_ns), FigureUnit.NS),
@@ -126,7 +121,7 @@ def _dominant_cause(facts: Facts, rows: Ints) -> tuple[Location, str]:
     return max(sums, key=lambda each: sums[each])
 
 
-RULE = Rule(
+RULE = rule.Rule(
     name="late_rank",
     title="A rank that the others wait for",
     means="In collectives that no rank can leave before all have come, this rank came last, and "

@@ -144,11 +144,6 @@ def _remedy(facts: Facts, launches: Ints) -> str:
         return _RANKS
     if _compiled(facts, launches) <= _MAX_FRACTION:
         return _EAGER
-    return _CONTROL_FLOW if _has_control_flow(facts, launches) else _COMPILED
-
-
-def _has_control_flow(facts: Facts, launches: Ints) -> bool:
-    """Tell whether most compiled launches are in loops, or in graphs with branches."""
     # Source: ``torch/_inductor/lowering.py``, ``cond`` and ``while_loop``; a loop is a partition of
     # its own (``config.graph_partition``).
     graphs = facts.analysis.recording.graphs
@@ -160,7 +155,8 @@ def _has_control_flow(facts: Facts, launches: Ints) -> bool:
         has_branches[graph] or (site is not None and _is_of_loop(graphs[graph].call_sites[site]))
         for graph, site in rows
     ]
-    return bool(sum(result) > _MAX_FRACTION * len(result))
+    has_control_flow = bool(sum(result) > _MAX_FRACTION * len(result))
+    return _CONTROL_FLOW if has_control_flow else _COMPILED
 
 
 def _is_of_branch(site: CallSite) -> bool:

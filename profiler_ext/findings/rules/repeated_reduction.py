@@ -6,19 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.collectives import (
-    Passes,
-    dominant_location,
-    exposed_transfers_ns,
-    fastest_alike_ns,
-    is_repeated_per_pass,
-    is_sharding,
-    passes_of,
-    waited,
-)
+from profiler_ext.findings import collectives, rule
 from profiler_ext.findings.facts import CannotJudge, Facts, median_per_step
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
-from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records.events import Ints
 
 _MIN_FRACTION, _MIN_HIDDEN = 0.03, 0.1
@@ -34,19 +24,21 @@ _FSDP = (
 )
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, where nothing can be hidden")
     communication = facts.analysis.communication
     if not len(communication):
         return CannotJudge("no rank communicates in this session")
-    passes = passes_of(facts)
+    passes = collectives.passes_of(facts)
     kind = communication.collective
     gathers = [at for at, name in enumerate(kind.strings) if "gather" in name]
-    rows = np.flatnonzero(is_repeated_per_pass(facts, passes) & ~np.isin(kind.codes, gathers))
+    rows = np.flatnonzero(
+        collectives.is_repeated_per_pass(facts, passes) & ~np.isin(kind.codes, gathers)
+    )
     last = passes.number == passes.count - 1
     avoidable = rows[~last[communication.launch[rows]]]
-    transfer_ns, is_measured = exposed_transfers_ns(facts, avoidable)
+    transfer_ns, is_measured = collectives.exposed_transfers_ns(facts, avoidable)
     at_stake_ns = facts.median_per_step(communication.launch[avoidable], transfer_ns)
     if at_stake_ns >= _MIN_FRACTION * facts.step_ns:
         return (_candidate(facts, rows, passes, at_stake_ns if is_measured else None),)
@@ -60,39 +52,41 @@ def _transfer_ns(facts: Facts, rows: Ints) -> int:
     communication = facts.analysis.communication
     launches, waiting = communication.launch[rows], communication.waiting_ns[rows]
     single_rank_ns = np.ma.minimum(
-        facts.launches.duration_ns[launches], fastest_alike_ns(facts, launches)
+        facts.launches.duration_ns[launches], collectives.fastest_alike_ns(facts, launches)
     )
     merged_ns = facts.launches.duration_ns[launches] - waiting.filled(0)
     transfer_only_ns = np.where(np.ma.getmaskarray(waiting), single_rank_ns.filled(0), merged_ns)
     return facts.median_per_step(launches, transfer_only_ns)
 
 
-def _candidate(facts: Facts, rows: Ints, passes: Passes, at_stake_ns: int | None) -> Candidate:
+def _candidate(
+    facts: Facts, rows: Ints, passes: collectives.Passes, at_stake_ns: int | None
+) -> rule.Candidate:
     communication = facts.analysis.communication
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
     idle_ns = median_per_step(facts, np.arange(len(facts.analysis.idle.duration_ns)))
     is_claimed = at_stake_ns is not None and idle_ns < _MAX_IDLE * facts.step_ns
-    is_sharded = bool(is_sharding(facts, launches).any())
+    is_sharded = bool(collectives.is_sharding(facts, launches).any())
     took_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
-    return Candidate(
+    return rule.Candidate(
         what="gradients are reduced after each micro-batch",
         at_stake_ns=at_stake_ns if at_stake_ns is not None and is_claimed else 0,
         stake=Stake.STEP if is_claimed else Stake.UNKNOWN,
         sureness=Confidence.ESTIMATED,
         remedy=_FSDP if is_sharded else _DDP,
-        where=dominant_location(facts, rows),
+        where=collectives.dominant_location(facts, rows),
         why=(
             Figure("micro-batches a step", int(passes.count[launches].max())),
             Figure("collectives a step", facts.launches_per_step(launches)),
             Figure("they take", took_ns, _NS),
             Figure("exposed", facts.median_per_step(launches, exposed_ns), _NS),
-            waited(facts, rows),
+            collectives.waited(facts, rows),
         ),
         launches=launches,
     )
 
 
-RULE = Rule(
+RULE = rule.Rule(
     name="repeated_reduction",
     title="Gradients that are reduced after each micro-batch",
     means="A step ran forward and backward several times before its optimizer, and reduced the "

@@ -9,12 +9,9 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
 from profiler_ext.findings.rule import Candidate, Rule, launching
-from profiler_ext.records.events import Ints
-from profiler_ext.records.evidence import SiteEvidence
-from profiler_ext.records.provenance import TensorSpec
-from profiler_ext.records.vocabulary import Phase
+from profiler_ext.records import events, evidence, provenance, vocabulary
 
-_OF_REPLAYS = (SiteEvidence.RUNNER_COPY, SiteEvidence.RUNNER_SEED)
+_OF_REPLAYS = (evidence.SiteEvidence.RUNNER_COPY, evidence.SiteEvidence.RUNNER_SEED)
 _MIN_FRACTION, _MIN_NS = 0.01, 20_000
 _FORWARD = (
     "make each batch where the last one lay (stays.copy_(batch), or out=stays), having marked that "
@@ -31,7 +28,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
         return CannotJudge("the launches ran on the CPU, which has no CUDA graphs")
     launches = np.flatnonzero(facts.in_steps(facts.launches.evidence.where(*_OF_REPLAYS)))
     launches = launches[[not _is_one_number(facts, launch) for launch in launches.tolist()]]
-    is_backward = facts.launches.phase.where(Phase.BACKWARD)[launches]
+    is_backward = facts.launches.phase.where(vocabulary.Phase.BACKWARD)[launches]
     forward, backward = launches[~is_backward], launches[is_backward]
     copies = _copies(facts, forward)
     critical_ns, removal_saving_ns = (
@@ -43,16 +40,16 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     return tuple(_candidate(facts, *each) for each in result if each[1] >= least_ns)
 
 
-def _copies(facts: Facts, launches: Ints) -> Ints:
-    return launches[~facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]]
+def _copies(facts: Facts, launches: events.Ints) -> events.Ints:
+    return launches[~facts.launches.evidence.where(evidence.SiteEvidence.RUNNER_SEED)[launches]]
 
 
-def _removed_ns(facts: Facts, launches: Ints) -> int:
+def _removed_ns(facts: Facts, launches: events.Ints) -> int:
     copies = _copies(facts, launches)
     return facts.median_per_step(copies, facts.removal_saving_ns(copies))
 
 
-def _candidate(facts: Facts, launches: Ints, spent_ns: int, stake: Stake) -> Candidate:
+def _candidate(facts: Facts, launches: events.Ints, spent_ns: int, stake: Stake) -> Candidate:
     longest, copies = facts.longest(launches), _copies(facts, launches)
     duration = facts.launches.duration_ns[launches]
     is_claimed = stake is Stake.STEP
@@ -90,7 +87,7 @@ def _input_of(facts: Facts, launch: int) -> str:
     return f"{result.dtype} of {' by '.join(map(str, result.size))}"
 
 
-def _input(facts: Facts, launch: int) -> TensorSpec | None:
+def _input(facts: Facts, launch: int) -> provenance.TensorSpec | None:
     graph, name = facts.launches.graph[launch], facts.place(launch).node
     nodes = () if graph is np.ma.masked else facts.analysis.recording.graphs[int(graph)].nodes
     return next((spec for node in nodes if node.name == name for spec in node.outputs), None)

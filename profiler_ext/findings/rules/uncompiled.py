@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from profiler_ext.findings import finding, rule
 from profiler_ext.findings.facts import (
     FUSION_SAVING,
     CannotJudge,
@@ -13,15 +14,13 @@ from profiler_ext.findings.facts import (
     launches_by_line,
     location_of,
 )
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit
-from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.records.events import Ints
 
 _MIN_STEP_FRACTION = 0.1
 _FILLED = 0.9  # A step whose device idles for more is that of the rule of launch-bound ones
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU")
     if is_partly_compiled(facts):
@@ -39,24 +38,24 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     return (_candidate(facts, launches, critical_ns),)
 
 
-def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> Candidate:
-    return Candidate(
+def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> rule.Candidate:
+    return rule.Candidate(
         what="unfused eager kernels",
         at_stake_ns=int(FUSION_SAVING * critical_ns),
-        sureness=Confidence.ESTIMATED,
+        sureness=finding.Confidence.ESTIMATED,
         remedy="torch.compile(model), with the loss in it: what lies between its products becomes "
         "one kernel each",
         where=location_of(facts.place(facts.longest(launches))),
         why=(
-            *count_and_time(facts, launches),
-            Figure("that sets the pace", critical_ns, FigureUnit.NS),
-            Figure("lines", sum(1 for _ in launches_by_line(facts, launches))),
+            *rule.count_and_time(facts, launches),
+            finding.Figure("that sets the pace", critical_ns, finding.FigureUnit.NS),
+            finding.Figure("lines", sum(1 for _ in launches_by_line(facts, launches))),
         ),
         launches=launches,
     )
 
 
-RULE = Rule(
+RULE = rule.Rule(
     name="uncompiled",
     title="A step that nothing compiles",
     means="Less than a quarter of a step runs in compiled graphs, and torch's own kernels of eager "

@@ -10,8 +10,7 @@ import numpy as np
 from profiler_ext.findings.facts import CannotJudge, Facts, launches_by_line, location_of
 from profiler_ext.findings.finding import Confidence
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
-from profiler_ext.records.events import Ints
-from profiler_ext.records.vocabulary import Phase
+from profiler_ext.records import events, vocabulary
 
 _CALL = "scaled_dot_product_attention"
 _PRODUCT = "bmm"
@@ -29,17 +28,17 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     return _of_lines(facts, launches_by_line(facts, np.flatnonzero(rows)))
 
 
-def _of_lines(facts: Facts, lines: Iterable[Ints]) -> Iterator[Candidate]:
+def _of_lines(facts: Facts, lines: Iterable[events.Ints]) -> Iterator[Candidate]:
     for launches in lines:
         ops = [facts.innermost_op(launch) for launch in launches.tolist()]
         products = launches[[_PRODUCT in op for op in ops]]
         phases = {facts.place(launch).phase for launch in products.tolist()}
         is_fused = any(_KERNEL in op for op in ops)
-        if not is_fused and {Phase.FORWARD, Phase.BACKWARD} <= phases:
+        if not is_fused and {vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD} <= phases:
             yield _candidate(facts, launches[[not _PROJECTION.search(op) for op in ops]])
 
 
-def _candidate(facts: Facts, launches: Ints) -> Candidate:
+def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
     critical_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
         what="attention runs as products and a softmax, not as one kernel",

@@ -9,17 +9,10 @@ from statistics import median
 
 import numpy as np
 
-from profiler_ext.findings.collectives import overlaps_collective
+from profiler_ext.findings import collectives, outliers, rule
 from profiler_ext.findings.facts import CannotJudge, Facts, Rows
 from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Location
-from profiler_ext.findings.outliers import (
-    MIN_SAMPLES,
-    outlier_indices,
-    outlier_indices_of_equal_sizes,
-)
-from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records.events import Ints
-from profiler_ext.records.share_sums import sum_by
+from profiler_ext.records import events, share_sums
 
 _BEYOND = 0.5
 # The largest measured slowdown of a product on an H200 during a collective
@@ -37,10 +30,10 @@ class _Siblings:
     ends: tuple[str, str]  # the first and the last layer of the list, siblings or not
 
 
-def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
+def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     if not facts.on_device:
         return CannotJudge("the launches ran on the CPU, whose times are not steady enough")
-    every, slowed = np.ones(len(facts.launches), np.bool_), overlaps_collective(facts)
+    every, slowed = np.ones(len(facts.launches), np.bool_), collectives.overlaps_collective(facts)
     spent_ns, critical_ns, slowed_ns = (
         _of_places(facts, chosen) for chosen in (every, facts.pace.is_critical, slowed)
     )
@@ -48,7 +41,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     result = (
         candidate
         for siblings in _families(facts)
-        if len(siblings.places) >= MIN_SAMPLES
+        if len(siblings.places) >= outliers.MIN_SAMPLES
         for candidate in _outliers(facts, siblings, (spent_ns, critical_ns, least_ns))
     )
     return tuple(result)
@@ -80,8 +73,8 @@ def _layers_of(module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _outliers(
-    facts: Facts, siblings: _Siblings, of_places: tuple[Ints, Ints, Ints]
-) -> Iterator[Candidate]:
+    facts: Facts, siblings: _Siblings, of_places: tuple[events.Ints, events.Ints, events.Ints]
+) -> Iterator[rule.Candidate]:
     spent_ns, critical_ns, least_ns = of_places
     layers = list(siblings.places)
     times = [_usual(spent_ns[places]) for places in siblings.places.values()]
@@ -98,18 +91,18 @@ def _outliers(
 
 def _outlier_layers(siblings: _Siblings, times: Sequence[int]) -> list[int]:
     if not siblings.convolves:
-        return outlier_indices(times, _BEYOND)
+        return outliers.outlier_indices(times, _BEYOND)
     ends = [at for at, layer in enumerate(siblings.places) if layer in siblings.ends]
-    return outlier_indices_of_equal_sizes(times, _BEYOND, ends)
+    return outliers.outlier_indices_of_equal_sizes(times, _BEYOND, ends)
 
 
 def _candidate(
     facts: Facts, layer: str, siblings: Mapping[str, list[int]], times: tuple[int, float, float]
-) -> Candidate:
+) -> rule.Candidate:
     time, usual, beyond_ns = times
     shares = facts.analysis.shares
     launches = np.unique(shares.launch[np.isin(shares.place, siblings[layer])])
-    return Candidate(
+    return rule.Candidate(
         what=f"{layer} takes {time / usual:.1f} times as long as its siblings",
         at_stake_ns=int(beyond_ns),
         sureness=Confidence.ESTIMATED,
@@ -125,23 +118,23 @@ def _candidate(
     )
 
 
-def _of_places(facts: Facts, wanted: Rows) -> Ints:
+def _of_places(facts: Facts, wanted: Rows) -> events.Ints:
     shares, launches = facts.analysis.shares, facts.launches
     numbers = {step.number: at for at, step in enumerate(facts.analysis.steps)}
     steps = np.array([numbers.get(each, -1) for each in launches.step.filled(-1).tolist()])
     chosen = (steps[shares.launch] >= 0) & wanted[shares.launch]
     key = shares.place[chosen], steps[shares.launch[chosen]]
     sizes = len(facts.analysis.places), len(facts.analysis.steps)
-    return sum_by(key, shares.duration_ns[chosen], *sizes)
+    return share_sums.sum_by(key, shares.duration_ns[chosen], *sizes)
 
 
-def _usual(times: Ints) -> int:
+def _usual(times: events.Ints) -> int:
     """Return the lower median over the steps of the time of some places."""
     of_steps = np.sort(times.sum(axis=0))
     return int(of_steps[(len(of_steps) - 1) // 2])
 
 
-RULE = Rule(
+RULE = rule.Rule(
     name="unlike_siblings",
     title="A layer unlike its siblings",
     means="Of four or more numbered layers with the same modules in them (`layers.0`, `layers.1`, "
