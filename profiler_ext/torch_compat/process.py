@@ -12,7 +12,6 @@ from types import CodeType, FrameType
 from typing import Any, TypeGuard
 
 import torch
-from torch.nn.modules import module as modules
 
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import artifact_names, running_names
@@ -254,6 +253,7 @@ def on_module_calls(
 
     Yields a handle for each, with ``remove()``. Calls that raise end too, with ``None``.
     """
+    modules = torch.nn.modules.module
     yield modules.register_module_forward_pre_hook(begins)
     yield modules.register_module_forward_hook(ends, always_call=True)
     yield modules.register_module_module_registration_hook(registered)
