@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, Unpack
 
+import pandas as pd
+
 from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal import columns
@@ -35,7 +37,9 @@ from profiler_ext.exporters.views.findings import (
 from profiler_ext.findings import Finding, Findings, find, training_steps
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import Scope
 
 _TIME, _PART = 7, 6
 ALL = "report --findings"
@@ -145,6 +149,7 @@ def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
 
 def print_top(report: Report, table: tables.DataFrame, console: Console, filters: Filters) -> None:
     """Print a table's filters and its largest rows."""
+    table = with_ops(report, table, filters)
     kind, shown = report.kind, summary.first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
@@ -157,6 +162,28 @@ def print_top(report: Report, table: tables.DataFrame, console: Console, filters
     wall_ns = int(report.table("coverage", **of_wall)["duration_ns"].sum())
     drawing = columns.Drawing(kind, table, shown, report.settings, console, wall_ns, report.depth)
     console.print(table_kinds.load_function(kind.drawer)(drawing))
+
+
+def with_ops(report: Report, table: tables.DataFrame, filters: Filters) -> tables.DataFrame:
+    """Return a table of lines or modules with ops in place of the one row for all eager work.
+
+    That row is all that there is of a script without compiled code on Python 3.11.
+    """
+    if report.kind.by not in ("line", "module") or filters.get("scope") == Scope.COMPILED:
+        return table
+    without_lines = (
+        table["gap"].eq(GapReason.LINES_NEED_PYTHON_312.value).fillna(False).astype(bool)
+    )
+    if not without_lines.any():
+        return table
+    eager: Filters = {**filters, "scope": Scope.EAGER.value}
+    ops = report.table("by_op", **eager).dropna(subset=["aten_op"])
+    if ops["duration_ns"].sum() != table["duration_ns"][without_lines].sum():
+        return table  # the op of some is not known either
+    names = "eager " + ops["aten_op"].astype("string")
+    of_ops = ops.assign(gap=names).reindex(columns=table.columns).astype(table.dtypes)
+    joined = pd.concat([table[~without_lines], of_ops])
+    return joined.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _time_of(table: tables.DataFrame) -> int:

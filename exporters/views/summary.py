@@ -41,10 +41,16 @@ def _heading(analysis: Analysis, rank: str, launches: int) -> str:
         f"torch {settings.torch_version}" if settings.torch_version else "",
         ", ".join(analysis.device_names),
         rank,
-        f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}",
+        _steps_text(analysis),
         f"{launches:,} launches",
     ]
     return printable(" · ".join(filter(None, parts)))
+
+
+def _steps_text(analysis: Analysis) -> str:
+    count, of = len(analysis.steps), analysis.recording.settings.step_call
+    calls = f" (calls of {of})" if of else ""
+    return f"{count} step{'s' if count != 1 else ''}{calls}"
 
 
 def _command_text(settings: Settings) -> str:

@@ -33,7 +33,7 @@ HELP = "profile the steps of an unmodified script"
 _STEP_ON = """what ends a step: an optimizer's class (AdamW); forward, the outermost call of
 a model or of what torch.compile made; forward:CLASS, a call of a module of that class;
 MODULE:FUNCTION, or :FUNCTION of the script (default: prof.step() of the script, else the
-first optimizer)"""
+first optimizer, else the outermost call that repeats)"""
 _KEEP = 5
 _AMOUNTS = "--steps takes 1 or more, --skip 0 or more, or each a time: 500ms, 5s, 2min, 1h"
 
@@ -202,7 +202,7 @@ def command(options: argparse.Namespace) -> int:
     """Run the program; returns its exit code."""
     from profiler_ext.run.profiled_program import run
 
-    ending = run(_request(options), partial(_print_outcome, options))
+    ending = run(_request(options), partial(_print_outcome, options), print_message)
     if ending.was_interrupted:  # its own traceback is printed already
         raise KeyboardInterrupt
     return ending.code

@@ -16,6 +16,7 @@ from profiler_ext import autostart
 from profiler_ext.errors import OutputError, UsageError
 from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.isolation.user_state import isolated, own_modules
+from profiler_ext.python_lines.monitoring import python_without_monitoring
 from profiler_ext.run import remarks
 from profiler_ext.run.outcome import (
     Outcome,
@@ -92,8 +93,12 @@ class Progress:
                 self._stream.flush()
 
 
-def run(request: Request, tell: Callable[[Outcome], None]) -> ExitStatus:
+def run(
+    request: Request, tell: Callable[[Outcome], None], announce: Callable[[str], None]
+) -> ExitStatus:
     """Run a script and profile its steps, and report the outcome when the files are written.
+
+    What this Python cannot attribute is announced before the script begins.
 
     The script runs as with Python, and its exit code is kept. Nothing is prepared before it imports
     torch. The session is written when the steps are over, or when the script ends early, by an
@@ -107,6 +112,9 @@ def run(request: Request, tell: Callable[[Outcome], None]) -> ExitStatus:
     if request.repeats is not None:
         series = Series(folder, rank, request.repeats.keep)
         series.begin(force=request.force)
+    version = python_without_monitoring()
+    if version is not None and request.lines and os.environ.get("RANK", "0") == "0":
+        announce(remarks.lines_unavailable(version))
     return _Run(request, SavedSessions(folder / rank, series), tell).profiled()
 
 

@@ -8,17 +8,13 @@ import pytest
 
 from profiler_ext import cli
 from profiler_ext.sessions.session import load
-from tests.end_to_end.script_runs import Run, exits, out, refused, run, steps
+from tests.end_to_end.script_runs import Run, exits, out, refused, run, said, steps
 from tests.watched import needs_lines
 
 __all__ = ["exits", "run"]
 
 Capture = pytest.CaptureFixture[str]
 TRAIN = "for n in range(30): print('step', n); step()"
-
-
-def said(capfd: Capture) -> list[str]:
-    return [line for line in capfd.readouterr().err.splitlines() if "profiler-ext: " in line]
 
 
 def kept() -> list[str]:
