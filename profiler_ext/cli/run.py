@@ -246,10 +246,10 @@ def _print_series(session: Session, series: Series) -> None:
 
 def _print_report(session: Session) -> bool:
     """Print where the time went; ranks other than the first print nothing."""
-    from profiler_ext.exporters.terminal.report import print_report
+    from profiler_ext.exporters.terminal.first_screen import print_first_screen
 
     if session.recording.settings.rank != 0:
         return False
-    print_report(session.analysis, console())
+    print_first_screen(session, console())
     write("\n")
     return True
