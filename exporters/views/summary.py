@@ -92,6 +92,20 @@ def records(table: tables.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
 
 
+def attributed_texts(analyses: Sequence[Analysis]) -> dict[Scope, str]:
+    """Return how much of each scope's device time is attributed to source lines."""
+    ledger = [line for analysis in analyses for line in analysis.ledger]
+    spent = {line.scope for line in ledger if line.duration_ns}
+    texts = {
+        scope: f"{tables.fraction_of(ledger, Level.LINE, scope):.1%} attributed to source"
+        for scope in (Scope.COMPILED, Scope.EAGER)
+        if scope in spent
+    }
+    if Scope.EAGER in spent and all(each.recording.python is None for each in analyses):
+        texts[Scope.EAGER] = "attributed to modules and ops; lines need Python 3.12"
+    return texts
+
+
 def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     """Return how much device time is attributed to lines, and backward time to forward ops.
 

@@ -51,6 +51,11 @@ def add_options(parser: Parser) -> None:
         metavar="N",
         help="with --by module: depth of the tree (default: what fits the rows)",
     )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="all recommendations' figures, each step, idle lines, compile times and notes",
+    )
     _add_filters(parser.add_argument_group("filters"))
     _add_findings(parser.add_argument_group("recommendations"))
     add_format(parser, [each.name for each in PRINT_FORMATS])
@@ -130,24 +135,24 @@ def _filters(options: argparse.Namespace) -> Filters:
 
 
 def _print_table(session: Session | MergedSession, options: argparse.Namespace) -> None:
-    from profiler_ext.exporters.table_kinds import table_by
-    from profiler_ext.exporters.terminal.report import print_ranks_report, print_report, report
-    from profiler_ext.exporters.views.summary import table_text
-    from profiler_ext.sessions.merging import MergedSession
+    from profiler_ext.exporters.terminal.first_screen import next_steps
+    from profiler_ext.exporters.terminal.report import print_session, report
 
-    filters, by, depth = _filters(options), options.by or _BY, options.depth
+    filters = _filters(options)
     top = _TOP if options.top is None else options.top
-    if isinstance(session, MergedSession):
-        if options.format == "text":
-            print_ranks_report(session, console(), by=by, top=top, depth=depth, **filters)
-        else:
-            kind = table_by(by)
-            table = session.table(kind.name, *kind.arguments(depth), **filters)
-            write(table_text(kind.in_order(table), top, options.format))
-    elif options.format == "text":
-        print_report(session.analysis, console(), by=by, top=top, depth=depth, **filters)
-    else:
-        write(report(session.analysis, by, top, options.format, depth=depth, **filters))
+    if options.format != "text":
+        write(report(session, options.by, top, options.format, depth=options.depth, **filters))
+        return
+    print_session(
+        session,
+        console(),
+        by=options.by or (None if options.top is None else _BY),
+        top=top,
+        depth=options.depth,
+        verbose=options.verbose,
+        next_steps=next_steps(session, options.session),
+        **filters,
+    )
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +10,11 @@ from typing import TYPE_CHECKING
 from profiler_ext import renaming
 from profiler_ext.cli.common import (
     DEFAULT,
-    FOLDER,
     Parser,
     add_folder,
     console,
     print_line,
     print_message,
-    write,
 )
 from profiler_ext.errors import OutputError, StdoutClosedError, UsageError
 from profiler_ext.run.program import Program
@@ -243,6 +240,7 @@ def print_session(session: Session, folder: Path, output: Path, *, verbose: bool
         StdoutClosedError: Its reader has closed it.
     """
     from profiler_ext.exporters.formats import run_outputs
+    from profiler_ext.exporters.terminal.first_screen import next_steps
 
     if not _print_report(session):
         return
@@ -253,8 +251,7 @@ def print_session(session: Session, folder: Path, output: Path, *, verbose: bool
             screen.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
     else:
         print_line(f"written to {folder}: {', '.join(map(_outputs_text, run_outputs()))}")
-    place = "" if output == FOLDER else f" {shlex.quote(str(output))}"
-    print_line(f"next: profiler-ext open{place}, or with --perfetto for the timeline")
+    print_line(f"next: {' | '.join(next_steps(session, output))}")
 
 
 def _outputs_text(format: Format) -> str:
@@ -274,10 +271,9 @@ def _print_series(session: Session, series: Series) -> None:
 
 def _print_report(session: Session) -> bool:
     """Print where the time went; ranks other than the first print nothing."""
-    from profiler_ext.exporters.terminal.report import print_report
+    from profiler_ext.exporters.terminal.first_screen import print_first_screen
 
     if session.recording.settings.rank != 0:
         return False
-    print_report(session.analysis, console())
-    write("\n")
+    print_first_screen(session, console())
     return True

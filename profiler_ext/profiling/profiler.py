@@ -85,7 +85,7 @@ class LastSessionMixin(SessionExplanations):
 
     def report(
         self,
-        by: str = "line",
+        by: str | None = None,
         top: int | None = 15,
         format: str = "text",
         width: int = 120,

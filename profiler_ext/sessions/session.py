@@ -141,31 +141,33 @@ class Session(SessionExplanations):
 
     def report(
         self,
-        by: str = "line",
+        by: str | None = None,
         top: int | None = 15,
         format: str = "text",
         width: int = 120,
         budget: int | None = None,
         depth: int | None = None,
+        verbose: bool = False,
         **filters: Unpack[Filters],
     ) -> str:
         """Return a report as text; see ``profiler-ext report``.
 
         Args:
-            by: a summing table: ``line``, ``module``, ``op``, ``kernel``, ``phase``, ``link``,
-                ``mechanism``.
+            by: one table: ``line``, ``module``, ``op``, ``kernel``, ``phase``, ``link``,
+                ``mechanism``; ``None`` for the first screen.
             top: number of rows; ``None`` for all.
             format: ``text``, ``csv``, ``json`` or ``md``.
             width: of lines of text, in characters.
             budget: most bytes of ``json``, about; ``None`` for no bound.
             depth: of modules in text; ``None`` for what fits.
+            verbose: all of the text report, not its first screen.
             **filters: the step, rank, phase or scope.
         """
         from profiler_ext.exporters.terminal import report
 
         if format == "json":
-            return self._report_json(by, top, budget, **filters)
-        return report.report(self.analysis, by, top, format, width, depth, **filters)
+            return self._report_json(by or "line", top, budget, **filters)
+        return report.report(self, by, top, format, width, depth, verbose, **filters)
 
     def _report_json(
         self, by: str, top: int | None, budget: int | None, **filters: Unpack[Filters]

@@ -70,7 +70,7 @@ def test_a_finding_says_what_where_why_and_what_to_try() -> None:
     assert (
         shown(TOLD, 80, everything=True)
         == """\
-Top recommendations (step 10.0 ms)
+Top recommendations: step 10.0 ms
 4.00 ms   40.0%  matrix products run in fp32 without tensor cores
                  model.py:12 · mlp.up · sgemm · compile 0/0 · h = self.up(x)
                  fp32_matmul · estimated · they take: 5.00 ms · products a step:

@@ -26,7 +26,7 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     at_stake_ns = median_per_step(facts, rows)
     return (
         rule.Candidate(
-            what="the device waits while the data loader makes the next batch",
+            what="GPU idle: waiting for the data loader",
             at_stake_ns=at_stake_ns,
             sureness=finding.Confidence.UPPER_BOUND,
             remedy=_remedy(facts),

@@ -33,11 +33,14 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
     return (
         Candidate(
-            what="activation checkpoints recompute the forward",
+            what="activation-checkpoint recomputation",
             at_stake_ns=removal_saving_ns,
             sureness=Confidence.ESTIMATED,
-            remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "
-            "let a selective policy keep the products: create_selective_checkpoint_contexts",
+            remedy=(
+                "checkpoint fewer layers if memory allows "
+                "(torch.cuda.max_memory_allocated()), or keep the matmuls with "
+                "create_selective_checkpoint_contexts"
+            ),
             where=location_of(facts.place(facts.longest(heavy))),
             why=(
                 Figure("recomputed a step", spent_ns, FigureUnit.NS),

@@ -43,8 +43,9 @@ def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> rule.Candidate
         what="unfused eager kernels",
         at_stake_ns=int(FUSION_SAVING * critical_ns),
         sureness=finding.Confidence.ESTIMATED,
-        remedy="torch.compile(model), with the loss in it: what lies between its products becomes "
-        "one kernel each",
+        remedy=(
+            "torch.compile the model with the loss, to fuse the pointwise ops between the matmuls"
+        ),
         where=location_of(facts.place(facts.longest(launches))),
         why=(
             *rule.count_and_time(facts, launches),

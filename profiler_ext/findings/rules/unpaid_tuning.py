@@ -55,7 +55,7 @@ def _candidate(compiles: list[Compilation], times: tuple[int, int, int]) -> Cand
         of_ns=total_ns,
         stake=Stake.PROCESS,
         sureness=Confidence.MEASURED,
-        remedy="leave max-autotune out for this function, and tune what most of a step is in",
+        remedy=("compile this function without max-autotune; tune what most of the step is in"),
         where=Location(first.file, first.line, graph=first.compile_id),
         why=(
             Figure("autotuning took", tuning_ns, FigureUnit.NS),
