@@ -81,7 +81,13 @@ def next_steps(ranks: Ranks, folder: Path) -> list[str]:
 def print_first_screen(ranks: Ranks, console: Console, next_steps: Sequence[str] = ()) -> None:
     """Print what to know first; ``next_steps`` are commands that go deeper."""
     verdict = Text(findings_view.verdict_text(ranks.analyses, ranks.found), "bold")
-    above = [verdict, *_finding_lines(ranks), *_caveat_lines(ranks, console), Text()]
+    above = [
+        verdict,
+        *_step_lines(ranks),
+        *_finding_lines(ranks),
+        *_caveat_lines(ranks, console),
+        Text(),
+    ]
     below = [Text(), *_breakdown_lines(ranks)]
     below += [Text(f"next: {' | '.join(next_steps)}", "dim")] if next_steps else []
     _print_lines(above, console)
@@ -92,6 +98,12 @@ def print_first_screen(ranks: Ranks, console: Console, next_steps: Sequence[str]
 def _print_lines(lines: Iterable[Text], console: Console) -> None:
     for line in lines:
         console.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def _step_lines(ranks: Ranks) -> Iterator[Text]:
+    """Yield what a step is, where no optimizer and no ``prof.step()`` ends one."""
+    if called := ranks.analyses[0].recording.settings.step_call:
+        yield Text(printable(f"a step is a call of {called}"), "dim")
 
 
 def _finding_lines(ranks: Ranks) -> Iterator[Text]:
@@ -197,7 +209,10 @@ def _causes_text(ranks: Ranks) -> str:
 
 
 def with_ops(
-    by: str, table_of: Callable[..., tables.DataFrame], table: tables.DataFrame, filters: Filters
+    by: str | None,
+    table_of: Callable[..., tables.DataFrame],
+    table: tables.DataFrame,
+    filters: Filters,
 ) -> tables.DataFrame:
     """Return a table of lines or modules with ops in place of the one row for all eager work.
 

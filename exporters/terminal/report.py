@@ -181,8 +181,9 @@ def report_of(
 
 def print_top(report: Report, table: tables.DataFrame, console: Console, filters: Filters) -> None:
     """Print a table's filters and its largest rows."""
+    kind = report.kind
     table = with_ops(kind.by, report.table, table, filters)
-    kind, shown = report.kind, summary.first_rows(report.kind.in_order(table), report.top)
+    shown = summary.first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
         all_ns = _time_of(report.table(kind.name))

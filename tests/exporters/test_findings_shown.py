@@ -177,7 +177,7 @@ def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
 
 def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None:
     assert texts.findings_heading(replace(TOLD, unrecorded_ns=8_040_000)) == (
-        "Top recommendations (step 8.04 ms; 10.0 ms while profiling)"
+        "Top recommendations: step 8.04 ms (10.0 ms while profiling)"
     )
 
 
@@ -255,7 +255,7 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
 
 def test_a_page_and_a_notebook_begin_with_it() -> None:
     for page in (html_text([gpu_step()]), notebook.session_html([gpu_step()])):
-        first, ledger = page.index("Top recommendations (step"), page.index("Step time breakdown")
+        first, ledger = page.index("Top recommendations: step"), page.index("Step time breakdown")
         assert first < ledger
 
 
@@ -281,7 +281,7 @@ def test_the_exit_code_says_whether_more_is_at_stake(
     folder = Session(gpu_step().recording).save(tmp_path)
     command = ["report", str(folder), "--findings", "--fail-above", limit]
     assert cli.main(command) == code
-    assert capsys.readouterr().out.startswith("Top recommendations (step 760 us)\n")
+    assert capsys.readouterr().out.startswith("Top recommendations: step 760 us\n")
 
 
 @pytest.mark.parametrize("limit", ["a", "-1%", "101", "nan"])

@@ -141,7 +141,7 @@ def test_what_to_do_first_is_what_the_rules_found():
     session = load(FIXTURES / "findings" / f"pageable_copy{SESSION}")
     first = make_document(session.analysis).first
     (found,), told = first.found, session.found.found[0]
-    assert first.title == "Top recommendations (step 15.1 ms)"
+    assert first.title == "Top recommendations: step 15.1 ms"
     assert (found.at_stake, found.what) == (" ".join(time_at_stake_texts(told)), told.what)
     assert (found.why, found.remedy, first.more) == (why_text(told), told.remedy, "")
     assert found.where.startswith("flaws.py:147 · ")
