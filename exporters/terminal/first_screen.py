@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Protocol, Unpack
 
@@ -81,13 +82,8 @@ def next_steps(ranks: Ranks, folder: Path) -> list[str]:
 def print_first_screen(ranks: Ranks, console: Console, next_steps: Sequence[str] = ()) -> None:
     """Print what to know first; ``next_steps`` are commands that go deeper."""
     verdict = Text(findings_view.verdict_text(ranks.analyses, ranks.found), "bold")
-    above = [
-        verdict,
-        *_step_lines(ranks),
-        *_finding_lines(ranks),
-        *_caveat_lines(ranks, console),
-        Text(),
-    ]
+    advice = [*_finding_lines(ranks), *_caveat_lines(ranks, console)]
+    above = [verdict, *_step_lines(ranks), *advice, Text()]
     below = [Text(), *_breakdown_lines(ranks)]
     below += [Text(f"next: {' | '.join(next_steps)}", "dim")] if next_steps else []
     _print_lines(above, console)
@@ -101,7 +97,8 @@ def _print_lines(lines: Iterable[Text], console: Console) -> None:
 
 
 def _step_lines(ranks: Ranks) -> Iterator[Text]:
-    """Yield what a step is, where no optimizer and no ``prof.step()`` ends one."""
+    """Yield what a step is, where no optimizer ends one, and the rank that others wait for."""
+    yield from (Text(each.text) for each in islice(idle.straggler_lines(ranks.analyses), 1))
     if called := ranks.analyses[0].recording.settings.step_call:
         yield Text(printable(f"a step is a call of {called}"), "dim")
 

@@ -68,8 +68,15 @@ def test_the_largest_cause_stands_in_its_first_line() -> None:
 
 def test_a_job_that_waits_for_its_collectives_says_so() -> None:
     ranks = [load(WORKED / f"fsdp2.rank_{rank}.session.pt.trace.json.gz") for rank in (0, 1)]
-    first, *_ = screen(merge([each for each in ranks if isinstance(each, Session)])).splitlines()
-    assert re.fullmatch(r"2 ranks: Step 1\d\d ms, exposed communication \d\d\.\d%", first)
+    assert screen(ranks[0]).startswith("Step 131 ms, exposed communication 82.8%\n")
+
+
+def test_of_several_ranks_it_names_the_one_that_the_others_wait_for() -> None:
+    ranks = [load(WORKED / f"fsdp2.rank_{rank}.session.pt.trace.json.gz") for rank in (0, 1)]
+    merged = merge([each for each in ranks if isinstance(each, Session)])
+    first, second, *_ = screen(merged, 120).splitlines()
+    assert first == "2 ranks: Step 131 ms, GPU busy 56.3%: CPU launch overhead"
+    assert second.startswith("rank 1 came last ")
 
 
 def test_a_recommendation_has_two_lines() -> None:
