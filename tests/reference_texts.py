@@ -72,7 +72,9 @@ $ profiler-ext export profile_out --to csv        # or: session.export(PATH)
 ...
 ```
 
-A path's suffix names the format; a path without one is a folder for TensorBoard."""
+A path's suffix names the format; a path without one is a folder for TensorBoard.
+Names that were other ones in earlier files: of keys in [records.md](records.md), of columns in
+[tables.md](tables.md)."""
 
 TABLES = """# Tables
 
@@ -82,7 +84,12 @@ compiled work of one line or module are one row; `scope="compiled"` and `scope="
 parts of each, and `launches` has them as a column. The values of the columns `phase`, `kind`,
 `scope`, `level` and `cache_state` are in [words.md](words.md), those of `evidence` and
 `forward_evidence` in [evidence.md](evidence.md), those of `gap` in [gaps.md](gaps.md), those of
-`cause` in [idle.md](idle.md)."""
+`cause` in [idle.md](idle.md).
+
+In schema 2 of tables (`attrs["schema_version"]`) columns of `findings` have other names than in
+schema 1: `what` is `summary`, `at_stake_ns` is `est_saving_ns`, `of_ns` is `total_ns`,
+`at_stake_fraction` is `est_saving_fraction`, `stake` is `saving_per`, `sureness` is `confidence`,
+`why` is `evidence`, `shared_with` is `overlaps_with`."""
 
 FINDINGS = """# Findings: what to do first
 
@@ -104,14 +111,14 @@ finding has more than that part of a step at stake.
 - **In training, and not as recorded**: a recording slows the CPU, by 1.1 to 2.0 times in what was
   measured, so a device may wait for the CPU in the recording alone. How long each of the last
   steps before it took on the device, in which no profiler was on, is kept with the session
-  (`steps_before_ns`; [steps](steps.md)). Of three and more the lower median is what a step takes in
-  training. It heads the findings, with the recorded step after it, and parts are parts of it; where
-  the device is busy all that while, it sets the pace of all. `run` and the callbacks of training
-  libraries leave three such steps by default, as `--skip 5` and `skip=5` do, and a schedule does
-  from `wait=4` on. A session of fewer, or of before they were kept, has no such time: what waits
-  for the CPU is estimated then, and rules about kernels say nothing of launches that the device
-  waited for in the recording.
-- Findings that count the same time **say so** (`shared_with`): their times are not to be added.
+  (`unprofiled_steps_ns`; [steps](steps.md)). Of three and more the lower median is what a
+  step takes in training. It heads the findings, with the recorded step after it, and parts are
+  parts of it; where the device is busy all that while, it sets the pace of all. `run` and the
+  callbacks of training libraries leave three such steps by default, as `--skip 5` and `skip=5` do,
+  and a schedule does from `wait=4` on. A session of fewer, or of before they were kept, has no such
+  time: what waits for the CPU is estimated then, and rules about kernels say nothing of launches
+  that the device waited for in the recording.
+- Findings that count the same time **say so** (`overlaps_with`): their times are not to be added.
 - Below {least:.0%} of a step and below 20 us, and below a tenth of a second of what each process
   spends once, **nothing is said**; what a rule lacks is said where
   a rule could not be judged. A session without a finding says that it has none.

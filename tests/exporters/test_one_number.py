@@ -76,7 +76,7 @@ def test_every_surface_has_the_same_steps(session: Session) -> None:
     assert page == [(n, (t["wall"],), t["busy"]) for n, t in ledger.items()]
     board = sum(account.duration_ns for account in make_document(analysis).ledger)
     whole = sum(times["wall"] for times in ledger.values())
-    assert board == sum(row["duration_ns"] for row in told["whole"]["ledger"]) == whole
+    assert board == sum(row["duration_ns"] for row in told["coverage"]["breakdown"]) == whole
     side = [RunOfRanks("one", (analysis,))]
     assert compare(side, side).total.base_ns == whole
 

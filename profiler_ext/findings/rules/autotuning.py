@@ -15,7 +15,7 @@ from math import ceil, prod
 import numpy as np
 
 from profiler_ext.findings.facts import CannotJudge, Facts, location_of
-from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, Stake
+from profiler_ext.findings.finding import Confidence, Figure, FigureUnit, SavingPer
 from profiler_ext.findings.rule import Candidate, Rule, count_and_time
 from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records.events import Ints
@@ -163,17 +163,17 @@ def _candidate(facts: Facts, launches: Ints, of_longest: TunedTemplate) -> Candi
     run_size = int(of_longest.run_size[of_longest.launches == longest][0])
     own, other = of_longest.tile
     return Candidate(
-        what="products run with kernels that autotuning chose for another size",
-        at_stake_ns=0,
-        stake=Stake.UNKNOWN,
-        sureness=Confidence.ESTIMATED,
+        summary="products run with kernels that autotuning chose for another size",
+        est_saving_ns=0,
+        saving_per=SavingPer.UNKNOWN,
+        confidence=Confidence.ESTIMATED,
         remedy="make the first call with the size that most calls have, as autotuning times what "
         "is compiled; caches keep its choice, so once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1; "
         "or dynamic=False for few sizes",
-        where=location_of(
+        location=location_of(
             facts.place(longest), facts.launches.kernel[longest], facts.compile_id(longest)
         ),
-        why=(
+        evidence=(
             *count_and_time(facts, launches),
             Figure("the longest was chosen for a size of", of_longest.tuned_size),
             Figure("and runs with", run_size),

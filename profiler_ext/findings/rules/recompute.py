@@ -33,13 +33,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
     return (
         Candidate(
-            what="activation checkpoints recompute the forward",
-            at_stake_ns=removal_saving_ns,
-            sureness=Confidence.ESTIMATED,
+            summary="activation checkpoints recompute the forward",
+            est_saving_ns=removal_saving_ns,
+            confidence=Confidence.ESTIMATED,
             remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "
             "let a selective policy keep the products: create_selective_checkpoint_contexts",
-            where=location_of(facts.place(facts.longest(heavy))),
-            why=(
+            location=location_of(facts.place(facts.longest(heavy))),
+            evidence=(
                 Figure("recomputed a step", spent_ns, FigureUnit.NS),
                 Figure("the forward takes", forward_ns, FigureUnit.NS),
                 Figure("of it in products and library calls", heavy_ns, FigureUnit.NS),

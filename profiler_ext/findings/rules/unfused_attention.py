@@ -41,13 +41,13 @@ def _of_lines(facts: Facts, lines: Iterable[events.Ints]) -> Iterator[Candidate]
 def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
     critical_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
-        what="attention runs as products and a softmax, not as one kernel",
-        at_stake_ns=int(_FUSED_AWAY * critical_ns),
-        sureness=Confidence.ESTIMATED,
+        summary="attention runs as products and a softmax, not as one kernel",
+        est_saving_ns=int(_FUSED_AWAY * critical_ns),
+        confidence=Confidence.ESTIMATED,
         remedy="torch.nn.attention.sdpa_kernel(...) around the call, with all backends but MATH: "
         "torch then says what keeps each from it (the mask, the dtype, dropout, strides)",
-        where=location_of(facts.place(facts.longest(launches))),
-        why=count_and_time(facts, launches),
+        location=location_of(facts.place(facts.longest(launches))),
+        evidence=count_and_time(facts, launches),
         launches=launches,
     )
 

@@ -103,13 +103,13 @@ def _candidate(
     shares = facts.analysis.shares
     launches = np.unique(shares.launch[np.isin(shares.place, siblings[layer])])
     return rule.Candidate(
-        what=f"{layer} takes {time / usual:.1f} times as long as its siblings",
-        at_stake_ns=int(beyond_ns),
-        sureness=Confidence.ESTIMATED,
+        summary=f"{layer} takes {time / usual:.1f} times as long as its siblings",
+        est_saving_ns=int(beyond_ns),
+        confidence=Confidence.ESTIMATED,
         remedy="compare its kernels with a sibling's: by_line() and by_kernel(); look at its "
         "dtype, its layout, hooks on it, and what shapes it gets",
-        where=Location(module=layer),
-        why=(
+        location=Location(module=layer),
+        evidence=(
             Figure("it takes", time, FigureUnit.NS),
             Figure("the median of its siblings", usual, FigureUnit.NS),
             Figure("siblings", len(siblings)),
