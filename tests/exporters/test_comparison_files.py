@@ -57,7 +57,7 @@ def test_each_changed_row_is_on_the_page_with_its_difference(by: str) -> None:
         r'<tr class="(\w+)">(?:<td class="number">[^<]*</td>){2}<td class="number">([^<]*)<',
         section,
     )
-    hidden = (Verdict.EQUAL, Verdict.NOISE)
+    hidden = (Verdict.EQUAL, Verdict.NOT_SIGNIFICANT)
     rows = [r for r in device_rows(SLOWER.table(by)) if r.change.verdict not in hidden]
     assert rows
     assert shown == [(row.change.verdict, signed(row.change.delta_ns)) for row in rows]

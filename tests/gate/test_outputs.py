@@ -168,7 +168,7 @@ def test_json_has_what_came_of_each_condition_and_is_of_its_schema(capsys) -> No
     jsonschema.validate(answer, json.loads((ROOT / "docs/answers.schema.json").read_text()))
     (condition,) = answer["gate"]["conditions"]
     assert (answer["gate"]["outcome"], condition["outcome"]) == ("failed", "failed")
-    (call, failed) = condition["judged"][:2]
+    (call, failed) = condition["checked"][:2]
     assert (call["name"], call["verdict"]) == ("flaws.py:199", "faster")
     assert (failed["name"], failed["unit"], failed["verdict"]) == ("flaws.py:103", "ns", "faster")
     assert failed["lines"][0]["code"] == "optimizer.step()"
