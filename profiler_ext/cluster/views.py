@@ -156,7 +156,7 @@ VIEWS = (
             Heading(_ON, _rank_of("slowest"), 1),
             Heading("fastest", _time("fastest_ns"), 4),
             Heading("fastest rank", _rank_of("fastest"), 5),
-            Heading("median rank", _rank_of("middle"), 6),
+            Heading("median rank", _rank_of("median"), 6),
         ),
         "No rank has work on a device in its steps.",
     ),

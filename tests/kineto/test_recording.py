@@ -187,7 +187,7 @@ def _stored(plain, path: list[str]) -> list:
         ("worked/infer_graphs", "settings.steps_before_ns", "unprofiled_steps_ns"),
         ("cases/cudagraphs_in_parts", "graphs.copied_otherwise", "other_copied_inputs"),
         ("cases/regional", "graphs.cut_from", "parent_graph"),
-        ("cases/regional", "graphs.provenance.entered", "entry_calls"),
+        ("cases/graph_break", "graphs.provenance.entered", "entry_calls"),
         ("cases/eager_functions", "python.until_ns", "end_ns"),
         ("cases/eager_functions", "python.functions.recomputes", "is_recompute"),
         ("compiles/graph_break", "python.functions.resumes", "is_resume"),
