@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 import tomllib
 from dataclasses import replace
@@ -36,7 +37,9 @@ from tests.analyses import cpu_step, gpu_step
 from tests.test_merging import two_ranks
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+PAGES = {
+    name: (ROOT / f"docs/{name}.md").read_text() for name in ("formats", "tables", "start/install")
+}
 PAGE_SCRIPT = (ROOT / "exporters/tensorboard_plugin/static/words.js").read_text()
 
 every_format = pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.name)
@@ -116,11 +119,12 @@ def test_a_run_writes_and_lists_what_the_rows_say(
     assert FILE_NAME in files and SESSION.place_in(tmp_path) == tmp_path / FILE_NAME
 
 
-def test_the_readme_names_every_format() -> None:
-    assert f"--to\n{'|'.join(each.name for each in FORMATS)}" in README
+def test_the_book_names_every_format() -> None:
+    page = PAGES["formats"]
     for each in FORMATS:
-        assert all(f"`{name}`" in README for name, _ in each.run_outputs), each.name
-        assert all(suffix in README for suffix in each.suffixes), each.name
+        assert f"\n## {each.name}\n" in page
+        assert all(f"`{name}`" in page for name, _ in each.run_outputs), each.name
+        assert all(suffix in page for suffix in each.suffixes), each.name
 
 
 def test_a_new_format_is_a_module_and_a_row(
@@ -200,8 +204,9 @@ def test_the_methods_of_a_session_are_the_tables() -> None:
 
 
 @every_table
-def test_the_readme_names_every_table(kind: TableKind) -> None:
-    assert f"{kind.name}.csv" in README if kind.is_written else f"{kind.name}(" in README
+def test_the_book_names_every_table(kind: TableKind) -> None:
+    assert f"\n## {kind.name}\n" in PAGES["tables"]
+    assert not kind.is_written or f"`{kind.name}.csv`" in PAGES["formats"]
 
 
 def test_the_page_of_tensorboard_heads_tables_as_the_rows_do() -> None:
@@ -276,6 +281,6 @@ def test_the_extras_are_those_of_the_project() -> None:
         names = tuple(each.partition(">")[0] for each in wanted[extra.name])
         assert names == extra.packages
         assert extra.install == f"pip install {' '.join(names)}"
-        assert f"[{extra.name}]" in README
+        assert re.search(rf"`\[(\w+,)*{extra.name}[\],]", PAGES["start/install"])
     used = {extra for each in FORMATS for extra in (each.writing, each.viewing) if extra}
     assert {*used, MCP, CLUSTER, *TRAINING} == set(EXTRAS)  # which are no formats

@@ -84,7 +84,7 @@ class GapRow(Part, frozen=True, kw_only=True):
 
 
 class Coverage(Part, frozen=True, kw_only=True):
-    """How much of the time is attributed, and why the rest is not."""
+    """How far an answer can be trusted."""
 
     breakdown: Annotated[
         list[BreakdownRow], about("adds up to the steps' wall time on each device")
@@ -129,7 +129,7 @@ class FindingsPart(Part, frozen=True, kw_only=True):
 
     step_ns: Annotated[int, about("wall time of the usual step")]
     unprofiled_step_ns: Annotated[
-        int | None, about("the same without recording, where steps before it tell")
+        int | None, about("the same without profiling, if measured in the steps before")
     ]
     rules_evaluated: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]
@@ -226,7 +226,7 @@ class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
 
     step_ns: Annotated[int, about("wall time of the usual step")]
     unprofiled_step_ns: Annotated[
-        int | None, about("the same without recording, where steps before it tell")
+        int | None, about("the same without profiling, if measured in the steps before")
     ]
     rules_evaluated: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]

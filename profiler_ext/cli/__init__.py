@@ -22,7 +22,7 @@ _GROUPS = {
     "record": ("run", "attach"),
     "read": ("report", "explain", "diff", "cluster", "annotate", "serve"),
     "write": ("export", "merge"),
-    "maintain": ("doctor", "cache", "seq-table"),
+    "maintain": ("doctor", "cache", "seq-table", "skill"),
 }
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
 
@@ -81,7 +81,7 @@ def _main_parser() -> Parser:
     parser = Parser(
         prog="profiler-ext",
         usage="profiler-ext COMMAND [OPTION ...]",
-        description="Lead every GPU microsecond of a compiled training step to the model's lines.",
+        description="Attribute every GPU microsecond of a step to the source lines of the model.",
     )
     parser.add_argument("COMMAND", choices=_COMMANDS, help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"profiler-ext {VERSION}")
@@ -93,7 +93,7 @@ def _main_parser() -> Parser:
         help_group(title, [(name, _module(name).HELP) for name in names])
         for title, names in _GROUPS.items()
     )
-    more = "`profiler-ext COMMAND --help` tells the options of a command."
+    more = "`profiler-ext COMMAND --help` shows the options of a command."
     parser.epilog = "\n\n".join((*groups, parser.epilog or "", more))
     return parser
 

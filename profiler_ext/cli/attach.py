@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profiler_ext.cli.common import Parser, add_folder, add_format, print_answer, print_message
 
-HELP = "lead a trace that was recorded without us to lines"
+HELP = "attribute an existing torch.profiler trace"
 
 
 def add_options(parser: Parser) -> None:

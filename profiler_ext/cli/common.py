@@ -38,14 +38,14 @@ STDOUT_CLOSED = 141
 # What each status of a command means; `run` has the script's own where that is not 0
 STATUSES = {
     0: "what was asked is done",
-    FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
+    FAILED: "an error, explained in one sentence on standard error; or `doctor` found what capture "
     "cannot do without; or what a command line says is not understood",
     NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
     ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, "
     "or a `diff --fail-if` holds",
-    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
+    TOO_FEW: "a condition of `diff --fail-if` cannot be distinguished from noise: too few steps or "
     "runs, or steps that cannot be compared",
-    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
+    STDOUT_CLOSED: "the reader of standard output has closed it, as `| head` does",
 }
 DEFAULT = "(default: %(default)s)"
 _FOLDER = Path("profile_out")  # of the last run
@@ -277,5 +277,5 @@ def add_roots(parser: argparse._ActionsContainer) -> None:
         type=Path,
         default=[],
         metavar="DIR",
-        help="show source from this folder too, besides the working folder and Python's library",
+        help="show source from this folder too, not only the working folder and Python's library",
     )

@@ -44,7 +44,7 @@ def add_options(parser: Parser) -> None:
         "--against",
         type=Path,
         metavar="DIR",
-        help="a session from before: tells what changed since",
+        help="an earlier session: show what changed since",
     )
     add_format(parser, ["text", "json", "md"])
     parser.show_examples(

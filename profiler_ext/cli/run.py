@@ -71,7 +71,7 @@ def _add_steps(group: argparse._ArgumentGroup) -> None:
         type=_amount,
         default=SKIP,
         metavar="N|TIME",
-        help="steps, or a time, before the first recorded one; fewer than 5 do not tell findings "
+        help="steps, or a time, before the first recorded one; fewer than 5 do not show findings "
         f"what a step takes without recording {DEFAULT}",
     )
     group.add_argument(
@@ -114,7 +114,7 @@ def _add_recorded(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--shapes",
         action="store_true",
-        help="shapes of eager ops' inputs too, for their rooflines; it takes time, and meanwhile "
+        help="shapes of eager ops' inputs too, for their rooflines; it takes time, and "
         "holds on to their tensors",
     )
     group.add_argument(
@@ -132,7 +132,7 @@ def _add_recorded(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--recompile",
         action="store_true",
-        help="compile those graphs once more that a cache has from a run without capture",
+        help="recompile graphs that a cache has from a run without capture",
     )
 
 

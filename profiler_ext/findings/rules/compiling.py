@@ -92,15 +92,14 @@ def _phase(compiled: Compilation) -> str:
 RULE = Rule(
     name="compiling",
     title="Compile time within the recorded steps",
-    means="torch compiled something while the steps were recorded: a function for the first time, "
-    "or once more, a backward at its first run, kernels that are tuned, CUDA graphs that are "
-    "recorded.",
-    because="Recording began before all was compiled; or a guard fails in each step, so that there "
-    "is no end of it.",
-    remedy="Skip more steps. Where each step compiles, look for the guard: `compiles()` has each "
+    means="torch compiled something while the steps were recorded: a function for the first time "
+    "or again, a backward at its first run, kernels that are tuned, CUDA graphs that are recorded.",
+    because="Recording began before everything was compiled; or a guard fails in each step, so "
+    "that compiling never ends.",
+    remedy="Skip more steps. If each step compiles, look for the guard: `compiles()` has each "
     "compilation with its reason.",
-    stake="Where each step compiles, what the usual step spends on it. Else what the recorded "
-    "steps spend on it, spread over them as their mean is: training has it once, so its figures "
-    "mislead.",
+    stake="If each step compiles, the time that the usual step spends on it. Otherwise the time "
+    "that the recorded steps spend on it, spread over them: training has it only once, so the "
+    "figures mislead.",
     judge=_judge,
 )

@@ -131,19 +131,19 @@ def _dominant_cause(facts: Facts, rows: Ints) -> tuple[Location, str]:
 RULE = rule.Rule(
     name="late_rank",
     title="A rank that the others wait for",
-    means="In collectives that no rank can leave before all have come, this rank came last, and "
-    "the others waited for it, because it spent more time in Python, the data loader, waiting "
-    "for its device, allocating or compiling than the rank that waited. Of one rank alone: in a "
-    "tenth of a step its collectives are exposed beyond what the quickest take that move as much. "
-    "Where most of these are messages from stage to stage of a pipeline, it says so.",
-    because="Ranks that have different work (longer sequences, more experts, logging on rank 0, a "
-    "slower loader or a slower device) come to a collective at different times.",
-    remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
-    "alone does in each step. A pipeline waits less with more micro-batches, or with several "
-    "stages on a rank.",
-    stake="Not known. How long another rank had nothing to run but to wait for that is a figure, "
-    "from 3% of the usual step on, and so much more than what slower launching makes them wait: "
-    "recorded ranks differ in that, and in what they compute for, without a flaw. `skew()` has "
-    "all of it.",
+    means="In collectives that no rank can leave before all have arrived, this rank arrived last "
+    "and the others waited, because it spent more time in Python, the data loader, waiting for "
+    "its device, allocating or compiling than the waiting rank. For one rank alone: in a tenth of "
+    "a step its collectives are exposed for longer than the fastest ones that move as much. If "
+    "most of these are messages between the stages of a pipeline, the finding says so.",
+    because="Ranks with different work (longer sequences, more experts, logging on rank 0, a "
+    "slower loader or device) arrive at a collective at different times.",
+    remedy="Balance the work: batches by length, experts by load; avoid work that one rank alone "
+    "does in each step. A pipeline waits less with more micro-batches, or with several stages on "
+    "a rank.",
+    stake="Unknown. The time in which another rank only waited is given as a figure, from 3% of "
+    "the usual step and only what exceeds the effect of slower launching: ranks differ in that "
+    "while they are profiled, and in the work that they wait with, without a problem. `skew()` "
+    "has all of it.",
     judge=_judge,
 )

@@ -88,18 +88,18 @@ def _candidate(
 
 RULE = rule.Rule(
     name="repeated_reduction",
-    title="Gradients that are reduced after each micro-batch",
+    title="Gradients reduced after each micro-batch",
     means="A step ran forward and backward several times before its optimizer, and reduced the "
-    "same gradients over the ranks after each of them.",
-    because="DDP reduces at the end of each backward, unless it is told that more will come; so "
-    "does FSDP. The optimizer needs the sum once.",
+    "same gradients across ranks after each of them.",
+    because="DDP reduces at the end of each backward unless `no_sync()` says that more will "
+    "follow; FSDP does the same. The optimizer needs the sum once.",
     remedy="`no_sync()` of DDP around all micro-batches but the last, "
     "`set_requires_gradient_sync(False)` of FSDP2.",
-    stake="The exposed time of these collectives in all micro-batches but the last, without the "
-    "time in which they waited for the last rank, from 3% of the usual step on. Of one rank alone "
-    "each counts as long as the quickest that moves as much. Nothing is claimed where fewer than "
-    "eight do, where the device waits for the CPU for three tenths of a step, or where they are "
-    "hidden: they slow what they run beside, by how much is not known; that is said where they "
-    "take a tenth of a step.",
+    stake="Exposed time of these collectives in all micro-batches but the last, without the time "
+    "in which they waited for the last rank. Reported from 3% of the usual step. For one rank "
+    "alone, each collective counts as long as the fastest one that moves as much. Nothing is "
+    "claimed with fewer than eight of those, if the device waits for the CPU for three tenths of "
+    "a step, or if the collectives are hidden: they slow the work that they overlap, by an "
+    "unknown amount. The finding says so if they take a tenth of a step.",
     judge=_judge,
 )

@@ -88,14 +88,14 @@ def _remedy(why: str) -> str:
 RULE = Rule(
     name="uncached",
     title="Compiled graphs that no cache keeps",
-    means="Inductor's cache was off or bypassed for a graph, so that each process, each rank and "
-    "each restart compiles it.",
-    because="torch caches a graph only where it can tell that another process would compile the "
-    "same. The finding has its reason: a custom pass without `uuid`, an op without a cache key, "
-    "a tensor that is constant in the graph.",
-    remedy="What the reason names can often be changed. Of an op that torch cannot keep "
-    "(`Can't cache HigherOrderOperator`) the rest of the function can be compiled apart.",
-    stake="The time that those graphs took to compile in this process. It is for each process and "
-    "not for each step, and an upper bound: what comes from a cache is still traced and loaded.",
+    means="Inductor's cache was off or bypassed for a graph, so each process, each rank and each "
+    "restart compiles it.",
+    because="torch caches a graph only if it can prove that another process would compile the "
+    "same. The finding has its reason: a custom pass without `uuid`, an op without a cache key, a "
+    "tensor that is constant in the graph.",
+    remedy="The cause that torch names can often be changed. If torch cannot cache an op (`Can't "
+    "cache HigherOrderOperator`), compile the rest of the function separately.",
+    stake="Compile time of those graphs in this process: once per process, not per step. An upper "
+    "bound: a cached graph is still traced and loaded.",
     judge=_judge,
 )

@@ -54,16 +54,16 @@ def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
 
 RULE = Rule(
     name="unfused_attention",
-    title="Attention that is not one kernel",
+    title="Attention in several kernels",
     means="Forward and backward of a call of `scaled_dot_product_attention` run batched products "
-    "and a softmax, whose results go through memory, and set the pace.",
-    because="Torch has kernels that do all of it at once, and takes none of them where the mask, "
-    "the dtype, the strides or a setting do not allow it; of bfloat16 it then computes in float32. "
-    "That happens without a word, also where only the compiled model gets a mask.",
+    "and a softmax, whose results go through memory, and are on the critical path.",
+    because="Torch has kernels that compute all of it at once, but uses none of them if the mask, "
+    "the dtype, the strides or a setting forbid it; bfloat16 is then computed in float32. Torch "
+    "does not warn, also if only the compiled model gets a mask.",
     remedy="`torch.nn.attention.sdpa_kernel` around the call, with all backends but `MATH`: torch "
-    "then raises, and warns of what keeps each backend from it.",
-    stake="Two thirds of what is launched at that line, as far as it sets the pace: what is "
-    "computed is as much, but nothing of the size of the mask goes through memory. Of inference "
-    "nothing is said: where one token is made at a time products are as good.",
+    "then raises, and warns why each backend cannot be used.",
+    stake="Two thirds of the launches at that line that are on the critical path: the arithmetic "
+    "stays, but nothing of the size of the mask goes through memory. Inference is not judged: "
+    "with one token at a time, products are as fast.",
     judge=_judge,
 )

@@ -114,7 +114,7 @@ EXPORT_JOINT = Member(
 )
 
 PROFILER_ENABLED = Member("torch.autograd.profiler", "_is_profiler_enabled", _EVENTS)
-_OWN_PROFILER = "that a profiler of the program's own is heard"
+_OWN_PROFILER = "that the program's own profiler is noticed"
 PROFILER_ENABLED_ON_THREAD = Member("torch._C._autograd", "_profiler_enabled", _OWN_PROFILER)
 ENABLE_RECORD_FUNCTION = Member("torch._C._autograd", "_enable_record_function", _OWN_PROFILER)
 PREPARE_PROFILER = Member("torch.autograd.profiler", "_prepare_profiler", _OWN_PROFILER)
