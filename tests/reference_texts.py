@@ -116,10 +116,11 @@ For example, a ConvNeXt-T on an H200 with one block left in float32: `unlike_sib
   keeps how long each of the last steps before the recording took on the device, with no profiler
   on (`unprofiled_steps_ns`; [steps](steps.md)). With three or more of them, their lower median is
   the step time without profiling. The findings begin with it, the step time while profiling
-  follows, and percentages refer to it. If the device is busy all that time, the device is the bottleneck.
-  `run` and the callbacks of training libraries leave three such steps by default (`--skip 5`,
-  `skip=5`), and so does a schedule with `wait=4` or more. With fewer, waiting for the CPU is
-  estimated, and rules about kernels ignore launches that the device waited for in the recording.
+  follows, and percentages refer to it. If the device is busy all that time, the device is the
+  bottleneck. `run` and the callbacks of training libraries leave three such steps by default
+  (`--skip 5`, `skip=5`), and so does a schedule with `wait=4` or more. With fewer, waiting for the
+  CPU is estimated, and rules about kernels ignore launches that the device waited for in the
+  recording.
 - Findings that count the same time **say so** (`overlaps_with`): do not add their times.
 - Findings below {least:.0%} of a step and 20 us, or below a tenth of a second that each process
   spends once, are **not reported**. A rule that could not be applied says why. A session without
