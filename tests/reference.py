@@ -233,7 +233,7 @@ def _format(format: Format) -> str:
     suffixes = ", ".join(f"`{suffix}`" if suffix else "none" for suffix in format.suffixes)
     facts = {
         "suffix of a path": suffixes,
-        "without a path": f"`{format.target}`",
+        "example": f"`{format.target}`",
         "several ranks": "yes" if format.holds_ranks else "no",
         "contains source files": "yes" if format.shows_source else "no",
         "`profiler-ext run` writes": ", ".join(f"`{name}`" for name, _ in format.run_outputs),

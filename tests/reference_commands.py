@@ -22,7 +22,7 @@ help of each command, as `profiler-ext COMMAND --help` prints it:"""
 VARIABLES = """# Environment
 
 Environment variables and their defaults. Each is read in the process that it concerns;
-profiler_ext sets none of them."""
+profiler_ext sets none of them but `KINETO_LOG_LEVEL`."""
 
 STATUSES_PAGE = """# Exit statuses
 

@@ -50,6 +50,12 @@ OTHERS = (
         "`1`: Kineto detaches CUPTI after a recording; `run` then calls CUDA again at its end, "
         "which Kineto waits for",
     ),
+    (
+        "KINETO_LOG_LEVEL",
+        "`run` without a GPU: `6`, nothing",
+        "Kineto's: what it logs on standard error; `run` sets it for the moment in which Kineto "
+        "reads it, and only where there is no GPU that an error could be about",
+    ),
     ("GITHUB_WORKSPACE", "the working folder", "`diff --github`: file names are relative to it"),
     ("GITHUB_STEP_SUMMARY", "", "`diff --github`: file that the summary is appended to"),
     ("COLUMNS", "the terminal's", "width of a report; help has 80 columns at most"),

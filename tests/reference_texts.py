@@ -69,7 +69,7 @@ FORMATS = """# Formats
 
 <!-- sessions: profile_out=cases/llama -->
 ```console
-$ profiler-ext export profile_out --to csv        # or: session.export(PATH)
+$ profiler-ext export profile_out -o tables.csv        # or: session.export(PATH)
 ...
 ```
 

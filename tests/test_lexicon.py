@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.cli import main
+from profiler_ext.cli import _COMMANDS, main
 from profiler_ext.sessions.session import load
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "fixtures"
 RECORDED = sorted(FIXTURES.rglob("*session.pt.trace.json.gz"))
-COMMANDS = (
-    *("run", "report", "export", "diff", "explain", "annotate", "attach", "cluster", "merge"),
-    *("doctor", "serve", "cache", "seq-table", "skill"),
-)
 NOT_SAID = re.compile(
     r"\b(led|led to|told|anew|heard|borne out|learnt|what to do first|nothing to do first|"
     r"wall time of the steps|do not add|in letters|with all that is below them)\b",
@@ -61,7 +57,7 @@ def test_a_report_and_its_notes_are_in_the_words_of_the_field(path: Path) -> Non
     assert unwanted("\n".join((session.report(width=200), *session.notes))) == []
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_the_help_of_a_command_is_in_the_words_of_the_field(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

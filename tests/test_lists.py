@@ -17,7 +17,7 @@ from profiler_ext import cli
 from profiler_ext.cli import run
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds, tables
-from profiler_ext.exporters.extras import CLUSTER, EXTRAS, MCP, TRAINING
+from profiler_ext.exporters.extras import CLUSTER, COMPLETION, EXTRAS, MCP, TRAINING
 from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, format_of
 from profiler_ext.exporters.table_kinds import (
     BY,
@@ -73,7 +73,7 @@ def test_a_format_has_all_that_commands_ask_for(format: Format) -> None:
         first, _, *others = inspect.signature(load_function(writer)).parameters
         assert first == ("analyses" if writer == format.ranks_writer else "analysis")
         assert ("roots" in others) == format.shows_source
-    assert format.is_folder or format_of(Path(format.target)) is format
+    assert format_of(Path(format.target)) is format
 
 
 def test_formats_share_neither_names_nor_suffixes_nor_targets() -> None:
@@ -113,9 +113,11 @@ def test_a_run_writes_and_lists_what_the_rows_say(
     output.write_outputs(session, tmp_path)
     files = {name: use for each in FORMATS for name, use in each.run_outputs}
     assert {path.name for path in tmp_path.iterdir()} == set(files)
-    run.print_session(session, tmp_path)
+    run.print_session(session, tmp_path, tmp_path, verbose=True)
     *_, listed = capsys.readouterr().out.partition(f"written to {tmp_path}:\n")
-    assert listed == "".join(f"  {name:24} {use}\n" for name, use in files.items())
+    *rows, following = listed.splitlines()
+    assert rows == [f"  {name:24} {use}" for name, use in files.items()]
+    assert following == f"next: profiler-ext open {tmp_path}, or with --perfetto for the timeline"
     assert FILE_NAME in files and SESSION.place_in(tmp_path) == tmp_path / FILE_NAME
 
 
@@ -148,15 +150,17 @@ def test_a_new_format_is_a_module_and_a_row(
     monkeypatch.setattr(formats, "FORMATS", (*FORMATS, row))
 
     count = f"{len(gpu_step().launches)} launches\n"
-    assert f"{FORMATS[-1].name},count}}" in helped(capsys, "export")
-    assert printed(capsys, "export", folder, "--to", "count") == f"{folder / 'all.count'}\n"
+    assert ".count how many launches there are" in " ".join(helped(capsys, "export").split())
+    target = folder / "all.count"
+    assert printed(capsys, "export", folder, "-o", target) == f"{target}\n"
     assert (folder / "all.count").read_text() == count
     session = Session(gpu_step().recording)
     assert session.export(folder / "one.count").read_text() == count
     output.write_outputs(session, folder)
     assert (folder / "launches.count").read_text() == count
-    run.print_session(session, folder)
-    assert f"  {'launches.count':24} how many there are\n" in capsys.readouterr().out
+    run.print_session(session, folder, folder)
+    assert f"written to {folder}: trace.pftrace, " in (told := capsys.readouterr().out)
+    assert ", launches.count\n" in told
     with pytest.raises(UsageError, match="count cannot hold several ranks"):
         two_ranks().export(folder / "ranks.count")
 
@@ -280,7 +284,7 @@ def test_the_extras_are_those_of_the_project() -> None:
     for extra in EXTRAS:
         names = tuple(each.partition(">")[0] for each in wanted[extra.name])
         assert names == extra.packages
-        assert extra.install == f"pip install {' '.join(names)}"
+        assert extra.install == f"pip install 'profiler-ext[{extra.name}]'"
         assert re.search(rf"`\[(\w+,)*{extra.name}[\],]", PAGES["start/install"])
     used = {extra for each in FORMATS for extra in (each.writing, each.viewing) if extra}
-    assert {*used, MCP, CLUSTER, *TRAINING} == set(EXTRAS)  # which are no formats
+    assert {*used, MCP, CLUSTER, COMPLETION, *TRAINING} == set(EXTRAS)  # which are no formats

@@ -196,6 +196,7 @@ def settings_of_process(
     options: tuple[str, ...] = (),
     unprofiled_steps_ns: tuple[int, ...] = (),
     unprofiled_steps_on_device: bool = False,
+    step_call: str = "",
 ) -> Settings:
     """Return the settings of a recording in this process.
 
@@ -217,6 +218,7 @@ def settings_of_process(
         host=platform.node() if world_size > 1 else "",
         unprofiled_steps_ns=unprofiled_steps_ns,
         unprofiled_steps_on_device=unprofiled_steps_on_device,
+        step_call=step_call,
     )
 
 

@@ -202,7 +202,7 @@ class IdleCause(
 
     LAUNCHING = (
         "launching",
-        "launching",
+        "CPU launch overhead",
         "passed while the CPU was within operators, compiled graphs and launch calls on its way "
         "to the next launch",
         "launch less, or earlier: CUDA graphs (mode='reduce-overhead'), a larger batch, "
@@ -223,7 +223,7 @@ class IdleCause(
     )
     SYNCHRONISATION = (
         "synchronisation",
-        "synchronisation",
+        "device synchronization",
         "passed while the CPU was still in a call that waits for the device, which had nothing "
         "left to run: cudaStreamSynchronize, a copy to pageable memory",
         "leave out what needs a value of the device at once: .item(), .cpu(), nonzero, print; or "
@@ -231,14 +231,14 @@ class IdleCause(
     )
     AFTER_SYNCHRONISATION = (
         "after_synchronisation",
-        "after a synchronisation",
+        "after a synchronization",
         "passed while the CPU did what it could have done while it waited for the device, which "
         "was busy for at least as long; its line is that of the call that waited",
         "leave out the call that waited, or ask for its value later",
     )
     AUTOGRAD = (
         "autograd",
-        "autograd's engine",
+        "autograd engine overhead",
         "passed while autograd's engine worked between or within its nodes, outside of operators",
         "compile the model, so that its backward is one node; or fewer, larger ops",
     )
@@ -270,7 +270,7 @@ class IdleCause(
     )
     BETWEEN_LAUNCHES = (
         "between_launches",
-        "between launches",
+        "inter-kernel gap",
         "passed though the next launch had been enqueued before the device became idle: it changes "
         "from one to the next, or waits for what is not on this device",
         "fewer, larger kernels; if it is long, look for host callbacks and other processes",
@@ -283,13 +283,13 @@ class IdleCause(
     )
     PROFILER = (
         "profiler",
-        "the profiler itself",
+        "profiler overhead",
         "passed while the profiler worked: CUPTI took memory for its records, or a recording ended",
         "leave it out of what you count: without a profiler it is not there",
     )
     OUTSIDE_STEPS = (
         "outside_steps",
-        "outside of its steps",
+        "outside the recorded steps",
         "passed outside of the steps that its rank recorded, while others waited for it already; "
         "only `skew()` counts such time",
         "let all ranks begin to record at once, after a barrier",

@@ -32,8 +32,10 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
             summary=f"the device waits while memory is taken from the driver, {_when(facts, rows)}",
             est_saving_ns=est_saving_ns,
             confidence=finding.Confidence.ESTIMATED,
-            remedy="leave out torch.cuda.empty_cache(); keep sizes alike, or set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            remedy=(
+                "remove torch.cuda.empty_cache(); keep sizes equal, or set "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            ),
             location=max(lines, key=lambda where: int(np.sum(duration_ns[lines[where]]))),
             evidence=(
                 finding.Figure("idle spans a step", idle_spans_per_step(facts, rows)),

@@ -163,13 +163,15 @@ def _candidate(facts: Facts, launches: Ints, of_longest: TunedTemplate) -> Candi
     run_size = int(of_longest.run_size[of_longest.launches == longest][0])
     own, other = of_longest.tile
     return Candidate(
-        summary="products run with kernels that autotuning chose for another size",
+        summary="matmuls run kernels that autotuning chose for another size",
         est_saving_ns=0,
         saving_per=SavingPer.UNKNOWN,
         confidence=Confidence.ESTIMATED,
-        remedy="make the first call with the size that most calls have, as autotuning times what "
-        "is compiled; caches keep its choice, so once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1; "
-        "or dynamic=False for few sizes",
+        remedy=(
+            "make the first call with the usual size, which autotuning then times "
+            "(once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, as caches keep its "
+            "choice); or dynamic=False for few sizes"
+        ),
         location=location_of(
             facts.place(longest), facts.launches.kernel[longest], facts.compile_id(longest)
         ),

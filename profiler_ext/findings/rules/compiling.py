@@ -19,10 +19,9 @@ from profiler_ext.records.analysis import Step
 from profiler_ext.records.compiles import Compilation, CompileKind
 
 _MIN_STEPS = 3
-_LATER = "record later: more steps left out (--skip), until nothing is compiled any more"
+_LATER = "skip more steps (--skip) until nothing compiles any more"
 _STEADY = (
-    "what compiles in each step never comes to an end of it: see `recompilation` for the guard "
-    "that fails, and keep what it compares constant, or its sizes dynamic"
+    "keep constant what the failing guard compares (see `recompilation`), or make its sizes dynamic"
 )
 
 
@@ -41,9 +40,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     longest = max(in_steps, key=lambda each: each.duration_ns)
     return (
         Candidate(
-            summary="torch compiles in each step"
+            summary="torch compiles in every step"
             if is_steady
-            else "torch compiles while it is recorded",
+            else "torch compiled during the recorded steps",
             est_saving_ns=median_low(spent) if is_steady else sum(spent) // len(spent),
             total_ns=None
             if is_steady

@@ -26,7 +26,7 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     est_saving_ns = median_per_step(facts, rows)
     return (
         rule.Candidate(
-            summary="the device waits while the data loader makes the next batch",
+            summary="GPU idle: waiting for the data loader",
             est_saving_ns=est_saving_ns,
             confidence=finding.Confidence.UPPER_BOUND,
             remedy=_remedy(facts),

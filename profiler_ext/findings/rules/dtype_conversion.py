@@ -58,9 +58,11 @@ def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
         summary="implicit dtype-cast kernels",
         est_saving_ns=removal_saving_ns,
         confidence=Confidence.UPPER_BOUND,
-        remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
-        "instead of autocast in every forward (changes numerics: verify convergence), "
-        "batches converted where they are made",
+        remedy=(
+            "bfloat16 parameters in place of autocast in every forward (changes "
+            "numerics: verify convergence), and batches converted where they are "
+            "made"
+        ),
         location=location_of(facts.place(longest), facts.launches.name[longest]),
         evidence=(
             Figure("conversions a step", facts.launches_per_step(launches)),

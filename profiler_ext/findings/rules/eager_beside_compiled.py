@@ -44,13 +44,15 @@ def _candidate(facts: Facts, lines: list[Ints]) -> rule.Candidate:
     launches = np.sort(np.concatenate(lines))
     longest = facts.longest(launches)
     return rule.Candidate(
-        summary="eager ops run kernel by kernel beside what is compiled",
+        summary="unfused eager ops next to compiled graphs",
         est_saving_ns=int(
             _FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))
         ),
         confidence=finding.Confidence.ESTIMATED,
-        remedy="compile these lines too, so that they are fused: one torch.compile of a function "
-        "that calls the model and computes the loss",
+        remedy=(
+            "torch.compile one function that calls the model and computes the "
+            "loss, so that these lines are fused too"
+        ),
         location=location_of(facts.place(longest)),
         evidence=(*rule.count_and_time(facts, launches), finding.Figure("lines", len(lines))),
         launches=launches,

@@ -21,12 +21,11 @@ _MIN_UNITS = 4
 # 1.2 to 1.6 times as long, and overlapping bf16 products 1.2 to 1.4 times; the last one stays.
 _SAVED_PART, _SLOWDOWN_PART = 0.6, 0.1
 _UNITS = (
-    "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
-    "each costs the CPU a millisecond or two a step, so see that it is not behind then"
+    "fully_shard each block, so that it is gathered while the one before computes "
+    "(each costs the CPU 1 to 2 ms per step)"
 )
 _SINGLE_RANK = (
-    "merge the sessions of all ranks (profiler-ext merge), which tells a wait for a late rank from "
-    "the transfer; of the transfer: "
+    "profiler-ext merge all ranks, which separates waiting from transfer; for the transfer: "
 )
 
 
@@ -46,8 +45,11 @@ _WHAT = {
     _Part.AWAITED: "the next layer waits for {} while the device computes nothing",
 }
 _REMEDY = {
-    _Part.GRADIENTS: "let it run beside the backward: buckets of 25 MB and static_graph of DDP "
-    "begin while it computes; communicate less often (a larger batch), or in bfloat16",
+    _Part.GRADIENTS: (
+        "overlap it with the backward: DDP with bucket_cap_mb=25 and "
+        "static_graph=True; or communicate less often (a larger batch), "
+        "or in bfloat16"
+    ),
     _Part.GATHERS: "let FSDP gather the next unit while one computes: "
     "set_modules_to_forward_prefetch, no wait for the device between units; keep what was "
     "gathered (reshard_after_forward=False)",

@@ -22,8 +22,9 @@ _MAX_CHARACTERS = 80
 # and so are generated kernels that compute a softmax, or read a place several times (pooling).
 _JUDGED = re.compile(r"\b(?:add|b|badd)?b?mm\b|triton_tem_\w*mm")
 _REMEDY = {
-    Bound.MEMORY: "look at its operands: strides, sizes of which one is small; another layout of "
-    "the tensor, or max-autotune",
+    Bound.MEMORY: (
+        "check its operands' strides and small dimensions; another layout, or max-autotune"
+    ),
     Bound.COMPUTE: "sizes that are multiples of 64, max-autotune, a narrower dtype",
 }
 

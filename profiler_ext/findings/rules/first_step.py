@@ -29,8 +29,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
             total_ns=int(sum(walls) / len(walls)),
             saving_per=SavingPer.WINDOW,
             confidence=Confidence.MEASURED,
-            remedy="leave it out: profiler-ext run --skip with one more, or step= of a table; a "
-            "mean over all steps is not that of training",
+            remedy=("exclude it: profiler-ext run --skip with one more, or step= of a table"),
             evidence=(
                 Figure("the first step", first, FigureUnit.NS),
                 Figure("the median of the others", usual, FigureUnit.NS),

@@ -38,7 +38,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     paced = facts.critical_ns(launches)
     moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / rooflines.REACHABLE_FRACTION
     return Candidate(
-        summary="matrix products run in fp32 without tensor cores",
+        summary="fp32 matmuls without tensor cores",
         est_saving_ns=facts.median_per_step(
             launches, (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
         ),

@@ -71,12 +71,14 @@ def _candidate(
     opening, _, rest = own.partition("\n")
     shown = rest if opening.endswith(":") and rest.strip() else own
     return Candidate(
-        summary="a graph breaks here, and the device waits until the next one is called",
+        summary="graph break: the device waits until the next graph is called",
         est_saving_ns=0,
         saving_per=SavingPer.UNKNOWN,
         confidence=Confidence.ESTIMATED,
-        remedy="write it so that Dynamo can go on, or take it out of the model; fullgraph=True "
-        "makes a break an error",
+        remedy=(
+            "rewrite it so that Dynamo can trace it, or move it out of the model; "
+            "fullgraph=True makes each break an error"
+        ),
         location=NOWHERE if frame is None else Location(frame.file, frame.line, frame.code),
         evidence=(
             Figure("breaks a step", len(calls) / len(steps)),

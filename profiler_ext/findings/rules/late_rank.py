@@ -31,14 +31,12 @@ _RANK_CAUSES = (
     IdleCause.COMPILING,
 )
 _RANKS = (
-    "this rank waits for others: its collectives take longer than equal ones",
-    "merge the sessions of all ranks (profiler-ext merge), which tells who came last, and what "
-    "kept it",
+    "this rank waits for others in its collectives",
+    ("profiler-ext merge the sessions of all ranks, which shows the last rank and what delayed it"),
 )
 _STAGES = (
-    "this rank waits for messages of others, as stages of a pipeline do",
-    "more micro-batches, a schedule with several stages on a rank, or stages that take equally "
-    "long; merged sessions do not tell who came last, as messages have no number",
+    "this rank waits for messages of other pipeline stages",
+    ("more micro-batches, a schedule with several stages per rank, or stages of equal cost"),
 )
 # A CPU that is slower, or more in demand, is so in these and in Python alike
 _SLOWER = (IdleCause.LAUNCHING, IdleCause.AUTOGRAD)
@@ -63,8 +61,10 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
             est_saving_ns=0,
             saving_per=SavingPer.UNKNOWN,
             confidence=Confidence.ESTIMATED,
-            remedy="look at what this rank does and the others do not: more work, a slower "
-            "loader, logging or checks on one rank alone; share it, or do it on all",
+            remedy=(
+                "find what only this rank does (more work, a slower loader, "
+                "logging, checks), and share it or do it on all ranks"
+            ),
             location=where,
             evidence=(
                 Figure("they wait for that a step", waited_ns, FigureUnit.NS),

@@ -38,32 +38,25 @@ _LAUNCHING = (
     IdleCause.END_OF_STEP,
 )
 
-_EAGER = (
-    "compile what runs eagerly: torch.compile(model, mode='reduce-overhead'); or a larger batch"
-)
+_EAGER = "torch.compile(model, mode='reduce-overhead') for what runs eagerly; or a larger batch"
 _COMPILED = (
-    "replay the compiled graphs as CUDA graphs: torch.compile(model, mode='reduce-overhead'); or a "
-    "larger batch"
+    "torch.compile(model, mode='reduce-overhead'), which replays CUDA graphs; or a larger batch"
 )
 _CONTROL_FLOW = (
-    "a larger batch; torch replays no graph that calls torch.cond, nor what is in the loop of a "
-    "while_loop: what can do both ways and take one by torch.where can be replayed "
-    "(mode='reduce-overhead')"
+    "a larger batch; or torch.where in place of torch.cond and while_loop, which "
+    "CUDA graphs cannot replay (mode='reduce-overhead')"
 )
-_REPLAYED = (
-    "a larger batch; or take into the CUDA graphs what is still launched one by one: the loss, "
-    "the optimizer's step"
-)
+_REPLAYED = "a larger batch; or include the loss and the optimizer step in the CUDA graphs"
 
-_ELSEWHERE = "in Python that launches nothing"
+_ELSEWHERE = "busy in Python that launches nothing"
 _PYTHON = (
-    "move what runs there (logging, checks, data made by hand) out of the step or into another "
-    "thread, as launching faster leaves it as it is; idle_by_line() has the lines"
+    "move that Python (logging, checks, data preparation) out of the step or into "
+    "another thread; idle_by_line() has the lines, and launching faster does not help"
 )
 
 _RANKS = (
-    "a larger batch on each rank, or fewer and longer kernels: compile what is eager, whole blocks "
-    "at once; CUDA graphs ('reduce-overhead') do not hold the collectives between their pieces"
+    "a larger batch on each rank; or compile whole blocks at once for fewer, longer "
+    "kernels (CUDA graphs do not include the collectives between them)"
 )
 
 

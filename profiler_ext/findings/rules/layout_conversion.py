@@ -44,10 +44,10 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
     own = Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)
     return Candidate(
-        summary="convolutions change the layout of their operands and back",
+        summary="layout conversions around convolutions",
         est_saving_ns=removal_saving_ns + int(_BATCH_NORM_SAVING * norms_ns),
         confidence=Confidence.ESTIMATED,
-        remedy="model.to(memory_format=torch.channels_last), and the same for the images",
+        remedy="model.to(memory_format=torch.channels_last), and images likewise",
         location=location_of(facts.place(longest), facts.launches.name[longest]),
         evidence=(
             Figure("changes of layout a step", facts.launches_per_step(launches)),

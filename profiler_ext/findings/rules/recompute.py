@@ -33,11 +33,14 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
     return (
         Candidate(
-            summary="activation checkpoints recompute the forward",
+            summary="activation-checkpoint recomputation",
             est_saving_ns=removal_saving_ns,
             confidence=Confidence.ESTIMATED,
-            remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "
-            "let a selective policy keep the products: create_selective_checkpoint_contexts",
+            remedy=(
+                "checkpoint fewer layers if memory allows "
+                "(torch.cuda.max_memory_allocated()), or keep the matmuls with "
+                "create_selective_checkpoint_contexts"
+            ),
             location=location_of(facts.place(facts.longest(heavy))),
             evidence=(
                 Figure("recomputed a step", spent_ns, FigureUnit.NS),

@@ -14,13 +14,10 @@ from profiler_ext.records.events import Ints
 _MIN_FRACTION, _MIN_HIDDEN = 0.03, 0.1
 _MAX_IDLE = 0.3
 _NS = FigureUnit.NS
-_DDP = (
-    "let all micro-batches but the last run under no_sync() of DDP: forward and backward, in the "
-    "one context"
-)
+_DDP = "run the forward and backward of all micro-batches but the last under DDP's no_sync()"
 _FSDP = (
-    "set_requires_gradient_sync(False) of FSDP for all micro-batches but the last, where there is "
-    "memory for gradients that are not sharded"
+    "FSDP's set_requires_gradient_sync(False) for all micro-batches but the last, if "
+    "unsharded gradients fit in memory"
 )
 
 
@@ -69,7 +66,7 @@ def _candidate(
     is_sharded = bool(collectives.is_sharding(facts, launches).any())
     took_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
     return rule.Candidate(
-        summary="gradients are reduced after each micro-batch",
+        summary="gradients are reduced after every micro-batch",
         est_saving_ns=est_saving_ns if est_saving_ns is not None and is_claimed else 0,
         saving_per=SavingPer.STEP if is_claimed else SavingPer.UNKNOWN,
         confidence=Confidence.ESTIMATED,

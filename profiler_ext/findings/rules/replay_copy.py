@@ -14,12 +14,12 @@ from profiler_ext.records import events, evidence, provenance, vocabulary
 _OF_REPLAYS = (evidence.SiteEvidence.RUNNER_COPY, evidence.SiteEvidence.RUNNER_SEED)
 _MIN_FRACTION, _MIN_NS = 0.01, 20_000
 _FORWARD = (
-    "make each batch where the last one lay (stays.copy_(batch), or out=stays), having marked that "
-    "tensor with mark_static_address (of torch's Dynamo) before the first call; hand over less"
+    "write each batch into one tensor (static.copy_(batch)) that "
+    "torch._dynamo.mark_static_address marked before the first call"
 )
 _BACKWARD = (
-    "what eager code hands to a compiled backward is copied for its CUDA graph: take that code, "
-    "the loss most often, into the compiled function"
+    "compile the loss with the model: what eager code passes to a compiled backward "
+    "is copied for its CUDA graph"
 )
 
 
@@ -59,7 +59,7 @@ def _candidate(
     duration = facts.launches.duration_ns[launches]
     is_claimed = saving_per is SavingPer.STEP
     return Candidate(
-        summary="inputs are copied to where CUDA graphs read them",
+        summary="inputs are copied into CUDA graphs' static buffers",
         est_saving_ns=spent_ns if is_claimed else 0,
         saving_per=saving_per,
         confidence=Confidence.UPPER_BOUND,

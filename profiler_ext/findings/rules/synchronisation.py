@@ -51,8 +51,11 @@ def _candidate(
         summary=f"the CPU waits for the device {location_text}, and then the device for the CPU",
         est_saving_ns=int(saved_part * idle_ns[rows].sum()),
         confidence=Confidence.ESTIMATED,
-        remedy="leave out what needs a value of the device at once (.item(), .cpu(), nonzero, "
-        "print, an if on a tensor), or ask for it some steps later; log every hundredth step",
+        remedy=(
+            "remove what needs a device value at once (.item(), .cpu(), nonzero, "
+            "print, an if on a tensor), or read it some steps later; log every "
+            "hundredth step"
+        ),
         location=where,
         evidence=(
             Figure("idle spans a step", idle_spans_per_step(facts, rows)),

@@ -20,19 +20,13 @@ from profiler_ext.records.vocabulary import CacheState
 _IS_OFF = "FX graph cache: off"
 _IS_OP = "Can't cache HigherOrderOperator"
 _TURNED_OFF = (
-    "leave torch's cache on: something sets TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, "
-    "TORCHINDUCTOR_FX_GRAPH_CACHE=0 or the config of that name"
+    "leave torch's cache on: TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, "
+    "TORCHINDUCTOR_FX_GRAPH_CACHE=0 or the config of that name disables it"
 )
-_OP = (
-    "torch cannot keep that op: take what needs it out of the function that is compiled, so that "
-    "the rest is kept, or compile in each process"
-)
+_OP = "move the op that torch cannot cache out of the compiled function, so that the rest is cached"
 _IS_REGION = "FX graph cache: not asked"
-_REGION = (
-    "torch asks no cache for regions that are compiled by themselves: compile the whole function, "
-    "or compile in each process"
-)
-_BYPASSED = "change what torch's reason names, so that the cache keeps the graph"
+_REGION = "compile the whole function: torch does not cache regions that are compiled separately"
+_BYPASSED = "change what torch's reason names, so that the graph can be cached"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -51,7 +45,7 @@ def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: in
     longest = max(graphs, key=lambda graph: graph.compile_ns)
     compile_ns = sum(graph.compile_ns for graph in graphs)
     return Candidate(
-        summary="every process recompiles these graphs",
+        summary="graphs that every process recompiles",
         est_saving_ns=compile_ns,
         total_ns=total_ns,
         saving_per=SavingPer.PROCESS,

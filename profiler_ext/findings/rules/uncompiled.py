@@ -43,8 +43,9 @@ def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> rule.Candidate
         summary="unfused eager kernels",
         est_saving_ns=int(FUSION_SAVING * critical_ns),
         confidence=finding.Confidence.ESTIMATED,
-        remedy="torch.compile(model), with the loss in it: what lies between its products becomes "
-        "one kernel each",
+        remedy=(
+            "torch.compile the model with the loss, to fuse the pointwise ops between the matmuls"
+        ),
         location=location_of(facts.place(facts.longest(launches))),
         evidence=(
             *rule.count_and_time(facts, launches),

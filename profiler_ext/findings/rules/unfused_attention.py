@@ -41,11 +41,14 @@ def _of_lines(facts: Facts, lines: Iterable[events.Ints]) -> Iterator[Candidate]
 def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
     critical_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
-        summary="attention runs as products and a softmax, not as one kernel",
+        summary="attention is not fused: matmuls and a softmax",
         est_saving_ns=int(_FUSED_AWAY * critical_ns),
         confidence=Confidence.ESTIMATED,
-        remedy="torch.nn.attention.sdpa_kernel(...) around the call, with all backends but MATH: "
-        "torch then says what keeps each from it (the mask, the dtype, dropout, strides)",
+        remedy=(
+            "torch.nn.attention.sdpa_kernel([...]) without MATH around the call: "
+            "torch then says what rules out each fused backend (mask, dtype, "
+            "dropout, strides)"
+        ),
         location=location_of(facts.place(facts.longest(launches))),
         evidence=count_and_time(facts, launches),
         launches=launches,

@@ -106,8 +106,7 @@ def _candidate(
         summary=f"{layer} takes {time / usual:.1f} times as long as its siblings",
         est_saving_ns=int(beyond_ns),
         confidence=Confidence.ESTIMATED,
-        remedy="compare its kernels with a sibling's: by_line() and by_kernel(); look at its "
-        "dtype, its layout, hooks on it, and what shapes it gets",
+        remedy=("compare its kernels with a sibling's (explain): dtype, layout, hooks, shapes"),
         location=Location(module=layer),
         evidence=(
             Figure("it takes", time, FigureUnit.NS),

@@ -55,7 +55,7 @@ def _candidate(compiles: list[Compilation], times: tuple[int, int, int]) -> Cand
         total_ns=total_ns,
         saving_per=SavingPer.PROCESS,
         confidence=Confidence.MEASURED,
-        remedy="leave max-autotune out for this function, and tune what most of a step is in",
+        remedy=("compile this function without max-autotune; tune what most of the step is in"),
         location=Location(first.file, first.line, graph=first.compile_id),
         evidence=(
             Figure("autotuning took", tuning_ns, FigureUnit.NS),

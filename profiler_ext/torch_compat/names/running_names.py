@@ -60,6 +60,13 @@ RESUMED_CODES = Member(
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"
 COMPILE_WRAPPER = Inner(_EVAL_FRAME, "compile_wrapper()", _STEPS)
+COMPILING = Member(
+    _EVAL_FRAME,
+    "_TorchDynamoContext.__call__",
+    "which compiled function it is whose calls are steps",
+    takes=("fn",),
+)
+"""The function around :data:`COMPILE_WRAPPER`, whose parameter that one calls."""
 OPTIMIZED_MODULE = Member(_EVAL_FRAME, "OptimizedModule", _JOINT)
 ORIGINAL_MODULE = OptionalAttribute(_EVAL_FRAME, "'_orig_mod'", _JOINT)
 _CHECKPOINT = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
