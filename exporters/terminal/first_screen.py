@@ -197,7 +197,10 @@ def _causes_text(ranks: Ranks) -> str:
 
 
 def with_ops(
-    by: str, table_of: Callable[..., tables.DataFrame], table: tables.DataFrame, filters: Filters
+    by: str | None,
+    table_of: Callable[..., tables.DataFrame],
+    table: tables.DataFrame,
+    filters: Filters,
 ) -> tables.DataFrame:
     """Return a table of lines or modules with ops in place of the one row for all eager work.
 
