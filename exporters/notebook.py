@@ -93,7 +93,7 @@ def _finding(finding: Finding, settings: recording.Settings) -> str:
     time, part = findings.time_at_stake_texts(finding)
     lines = (
         f"<b>{time} {part}</b> {text(findings.what_text(finding))}",
-        text(findings.where_text(finding.where, settings)),
+        text(findings.where_text(finding.location, settings)),
         text(findings.why_text(finding)),
         f"Try: {text(finding.remedy)}",
     )

@@ -225,25 +225,27 @@ def _findings_frame(found: tuple[Finding, ...]) -> pd.DataFrame:
     columns = {
         "rank": schema.gather([each.rank for each in found], every, schema.INT),
         "rule": schema.gather([each.rule for each in found], every, schema.TEXT),
-        "what": schema.gather([each.what for each in found], every, schema.TEXT),
+        "summary": schema.gather([each.summary for each in found], every, schema.TEXT),
     }
     columns |= {
-        name: schema.gather([getattr(each.where, name) for each in found], every, dtype)
+        name: schema.gather([getattr(each.location, name) for each in found], every, dtype)
         for name, dtype in _PLACE
     }
     columns |= {
-        "compile_id": schema.gather([each.where.graph for each in found], every, schema.TEXT),
-        "at_stake_ns": schema.gather([each.at_stake_ns for each in found], every, schema.INT),
-        "of_ns": schema.gather([each.of_ns for each in found], every, schema.INT),
-        "at_stake_fraction": schema.gather([each.fraction for each in found], every, schema.FLOAT),
-        "stake": schema.gather([each.stake.value for each in found], every, schema.TEXT),
-        "sureness": schema.gather([each.sureness.value for each in found], every, schema.TEXT),
-        "why": schema.gather(
-            [msgspec.json.encode(each.why).decode() for each in found], every, schema.TEXT
+        "compile_id": schema.gather([each.location.graph for each in found], every, schema.TEXT),
+        "est_saving_ns": schema.gather([each.est_saving_ns for each in found], every, schema.INT),
+        "total_ns": schema.gather([each.total_ns for each in found], every, schema.INT),
+        "est_saving_fraction": schema.gather(
+            [each.fraction for each in found], every, schema.FLOAT
+        ),
+        "saving_per": schema.gather([each.saving_per.value for each in found], every, schema.TEXT),
+        "confidence": schema.gather([each.confidence.value for each in found], every, schema.TEXT),
+        "evidence": schema.gather(
+            [msgspec.json.encode(each.evidence).decode() for each in found], every, schema.TEXT
         ),
         "remedy": schema.gather([each.remedy for each in found], every, schema.TEXT),
-        "shared_with": schema.gather(
-            [", ".join(each.shared_with) for each in found], every, schema.TEXT
+        "overlaps_with": schema.gather(
+            [", ".join(each.overlaps_with) for each in found], every, schema.TEXT
         ),
     }
     return schema.frame(columns)

@@ -111,7 +111,7 @@ def _finding_lines(ranks: Ranks) -> Iterator[Text]:
         yield Text(findings_view.findings_heading(ranks.found))
     for finding in found[:_FINDINGS]:
         time, part = findings_view.time_at_stake_texts(finding)
-        where = findings_view.place_text(finding.where, settings)
+        where = findings_view.place_text(finding.location, settings)
         what = Text(f"{time:>8}  {part:>5}  ")
         what.append(findings_view.what_text(finding), "bold")
         what.append(f" ({findings_view.confidence_text(finding)})", "dim")
@@ -185,7 +185,7 @@ def _breakdown_lines(ranks: Ranks) -> Iterator[Text]:
         if any(row["duration_ns"] for row in own):
             yield _breakdown_line(scope.words, own, total, about.get(scope, ""))
     if rows:
-        label = "step" if ranks.found.unrecorded_ns is None else "step while profiling"
+        label = "step" if ranks.found.unprofiled_step_ns is None else "step while profiling"
         yield _breakdown_line(label, rows, total, *rooflines.utilisation_texts(ranks.analyses)[:1])
 
 

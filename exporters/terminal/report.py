@@ -82,7 +82,7 @@ def _print(
     table.add_column()
     for finding in shown:
         text = Text(what_text(finding), style="bold")
-        if where := where_text(finding.where, settings):
+        if where := where_text(finding.location, settings):
             text.append(f"\n{where}", "not bold cyan")
         text.append(f"\n{why_text(finding)}", "not bold dim")
         text.append(f"\ntry: {printable(finding.remedy)}", "not bold green")

@@ -67,15 +67,15 @@ def test_the_lines_stand_with_the_largest_first(view):
 
 
 def test_what_to_do_first_stands_above_the_ledger(view):
-    first = make_document(mlp().analysis).first
+    first = make_document(mlp().analysis).recommendations
     assert view.locator(".summary h2").inner_text() == first.title
     (item,) = view.locator(".summary details").all()
-    (found,) = first.found
-    assert item.inner_text() == f"{found.at_stake} {found.what}"
+    (found,) = first.findings
+    assert item.inner_text() == f"{found.saving} {found.summary}"
     item.locator("summary").click()
     assert item.inner_text().split("\n\n") == [
-        f"{found.at_stake} {found.what}",
-        found.why,
+        f"{found.saving} {found.summary}",
+        found.evidence,
         f"Try: {found.remedy}",
     ]
 

@@ -52,9 +52,9 @@ function alone(run, by, rows, phase, names) {
 
 function rooflines(rows, steps) {
   const saved = (row) => (row.cells[0].could_save_ns ?? 0) / steps;
-  const near = (row) => row.cells[0].near || null;
+  const roofline = (row) => row.cells[0].roofline || null;
   return [
-    ...(rows.some(near) ? [textColumn("roofline", near)] : []),
+    ...(rows.some(roofline) ? [textColumn("roofline", roofline)] : []),
     ...(rows.some(saved) ? [numbers("max saving", saved, spentText, COULD_SAVE)] : []),
   ];
 }

@@ -177,17 +177,17 @@ export class Page {
   }
 }
 
-function findings(first) {
-  if (!first) return [];
-  const items = first.found.map((each) => element("details", {},
-    element("summary", {}, element("b", {}, each.at_stake), ` ${each.what}`),
-    ...[each.where, each.why].filter(Boolean).map((text) =>
+function findings(recommendations) {
+  if (!recommendations) return [];
+  const items = recommendations.findings.map((each) => element("details", {},
+    element("summary", {}, element("b", {}, each.saving), ` ${each.summary}`),
+    ...[each.location, each.evidence].filter(Boolean).map((text) =>
       element("p", { class: "quiet" }, text)),
     element("p", {}, `Try: ${each.remedy}`)));
   return [
-    element("h2", {}, first.title),
+    element("h2", {}, recommendations.title),
     ...items,
-    ...(first.more ? [element("p", { class: "quiet" }, first.more)] : []),
+    ...(recommendations.more ? [element("p", { class: "quiet" }, recommendations.more)] : []),
   ];
 }
 
@@ -202,16 +202,16 @@ function choice(label, options, value, onPick) {
 }
 
 function summary(run) {
-  const { heading, ledger, notes, said, steps } = run.data;
-  const wall = sum(ledger.map((each) => each.duration_ns));
-  const accounts = ledger.map((each) => element("li", {},
+  const { breakdown, heading, notes, overview, steps } = run.data;
+  const wall = sum(breakdown.map((each) => each.duration_ns));
+  const accounts = breakdown.map((each) => element("li", {},
     `${percentText(each.duration_ns, wall, "")} ${each.name}, ` +
     `${spentText(each.duration_ns / Math.max(steps, 1))} a step`));
   return element("section", { class: "summary" },
     element("h1", {}, run.name),
     element("p", {}, heading),
-    ...findings(run.data.first),
+    ...findings(run.data.recommendations),
     ...notes.map((note) => element("p", { class: "message" }, note)),
     element("ul", {}, ...accounts),
-    ...(said ?? []).map((sentence) => element("p", {}, sentence)));
+    ...(overview ?? []).map((sentence) => element("p", {}, sentence)));
 }
