@@ -37,7 +37,7 @@ _DEPTH = 4
 _MAX_CHARS = 64
 # The phases with a column of their own; a page of 1,000 px has no room for more.
 _COLUMNS = (vocabulary.Phase.FORWARD, vocabulary.Phase.BACKWARD, vocabulary.Phase.RECOMPUTE)
-_CUT = "max-width:15em;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+_CUT = "max-width:max(15em,100vw - 62em);overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 _ROOFLINE_HEADS = ("roofline", "max saving")
 _STYLES = {
     None: "text-align:left",

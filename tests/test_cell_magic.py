@@ -13,6 +13,7 @@ import profiler_ext
 from profiler_ext.sessions.session import Session
 from tests.compiling import fresh_torch
 from tests.notebooks import Notebook, notebook
+from tests.watched import needs_lines
 
 __all__ = ["fresh_torch", "notebook"]
 
@@ -67,6 +68,16 @@ twice(a, b).sum().backward()""")
     }
     texts = {cell.name: cell.lines for cell in begun["mine"].recording.cells}
     assert texts["In[2]"][0] == "# %%profile_ext -v mine"
+
+
+@needs_lines
+def test_an_eager_line_of_the_cell_has_the_number_that_the_notebook_shows(
+    begun: Notebook,
+) -> None:
+    begun.run(STEP)
+    lines = begun["profile"].by_line(scope="eager")
+    found = {*zip(lines.file, lines.line, lines.code, strict=True)}
+    assert {("In[2]", 3, "loss = (a @ b).sum()"), ("In[2]", 4, "loss.backward()")} & found
 
 
 def test_a_cell_can_end_its_steps_itself(begun: Notebook) -> None:
