@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import linecache
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -119,23 +120,23 @@ def _named(names: dict[str, Any], name: str, value: object) -> Iterator[None]:
             names[name] = before
 
 
-def _cell_number(shell: Any) -> int:
-    """Return the number of the running cell; IPython 9 counts on before a cell runs."""
+def _cell_file() -> str | None:
+    """Return the file name of the running cell."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if (number := cell_number(frame.f_code.co_filename)) is not None:
-            return number
+    while frame is not None and cell_number(frame.f_code.co_filename) is None:
         frame = frame.f_back
-    return int(shell.execution_count)
+    return None if frame is None else frame.f_code.co_filename
 
 
 def _compiled(shell: Any, first_line: str, cell: str) -> Callable[[], None]:
     """Compile a cell's body under the cell's name, its lines numbered as the notebook shows them.
 
-    Like IPython itself, it shows the value of a last expression.
+    The cell that IPython runs is one call of the magic; its text becomes that of the notebook. Like
+    IPython itself, it shows the value of a last expression.
     """
     code = shell.transform_cell(f"{first_line}\n{cell}")
-    file = shell.compile.cache(code, _cell_number(shell), raw_code=code)
+    file = _cell_file() or shell.compile.cache(code, shell.execution_count, raw_code=code)
+    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     tree = shell.transform_ast(shell.compile.ast_parse(code, filename=file))
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     parts = [shell.compile(tree, file, "exec")]
