@@ -75,7 +75,10 @@ export class Page {
     this.content = element("div", { class: "content" });
     this.aside = element("div", {});
     this.fill();
-    return [...this.runs.map((run) => summary(run)), this.bar(), this.content, this.aside];
+    return [
+      ...this.runs.map(heading), this.bar(), this.content, this.aside,
+      element("div", { class: "summaries" }, ...this.runs.map(summary)),
+    ];
   }
 
   bar() {
@@ -201,17 +204,31 @@ function choice(label, options, value, onPick) {
   return element("select", { "aria-label": label, change: (event) => onPick(event.target.value) }, made);
 }
 
+// One line of what was recorded and one of what to change first; the rest stands below the table.
+function heading(run) {
+  const { recommendations, heading: recorded, notes } = run.data;
+  const top = recommendations?.findings[0];
+  const more = notes.length ? ` \u00b7 ${notes.length === 1 ? "a note" : `${notes.length} notes`} below` : "";
+  return element("header", { class: "heading" },
+    element("p", {}, element("b", {}, run.name), ` \u00b7 ${recorded}${more}`),
+    top ? element("p", { class: "quiet" }, "Top recommendation: ",
+      element("b", {}, top.saving), ` ${top.summary}`) : null);
+}
+
 function summary(run) {
-  const { breakdown, heading, notes, overview, steps } = run.data;
+  const { breakdown, notes, overview, steps } = run.data;
   const wall = sum(breakdown.map((each) => each.duration_ns));
-  const accounts = breakdown.map((each) => element("li", {},
-    `${percentText(each.duration_ns, wall, "")} ${each.name}, ` +
-    `${spentText(each.duration_ns / Math.max(steps, 1))} a step`));
+  const accounts = breakdown.map((each) => element("tr", {},
+    element("td", {}, each.name),
+    element("td", { class: "number" }, spentText(each.duration_ns / Math.max(steps, 1))),
+    element("td", { class: "number" }, percentText(each.duration_ns, wall, ""))));
+  const sentences = (overview ?? []).map((sentence) => element("p", {}, sentence));
   return element("section", { class: "summary" },
     element("h1", {}, run.name),
-    element("p", {}, heading),
-    ...findings(run.data.recommendations),
     ...notes.map((note) => element("p", { class: "message" }, note)),
-    element("ul", {}, ...accounts),
-    ...(overview ?? []).map((sentence) => element("p", {}, sentence)));
+    ...findings(run.data.recommendations),
+    element("h2", {}, "Step time breakdown"),
+    element("table", {}, element("tbody", {}, ...accounts)),
+    sentences.length ? element("details", {},
+      element("summary", {}, "Attribution and idle time"), ...sentences) : null);
 }
