@@ -174,7 +174,7 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
         names.append(short_phase(rest[0]) if len(rest) == 1 else "other")
     heads = (
         Head("line", "what"),
-        *_numbers("time/step", "% device", *names, *_ROOFLINE_HEADS),
+        *_numbers("time/step", "% busy", *names, *_ROOFLINE_HEADS),
     )
     total = sum(row["duration_ns"] for row in rows)
     lines = [_line(analyses, row, total, phases) for row in rows[:_TOP]]
@@ -257,7 +257,7 @@ def _kernels(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_kernel")
     if not rows:
         return ""
-    heads = Head("kernel", "what"), *_numbers("time/step", "% device", "launches", *_ROOFLINE_HEADS)
+    heads = Head("kernel", "what"), *_numbers("time/step", "% busy", "launches", *_ROOFLINE_HEADS)
     total = sum(row["duration_ns"] for row in rows)
     lines = [_kernel(analyses, row, total) for row in rows[:_TOP]]
     return details("Kernels", _table(heads, lines) + _more(rows))

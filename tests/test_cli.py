@@ -59,8 +59,8 @@ def test_a_report_begins_with_what_to_do_and_the_ledger(
     lines = printed(capsys, "report", folder, *options).splitlines()
     assert lines[1].startswith("Top recommendations: step ")
     assert "Step time breakdown" in lines[lines.index("") + 1]
-    _, heads = (line for line in lines if "per step  %" in line)
-    assert by in heads.split("per step")[0]
+    _, heads = (line for line in lines if "time/step  %" in line)
+    assert by in heads.split("time/step")[0]
 
 
 @pytest.mark.parametrize("command", ["report", "annotate"])

@@ -48,7 +48,7 @@ TIME, PART, ROOFLINE, _RANGE = 7, 6, 11, 17
 _GROUP = 12
 STEP_PART = "of the step"
 _LEAST_WIDTHS = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
-_NARROW_LEAST_WIDTHS = {"file": 16, "code": 14, "kernel": 21, "name": 22, "module": 20}
+_NARROW_LEAST_WIDTHS = {"file": 16, "code": 14, "kernel": 20, "name": 20, "module": 18}
 _NARROW_WIDTH, _NARROW_NAMES_WIDTH = 96, 112
 _FIRST_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 _FEW_PHASES, _OTHER_PHASES = "few phases", "other phases"
@@ -103,7 +103,7 @@ def _add_rest(
 def measures(total_ns: float, of: str = "busy") -> list[Number]:
     """Return the columns of every table: time per step, and its part of the whole."""
     return [
-        number("per step", lambda row: time_cell(row["per_step_ns"]) or "0 ns", 0, TIME),
+        number("time/step", lambda row: time_cell(row["per_step_ns"]) or "0 ns", 0, TIME),
         number(f"% {of}", part_of(total_ns), 0, PART),
     ]
 

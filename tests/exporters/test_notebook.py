@@ -59,7 +59,7 @@ def test_the_breakdown_has_every_account_and_what_the_device_waits_for():
 def test_the_top_lines_have_their_name_first_and_the_time_of_a_step_by_phase():
     heads, first, *_ = tables_of(gpu_step())[0]
     assert heads == (
-        *("line", "time/step", "% device"),
+        *("line", "time/step", "% busy"),
         *("forward", "backward", "other", "roofline", "max saving"),
     )
     assert first == (
@@ -94,7 +94,7 @@ def test_lines_modules_and_kernels_say_what_they_could_save():
         ("mlp MLP", ("", near[1])),
         ("mlp.up Linear", near),
     ]
-    assert kernels[0] == ("kernel", "time/step", "% device", "launches", *HEADS)
+    assert kernels[0] == ("kernel", "time/step", "% busy", "launches", *HEADS)
     assert [(row[0], row[-2:]) for row in kernels[1:] if row[-1]] == [
         ("addmm: nvjet_tst_64x8_64x16_1x4_h_bz_TNT", near)
     ]
@@ -109,7 +109,7 @@ def test_ranks_are_shown_together_and_their_times_are_of_a_step_of_one():
     assert both[1] == alone[1]
     assert [row[:6] for row in both[0]] == [row[:6] for row in alone[0]]
     assert [(*row[:3], row[-1]) for row in both[2]] == [(*row[:3], row[-1]) for row in alone[2]]
-    assert both[3][0] == ("kernel", "time/step", "% device", "launches", *HEADS)
+    assert both[3][0] == ("kernel", "time/step", "% busy", "launches", *HEADS)
 
 
 def test_of_several_ranks_what_bounds_a_row_has_no_part_and_a_note_has_its_rank():

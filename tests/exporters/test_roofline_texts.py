@@ -118,10 +118,10 @@ def test_the_terminal_shows_rooflines_where_there_is_room(width: int, shown: lis
 @pytest.mark.parametrize(
     ("by", "columns"),
     [
-        ("line", "line code per step % busy forward backward rest"),
-        ("module", "module per step % busy itself roofline saving"),
-        ("kernel", "kernel per step % busy launches median roofline saving"),
-        ("site", "kernel module or line per step % busy launches saving"),
+        ("line", "line code time/step % busy forward backward rest"),
+        ("module", "module time/step % busy itself roofline saving"),
+        ("kernel", "kernel time/step % busy launches median roofline saving"),
+        ("site", "kernel module or line time/step % busy launches saving"),
     ],
 )
 def test_eighty_columns_have_phases_that_add_up_then_what_could_be_saved(

@@ -49,7 +49,7 @@ def turn_to(frame, title: str) -> None:
 
 def test_the_lines_stand_with_the_largest_first(view):
     assert heads(view) == [
-        "time/step", "% device", "", "line", "code", "forward", "backward", "recompute",
+        "time/step", "% busy", "", "line", "code", "forward", "backward", "recompute",
         "optimizer", "other", "inclusive", "launches/step", "roofline",
     ]  # fmt: skip
     assert list(zip(cells(view, 1), cells(view, 4), strict=True)) == [

@@ -76,7 +76,7 @@ function timeColumn(title, valueOf, kind = "number", about = null) {
 function sumColumns(rows, most) {
   return [
     timeColumn(timeTitle, row => row.total),
-    { title: "% device", kind: "number percent", about: "part of all device time", value: row => row.total,
+    { title: "% busy", kind: "number percent", about: "part of all device time", value: row => row.total,
       show: row => percentText(row.total, wholeTime) },
     { title: "by phase", kind: "track", about: "as long as its time, next to the largest row's",
       value: null, show: row => timeBar(row, most()) },

@@ -36,7 +36,7 @@ function alone(run, by, rows, phase, names) {
     numbers(phaseText(each), (row) => perStep(run, row.cells[0], each), spentText));
   return [
     numbers("time/step", time, spentText),
-    numbers("% device", time, (ns) => percentText(ns, total, "")),
+    numbers("% busy", time, (ns) => percentText(ns, total, "")),
     { title: "", kind: "bars", show: (row) => phaseBar(parts(row), most) },
     ...names.slice(0, beside),
     ...phases,
