@@ -28,7 +28,7 @@ def test_the_lines_stand_first_then_at_most_three_lines_and_the_rest_is_collapse
     assert shown.count("<table>") == 1
     assert shown.rpartition("</table>")[2].count("<p>") == 2
     titles = [each.partition("<summary>")[2].partition("</summary>")[0] for each in collapsed]
-    assert titles[0].startswith("Top recommendations (step 1.00 ms")
+    assert titles[0].startswith("Top recommendations: step 1.00 ms")
     assert titles[-3:] == ["Step time breakdown", "Modules", "Kernels"]
 
 
@@ -49,9 +49,9 @@ def test_the_breakdown_has_every_account_and_what_the_device_waits_for():
         ("device idle", "775 us", "77.5%"),
         ("launch latency", "278 us", "27.8%"),
         ("end of the step", "240 us", "24.0%"),
-        ("launching", "142 us", "14.2%"),
+        ("CPU launch overhead", "142 us", "14.2%"),
         ("Python between ops", "66.0 us", "6.6%"),
-        ("between launches", "50.0 us", "5.0%"),
+        ("inter-kernel gap", "50.0 us", "5.0%"),
         ("total", "1.00 ms", "100.0%"),
     ]
 
