@@ -94,7 +94,7 @@ class Report:
     top: int | None  # ``None``: all rows
     depth: int | None  # of modules; ``None``: as deep as fits
     settings: Settings  # for short paths
-    table: Callable[..., tables.DataFrame]  # (name, **filters) -> table
+    table: Callable[..., tables.Table]  # (name, **filters) -> table
 
 
 def print_report(
@@ -129,7 +129,7 @@ def report_of(
     top: int | None,
     depth: int | None,
     settings: Settings,
-    table: Callable[..., tables.DataFrame],
+    table: Callable[..., tables.Table],
 ) -> Report:
     """Return what to report, checked."""
     kind = table_kinds.table_by(by)
@@ -139,11 +139,11 @@ def report_of(
     return Report(kind, top, depth, settings, table)
 
 
-def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
+def _tables_of(analysis: Analysis) -> Callable[..., tables.Table]:
     return lambda name, **filters: table_kinds.table_named(name).make(analysis, **filters)
 
 
-def print_top(report: Report, table: tables.DataFrame, console: Console, filters: Filters) -> None:
+def print_top(report: Report, table: tables.Table, console: Console, filters: Filters) -> None:
     """Print a table's filters and its largest rows."""
     kind, shown = report.kind, summary.first_rows(report.kind.in_order(table), report.top)
     console.print()
@@ -159,7 +159,7 @@ def print_top(report: Report, table: tables.DataFrame, console: Console, filters
     console.print(table_kinds.load_function(kind.drawer)(drawing))
 
 
-def _time_of(table: tables.DataFrame) -> int:
+def _time_of(table: tables.Table) -> int:
     name = next(each for each in ("duration_ns", "compile_ns", "wall_ns") if each in table)
     return int(table[name].sum())
 
@@ -269,17 +269,8 @@ class Ranks(Protocol):
     def notes(self) -> tuple[str, ...]:
         """What to tell the user."""
 
-    def by(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
-        """Return a summing table by its name."""
-
-    def table(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
+    def columns(self, name: str, **filters: Unpack[Filters]) -> tables.Table:
         """Return a table by its name."""
-
-    def coverage(self) -> tables.DataFrame:
-        """Return the ledger."""
-
-    def idle_by_cause(self) -> tables.DataFrame:
-        """Return the idle time by cause."""
 
 
 def print_ranks_report(
@@ -293,18 +284,18 @@ def print_ranks_report(
 ) -> None:
     """Print the summed step time breakdown of several ranks, then one table."""
     settings = ranks.analyses[0].recording.settings
-    report = report_of(by, top, depth, settings, ranks.table)
-    table = ranks.by(by, **filters)
+    report = report_of(by, top, depth, settings, ranks.columns)
+    table = report.table(report.kind.name, **filters)
     console.print(Text(summary.heading_of_ranks(ranks.analyses), style="bold"))
     print_first(ranks.found, settings, console)
-    causes = idle.cause_times(ranks.idle_by_cause())
+    causes = idle.cause_times(ranks.columns("idle_by_cause"))
     stragglers = (each.text for each in idle.straggler_lines(ranks.analyses))
     sentences = (
         *summary.coverage_lines(ranks.analyses),
         *rooflines.utilisation_texts(ranks.analyses),
         *stragglers,
     )
-    print_coverage(summary.records(ranks.coverage()), causes, sentences, console)
+    print_coverage(summary.records(ranks.columns("coverage")), causes, sentences, console)
     if (compiled := compiles.compile_text_of_ranks(ranks.analyses)) is not None:
         console.print(Text(compiled))
     for analysis in ranks.analyses:

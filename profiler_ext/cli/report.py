@@ -142,7 +142,7 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
             print_ranks_report(session, console(), by=by, top=top, depth=depth, **filters)
         else:
             kind = table_by(by)
-            table = session.table(kind.name, *kind.arguments(depth), **filters)
+            table = session.columns(kind.name, *kind.arguments(depth), **filters)
             write(table_text(kind.in_order(table), top, options.format))
     elif options.format == "text":
         print_report(session.analysis, console(), by=by, top=top, depth=depth, **filters)
@@ -159,7 +159,7 @@ def _print_findings(session: Session | MergedSession, options: argparse.Namespac
         first = session if isinstance(session, Session) else session.sessions[0]
         print_all(session.found, first.recording.settings, console(), options.top)
     else:
-        write(table_text(session.findings(), options.top, options.format))
+        write(table_text(session.columns("findings"), options.top, options.format))
 
 
 def _is_above(session: Session | MergedSession, limit: float | None) -> bool:
