@@ -166,8 +166,8 @@ def _merged(names: Table, identity: list[str]) -> tuple[Table, Ints]:
     number, firsts = names.groups(identity)
     # Details (a line's function and text) are the first known.
     details = {
-        name: first_known(column, number, len(firsts))
-        for name, column in names.by_name.items()
+        name: first_known(names[name], number, len(firsts))
+        for name in names.columns
         if name not in identity
     }
     return names.take(firsts).with_columns(details), number

@@ -158,8 +158,9 @@ class Table:
 
     def take(self, rows: Ints | Flags | slice) -> Table:
         """Return some rows, by their numbers or flags."""
-        is_flags = isinstance(rows, np.ndarray) and rows.dtype == np.bool_
-        numbers: Any = np.flatnonzero(rows) if is_flags else rows
+        numbers: Any = rows
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
+            numbers = np.flatnonzero(rows)
         taken = {name: column.take(numbers) for name, column in self.by_name.items()}
         return Table(taken, self.attrs)
 
