@@ -87,9 +87,9 @@ INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
 	@echo
-	@echo "see it:  $(OUT)/trace.pftrace   drop it on https://ui.perfetto.dev"
-	@echo "         $(OUT)/report.html     open it in a browser"
-	@echo "ask it:  $(RUN) -m profiler_ext report $(OUT) --by module"
+	@echo "in the browser:   $(RUN) -m profiler_ext open $(OUT)"
+	@echo "on a timeline:    $(RUN) -m profiler_ext open $(OUT) --perfetto"
+	@echo "by module:        $(RUN) -m profiler_ext report $(OUT) --by module"
 
 test: lint docs
 	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --durations=10

@@ -162,5 +162,5 @@ RANK_CASES = (
         each_micro_batch,
     ),
     RankCase("buckets", _EXPOSED, "buckets of 20 KB; of 25 MB", small_buckets),
-    RankCase("late", "late_rank", "rank 1 sleeps 10 ms a step; not", late_rank),
+    RankCase("late", "late_rank", "rank 1 sleeps 10 ms per step; not", late_rank),
 )

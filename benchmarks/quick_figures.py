@@ -38,6 +38,7 @@ class Quick:
 
 
 def _export(format: str) -> Quick:
+    # --to, which 0.3.0 needs, so that it can be compared with.
     return Quick(
         f"export --to {format}",
         lambda file, out: [*OURS, "export", str(file), "--to", format, "-o", str(out / "written")],

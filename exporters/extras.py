@@ -19,8 +19,8 @@ class Extra:
 
     @property
     def install(self) -> str:
-        """The command that installs it; works in a checkout too."""
-        return f"pip install {' '.join(self.packages)}"
+        """The command that installs it."""
+        return f"pip install 'profiler-ext[{self.name}]'"
 
     @property
     def is_there(self) -> bool:
@@ -43,10 +43,11 @@ MCP = Extra("mcp", ("mcp",), "mcp")
 CLUSTER = Extra(
     "cluster", ("dask", "distributed", "fsspec", "pyarrow", "cryptography"), "distributed"
 )
+COMPLETION = Extra("completion", ("shtab",), "shtab")
 HUGGINGFACE = Extra("huggingface", ("transformers", "accelerate"), "transformers")
 LIGHTNING = Extra("lightning", ("lightning",), "lightning")
 WANDB = Extra("wandb", ("wandb",), "wandb")
 MLFLOW = Extra("mlflow", ("mlflow-skinny",), "mlflow")
 # Integrations with training libraries.
 TRAINING = (HUGGINGFACE, LIGHTNING, WANDB, MLFLOW)
-EXTRAS = (TENSORBOARD, PARQUET, MCP, CLUSTER, *TRAINING)
+EXTRAS = (TENSORBOARD, PARQUET, MCP, CLUSTER, COMPLETION, *TRAINING)

@@ -23,7 +23,7 @@ _TABLE_FILES = tuple((f"{kind.name}.csv", kind.words) for kind in WRITTEN)
 class Format:
     """An export format of a session; functions are named ``module:function``, loaded lazily."""
 
-    name: str  # what ``export --to`` calls it
+    name: str  # what messages and ``--format json`` call it
     words: str  # shown to users
     suffixes: tuple[str, ...]  # ``""`` for paths without a suffix
     target: str  # default file or folder in the session
@@ -82,11 +82,11 @@ class Format:
 # The format in which sessions are stored.
 SESSION = Format(
     name="chrome",
-    words="PyTorch's own trace with all that is known added; it loads back as a session",
+    words="PyTorch's own trace with everything added; it loads back as a session",
     suffixes=(".json.gz", ".json"),
     target="trace.json.gz",
     writer="chrome_trace:export_chrome_trace",
-    run_outputs=((FILE_NAME, "loads back: profiler-ext report DIR; opens in Perfetto too"),),
+    run_outputs=((FILE_NAME, "the session: profiler-ext report DIR; opens in Perfetto too"),),
 )
 
 FORMATS = (
@@ -103,7 +103,7 @@ FORMATS = (
     SESSION,
     Format(
         name="html",
-        words="one page for a browser: step time breakdown, flame graphs, source with its time",
+        words="a page for the browser: step time breakdown, flame graphs, source with time",
         suffixes=(".html",),
         target="report.html",
         writer="html:export_html",
@@ -112,10 +112,19 @@ FORMATS = (
         run_outputs=(("report.html", "open it in a browser"),),
     ),
     Format(
+        name="speedscope",
+        words="flame graphs for speedscope.app: modules, lines and kernels by device time",
+        suffixes=(".speedscope.json",),
+        target="flame.speedscope.json",
+        writer="speedscope:export_speedscope",
+        ranks_writer="speedscope:export_ranks",
+        how_to_view="speedscope:how_to_view",
+    ),
+    Format(
         name="csv",
-        words="a folder of tables",
+        words="a folder of tables, one CSV file each",
         suffixes=(".csv",),
-        target="csv",
+        target="tables.csv",
         writer="tables.folders:export_csv",
         ranks_writer="tables.folders:export_ranks_csv",
         is_folder=True,
@@ -123,9 +132,9 @@ FORMATS = (
     ),
     Format(
         name="parquet",
-        words="a folder of tables, with their types",
+        words="a folder of typed tables",
         suffixes=(".parquet",),
-        target="parquet",
+        target="tables.parquet",
         writer="tables.folders:export_parquet",
         ranks_writer="tables.folders:export_ranks_parquet",
         is_folder=True,
@@ -133,7 +142,7 @@ FORMATS = (
     ),
     Format(
         name="tensorboard",
-        words="a log folder for TensorBoard: our own view, and torch-tb-profiler's",
+        words="a log folder for TensorBoard, with our view and torch-tb-profiler's",
         suffixes=("",),
         target="tensorboard",
         writer="tensorboard_plugin.export:export_tensorboard",
@@ -160,11 +169,20 @@ def format_named(name: str) -> Format:
     raise UsageError(f"there is no format {name!r}; use one of {listed}")
 
 
-def format_of(path: Path) -> Format:
-    """Return the format of a path's suffix."""
-    suffixes = [(suffix, each) for each in FORMATS for suffix in each.suffixes]
-    for suffix, each in suffixes:
-        if path.name.endswith(suffix) if suffix else not path.suffix:
-            return each
-    listed = ", ".join(suffix for suffix, _ in suffixes if suffix)
-    raise UsageError(f"no format has the suffix of {path.name}; use one of {listed}")
+def format_of(path: str | Path) -> Format:
+    """Return the format of a path's suffix, the longest that fits.
+
+    A path without a suffix, or one that ends with ``/``, is a folder for TensorBoard.
+    """
+    name = Path(path).name
+    suffixes = {suffix: each for each in FORMATS for suffix in each.suffixes}
+    for suffix in sorted(filter(None, suffixes), key=len, reverse=True):
+        if name.endswith(suffix):
+            return suffixes[suffix]
+    if "" in suffixes and (not Path(name).suffix or str(path).endswith("/")):
+        return suffixes[""]
+    listed = ", ".join(filter(None, suffixes))
+    raise UsageError(
+        f"no format has the suffix of {name}; use one of {listed}, or end it with / for a "
+        "TensorBoard folder"
+    )

@@ -130,7 +130,7 @@ RECORDS = (
     ),
     TableKind(
         name="coverage",
-        words="the ledger",
+        words="the step time breakdown",
         maker="tables.overview:coverage",
         keys=("scope", "level", "category"),
         is_sum=True,

@@ -8,10 +8,21 @@ from __future__ import annotations
 from profiler_ext.printable import printable_lines
 
 
+def page_address(page: str) -> str:
+    """Return the address of a page of the documentation."""
+    return f"docs/{page}"
+
+
 class ProfilerExtError(Exception):
     """Base of every error that this package raises on purpose."""
 
     slug = "error"
+    page_name: str | None = None  # of the page that explains it, where that is not the errors' own
+
+    @property
+    def page(self) -> str:
+        """The address of the page of the documentation that explains the error."""
+        return page_address(self.page_name or f"reference/errors.md#{self.slug}")
 
     def __str__(self) -> str:
         """Return the message, safe for terminals: files may hold any name."""
@@ -38,18 +49,21 @@ class TorchCapabilityError(ProfilerExtError):
     """This torch lacks something that capture needs."""
 
     slug = "torch_capability"
+    page_name = "torch.md"
 
 
 class PrivateNameError(TorchCapabilityError):
-    """A private name of torch's does not exist; the message names the feature that is lost."""
+    """A private name of torch's does not exist; the message names what is unavailable."""
 
     slug = "private_name"
+    page_name = "hooks.md"
 
 
 class MissingExtraError(ProfilerExtError):
     """An optional package is needed; the message names the pip command."""
 
     slug = "missing_extra"
+    page_name = "start/install.md"
 
 
 class OutputError(ProfilerExtError):
@@ -74,6 +88,7 @@ class CoverageError(ProfilerExtError):
     """Coverage is below what was asserted."""
 
     slug = "coverage"
+    page_name = "gaps.md"
 
 
 class UsageError(ProfilerExtError):
@@ -126,6 +141,7 @@ class LinesUnavailableError(ProfilerExtError):
     """
 
     slug = "lines_unavailable"
+    page_name = "guides/eager.md"
 
     def __init__(self, message: str, *, is_old: bool = False) -> None:
         super().__init__(message)

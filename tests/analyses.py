@@ -5,9 +5,12 @@ Every number is written out, so that a test can compare whole values.
 
 from __future__ import annotations
 
+from typing import Any
+
 from profiler_ext.records.analysis import Analysis, BreakdownRow, Step
 from profiler_ext.records.events import Device
 from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.sessions.session import Session
 from tests.gpu_events import BACKWARD_KEY, FORWARD_KEY, GPU_MARKS, MAIN, host
 from tests.gpu_model import GPU_GRAPHS, GPU_PLACES
 from tests.handmade import Mark, Piece, Row, idle, launches, shares, trace
@@ -229,3 +232,15 @@ def cpu_step() -> Analysis:
             BreakdownRow(0, 0, "idle", None, "idle", 289_999),
         ),
     )
+
+
+def session_of(analysis: Analysis) -> Session:
+    """A session whose analysis is this one."""
+    session = Session(analysis.recording)
+    session.analysis = analysis
+    return session
+
+
+def report(analysis: Analysis, **options: Any) -> str:
+    """All of the text report."""
+    return session_of(analysis).report(verbose=True, **options)

@@ -91,7 +91,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     SiteKind: ("What a call site of a compiled graph launches", "The launch"),
     Level: ("Levels", "The launch, or a part of it,"),
     Scope: ("Parts of a step's wall time", "The time"),
-    BreakdownCategory: ("What the ledger's time was led to", "The time"),
+    BreakdownCategory: ("What the time of the breakdown is attributed to", "The time"),
     EntryState: ("States of stored records, in `profiler-ext cache list`", "The record"),
     CacheState: ("How a compiled graph came to be in a process", "The graph"),
     Unit: ("Which arithmetic a kernel used", "The arithmetic"),
@@ -172,7 +172,7 @@ def _told_by_number() -> str:
         _difference(row, "Where the number leaves it open", "it is taken not to")
         for row in behaviour.VERSION_FLAGS
     )
-    return "\n\n".join(("## Told by the number alone: no name came with it", *rows))
+    return "\n\n".join(("## Known from the version number only", *rows))
 
 
 def _told_by_data() -> str:
@@ -180,7 +180,7 @@ def _told_by_data() -> str:
         _difference(row, "Read in", f"`profiler_ext/{row.read_in}`")
         for row in behaviour.PROBED_FLAGS
     )
-    return "\n\n".join(("## Told by the data itself: no flag is needed", *rows))
+    return "\n\n".join(("## Known from the data itself: no flag is needed", *rows))
 
 
 def _rule(rule: Rule) -> str:
@@ -233,9 +233,9 @@ def _format(format: Format) -> str:
     suffixes = ", ".join(f"`{suffix}`" if suffix else "none" for suffix in format.suffixes)
     facts = {
         "suffix of a path": suffixes,
-        "without a path": f"`{format.target}`",
+        "example": f"`{format.target}`",
         "several ranks": "yes" if format.holds_ranks else "no",
-        "carries whole source files": "yes" if format.shows_source else "no",
+        "contains source files": "yes" if format.shows_source else "no",
         "`profiler-ext run` writes": ", ".join(f"`{name}`" for name, _ in format.run_outputs),
         "to write it": f"`{format.writing.install}`" if format.writing else "",
         "to see it": f"`{format.viewing.install}`" if format.viewing else "",

@@ -15,25 +15,25 @@ from tests.reference_environment import OTHERS, OURS
 
 COMMANDS = """# Commands
 
-Every command prints for a person, and with `--format json` [for a program](../answers.md). DIR is
-a folder that `profiler-ext run` wrote, a folder of ranks, or a trace file. How a command ends is
-in [exit statuses](statuses.md). The help of each, as `profiler-ext COMMAND --help` prints it:"""
+Commands print text, or with `--format json` [JSON](../answers.md). DIR is a folder that
+`profiler-ext run` wrote, a folder of ranks, or a trace file. See [exit statuses](statuses.md). The
+help of each command, as `profiler-ext COMMAND --help` prints it:"""
 
 VARIABLES = """# Environment
 
-What the environment can say, and what stands without it. Each is read in the process that it
-concerns; none is ever set by us."""
+Environment variables and their defaults. Each is read in the process that it concerns;
+profiler_ext sets none of them but `KINETO_LOG_LEVEL`."""
 
 STATUSES_PAGE = """# Exit statuses
 
-`profiler-ext run` ends with the script's own status where that is not 0, and as one rank of several
-(`WORLD_SIZE`) with that always: torchrun ends all other ranks when one fails, and they may be at
-their last checkpoint. What could not be recorded is said. Else a command ends with:"""
+`profiler-ext run` exits with the script's own status if that is not 0, and as one rank of several
+(`WORLD_SIZE`) always: torchrun kills all other ranks when one fails, and they may be writing their
+last checkpoint. A message says what could not be recorded. Otherwise commands exit with:"""
 
 ERRORS = """# Errors
 
-An error is one sentence: what was found, what was expected, what to do. A command begins it with
-a word in brackets, which stands here; in Python that is the exception's `slug`. All of them are a
+An error is one sentence: what was found, what was expected, what to do. Commands print its name,
+listed here, in brackets before it; in Python it is the exception's `slug`. All errors are a
 `profiler_ext.errors.ProfilerExtError`."""
 
 
@@ -67,15 +67,15 @@ def variables() -> str:
     limits = [(each.variable, f"{each.value[1]:,}", _LIMITS[each.name]) for each in Limit]
     return "\n\n".join(
         (
-            _section("Ours", OURS),
-            _section("Limits of what is read", limits),
-            _section("Others' that are read", OTHERS),
+            _section("Variables of profiler_ext", OURS),
+            _section("Read limits", limits),
+            _section("Variables of other tools", OTHERS),
         )
     )
 
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> str:
-    head = (f"## {title}\n", "| variable | without it | what it says |", "| --- | --- | --- |")
+    head = (f"## {title}\n", "| variable | default | effect |", "| --- | --- | --- |")
     lines = (f"| `{name}` | {default} | {words} |" for name, default, words in rows)
     return "\n".join((*head, *lines))
 

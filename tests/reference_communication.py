@@ -9,18 +9,18 @@ from profiler_ext.kineto.communication import KERNELS, OPS, VARIABLE, Communicat
 COMMUNICATION = f"""# Communication by name
 
 A launch communicates if its kernel, or the op of the compiled graph that launched it, has one of
-these names. All else is computation. Kernels that only prepare a collective, or work on what has
-arrived, are in no row: DeepEP's `get_dispatch_layout` is not.
+these names. Everything else is computation. Kernels that only prepare a collective, or process what
+has arrived, are not listed: DeepEP's `get_dispatch_layout` is not.
 
 What a collective does, its process group and its number come from the event's arguments, which
 torch writes for its own backends. Elsewhere the range around the call (`nccl:all_to_all`) or the
-kernel's name says what it does; the group is then not known, and neither is who waited for whom:
+kernel's name says what it does; the group is then unknown, and so is which rank waited:
 `waiting_ns` is absent.
 
-**Names of your own.** `{VARIABLE}` in the environment of the process that reads the recording has
-more names, with `;` between them. A kernel or op whose name holds one communicates; with `*` in it,
-which stands for any text, the whole name is meant, as for `report --kernel`. Where `cluster` reads
-on a scheduler of yours, its workers need it.
+**Your own names.** `{VARIABLE}` in the environment of the process that reads the recording has
+more names, separated by `;`. A kernel or op whose name contains one communicates. A name with `*`,
+which matches any text, must match fully, as for `report --kernel`. Workers of your own scheduler
+for `cluster` need the variable too.
 
 <!-- not run: it needs a session with such a kernel -->
 ```console

@@ -65,7 +65,7 @@ def column_rows(columns: Sequence[Column], frames: Sequence[pd.DataFrame]) -> st
 
 def _said(kind: TableKind) -> Iterator[str]:
     if kind.keys:
-        yield f"Its rows are told apart by {', '.join(f'`{name}`' for name in kind.keys)}."
+        yield f"Its rows are identified by {', '.join(f'`{name}`' for name in kind.keys)}."
     if kind.by:
         yield f"`profiler-ext report --by {kind.by}` prints it."
     if kind.is_written:

@@ -159,7 +159,7 @@ def test_the_command_writes_a_session_without_torch(store: Store, tmp_path: Path
         check=False,
     )
     assert done.stderr.splitlines() == [
-        f"profiler-ext: {store.folder} knows no graph fnone",
+        f"profiler-ext: no record of graph fnone in {store.folder}",
     ]
     assert "model.py:5" in done.stdout
     again = load(tmp_path / "out")

@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from profiler_ext import cli
 from profiler_ext.cli import doctor
-from profiler_ext.exporters.formats import FORMATS
+from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.sessions.session import FILE_NAME, Session, load
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Point
@@ -114,20 +115,41 @@ def test_a_trace_file_is_a_session_too(folder: Path, capsys: pytest.CaptureFixtu
     )
 
 
-@pytest.mark.parametrize("form", [each.name for each in FORMATS if not each.how_to_view])
-def test_export_prints_what_it_wrote_beside_the_session(
-    form: str, folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("format", [each for each in FORMATS if not each.how_to_view])
+def test_export_prints_what_it_wrote(
+    format: Format, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = Path(printed(capsys, "export", folder, "--to", form).strip())
-    assert written.exists()
-    assert written.is_relative_to(folder)
+    target = tmp_path / format.target
+    assert printed(capsys, "export", folder, "-o", target) == f"{target}\n"
+    assert target.exists()
+
+
+def test_the_option_that_named_the_format_still_works_and_says_what_does_now(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["export", str(folder), "--to", "csv"]) == 0
+    written = capsys.readouterr()
+    assert written.out == f"{folder / 'tables.csv'}\n"
+    assert written.err == (
+        "profiler-ext: --to is deprecated; the suffix of -o names the format: -o tables.csv\n"
+    )
+
+
+def test_an_export_needs_a_suffix_that_names_a_format(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "give -o PATH, whose suffix names the format: trace.pf" in refused(
+        capsys, "export", folder
+    )
+    assert "no format has the suffix of x.docx" in refused(capsys, "export", folder, "-o", "x.docx")
+    assert "no format 'docx'" in refused(capsys, "export", folder, "--to", "docx")
 
 
 def test_export_writes_where_it_is_told(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "elsewhere" / "trace.json.gz"
-    assert printed(capsys, "export", folder, "--to", "chrome", "-o", target) == f"{target}\n"
+    assert printed(capsys, "export", folder, "-o", target) == f"{target}\n"
     assert len(load(target).launches()) == len(load(folder).launches())
 
 
@@ -141,7 +163,7 @@ def test_what_is_no_session_is_refused_in_a_sentence(
     (tmp_path / "empty.json").write_text("")
     for name in ("list.json", "broken.json", "binary.json.gz", "empty.json", "gone.json"):
         assert name in refused(capsys, "report", tmp_path / name)
-        assert name in refused(capsys, "export", tmp_path / name, "--to", "csv")
+        assert name in refused(capsys, "export", tmp_path / name, "-o", tmp_path / "t.csv")
     (tmp_path / "empty").mkdir()
     assert f"holds no {FILE_NAME}" in refused(capsys, "report", tmp_path / "empty")
     assert "another tool wrote it" in refused(capsys, "report", tmp_path / "other.json")
@@ -158,16 +180,17 @@ def test_a_session_that_was_cut_off_is_refused(
 def test_an_export_onto_a_file_that_is_in_the_way_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "taken").write_text("kept")
-    refused(capsys, "export", folder, "--to", "csv", "-o", tmp_path / "taken")
-    refused(capsys, "export", folder, "--to", "perfetto", "-o", tmp_path / "taken" / "t.pftrace")
-    assert (tmp_path / "taken").read_text() == "kept"
+    (tmp_path / "taken.csv").write_text("kept")
+    refused(capsys, "export", folder, "-o", tmp_path / "taken.csv")
+    refused(capsys, "export", folder, "-o", tmp_path / "taken.csv" / "t.pftrace")
+    assert (tmp_path / "taken.csv").read_text() == "kept"
 
 
 def test_doctor_names_torch_the_device_and_every_place_that_capture_stands_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = printed(capsys, "doctor").splitlines()
+    verdict, *lines = printed(capsys, "doctor", "--verbose").splitlines()
+    assert verdict.startswith("Ready")
     found = {line.split(maxsplit=2)[1]: line.split()[0] for line in lines}
     assert found["torch"] == "ok"
     assert f"torch{'':24}{torch.__version__}" in next(x for x in lines if " torch " in x)
@@ -180,12 +203,34 @@ def test_doctor_is_2_where_capture_cannot_work(
 ) -> None:
     gone = Point("torch._inductor.compile_fx", "no_such_function", (), "the call sites")
     monkeypatch.setattr(points, "ALL", (*points.ALL, gone))
-    assert cli.main(["doctor"]) == 2
-    lines = capsys.readouterr().out.splitlines()
-    place = "torch._inductor.compile_fx.no_such_function"
-    assert [line.split(maxsplit=2)[1:] for line in lines if line.startswith("missing")] == [
-        ["no_such_function", f"{place} is not there: lost is the call sites"]
+    problem = "torch._inductor.compile_fx.no_such_function is not there"
+    for command in (["doctor"], ["doctor", "--verbose"]):
+        assert cli.main(command) == 2
+        verdict, *lines = capsys.readouterr().out.splitlines()
+        assert verdict == f"Not ready: {problem}; unavailable: the call sites"
+        assert [line.split("no_such_function ")[-1].strip() for line in lines if problem in line]
+
+
+def test_doctor_begins_with_its_verdict_and_has_15_lines_at_most(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = doctor.examine()
+    lines = printed(capsys, "doctor").splitlines()
+    assert lines[0].startswith("Ready: ")
+    assert lines[-1] == "`profiler-ext doctor --verbose` lists every check."
+    assert len(lines) <= 15
+    gone = [doctor.Check(f"name {n}", "missing", "it is not there") for n in range(9)]
+    absent = [replace(each, state="off") if each.subject == "mcp" else each for each in found]
+    monkeypatch.setattr(doctor, "examine", lambda: (*absent, *gone))
+    lines = printed(capsys, "doctor").splitlines()
+    assert lines[0] == f"Ready, with limits: 9 of {len(found) + 9} checks failed"
+    assert [line.split()[-2:] for line in lines if line.startswith("  missing")][-1] == [
+        "6",
+        "more",
     ]
+    assert "  not installed   mcp" in lines
+    assert f"{'':18}pip install 'profiler-ext[mcp]'" in lines
+    assert len(lines) <= 15
 
 
 def test_doctor_says_what_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +242,7 @@ def test_doctor_says_what_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_line_that_makes_no_sense_is_2_with_the_usage(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for command in ([], ["run"], ["explain"], ["export", "x"], ["export", "x", "--to", "docx"]):
+    for command in ([], ["run"], ["explain"], ["merge"], ["report", "x", "--by", "docx"]):
         with pytest.raises(SystemExit) as stopped:
             cli.main(command)
         assert stopped.value.code == 2

@@ -7,12 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from profiler_ext import cli
 from profiler_ext.cli.common import Parser
+from profiler_ext.errors import ProfilerExtError, UnclearNameError
 
 COMMANDS = [*cli._COMMANDS]
 ROOT = Path(__file__).parents[1]
@@ -56,7 +58,7 @@ def test_each_example_can_be_read_as_it_stands(name: str) -> None:
     examples = re.findall(r"^  (.*profiler-ext .*)$", parser_of(name).epilog or "", re.M)
     assert examples
     for example in examples:
-        words = shlex.split(example)
+        words = shlex.split(example.partition(" > ~")[0])
         at = words.index("profiler-ext")
         assert words[at + 1] == name
         parser_of(name).parse_args(words[at + 2 :])
@@ -92,3 +94,43 @@ def test_nothing_is_imported_before_it_is_needed(words: list[str], tmp_path: Pat
         check=False,
     )
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("reprt", "argument COMMAND: invalid choice: 'reprt'; did you mean report? ("),
+        ("report --by modul", "argument --by: invalid choice: 'modul'; did you mean module? ("),
+        ("report --formt=json", "unrecognized arguments: --formt=json; did you mean --format? ("),
+        ("cache lst", "argument ACTION: invalid choice: 'lst'; did you mean list? ("),
+        ("report S --top x9", "argument --top: invalid int value: 'x9' ("),
+        ("report S --jobs 0", "argument --jobs: '0' must be a positive integer ("),
+    ],
+)
+def test_a_mistyped_word_gets_a_suggestion(
+    words: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 2
+    assert f"error: {error}docs/reference/commands.md" in capsys.readouterr().err
+
+
+def test_a_word_that_is_like_none_gets_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["zzz"])
+    told = capsys.readouterr().err
+    assert "did you mean" not in told
+    assert all(name in told for name in COMMANDS)
+
+
+def test_each_error_ends_with_a_page_that_is_there() -> None:
+    for error in errors_of(ProfilerExtError):
+        page, _, anchor = error("").page.partition("#")
+        text = (ROOT / page).read_text()
+        assert not anchor or f"\n## {anchor}\n" in text, error
+
+
+def errors_of(base: type[ProfilerExtError]) -> list[Callable[[str], ProfilerExtError]]:
+    below = [each for kind in base.__subclasses__() for each in errors_of(kind)]
+    return below if base is UnclearNameError else [base, *below]

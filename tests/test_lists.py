@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 import tomllib
 from dataclasses import replace
@@ -16,7 +17,7 @@ from profiler_ext import cli
 from profiler_ext.cli import run
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds, tables
-from profiler_ext.exporters.extras import CLUSTER, EXTRAS, MCP, TRAINING
+from profiler_ext.exporters.extras import CLUSTER, COMPLETION, EXTRAS, MCP, TRAINING
 from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, format_of
 from profiler_ext.exporters.table_kinds import (
     BY,
@@ -36,7 +37,9 @@ from tests.analyses import cpu_step, gpu_step
 from tests.test_merging import two_ranks
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+PAGES = {
+    name: (ROOT / f"docs/{name}.md").read_text() for name in ("formats", "tables", "start/install")
+}
 PAGE_SCRIPT = (ROOT / "exporters/tensorboard_plugin/static/words.js").read_text()
 
 every_format = pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.name)
@@ -70,7 +73,7 @@ def test_a_format_has_all_that_commands_ask_for(format: Format) -> None:
         first, _, *others = inspect.signature(load_function(writer)).parameters
         assert first == ("analyses" if writer == format.ranks_writer else "analysis")
         assert ("roots" in others) == format.shows_source
-    assert format.is_folder or format_of(Path(format.target)) is format
+    assert format_of(Path(format.target)) is format
 
 
 def test_formats_share_neither_names_nor_suffixes_nor_targets() -> None:
@@ -110,17 +113,20 @@ def test_a_run_writes_and_lists_what_the_rows_say(
     output.write_outputs(session, tmp_path)
     files = {name: use for each in FORMATS for name, use in each.run_outputs}
     assert {path.name for path in tmp_path.iterdir()} == set(files)
-    run.print_session(session, tmp_path)
+    run.print_session(session, tmp_path, tmp_path, verbose=True)
     *_, listed = capsys.readouterr().out.partition(f"written to {tmp_path}:\n")
-    assert listed == "".join(f"  {name:24} {use}\n" for name, use in files.items())
+    *rows, following = listed.splitlines()
+    assert rows == [f"  {name:24} {use}" for name, use in files.items()]
+    assert following == f"next: profiler-ext open {tmp_path}, or with --perfetto for the timeline"
     assert FILE_NAME in files and SESSION.place_in(tmp_path) == tmp_path / FILE_NAME
 
 
-def test_the_readme_names_every_format() -> None:
-    assert f"--to\n{'|'.join(each.name for each in FORMATS)}" in README
+def test_the_book_names_every_format() -> None:
+    page = PAGES["formats"]
     for each in FORMATS:
-        assert all(f"`{name}`" in README for name, _ in each.run_outputs), each.name
-        assert all(suffix in README for suffix in each.suffixes), each.name
+        assert f"\n## {each.name}\n" in page
+        assert all(f"`{name}`" in page for name, _ in each.run_outputs), each.name
+        assert all(suffix in page for suffix in each.suffixes), each.name
 
 
 def test_a_new_format_is_a_module_and_a_row(
@@ -144,15 +150,17 @@ def test_a_new_format_is_a_module_and_a_row(
     monkeypatch.setattr(formats, "FORMATS", (*FORMATS, row))
 
     count = f"{len(gpu_step().launches)} launches\n"
-    assert f"{FORMATS[-1].name},count}}" in helped(capsys, "export")
-    assert printed(capsys, "export", folder, "--to", "count") == f"{folder / 'all.count'}\n"
+    assert ".count how many launches there are" in " ".join(helped(capsys, "export").split())
+    target = folder / "all.count"
+    assert printed(capsys, "export", folder, "-o", target) == f"{target}\n"
     assert (folder / "all.count").read_text() == count
     session = Session(gpu_step().recording)
     assert session.export(folder / "one.count").read_text() == count
     output.write_outputs(session, folder)
     assert (folder / "launches.count").read_text() == count
-    run.print_session(session, folder)
-    assert f"  {'launches.count':24} how many there are\n" in capsys.readouterr().out
+    run.print_session(session, folder, folder)
+    assert f"written to {folder}: trace.pftrace, " in (told := capsys.readouterr().out)
+    assert ", launches.count\n" in told
     with pytest.raises(UsageError, match="count cannot hold several ranks"):
         two_ranks().export(folder / "ranks.count")
 
@@ -200,8 +208,9 @@ def test_the_methods_of_a_session_are_the_tables() -> None:
 
 
 @every_table
-def test_the_readme_names_every_table(kind: TableKind) -> None:
-    assert f"{kind.name}.csv" in README if kind.is_written else f"{kind.name}(" in README
+def test_the_book_names_every_table(kind: TableKind) -> None:
+    assert f"\n## {kind.name}\n" in PAGES["tables"]
+    assert not kind.is_written or f"`{kind.name}.csv`" in PAGES["formats"]
 
 
 def test_the_page_of_tensorboard_heads_tables_as_the_rows_do() -> None:
@@ -275,7 +284,7 @@ def test_the_extras_are_those_of_the_project() -> None:
     for extra in EXTRAS:
         names = tuple(each.partition(">")[0] for each in wanted[extra.name])
         assert names == extra.packages
-        assert extra.install == f"pip install {' '.join(names)}"
-        assert f"[{extra.name}]" in README
+        assert extra.install == f"pip install 'profiler-ext[{extra.name}]'"
+        assert re.search(rf"`\[(\w+,)*{extra.name}[\],]", PAGES["start/install"])
     used = {extra for each in FORMATS for extra in (each.writing, each.viewing) if extra}
-    assert {*used, MCP, CLUSTER, *TRAINING} == set(EXTRAS)  # which are no formats
+    assert {*used, MCP, CLUSTER, COMPLETION, *TRAINING} == set(EXTRAS)  # which are no formats

@@ -111,7 +111,9 @@ def test_every_other_format_holds_its_time(step: Analysis, tmp_path: Path) -> No
     (file,) = (tmp_path / "logs").rglob("*.attribution.json.gz")
     document = json.loads(gzip.decompress(file.read_bytes()))
     assert sum(sum(row["phase_ns"]) for row in document["tables"]["phase"]) == whole
-    tried = {"chrome", "csv", "parquet", "perfetto", "html", "tensorboard"}
+    profiles = format_named("speedscope").write(step, tmp_path / "s.json").read_text()
+    assert [sum(each["weights"]) for each in json.loads(profiles)["profiles"]] == [whole]
+    tried = {"chrome", "speedscope", "csv", "parquet", "perfetto", "html", "tensorboard"}
     assert {each.name for each in FORMATS} == tried
 
 
@@ -132,10 +134,11 @@ def test_a_command_takes_one_step_and_replaces_nothing_of_all_steps(
         told = json.loads(printed(capsys, "annotate", tmp_path, "--step", step, *AS_JSON))
         spent = sum(file["duration_ns"] for file in told["files"])
         assert spent == recorded.by_line(step=step).dropna(subset=["file"]).duration_ns.sum()
-    assert printed(capsys, "export", tmp_path, "--to", "csv", "--step", 4).endswith("csv_step_4\n")
+    target = tmp_path / "one_step.csv"
+    assert printed(capsys, "export", tmp_path, "-o", target, "--step", 4) == f"{target}\n"
     said = "step 9 was not profiled; ask for one of the steps: 3, 4"
     assert said in refused(capsys, "annotate", tmp_path, "--step", 9)
-    assert said in refused(capsys, "export", tmp_path, "--to", "html", "--step", 9)
+    assert said in refused(capsys, "export", tmp_path, "-o", "one.html", "--step", 9)
 
 
 def test_of_several_ranks_those_stay_that_have_the_step() -> None:

@@ -28,10 +28,7 @@ ROOT = Path(__file__).parents[1]
 REPORTS = {
     **{f"report {each.name}": f"report S --format {each.name}" for each in PRINT_FORMATS},
     **{f"annotate {form}": f"annotate S --format {form}" for form in annotate.FORMATS},
-    **{
-        f"export {form}": f"export S --to {form} -o {form}.out"
-        for form in (each.name for each in FORMATS)
-    },
+    **{f"export {each.name}": f"export S -o out{each.suffixes[0]}" for each in FORMATS},
     "report ranks": "report R",
     "merge": "merge R -o M",
     "attach": "attach S -o A --cache-dir C",
@@ -152,12 +149,14 @@ def test_a_terminal_gets_a_path_without_controls_and_a_program_as_it_is(
     assert capsys.readouterr().out == "a\N{REPLACEMENT CHARACTER}[31m\n"
 
 
+_PAGE = "(docs/reference/errors.md#output)"
 REDIRECTED = {
-    ">&-": (2, "profiler-ext: [output] cannot write to standard output: it is closed\n"),
+    ">&-": (2, f"profiler-ext: [output] cannot write to standard output: it is closed {_PAGE}\n"),
     "2>&-": (0, ""),
     ">/dev/full": (
         2,
-        "profiler-ext: [output] cannot write to standard output: No space left on device\n",
+        "profiler-ext: [output] cannot write to standard output: No space left on device "
+        f"{_PAGE}\n",
     ),
     ">/dev/full 2>/dev/full": (2, ""),
     ">&- 2>&-": (2, ""),
@@ -197,7 +196,7 @@ import os, signal, sys
 from profiler_ext import cli
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.fsync = lambda _: os.kill(os.getpid(), int(sys.argv[1]))
-cli.main(["export", "S", "--to", "chrome", "-o", "out.json.gz"])
+cli.main(["export", "S", "-o", "out.json.gz"])
 """
 
 

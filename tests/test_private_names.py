@@ -145,7 +145,7 @@ def test_the_doctor_names_what_is_gone_and_what_is_lost(without):
     problem = without(fx_names.PARTITIONER_TAG)
     found = {each.subject: each for each in doctor.examine()}
     gone = found["'partitioner_tag'"]
-    assert (gone.state, gone.detail) == ("missing", f"{problem}: lost is the phase of a node")
+    assert (gone.state, gone.detail) == ("missing", f"{problem}; unavailable: the phase of a node")
     assert not gone.is_fatal
     assert found["private names"].state == "missing"
 

@@ -25,10 +25,10 @@ def texts(recording: Recording) -> set[str]:
     return {text for text in (*frames, *(p.code for p in places)) if text and len(text) > 12}
 
 
-@pytest.mark.parametrize("format", [each.name for each in FORMATS])
-def test_an_export_without_source_has_the_text_of_no_line(format: str, tmp_path: Path) -> None:
-    target = tmp_path / "shared"
-    words = ["export", str(SESSION), "--to", format, "--no-source", "-o", str(target)]
+@pytest.mark.parametrize("target", [each.target for each in FORMATS])
+def test_an_export_without_source_has_the_text_of_no_line(target: str, tmp_path: Path) -> None:
+    target = tmp_path / target
+    words = ["export", str(SESSION), "--no-source", "-o", str(target)]
     assert cli.main(words) == 0
     files = [target] if target.is_file() else [f for f in target.rglob("*") if f.is_file()]
     written = b"".join(_unpacked(file.read_bytes()) for file in files)

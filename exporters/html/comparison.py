@@ -38,8 +38,19 @@ from profiler_ext.exporters.html.elements import (
     text,
 )
 from profiler_ext.exporters.html.template import render_page, resource, write_page
+from profiler_ext.records.vocabulary import Scope
 
 _MAX_ROWS = 500
+_MOVED = "moved"
+_DEVICE_SCOPES = (Scope.COMPILED, Scope.EAGER)
+_HEADS = {"ledger": "what the device did"}
+# What colours mean: better and worse only. Work that is elsewhere now is neither.
+_LEGEND = (
+    (Verdict.SLOWER, "slower"),
+    (Verdict.FASTER, "faster"),
+    (_MOVED, "moved, new or gone"),
+    (Verdict.NOISE, "not significant"),
+)
 _OPEN = ("ledger", "line")
 
 
@@ -56,7 +67,7 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
         title=text(f"profiler-ext: {' -> '.join(names)}"),
         style=resource("report.css") + resource("comparison.css"),
         links="".join(tag("a", text(_title(by).lower()), href=f"#{by}") for by in BY),
-        total="".join(tag("p", text(line)) for line in total_texts(comparison)),
+        total="".join(tag("p", text(line)) for line in total_texts(comparison)) + _legend(),
         sides="".join(
             tag("p", tag("b", name), f" {text(side_text(side))}", class_="quiet")
             for name, side in zip(("base", "head"), comparison.matched.sides, strict=True)
@@ -66,6 +77,14 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
         tables="".join(_section(comparison, comparison.table(by)) for by in BY),
         fusions=_fusions(comparison),
     )
+
+
+def _legend() -> str:
+    keys = (
+        tag("span", tag("span", class_=f"key {kind}"), text(words), class_="entry")
+        for kind, words in _LEGEND
+    )
+    return tag("p", *keys, class_="legend quiet")
 
 
 def _section(comparison: Comparison, of: Table) -> str:
@@ -81,28 +100,49 @@ def _section(comparison: Comparison, of: Table) -> str:
 
 def _table(comparison: Comparison, of: Table, rows: Sequence[Row]) -> str:
     most = max(abs(row.change.delta_ns) for row in rows) or 1.0
-    numbers = (Head(title, "number") for title in ("base", "head", "change", ""))
-    lines = (_row(comparison, of, row, most) for row in rows[:_MAX_ROWS])
+    numbers = (Head(title, "number") for title in ("base", "head", "change", "% change"))
+    way = _way_of_move(of)
+    lines = (_row(comparison, of, row, most, way) for row in rows[:_MAX_ROWS])
     left = quiet(f"and {len(rows) - _MAX_ROWS} more") if rows[_MAX_ROWS:] else ""
-    return table((*numbers, Head("", "track"), Head(of.by, "what")), lines) + left
+    heads = (*numbers, Head("less | more", "track"), Head(_HEADS.get(of.by, of.by), "what"))
+    return table(heads, lines) + left
 
 
-def _row(comparison: Comparison, of: Table, row: Row, most: float) -> TableRow:
+def _way_of_move(of: Table) -> str:
+    """Return between which scopes work moved: one has less of it, the other more."""
+    compiled, eager = (
+        sum(row.change.delta_ns for row in of.rows if row.subject.scope == scope)
+        for scope in _DEVICE_SCOPES
+    )
+    if compiled * eager >= 0:
+        return ""
+    return "moved from eager to compiled" if compiled > 0 else "moved from compiled to eager"
+
+
+def _row(comparison: Comparison, of: Table, row: Row, most: float, way: str) -> TableRow:
     texts = row_texts(comparison, of, row)
+    has_moved = bool(way) and row.subject.scope in _DEVICE_SCOPES
+    said = way if has_moved else texts.verdict
     code = " " + tag("span", text(texts.code), class_="code") if texts.code else ""
-    below = quiet(" · ".join(filter(None, (texts.verdict, details_text(texts)))), "div")
+    below = quiet(" · ".join(filter(None, (said, details_text(texts)))), "div")
     numbers = map(text, (texts.base, texts.head, texts.delta, texts.percent))
     what = tag("b", text(texts.name)) + code + below
-    return TableRow((*numbers, _bar(row, most), what), row.change.verdict)
+    return TableRow((*numbers, _bar(row, most), what), _meaning(row.change.verdict, has_moved))
+
+
+def _meaning(verdict: Verdict, has_moved: bool) -> str:
+    """Return the class of a row, which its colour is of."""
+    if has_moved or verdict in (Verdict.NEW, Verdict.GONE):
+        return _MOVED
+    return verdict
 
 
 def _bar(row: Row, most: float) -> str:
-    """Return a bar from the middle, to the right for slower, to the left for faster."""
+    """Return a bar from the middle, to the right for more time, to the left for less."""
     delta = row.change.delta_ns
     half = 50 * abs(delta) / most
     start = 50.0 if delta > 0 else 50.0 - half
-    side = "longer" if delta > 0 else "shorter"
-    part = tag("span", class_=side, style=f"left:{start:.2f}%;width:{half:.2f}%")
+    part = tag("span", style=f"left:{start:.2f}%;width:{half:.2f}%")
     return tag("div", part, class_="change")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from profiler_ext.exporters.html.slices import (
     step_without_communication_ns,
 )
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
+from profiler_ext.exporters.html.timeline import timelines
 from profiler_ext.exporters.sources import (
     SourceFile,
     is_user_file,
@@ -114,6 +116,10 @@ def _callers(place: Place, lines: Pool, paths: Mapping[str, int]) -> list[int]:
 
     outer = (_line_code(f.file, f.line, lines, paths) for f in place.stack if not is_own(f))
     return [number for number in dict.fromkeys(outer) if number != ABSENT]
+
+
+def _line_number(lines: Pool, paths: Mapping[str, int], place: Place) -> int:
+    return _line_code(place.file, place.line, lines, paths)
 
 
 def _line_code(file: str | None, line: int | None, lines: Pool, paths: Mapping[str, int]) -> int:
@@ -216,6 +222,7 @@ def report_data(
         "layers": layers.folded(),
         "steps": _steps(analyses),
         "launch_stats": single_launches(analyses, sites),
+        "timelines": timelines(analyses, sites, partial(_line_number, pools.lines, paths)),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
         "root": root_label(settings.models),

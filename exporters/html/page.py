@@ -6,21 +6,22 @@ the scripts write them as text only. The policy blocks other scripts and all fet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from profiler_ext.exporters.html.data import report_data
-from profiler_ext.exporters.html.elements import text
+from profiler_ext.exporters.html.elements import section, tag, text
 from profiler_ext.exporters.html.links import words
 from profiler_ext.exporters.html.sections import (
+    breakdown,
     communication,
     compiles,
     findings,
-    ledger,
     notes,
     steps,
 )
-from profiler_ext.exporters.html.slices import controls
+from profiler_ext.exporters.html.slices import Choices, controls
 from profiler_ext.exporters.html.template import (
     bundled,
     json_text,
@@ -49,8 +50,11 @@ _SCRIPTS = (
     "flame.js",
     "source.js",
     "tables.js",
+    "search_index.js",
     "search.js",
     "controls.js",
+    "timeline_drawing.js",
+    "timeline.js",
     "page.js",
 )
 # d3-flame-graph and the parts of d3 that it needs, in order of dependency.
@@ -70,7 +74,25 @@ _LIBRARY = (
     "d3-transition-3.0.2",
     "d3-flame-graph-5.0.0",
 )
-_COMMUNICATES = '<a href="#communication">communication</a>'
+_LINKS = (
+    ("findings", "recommendations"),
+    ("breakdown", "breakdown"),
+    ("lines", "lines"),
+    ("modules", "modules"),
+    ("timeline", "timeline"),
+    ("source", "source"),
+    ("kernels", "kernels"),
+    ("flame", "flame graph"),
+    ("steps", "steps"),
+    ("communication", "communication"),
+    ("compiles", "compiling"),
+    ("graphs", "graphs"),
+    ("words", "glossary"),
+)
+_FOLD = (
+    '<p><label><input id="fold" type="checkbox" checked> numbered modules (layers.0, layers.1, '
+    '...) as one</label> <span id="left-out" class="quiet"></span></p>'
+)
 
 
 def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> Path:
@@ -90,25 +112,47 @@ def export_ranks(
 
 def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = None) -> str:
     """Return the page; ``texts`` are source files and generated modules by recorded path."""
-    library = (resource(f"vendor/{name}.min.js") for name in _LIBRARY)
-    scripts = (*library, bundled(_SCRIPTS))
+    scripts = (*(resource(f"vendor/{name}.min.js") for name in _LIBRARY), bundled(_SCRIPTS))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     data, chosen = report_data(analyses, texts or {})
+    shown = {name: part for name, part in _sections(analyses, data, chosen) if part}
     return render_page(
         "page.html",
         title=text(f"profiler-ext: {line}"),
         heading=text(line),
         style=style_sheet() + resource("report.css"),
         policy=script_policy(scripts),
-        findings=findings(analyses),
-        notes=notes(analyses),
+        links="".join(tag("a", title, href=f"#{name}") for name, title in _LINKS if name in shown),
         controls=controls(chosen),
-        ledger=ledger(chosen),
-        steps=steps(analyses),
-        communicates=_COMMUNICATES if (collectives := communication(analyses)) else "",
-        communication=collectives,
-        compiles=compiles(analyses),
-        words=words(analyses),
+        sections="".join(shown.values()),
         data=json_text(data),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )
+
+
+def _sections(
+    analyses: Sequence[Analysis], data: Mapping[str, Any], chosen: Choices
+) -> Iterator[tuple[str, str]]:
+    """Yield the sections in order, empty where there is nothing to show."""
+    ran = bool(data["sites"])
+    yield "findings", findings(analyses)
+    yield "notes", notes(analyses)
+    yield "breakdown", breakdown(chosen)
+    lines, modules = _drawn("lines", "Source lines"), _drawn("modules", "Modules (inclusive)")
+    yield "lines", f'<div class="pair">{lines}' if ran else ""
+    yield "modules", f"{modules}</div>" if ran else ""
+    yield "timeline", _drawn("timeline", "Timeline of a step") if data["timelines"] else ""
+    yield "source", _drawn("source", "Source, with time in the margin") if data["files"] else ""
+    yield "kernels", _drawn("kernels", "Kernels") if ran else ""
+    flames = _drawn("flame", "By module, then line, then kernel", _FOLD, "content sides")
+    yield "flame", flames if ran else ""
+    yield "steps", steps(analyses)
+    yield "communication", communication(analyses)
+    yield "compiles", compiles(analyses)
+    yield "graphs", _drawn("graphs", "Compiled graphs") if data["graphs"] else ""
+    yield "words", words(analyses)
+
+
+def _drawn(name: str, title: str, above: str = "", kind: str = "content") -> str:
+    """Return a section that a script fills."""
+    return section(name, title, above + tag("div", class_=kind))

@@ -186,52 +186,62 @@ def notes(analyses: Sequence[Analysis]) -> str:
     return "".join(section(None, "", tag("p", text(line)), "note") for line in lines)
 
 
-def ledger(chosen: Choices) -> str:
+def breakdown(chosen: Choices) -> str:
     """Return the step time breakdown of every slice."""
     whole = chosen.slices[0]
     if not any(analysis.ledger for analysis in whole.analyses):
         nothing = tag("p", "No step was profiled, so there is nothing to sum.")
-        return section("ledger", "Ledger", nothing)
+        return section("breakdown", "Step time breakdown", nothing)
     each = (
-        tag("div", _slice_ledger(part, chosen.ranks), data_slice=str(at), hidden="" if at else None)
+        tag(
+            "div",
+            _slice_breakdown(part, chosen.ranks),
+            data_slice=str(at),
+            hidden="" if at else None,
+        )
         for at, part in enumerate(chosen.slices)
     )
-    return section("ledger", "Ledger", "".join(each))
+    return section("breakdown", "Step time breakdown", "".join(each))
 
 
-def _slice_ledger(part: Slice, ranks: Container[int]) -> str:
+def _slice_breakdown(part: Slice, ranks: Container[int]) -> str:
     if not part.analyses:  # ranks need not have the same steps
         return tag("p", f"Rank {part.rank} did not profile step {part.step}.")
-    return f"{_ledger_table(part)}{_coverage_notes(part, ranks)}"
+    notes_beside = tag("div", _coverage_notes(part, ranks))
+    return tag("div", _breakdown_table(part), notes_beside, class_="breakdown-parts")
 
 
-def _ledger_table(part: Slice) -> str:
+def _breakdown_table(part: Slice) -> str:
     base_ns = part.analyses[0].recording.trace.base_ns
     rows = records(tables.of_ranks(part.analyses, base_ns, "coverage", step=part.step))
     wall = sum(row["duration_ns"] for row in rows)
     causes = top_causes(cause_sums(part.analyses, part.step))
     labelled = [(row, _glossary_label(ledger_label(row), row["category"])) for row in rows]
-    lines = [_ledger_row(r["duration_ns"], wall, part.spans, s, r["scope"]) for r, s in labelled]
-    lines += [_ledger_row(time, wall, part.spans, _glossary_label(words)) for words, time in causes]
-    total = _ledger_row(wall, wall, part.spans, "total")
-    return table(tuple(_ledger_heads(part)), lines, total)
+    lines = [_breakdown_row(r["duration_ns"], wall, part.spans, s, r["scope"]) for r, s in labelled]
+    lines += [
+        _breakdown_row(time, wall, part.spans, _glossary_label(words)) for words, time in causes
+    ]
+    total = _breakdown_row(wall, wall, part.spans, "total")
+    return table(tuple(_breakdown_heads(part)), lines, total)
 
 
 def _glossary_label(label: str, category: str | None = None) -> str:
     return linked(text(label), term_of(label, category))
 
 
-def _ledger_heads(part: Slice) -> Iterable[Head]:
-    yield Head("Step time breakdown")
-    yield Head("a step", "number")
+def _breakdown_heads(part: Slice) -> Iterable[Head]:
+    yield Head("what the device did")
+    yield Head("time/step" if part.spans > 1 and part.step is None else "time", "number")
     if part.spans > 1:
         of = f"in {part.spans:,} steps" if part.step is None else f"on {part.spans} ranks"
         yield Head(of, "number")
-    yield Head("of wall time", "number")
-    yield Head("", "track")
+    yield Head("% of step", "number")
+    yield Head("part of the step", "track")
 
 
-def _ledger_row(time: int, wall: int, spans: int, label: str, scope: str | None = None) -> TableRow:
+def _breakdown_row(
+    time: int, wall: int, spans: int, label: str, scope: str | None = None
+) -> TableRow:
     """Return a breakdown row; without a scope it is part of idle time, or the total."""
     times = time_text(time / max(spans, 1)), *([time_text(time)] if spans > 1 else [])
     track = _time_bar({scope: time}, wall, {scope: time}) if scope else ""
@@ -275,7 +285,8 @@ def _step_bar(column: StepColumn, most: int) -> str:
     times = dict(zip(kinds, device_times_of(column), strict=True))
     busy = percent_text(column.busy_ns, column.wall_ns)
     line = f"step {column.first}: {time_text(column.wall_ns)}, device busy {busy}"
-    return tag("p", line) + _time_bar(parts, most, times)
+    head = tag("p", line, class_="step", data_step=str(column.first))
+    return head + _time_bar(parts, most, times)
 
 
 def _legend(columns: Sequence[StepColumn]) -> str:

@@ -84,7 +84,7 @@ class GapRow(Part, frozen=True, kw_only=True):
 
 
 class Whole(Part, frozen=True, kw_only=True):
-    """What tells how far the whole of an answer can be trusted."""
+    """How far an answer can be trusted."""
 
     ledger: Annotated[list[LedgerRow], about("adds up to the steps' wall time on each device")]
     gaps: Annotated[list[GapRow], about("what of the busy time has no source line, and why")]
@@ -125,7 +125,7 @@ class FindingsPart(Part, frozen=True, kw_only=True):
 
     step_ns: Annotated[int, about("wall time of the usual step")]
     unrecorded_ns: Annotated[
-        int | None, about("the same without recording, where steps before it tell")
+        int | None, about("the same without profiling, if measured in the steps before")
     ]
     judged: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]
@@ -222,7 +222,7 @@ class FindingsAnswer(SessionAnswer, frozen=True, kw_only=True, tag="findings"):
 
     step_ns: Annotated[int, about("wall time of the usual step")]
     unrecorded_ns: Annotated[
-        int | None, about("the same without recording, where steps before it tell")
+        int | None, about("the same without profiling, if measured in the steps before")
     ]
     judged: Annotated[int, about("how many checks apply")]
     findings: list[FindingEntry]

@@ -37,7 +37,7 @@ class TimeFacts(Part, frozen=True, kw_only=True):
     fraction: Annotated[float | None, about("part of all device time of the steps")]
     rank_steps: Annotated[int, about("over how many steps it sums, each rank's for itself")]
     per_step_ns: Annotated[float | None, about("the mean of a step, on one rank")]
-    inclusive_ns: Annotated[int, about("the whole time of those launches")]
+    inclusive_ns: Annotated[int, about("the total time of those launches")]
     launches: int
     phases_ns: _Phases
     below_ns: Annotated[int | None, about("of a module, the part of its submodules")] = None
@@ -113,7 +113,7 @@ class Generated(Part, frozen=True, kw_only=True):
 
     kernel: str
     own_nodes: Annotated[list[NodeFacts], about("what of its first launch is explained here")]
-    other_nodes: Annotated[int, about("how many nodes of others it computes besides")]
+    other_nodes: Annotated[int, about("how many nodes of other lines it computes too")]
     module: Annotated[str, about("path of the generated module that holds it")]
     text: str
 
@@ -154,7 +154,7 @@ class Explanation(SessionAnswer, frozen=True, kw_only=True, tag="explain"):
     site_evidence_ns: dict[str, int]
     line_evidence_ns: dict[str, int]
     forward_evidence_ns: Annotated[dict[str, int], about("how backward is tied to forward")]
-    own_gaps: Annotated[list[GapRow], about("what of it was not led further, and why")]
+    own_gaps: Annotated[list[GapRow], about("what of it is unattributed, and why")]
     findings: Annotated[list[FindingEntry], about("those that touch it")]
     idle: list[IdleRow]
     generated: Annotated[list[Generated], about("code of its kernels, of most time first")]

@@ -40,7 +40,7 @@ _NAMED = (
 _OF_ANY = (
     Column("phase", TEXT, "part of the training step"),
     Column("scope", TEXT, "part of the wall time, as in `coverage`"),
-    Column("level", TEXT, "how far it was led"),
+    Column("level", TEXT, "how precisely it is attributed"),
     Column("category", TEXT, "what it was attributed to, or the gap"),
     Column("account", TEXT, "which part of wall time the row is of: see words.md"),
     Column("cause", TEXT, "why the device was idle"),
@@ -56,9 +56,11 @@ _OF_ANY = (
     Column("high_ns", FLOAT, "upper end of it"),
     Column("p_value", FLOAT, "how often noise alone gives such a difference"),
     Column("q_value", FLOAT, "the same among all rows: the rate of false discoveries"),
-    Column("base_fraction", FLOAT, "part of the base's whole time"),
-    Column("head_fraction", FLOAT, "part of the head's whole time"),
-    Column("base_ns", INT, "the base's time over all its steps; adds up to its ledger"),
+    Column("base_fraction", FLOAT, "part of the base's total time"),
+    Column("head_fraction", FLOAT, "part of the head's total time"),
+    Column(
+        "base_ns", INT, "the base's time over all its steps; adds up to its step time breakdown"
+    ),
     Column("head_ns", INT, "the same of the head"),
     Column("base_steps", INT, "over how many steps, each rank's for itself"),
     Column("head_steps", INT, "the same of the head"),

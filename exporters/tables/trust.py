@@ -26,7 +26,7 @@ SUMMING_TABLES = frozenset(_KEYS)  # their rows sum shares of launches
 EVIDENCE_COLUMNS = {
     "site_evidence_ns": "time by the rule that tied the launch to its call site or op",
     "line_evidence_ns": "time by the truth that the source line came from",
-    "gaps_ns": "time by the reason why it was not led further",
+    "gaps_ns": "time by the reason why it is not attributed further",
 }
 
 

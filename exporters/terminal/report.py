@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Unpack
+from typing import Any, Unpack
 
 from profiler_ext.exporters import table_kinds, tables
 from profiler_ext.exporters.tables.selection import Filters
@@ -19,6 +19,7 @@ from profiler_ext.exporters.terminal.console import (
     print_wrapped,
     text_console,
 )
+from profiler_ext.exporters.terminal.first_screen import Ranks, print_first_screen, with_ops
 from profiler_ext.exporters.terminal.tables import SCOPE_STYLES, STEP_PART, measures
 from profiler_ext.exporters.views import compiles, formatting, idle, rooflines, summary
 from profiler_ext.exporters.views.findings import (
@@ -28,11 +29,12 @@ from profiler_ext.exporters.views.findings import (
     more_text,
     skipped_rules_lines,
     time_at_stake_texts,
+    verdict_text,
     what_text,
     where_text,
     why_text,
 )
-from profiler_ext.findings import Finding, Findings, find, training_steps
+from profiler_ext.findings import Finding, Findings, training_steps
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.recording import Settings
@@ -42,6 +44,8 @@ ALL = "report --findings"
 _LEAST_LABEL = 34
 _SHOWN_STEPS = 8
 _SHOWN_IDLE = 3
+TOP = 15  # rows of a table
+_BY = "line"
 
 
 def print_first(findings: Findings, settings: Settings, console: Console) -> None:
@@ -97,31 +101,67 @@ class Report:
     table: Callable[..., tables.Table]  # (name, **filters) -> table
 
 
-def print_report(
-    analysis: Analysis,
+def print_session(
+    ranks: Ranks,
     console: Console,
     *,
-    by: str = "line",
-    top: int | None = 15,
+    by: str | None = None,
+    top: int | None = TOP,
     depth: int | None = None,
+    verbose: bool = False,
+    next_steps: Sequence[str] = (),
     **filters: Unpack[Filters],
 ) -> None:
-    """Print the step time breakdown, then the largest rows of one table."""
-    report = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
-    table = report.table(report.kind.name, **filters)
-    console.print(Text(summary.heading(analysis), style="bold"))
-    if analysis.steps:
-        print_first(find(analysis), analysis.recording.settings, console)
+    """Print the first screen, or one table where one is asked for; all there is if ``verbose``.
+
+    ``next_steps`` are commands that the first screen suggests.
+    """
+    is_plain = {by, depth, *filters.values()} == {None}
+    if is_plain and not verbose:
+        print_first_screen(ranks, console, next_steps)
+        return
+    settings = ranks.analyses[0].recording.settings
+    report = report_of(by or _BY, top, depth, settings, ranks.columns)
+    table = ranks.columns(report.kind.name, **filters)
+    if verbose:
+        _print_overview(ranks, console)
+    else:
+        print_line(console, verdict_text(ranks.analyses, ranks.found), "bold")
+    if len(ranks.analyses) > 1 or ranks.analyses[0].steps or len(table):
+        print_top(report, table, console, filters)
+    if verbose:
+        print_notes(ranks.notes, console)
+
+
+def _print_overview(ranks: Ranks, console: Console) -> None:
+    """Print all that stands above the table of a verbose report."""
+    first, *others = analyses = ranks.analyses
+    is_one = not others
+    heading = summary.heading(first) if is_one else summary.heading_of_ranks(analyses)
+    console.print(Text(heading, style="bold"))
+    if first.steps or others:
+        print_first(ranks.found, first.recording.settings, console)
     else:
         print_line(console, "No step was profiled, so there is nothing to sum.")
-    _print_ledger(analysis, console)
-    if (compiled := compiles.compile_text(analysis)) is not None:
+    stragglers = () if is_one else (each.text for each in idle.straggler_lines(analyses))
+    sentences = (
+        *summary.coverage_lines(analyses),
+        *rooflines.utilisation_texts(analyses),
+        *stragglers,
+    )
+    causes = idle.cause_times(ranks.columns("idle_by_cause"))
+    print_coverage(summary.records(ranks.columns("coverage")), causes, sentences, console)
+    if is_one:
+        _print_steps(first, console)
+        for each in idle.idle_texts(first, _SHOWN_IDLE):
+            print_line(console, each.text)
+    compiled = compiles.compile_text(first) if is_one else compiles.compile_text_of_ranks(analyses)
+    if compiled is not None:
         console.print(Text(compiled))
-    if (bypassed := formatting.cache_bypass_text(analysis.recording.graphs)) is not None:
-        print_line(console, bypassed, "yellow")
-    if analysis.steps or len(table):
-        print_top(report, table, console, filters)
-    print_notes(analysis.notes, console)
+    for analysis in analyses:
+        if (bypassed := formatting.cache_bypass_text(analysis.recording.graphs)) is not None:
+            rank = "" if is_one else f"rank {analysis.recording.settings.rank}: "
+            print_line(console, f"{rank}{bypassed}", "yellow")
 
 
 def report_of(
@@ -139,12 +179,9 @@ def report_of(
     return Report(kind, top, depth, settings, table)
 
 
-def _tables_of(analysis: Analysis) -> Callable[..., tables.Table]:
-    return lambda name, **filters: table_kinds.table_named(name).make(analysis, **filters)
-
-
 def print_top(report: Report, table: tables.Table, console: Console, filters: Filters) -> None:
     """Print a table's filters and its largest rows."""
+    table = with_ops(report.kind.by or "", report.table, table, filters)
     kind, shown = report.kind, summary.first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
@@ -165,36 +202,24 @@ def _time_of(table: tables.Table) -> int:
 
 
 def report(
-    analysis: Analysis,
-    by: str = "line",
-    top: int | None = 15,
+    ranks: Ranks,
+    by: str | None = None,
+    top: int | None = TOP,
     format: str = "text",
     width: int = 120,
     depth: int | None = None,
+    verbose: bool = False,
     **filters: Unpack[Filters],
 ) -> str:
-    """Return one table as text; in text format the step time breakdown comes first."""
+    """Return what :func:`print_session` prints, or one table as ``csv`` or ``md``."""
     if format == "text":
         file = io.StringIO()
         console = text_console(file, width)
-        print_report(analysis, console, by=by, top=top, depth=depth, **filters)
+        print_session(ranks, console, by=by, top=top, depth=depth, verbose=verbose, **filters)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
-    request = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
-    arguments = request.kind.arguments(depth)
-    table = request.kind.make(analysis, *arguments, **filters)
-    return summary.table_text(request.kind.in_order(table), top, format)
-
-
-def _print_ledger(analysis: Analysis, console: Console) -> None:
-    rows = summary.records(tables.coverage(analysis))
-    if not rows:
-        return
-    causes = idle.cause_times(tables.idle_by_cause(analysis))
-    sentences = (*summary.coverage_lines([analysis]), *rooflines.utilisation_texts([analysis]))
-    print_coverage(rows, causes, sentences, console)
-    _print_steps(analysis, console)
-    for each in idle.idle_texts(analysis, _SHOWN_IDLE):
-        print_line(console, each.text)
+    kind = table_kinds.table_by(by or _BY)
+    table = ranks.columns(kind.name, *kind.arguments(depth), **filters)
+    return summary.table_text(kind.in_order(table), top, format)
 
 
 def print_coverage(
@@ -229,7 +254,7 @@ def _ledger_table(
     name = columns.Name(
         "Step time breakdown", [row["label"] for row in rows_shown], formatting.middle, _LEAST_LABEL
     )
-    numbers = [*measures(wall), columns.Number(STEP_PART, width, bar, 1, justify="left")]
+    numbers = [*measures(wall, "step"), columns.Number(STEP_PART, width, bar, 1, justify="left")]
     table = columns.table_of(rows_shown, [name], numbers, console.width)
     for drawn, row in zip(table.rows, rows_shown, strict=True):
         drawn.style = "" if "scope" in row else "bold" if row["label"] == "total" else "dim"
@@ -252,54 +277,3 @@ def _print_steps(analysis: Analysis, console: Console) -> None:
         print_line(
             console, f"and {len(walls)} more: {formatting.range_text(min(walls), max(walls))}"
         )
-
-
-class Ranks(Protocol):
-    """What a report of several ranks needs."""
-
-    @property
-    def analyses(self) -> tuple[Analysis, ...]:
-        """The analyses, one for each rank."""
-
-    @property
-    def found(self) -> Findings:
-        """Top recommendations."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What to tell the user."""
-
-    def columns(self, name: str, **filters: Unpack[Filters]) -> tables.Table:
-        """Return a table by its name."""
-
-
-def print_ranks_report(
-    ranks: Ranks,
-    console: Console,
-    *,
-    by: str = "line",
-    top: int | None = 15,
-    depth: int | None = None,
-    **filters: Unpack[Filters],
-) -> None:
-    """Print the summed step time breakdown of several ranks, then one table."""
-    settings = ranks.analyses[0].recording.settings
-    report = report_of(by, top, depth, settings, ranks.columns)
-    table = report.table(report.kind.name, **filters)
-    console.print(Text(summary.heading_of_ranks(ranks.analyses), style="bold"))
-    print_first(ranks.found, settings, console)
-    causes = idle.cause_times(ranks.columns("idle_by_cause"))
-    stragglers = (each.text for each in idle.straggler_lines(ranks.analyses))
-    sentences = (
-        *summary.coverage_lines(ranks.analyses),
-        *rooflines.utilisation_texts(ranks.analyses),
-        *stragglers,
-    )
-    print_coverage(summary.records(ranks.columns("coverage")), causes, sentences, console)
-    if (compiled := compiles.compile_text_of_ranks(ranks.analyses)) is not None:
-        console.print(Text(compiled))
-    for analysis in ranks.analyses:
-        if (bypassed := formatting.cache_bypass_text(analysis.recording.graphs)) is not None:
-            print_line(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
-    print_top(report, table, console, filters)
-    print_notes(ranks.notes, console)

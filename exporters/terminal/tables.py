@@ -48,7 +48,7 @@ TIME, PART, ROOFLINE, _RANGE = 7, 6, 11, 17
 _GROUP = 12
 STEP_PART = "of the step"
 _LEAST_WIDTHS = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
-_NARROW_LEAST_WIDTHS = {"file": 16, "code": 17, "kernel": 22, "name": 22, "module": 20}
+_NARROW_LEAST_WIDTHS = {"file": 16, "code": 14, "kernel": 22, "name": 22, "module": 20}
 _NARROW_WIDTH, _NARROW_NAMES_WIDTH = 96, 112
 _FIRST_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 _FEW_PHASES, _OTHER_PHASES = "few phases", "other phases"
@@ -100,11 +100,11 @@ def _add_rest(
     table.add_row(more, *(cells.get(heading, "") for heading in headings[1:]), style="dim")
 
 
-def measures(total_ns: float) -> list[Number]:
-    """Return the columns of every table: time per step, and percentage."""
+def measures(total_ns: float, of: str = "busy") -> list[Number]:
+    """Return the columns of every table: time per step, and its part of the whole."""
     return [
-        number("a step", lambda row: time_cell(row["per_step_ns"]) or "0 ns", 0, TIME),
-        number("part", part_of(total_ns), 0, PART),
+        number("per step", lambda row: time_cell(row["per_step_ns"]) or "0 ns", 0, TIME),
+        number(f"% {of}", part_of(total_ns), 0, PART),
     ]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_ext.exporters.views import formatting
+from collections.abc import Sequence
+from statistics import fmean
+
+from profiler_ext.exporters.views import formatting, idle
 from profiler_ext.findings import (
     MIN_FRACTION,
     ON_RANKS,
@@ -13,9 +16,12 @@ from profiler_ext.findings import (
     Findings,
     Location,
     Stake,
+    training_steps,
 )
 from profiler_ext.printable import printable
+from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.recording import Settings
+from profiler_ext.records.vocabulary import Scope
 
 SHOWN = 5  # findings shown first; the rest is collapsed
 MAX_ON_PAGE = 100  # also when all are asked for
@@ -25,6 +31,7 @@ _CONFIDENCE = {
     Confidence.UPPER_BOUND: "upper bound",
 }
 _UNKNOWN = "saving unknown"
+_BUSY = 0.95  # from here on the device sets the pace
 _PART = {Stake.WINDOW: "window", Stake.PROCESS: "once"}
 _MAX_CHARS = 64
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
@@ -33,7 +40,7 @@ _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 def findings_heading(findings: Findings) -> str:
     """Return the heading of the findings."""
     if findings.found:
-        return f"Top recommendations (step {_step_text(findings)})"
+        return f"Top recommendations: step {_step_text(findings)}"
     if not findings.judged:
         return "No recommendation: no check applies (report --findings lists why)"
     unjudged = len({each.rule for each in findings.unjudged})
@@ -50,7 +57,28 @@ def _step_text(findings: Findings) -> str:
     recorded = formatting.time_text(findings.step_ns)
     if findings.unrecorded_ns is None:
         return recorded
-    return f"{formatting.time_text(findings.unrecorded_ns)}; {recorded} while profiling"
+    return f"{formatting.time_text(findings.unrecorded_ns)} ({recorded} while profiling)"
+
+
+def verdict_text(analyses: Sequence[Analysis], findings: Findings) -> str:
+    """Return the verdict on a session: its step time, how busy the device is, and why not more."""
+    steps = {step.number for analysis in analyses for step in analysis.steps}
+    if not steps:
+        return "No step was recorded, so there is nothing to sum"
+    ranks = f"{len(analyses)} ranks: " if len(analyses) > 1 else ""
+    busy = fmean(formatting.busy_fraction(each, training_steps(each)) for each in analyses)
+    if analyses[0].is_on_cpu:
+        return f"{ranks}Step {_step_text(findings)}: CPU in operators {busy:.1%} of the time"
+    ledger = [row for analysis in analyses for row in analysis.ledger]
+    exposed_ns = sum(row.duration_ns for row in ledger if row.scope == Scope.COMMUNICATION)
+    exposed = exposed_ns / max(sum(row.duration_ns for row in ledger), 1)
+    if exposed > max(1 - busy, 1 - _BUSY):
+        return f"{ranks}Step {_step_text(findings)}, exposed communication {exposed:.1%}"
+    if busy >= _BUSY:
+        return f"{ranks}Step {_step_text(findings)}: GPU-bound, busy {busy:.1%}"
+    causes = idle.cause_sums(analyses)
+    most = formatting.cause_text(max(causes, key=lambda cause: causes[cause])) if causes else ""
+    return f"{ranks}Step {_step_text(findings)}, GPU busy {busy:.1%}: {most or 'unknown cause'}"
 
 
 def time_at_stake_texts(finding: Finding) -> tuple[str, str]:
@@ -87,12 +115,23 @@ def kernel_name(kernel: str) -> str:
     return (formatting.start if "<" in name else formatting.middle)(name, _MAX_CHARS)
 
 
+def confidence_text(finding: Finding) -> str:
+    """Return how sure the time at stake is: measured, estimated, an upper bound, unknown."""
+    return _UNKNOWN if finding.stake is Stake.UNKNOWN else _CONFIDENCE[finding.sureness]
+
+
+def place_text(where: Location, settings: Settings) -> str:
+    """Return the shortest name of a finding's location, ``""`` without one."""
+    if where.file is not None:
+        return printable(f"{formatting.short_path(where.file, settings)}:{where.line}")
+    return printable((where.module and _module_text(where.module)) or "")
+
+
 def why_text(finding: Finding) -> str:
     """Return the rule, its confidence, its figures, and overlapping rules."""
     figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
     shared = [f"overlaps {name}" for name in finding.shared_with]
-    confidence = _UNKNOWN if finding.stake is Stake.UNKNOWN else _CONFIDENCE[finding.sureness]
-    return printable(" · ".join([finding.rule, confidence, *figures, *shared]))
+    return printable(" · ".join([finding.rule, confidence_text(finding), *figures, *shared]))
 
 
 def figure_text(figure: Figure) -> str:

@@ -293,19 +293,26 @@ def step_text(analysis: Analysis, step: Step) -> str:
 
 
 def training_text(analysis: Analysis, steps_ns: Sequence[int]) -> str:
-    """Return the step time before recording, and how busy the device is.
-
-    Recording slows the CPU, not the device, so the device's busy time is the same in both.
-    """
+    """Return the step time before recording, and how busy the device is."""
     least, most = min(steps_ns), max(steps_ns)
     is_one = time_text(least) == time_text(most)
     times = time_text(least) if is_one else range_text(least, most)
+    busy = busy_fraction(analysis, steps_ns)
+    return f"{len(steps_ns)} steps without a profiler: {times}, device busy {busy:.1%}"
+
+
+def busy_fraction(analysis: Analysis, steps_ns: Sequence[int]) -> float:
+    """Return how busy a device is in the usual step before the recording, else in the recorded.
+
+    Recording slows the CPU, not the device, so the device's busy time is the same in both.
+    """
     busy_ns = sum(
         line.duration_ns for line in analysis.ledger if line.scope != vocabulary.Scope.IDLE
     )
+    if not steps_ns:
+        return busy_ns / max(sum(line.duration_ns for line in analysis.ledger), 1)
     devices = len({line.device for line in analysis.ledger})
-    part = percent_text(busy_ns / devices / len(analysis.steps), median_low(steps_ns))
-    return f"{len(steps_ns)} steps without a profiler: {times}, device busy {part}"
+    return min(busy_ns / devices / len(analysis.steps) / median_low(steps_ns), 1.0)
 
 
 class ActivityNames:

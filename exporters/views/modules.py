@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from statistics import median
@@ -45,11 +45,11 @@ class ModuleNode:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A layer slower or faster than the layers that it is folded with."""
+    """A layer slower or faster than the folded layers that hold the same modules."""
 
     path: str
     inclusive_ns: int
-    median_ns: int  # of the layers that it is folded with
+    median_ns: int  # of these layers
 
 
 def root_label(models: Sequence[str]) -> str:
@@ -96,24 +96,34 @@ def folded_paths(paths: Mapping[str, object], classes: Classes) -> dict[str, str
 def outliers(inclusive_ns: Times, folds: Mapping[str, str]) -> dict[str, Outlier]:
     """Return the outliers among folded layers, by path.
 
-    An outlier is more than 10% from the median, and beyond the usual deviation as
-    :mod:`profiler_ext.findings.outliers` measures it, which a finding shares.
+    An outlier is more than 10% from the median of the layers with the same modules in them, and
+    beyond the usual deviation as :mod:`profiler_ext.findings.outliers` measures it, which a finding
+    shares.
     """
     outliers_found = {}
-    for group in _layers(folds).values():
+    for group in _siblings(inclusive_ns, folds):
         times = [inclusive_ns.get(path, 0) for path in group]
         for at in outlier_indices(times, _OUTLIER_MARGIN):
             outliers_found[group[at]] = Outlier(group[at], times[at], round(median(times)))
     return outliers_found
 
 
-def _layers(folds: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the folded layers by parent."""
-    groups: dict[str, list[str]] = {}
-    for path, folded in folds.items():
-        if _parent_and_name(folded)[1] == ANY:
-            groups.setdefault(_parent_and_name(path)[0], []).append(path)
-    return groups
+def _siblings(paths: Iterable[str], folds: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield the folded layers of one parent that hold the same modules."""
+    parents_of = {
+        path: _parent_and_name(path)[0]
+        for path, folded in folds.items()
+        if _parent_and_name(folded)[1] == ANY
+    }
+    inside: dict[str, set[str]] = {layer: set() for layer in parents_of}
+    for path in paths:
+        for above in _with_parents(path):
+            if above in inside:
+                inside[above].add(path[len(above) :])
+    groups: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for layer, parent in parents_of.items():
+        groups.setdefault((parent, frozenset(inside[layer])), []).append(layer)
+    yield from groups.values()
 
 
 class _TreeBuilder:

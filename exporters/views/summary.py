@@ -41,10 +41,16 @@ def _heading(analysis: Analysis, rank: str, launches: int) -> str:
         f"torch {settings.torch_version}" if settings.torch_version else "",
         ", ".join(analysis.device_names),
         rank,
-        f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}",
+        _steps_text(analysis),
         f"{launches:,} launches",
     ]
     return printable(" · ".join(filter(None, parts)))
+
+
+def _steps_text(analysis: Analysis) -> str:
+    count, of = len(analysis.steps), analysis.recording.settings.step_call
+    calls = f" (calls of {of})" if of else ""
+    return f"{count} step{'s' if count != 1 else ''}{calls}"
 
 
 def _command_text(settings: Settings) -> str:
@@ -83,6 +89,20 @@ def first_rows(table: tables.Table, top: int | None) -> tables.Table:
 def records(table: tables.Table) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries, absent values as ``None``."""
     return table.records()
+
+
+def attributed_texts(analyses: Sequence[Analysis]) -> dict[Scope, str]:
+    """Return how much of each scope's device time is attributed to source lines."""
+    ledger = [line for analysis in analyses for line in analysis.ledger]
+    spent = {line.scope for line in ledger if line.duration_ns}
+    texts = {
+        scope: f"{tables.fraction_of(ledger, Level.LINE, scope):.1%} attributed to source"
+        for scope in (Scope.COMPILED, Scope.EAGER)
+        if scope in spent
+    }
+    if Scope.EAGER in spent and all(each.recording.python is None for each in analyses):
+        texts[Scope.EAGER] = "attributed to modules and ops; lines need Python 3.12"
+    return texts
 
 
 def coverage_lines(analyses: Sequence[Analysis]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from profiler_ext.records import analysis, evidence, vocabulary
 from profiler_ext.records.events import Trace, flag_rows
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.recording import Recording, Settings
+from profiler_ext.records.share_sums import sum_by
 
 # Usual even in a fully attributed step: a note only where they are much of it.
 _USUAL = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
@@ -62,17 +63,41 @@ def _cpu_notes(trace: Trace) -> Iterator[str]:
     )
 
 
+def caveats(found: analysis.Analysis) -> tuple[str, ...]:
+    """Return the notes that change how far the numbers can be trusted.
+
+    They are the gaps that hold much of the device time, what failed while it was captured, and
+    what another tool changed in the trace.
+    """
+    recording, launches = found.recording, found.launches
+    least_ns = _NOTE_THRESHOLD * int(launches.duration_ns.sum())
+    gaps = launches.gap.strings
+    times = sum_by(launches.gap.codes, launches.duration_ns, len(gaps)).tolist()
+    unattributed = dict(zip(gaps, times, strict=True))
+    notes = [
+        _note(launches, reason, recording.settings)
+        for reason in GapReason
+        if reason not in _REPORTED_ELSEWHERE and unattributed.get(reason, 0) > least_ns
+    ]
+    notes += [*reading_notes(recording, launches), *_failures(recording)]
+    return tuple(note for note in notes if note)
+
+
+def _failures(recording: Recording) -> Iterator[str]:
+    """Yield what failed while the program was recorded."""
+    for gap in recording.gaps:
+        if gap.reason not in _REPORTED_ELSEWHERE:
+            yield f"{gap.reason}: {gap.detail}"
+
+
 def notes_on(recording: Recording, launches: analysis.Launches) -> tuple[str, ...]:
     """Return notes on what is missing from an analysis, with remedies."""
     settings = recording.settings
     notes = [_note(launches, reason, settings) for reason in GapReason]
-    failures = [
-        f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _REPORTED_ELSEWHERE
-    ]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
     notes += [_clamped_note(recording), *reading_notes(recording, launches)]
-    return (*(note for note in notes if note), *failures)
+    return (*(note for note in notes if note), *_failures(recording))
 
 
 def _clamped_note(recording: Recording) -> str | None:

@@ -21,9 +21,9 @@ from profiler_ext.version import VERSION
 
 _GROUPS = {
     "record": ("run", "attach"),
-    "read": ("report", "explain", "diff", "cluster", "annotate", "serve"),
+    "read": ("open", "report", "explain", "diff", "cluster", "annotate", "serve"),
     "write": ("export", "merge"),
-    "maintain": ("doctor", "cache", "seq-table"),
+    "maintain": ("doctor", "cache", "seq-table", "completion", "skill"),
 }
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
 _LONG_LIVED = ("run", "serve", "cluster")
@@ -63,7 +63,7 @@ def _run(words: Sequence[str], arguments: Sequence[str] | None) -> int:
         sys.excepthook = lambda *_: None
         raise
     except ProfilerExtError as error:
-        print_message(f"[{error.slug}] {error}")
+        print_message(f"[{error.slug}] {error} ({error.page})")
         return FAILED
     except OSError as error:
         print_message(f"cannot go on: {error}")
@@ -74,9 +74,7 @@ def _run(words: Sequence[str], arguments: Sequence[str] | None) -> int:
         )
         return FAILED
     except Exception as error:
-        print_message(
-            f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it"
-        )
+        print_message(f"{failure_detail(error)}; this is a bug of profiler-ext: please report it")
         return FAILED
     return code
 
@@ -84,14 +82,20 @@ def _run(words: Sequence[str], arguments: Sequence[str] | None) -> int:
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
     if not words or words[0] not in _COMMANDS:
         _main_parser().parse_args(words)
-    command = _module(words[0])
-    parser = Parser(prog=f"profiler-ext {words[0]}", description=_sentence(command.HELP))
+    parser = _with_options(Parser(prog=f"profiler-ext {words[0]}"), words[0])
+    options: argparse.Namespace = parser.parse_args(words[1:])
+    if getattr(options, "budget", None) is not None and options.format != "json":
+        parser.error("--budget needs --format json")
+    return options
+
+
+def _with_options(parser: Parser, name: str) -> Parser:
+    """Add a command's description and options to its parser."""
+    command = _module(name)
+    parser.description = f"{command.HELP[0].upper()}{command.HELP[1:]}."
     parser.set_defaults(own_alias=lambda _: None, runs_program=False)
     command.add_options(parser)
-    options = parser.parse_args(words[1:])
-    if getattr(options, "budget", None) is not None and options.format != "json":
-        parser.error("--budget is of --format json, which alone is bounded")
-    return options
+    return parser
 
 
 def _module(name: str) -> ModuleType:
@@ -100,25 +104,36 @@ def _module(name: str) -> ModuleType:
 
 def _main_parser() -> Parser:
     """Return the parser of a line that begins with no command: it shows help or the error."""
-    parser = Parser(
-        prog="profiler-ext",
-        usage="profiler-ext COMMAND [OPTION ...]",
-        description="Lead every GPU microsecond of a compiled training step to the model's lines.",
-    )
+    parser = _bare_parser()
     parser.add_argument("COMMAND", choices=_COMMANDS, help=argparse.SUPPRESS)
-    parser.add_argument("--version", action="version", version=f"profiler-ext {VERSION}")
     parser.show_examples(
-        ("profile two training steps of a script as it is", "profiler-ext run train.py"),
-        ("see where the time went", "profiler-ext report profile_out --by module"),
+        ("profile two training steps of an unmodified script", "profiler-ext run train.py"),
+        ("see where the time went", "profiler-ext open"),
+        ("in the terminal", "profiler-ext report --by module"),
     )
     groups = (
         help_group(title, [(name, _module(name).HELP) for name in names])
         for title, names in _GROUPS.items()
     )
-    more = "`profiler-ext COMMAND --help` tells the options of a command."
+    more = "`profiler-ext COMMAND --help` lists the options of a command."
     parser.epilog = "\n\n".join((*groups, parser.epilog or "", more))
     return parser
 
 
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+def _bare_parser() -> Parser:
+    parser = Parser(
+        prog="profiler-ext",
+        usage="profiler-ext COMMAND [OPTION ...]",
+        description="Attribute every GPU microsecond of a training step to the model's lines.",
+    )
+    parser.add_argument("--version", action="version", version=f"profiler-ext {VERSION}")
+    return parser
+
+
+def whole_parser() -> Parser:
+    """Return one parser of all commands with all options, for completion in shells."""
+    parser = _bare_parser()
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for name in _COMMANDS:
+        _with_options(commands.add_parser(name, help=_module(name).HELP), name)
+    return parser

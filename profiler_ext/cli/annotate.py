@@ -27,7 +27,10 @@ def add_options(parser: Parser) -> None:
     forms = [each.name for each in PRINT_FORMATS if each.is_of_source]
     add_session(parser)
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="names or ends of paths (default: all with time)"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="file names or path endings (default: all files with time)",
     )
     add_step(parser)
     add_rank(parser)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from profiler_ext.cli.common import Parser, add_folder, add_format, print_answer, print_message
 
-HELP = "lead a trace that was recorded without us to lines"
+HELP = "attribute an existing torch.profiler trace"
 
 
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="of torch.profiler, may be .gz")
+    parser.add_argument(
+        "trace", type=Path, metavar="TRACE", help="a torch.profiler trace, .json or .json.gz"
+    )
     add_folder(parser)
     parser.add_argument(
         "--root",
@@ -52,11 +54,11 @@ def _attach(options: argparse.Namespace) -> int:
     if options.format == "json":
         print_answer(report_answer(session), options)
     else:
-        print_session(session, options.output)
+        print_session(session, options.output, options.output)
     for file in attached.missing:
         print_message(f"there is no {file}; give its folder with --root")
     for key in attached.unknown:
-        print_message(f"{store.folder} knows no graph {key}")
+        print_message(f"no record of graph {key} in {store.folder}")
     if not attached.keys:
-        print_message("the trace names no compiled graph that torch's cache has a key for")
+        print_message("no compiled graph in the trace has a cache key")
     return 0

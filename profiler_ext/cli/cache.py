@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from profiler_ext.store import Store, StoredFile
     from profiler_ext.store.listing import Listed
 
-HELP = "list what was kept of compiled graphs, prune it"
+HELP = "list or prune the stored provenance of compiled graphs"
 
 _DAY_S = 86_400
 _KEY_WIDTH = 14
@@ -33,11 +33,17 @@ _STATE_STYLES = {"ok": "green", "damaged": "red", "newer": "yellow", "older": "y
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="print what is stored")
+    listing = actions.add_parser("list", help="list stored records")
     listing.set_defaults(command=_list)
-    pruning = actions.add_parser("prune", help="remove records; they come back when compiled")
-    pruning.add_argument("--older-than", type=float, metavar="DAYS", help="unused for so long")
-    pruning.add_argument("--max-bytes", type=int, metavar="N", help="keep the last used N bytes")
+    pruning = actions.add_parser(
+        "prune", help="remove records; they are stored again at the next compile"
+    )
+    pruning.add_argument(
+        "--older-than", type=float, metavar="DAYS", help="remove records unused for DAYS days"
+    )
+    pruning.add_argument(
+        "--max-bytes", type=int, metavar="N", help="keep the most recently used N bytes"
+    )
     pruning.add_argument("--all", action="store_true", help="remove every record")
     pruning.set_defaults(command=_prune)
     for action in (listing, pruning):
@@ -46,7 +52,7 @@ def add_options(parser: Parser) -> None:
             "--dir", type=Path, metavar="DIR", help="Inductor's cache folder (default: torch's)"
         )
     parser.show_examples(
-        ("what is kept of compiled graphs", "profiler-ext cache list"),
+        ("what is stored of compiled graphs", "profiler-ext cache list"),
         ("remove what was not used for a month", "profiler-ext cache prune --older-than 30"),
     )
 
@@ -65,12 +71,14 @@ def _list(options: argparse.Namespace) -> int:
 
 def _prune(options: argparse.Namespace) -> int:
     if not options.all and options.older_than is None and options.max_bytes is None:
-        raise UsageError("say what to remove: --older-than DAYS, --max-bytes N, or --all")
+        raise UsageError("choose what to remove: --older-than DAYS, --max-bytes N, or --all")
     if min(options.older_than or 0, options.max_bytes or 0) < 0:
         raise UsageError("--older-than and --max-bytes take 0 or more")
     store = open_store(options.dir)
     if store.folder.is_symlink():
-        raise UsageError(f"{store.folder} is a link, and what it leads to is not pruned; remove it")
+        raise UsageError(
+            f"{store.folder} is a symbolic link, which prune does not follow; remove the link"
+        )
     removed = store.prune(
         max_bytes=0 if options.all else options.max_bytes,
         older_than_s=None if options.older_than is None else options.older_than * _DAY_S,

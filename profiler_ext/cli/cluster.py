@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext.cli.common import (
+    DEFAULT,
+    FOLDER,
     Parser,
     add_format,
     console,
@@ -23,7 +25,7 @@ from profiler_ext.cli.common import (
 if TYPE_CHECKING:
     from profiler_ext.cluster import Job
 
-HELP = "read all ranks of a job on Dask: who is slower, who waits for whom"
+HELP = "analyze all ranks of a job with Dask: stragglers and waits"
 
 _TOP, _PROGRESS_INTERVAL_S = 10, 5.0
 _BY = ("straggler", "line", "group", "host", "rank", "clock", "gap")
@@ -35,19 +37,23 @@ def add_options(parser: Parser) -> None:
 
     parser.add_argument(
         "place",
+        nargs="?",
+        default=str(FOLDER),
         metavar="DIR|URL",
         help="folder of the ranks' sessions, or a URL of fsspec: s3://bucket/job, gs://, hdfs://; "
-        "a pattern picks one of several sessions: 'DIR/rank_*/step_001003'",
+        f"a pattern picks one of several sessions: 'DIR/rank_*/step_001003' {DEFAULT}",
     )
-    _add_engine(parser.add_argument_group("where the ranks are read"))
+    _add_engine(parser.add_argument_group("Dask"))
     parser.add_argument(
-        "--by", choices=_BY, metavar="WHAT", help="one table: %(choices)s (default: at a glance)"
+        "--by", choices=_BY, metavar="WHAT", help="one table: %(choices)s (default: an overview)"
     )
-    parser.add_argument("--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of json all)")
-    _add_output(parser.add_argument_group("what is written"))
+    parser.add_argument(
+        "--top", type=int, metavar="N", help=f"number of rows (default: {_TOP}, in JSON all)"
+    )
+    _add_output(parser.add_argument_group("output files"))
     add_format(parser, [each.name for each in PRINT_FORMATS])
     parser.show_examples(
-        ("all ranks that torchrun made", "profiler-ext cluster profile_out"),
+        ("all ranks of a torchrun job", "profiler-ext cluster profile_out"),
         (
             "on a Dask cluster, from S3",
             "profiler-ext cluster s3://runs/7 --scheduler tcp://head:8786",
@@ -61,17 +67,20 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="a Dask scheduler, tcp://host:8786 (default: processes of this machine, which "
-        "listen on its loopback address alone)",
+        help="Dask scheduler, tcp://host:8786 (default: local processes, which listen on the "
+        "loopback address only)",
     )
     group.add_argument(
-        "--workers", type=positive_int, metavar="N", help="so many processes (default: one a core)"
+        "--workers",
+        type=positive_int,
+        metavar="N",
+        help="number of local processes (default: one per core)",
     )
     group.add_argument(
         "--memory",
         type=positive_int,
         metavar="MIB",
-        help="each of them may take (default: its part of this machine's)",
+        help="memory limit of each local process (default: its share of this machine)",
     )
 
 
@@ -84,12 +93,12 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         type=_ranks,
         default=[],
         metavar="N,N",
-        help="and trace.pftrace of these ranks, on one clock",
+        help="also write trace.pftrace of these ranks, on one clock",
     )
     group.add_argument(
         "--parquet",
         metavar="DIR|URL",
-        help="write the tables of each rank there, TABLE/rank_N.parquet, from where it was read",
+        help="write the tables of each rank there, as TABLE/rank_N.parquet",
     )
 
 
@@ -98,11 +107,11 @@ def _cluster(options: argparse.Namespace) -> int:
     from profiler_ext.errors import UsageError
 
     if options.ranks and options.output is None:
-        raise UsageError("--ranks is of the trace that -o DIR writes; add -o DIR")
+        raise UsageError("--ranks needs -o DIR, which writes their trace")
     if options.scheduler and (options.workers or options.memory):
         raise UsageError(
-            "--workers and --memory are of processes of this machine; a scheduler has workers of "
-            "its own: leave them out, or --scheduler"
+            "--workers and --memory are for local processes, but --scheduler names a cluster with "
+            "its own; leave out either"
         )
     memory_bytes = None if options.memory is None else options.memory << 20
     show_progress = _ProgressLine()
@@ -162,5 +171,5 @@ class _ProgressLine:
 def _ranks(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of ranks; give one as 0,7")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a list of ranks: 0,7")
     return [int(part) for part in parts]

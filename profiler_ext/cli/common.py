@@ -13,13 +13,13 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
-from profiler_ext.errors import OutputError, StdoutClosedError
+from profiler_ext.errors import OutputError, StdoutClosedError, page_address
 from profiler_ext.printable import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 80  # help is no wider, however wide the terminal is
 _NAMES_WIDTH = 24
+_FIRST_COLUMN = 12
 FAILED = 2
 NEVER_STEPPED = 3
 ABOVE_LIMIT = 4
@@ -37,18 +38,17 @@ TOO_FEW = 5
 STDOUT_CLOSED = 141
 # What each status of a command means; `run` has the script's own where that is not 0
 STATUSES = {
-    0: "what was asked is done",
-    FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
-    "cannot do without; or what a command line says is not understood",
-    NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
-    ABOVE_LIMIT: "a finding is above the limit of `report --fail-above`, "
-    "or a `diff --fail-if` holds",
-    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or "
-    "runs, or steps that cannot be compared",
-    STDOUT_CLOSED: "whoever read standard output has closed it, as `| head` does",
+    0: "success",
+    FAILED: "an error, explained in one sentence on standard error; an invalid command line; or "
+    "`doctor` found that capture cannot work here",
+    NEVER_STEPPED: "`run`: no step boundary was found, so there is no session",
+    ABOVE_LIMIT: "`report --fail-above`: a recommendation is above the limit; `diff --fail-if`: a "
+    "condition holds",
+    TOO_FEW: "`diff --fail-if`: too few steps or runs to decide, or steps that cannot be compared",
+    STDOUT_CLOSED: "the reader of standard output has closed it, as `| head` does",
 }
 DEFAULT = "(default: %(default)s)"
-_FOLDER = Path("profile_out")  # of the last run
+FOLDER = Path("profile_out")  # of the last run
 
 
 def write(text: str) -> None:
@@ -169,14 +169,55 @@ class Parser(argparse.ArgumentParser):
         lines = (f"  # {what}\n  {command}" for what, command in examples)
         self.epilog = "\n".join(("examples:", *lines))
 
+    def error(self, message: str) -> NoReturn:
+        """End with the message, and the page of the command."""
+        _, _, command = self.prog.partition(" ")
+        page = page_address(f"reference/commands.md#{command.partition(' ')[0]}".rstrip("#"))
+        self.exit(FAILED, f"{self.format_usage()}{self.prog}: error: {message} ({page})\n")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return what the words say; an unknown option gets a suggestion."""
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            closest = _closest(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{closest}")
+        return options
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            closest = _closest(str(value), action.choices or ())
+            message = f"invalid choice: {value!r}{closest}" if closest else error.message
+            raise argparse.ArgumentError(action, message) from None
+
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
             (print_usage if file is sys.stderr else write)(printable_lines(message))
 
 
+def _closest(word: str, known: Iterable[Any]) -> str:
+    """Return the question for the known word that is closest, if one is close."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, map(str, known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
 def help_group(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """Return a group of a help text."""
-    return "\n".join((f"{title}:", *(f"  {name:<12}{words}" for name, words in rows)))
+    """Return a group of a help text; long words go on below where they began."""
+    width = max(_FIRST_COLUMN, *(len(name) + 2 for name, _ in rows))
+    lines = (
+        textwrap.fill(
+            words,
+            min(_WIDTH, shutil.get_terminal_size().columns),
+            initial_indent=f"  {name:<{width}}",
+            subsequent_indent=" " * (width + 2),
+            drop_whitespace=True,
+        )
+        for name, words in rows
+    )
+    return "\n".join((f"{title}:", *lines))
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:
@@ -185,9 +226,9 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         "session",
         type=Path,
         nargs="?",
-        default=_FOLDER,
+        default=FOLDER,
         metavar="DIR",
-        help=f"folder of a session, of its ranks, of traces, or a trace file {DEFAULT}",
+        help=f"session folder, folder of ranks or of traces, or a trace file {DEFAULT}",
     )
     add_jobs(parser)
 
@@ -198,14 +239,14 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=positive_int,
         metavar="N",
-        help="read a long file with so many processes at most (default: one a core)",
+        help="max processes that read a long file (default: one per core)",
     )
 
 
 def positive_int(text: str) -> int:
-    """Read a number above zero."""
+    """Read a positive integer."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a positive integer")
     return int(text)
 
 
@@ -217,7 +258,7 @@ def add_rank(parser: argparse._ActionsContainer) -> None:
 def add_step(parser: argparse._ActionsContainer) -> None:
     """Let the user choose a step."""
     parser.add_argument(
-        "--step", type=int, metavar="N", help="only this recorded step (default: their sum)"
+        "--step", type=int, metavar="N", help="only this recorded step (default: all)"
     )
 
 
@@ -227,23 +268,22 @@ def add_folder(parser: argparse._ActionsContainer) -> None:
         "-o",
         "--output",
         type=Path,
-        default=_FOLDER,
+        default=FOLDER,
         metavar="DIR",
-        help=f"folder of the session {DEFAULT}",
+        help=f"session folder to write {DEFAULT}",
     )
-    parser.add_argument("--force", action="store_true", help="replace a session that is in DIR")
+    parser.add_argument("--force", action="store_true", help="replace an existing session in DIR")
 
 
 def add_format(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
     """Add the option for the output format."""
-    group = parser.add_argument_group("how it is printed")
-    group.add_argument("--format", choices=forms, default="text", help=f"for whom {DEFAULT}")
+    group = parser.add_argument_group("format")
+    group.add_argument("--format", choices=forms, default="text", help=f"output format {DEFAULT}")
     group.add_argument(
         "--budget",
         type=int,
         metavar="BYTES",
-        help="of --format json print about so many bytes at most; it says what was left out "
-        "(default: all)",
+        help="max JSON bytes; the answer says what was left out (default: no limit)",
     )
 
 
@@ -277,5 +317,5 @@ def add_roots(parser: argparse._ActionsContainer) -> None:
         type=Path,
         default=[],
         metavar="DIR",
-        help="show source from this folder too, besides the working folder and Python's library",
+        help="also show source from this folder, besides the working folder and Python's library",
     )

@@ -33,28 +33,27 @@ _TOP = 15
 
 def add_gate(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what fails a comparison, and how it is reported."""
-    group = parser.add_argument_group("a gate, for CI")
+    group = parser.add_argument_group("CI gate")
     group.add_argument(
         "--fail-if",
         dest="conditions",
         action="append",
         metavar="CONDITION",
-        help=f"exit with {ABOVE_LIMIT} if it holds: 'module layers.*.mlp backward > +5%%'; may be "
-        "given "
-        "several times (docs/gate.md)",
+        help=f"exit with {ABOVE_LIMIT} if it holds: 'module layers.*.mlp backward > +5%%'; "
+        "repeatable (docs/gate.md)",
     )
     group.add_argument(
         "--too-few",
         choices=("fail", "warn"),
         default="fail",
-        help=f"what to do where there are too few steps or runs to tell: exit with {TOO_FEW}, or "
-        f"say so and pass {DEFAULT}",
+        help=f"with too few steps or runs to decide: exit with {TOO_FEW}, or warn and pass "
+        f"{DEFAULT}",
     )
-    group.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report too")
+    group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit report")
     group.add_argument(
         "--github",
         action="store_true",
-        help=f"print annotations for GitHub Actions too, and add a summary to ${_SUMMARY}",
+        help=f"also print GitHub Actions annotations, and add a summary to ${_SUMMARY}",
     )
 
 
@@ -124,7 +123,7 @@ def _status(gate: Gate, is_allowed: bool) -> int:
     return TOO_FEW if undecided and not is_allowed else 0
 
 
-HELP = "compare two runs, or several of each side, line by line"
+HELP = "compare two runs, or several per side, line by line"
 
 
 def add_options(parser: Parser) -> None:
@@ -137,21 +136,21 @@ def add_options(parser: Parser) -> None:
         type=Path,
         nargs="*",
         metavar="BASE HEAD",
-        help="folders of sessions, or traces: what came before, and what is compared with it",
+        help="session folders or traces: the baseline, and the run to compare with it",
     )
-    for side, words in (("base", "came before"), ("head", "is compared with them")):
+    for side, words in (("base", "baseline runs"), ("head", "runs to compare with them")):
         parser.add_argument(
             f"--{side}",
             type=Path,
             nargs="+",
             metavar="DIR",
-            help=f"instead of that: several runs of what {words}",
+            help=f"instead: several {words}",
         )
     parser.add_argument(
         "--by", choices=BY, default="line", metavar="WHAT", help=f"compare by %(choices)s {DEFAULT}"
     )
     parser.add_argument(
-        "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of --format json all)"
+        "--top", type=int, metavar="N", help=f"number of rows (default: {_TOP}, in JSON all)"
     )
     add_format(parser, [each.name for each in PRINT_FORMATS])
     _add_output(parser)
@@ -171,7 +170,7 @@ def _add_output(parser: Parser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="write a page (.html), or both sides on one time axis for Perfetto (.pftrace), too",
+        help="also write a page (.html), or both sides on one time axis for Perfetto (.pftrace)",
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from profiler_ext.sessions.merging import MergedSession
     from profiler_ext.sessions.session import Session
 
-HELP = "print all about one line, module or kernel"
+HELP = "show everything about one line, module or kernel"
 
 _TOP = 8
 
@@ -34,17 +34,17 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "name",
         metavar="NAME",
-        help="FILE:LINE, a module (layers.0.mlp, 'layers.*.mlp') or a kernel; line:, module: or "
-        "kernel: before it says which",
+        help="FILE:LINE, a module (layers.0.mlp, 'layers.*.mlp') or a kernel; prefix line:, "
+        "module: or kernel: if it is ambiguous",
     )
     parser.add_argument(
-        "--top", type=int, default=_TOP, metavar="N", help=f"rows of a table {DEFAULT}"
+        "--top", type=int, default=_TOP, metavar="N", help=f"rows per table {DEFAULT}"
     )
     parser.add_argument(
         "--against",
         type=Path,
         metavar="DIR",
-        help="a session from before: tells what changed since",
+        help="an earlier session: also show what changed since",
     )
     add_format(parser, ["text", "json", "md"])
     parser.show_examples(

@@ -5,21 +5,28 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.common import Parser, add_format, print_written
+from profiler_ext.cli.common import FOLDER, Parser, add_format, print_written
 
-HELP = "put the sessions of ranks into one"
+HELP = "merge the sessions of several ranks"
 
 
 def add_options(parser: Parser) -> None:
     """Add the command's options."""
     parser.add_argument(
-        "sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks, or traces"
+        "sessions",
+        nargs="*",
+        type=Path,
+        default=[FOLDER],
+        metavar="DIR",
+        help=f"folders of ranks, or traces (default: {FOLDER})",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where to")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="DIR", help="output folder"
+    )
     add_format(parser, ["text", "json"])
     parser.show_examples(
         ("two ranks", "profiler-ext merge profile_out/rank_0 profile_out/rank_1 -o all"),
-        ("all that torchrun made", "profiler-ext merge profile_out -o all"),
+        ("all ranks of a torchrun job", "profiler-ext merge profile_out -o all"),
         ("traces of torch.profiler", "profiler-ext merge log/*.pt.trace.json -o all"),
     )
     parser.set_defaults(command=_merge)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from profiler_ext.sessions.merging import MergedSession
     from profiler_ext.sessions.session import Session
 
-HELP = "print where the time of a session went"
+HELP = "show where the time went, and what to change"
 
 _BY, _TOP = "line", 15
 
@@ -37,26 +37,31 @@ def add_options(parser: Parser) -> None:
         "--by",
         choices=list(BY),
         metavar="WHAT",
-        help="sum time by %(choices)s (default: line; of --format json all at a glance)",
+        help="sum time by %(choices)s (default: line; with --format json an overview)",
     )
     parser.add_argument(
         "--top",
         type=int,
         metavar="N",
-        help=f"rows (default: {_TOP}; of findings 100, and of those for programs all)",
+        help=f"number of rows (default: {_TOP}; of recommendations 100, in JSON all)",
     )
     parser.add_argument(
         "--depth",
         type=int,
         metavar="N",
-        help="of --by module: how deep (default: as deep as the rows have room for)",
+        help="with --by module: depth of the tree (default: what fits the rows)",
     )
-    _add_filters(parser.add_argument_group("narrow it to"))
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="all recommendations' figures, each step, idle lines, compile times and notes",
+    )
+    _add_filters(parser.add_argument_group("filters"))
     _add_findings(parser.add_argument_group("recommendations"))
     add_format(parser, [each.name for each in PRINT_FORMATS])
     parser.show_examples(
         (
-            "modules, in the backward",
+            "modules in the backward",
             "profiler-ext report profile_out --by module --phase backward",
         ),
         ("for a program", "profiler-ext report profile_out --by kernel --format json"),
@@ -71,26 +76,26 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
     add_step(group)
     add_rank(group)
     scopes = [Scope.COMPILED.value, Scope.EAGER.value]
-    group.add_argument("--scope", choices=scopes, help="only compiled or only eager work")
+    group.add_argument("--scope", choices=scopes, help="only compiled, or only eager work")
     phases = [each.value for each in Phase]
     group.add_argument(
-        "--phase", choices=phases, metavar="PHASE", help="only work of it: %(choices)s"
+        "--phase", choices=phases, metavar="PHASE", help="only this phase: %(choices)s"
     )
     group.add_argument(
-        "--kernel", metavar="NAME", help="only kernels whose name holds it; * stands for any text"
+        "--kernel", metavar="NAME", help="only kernels whose name contains NAME; * matches any text"
     )
 
 
 def _add_findings(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--findings", action="store_true", help="print all recommendations, and nothing else"
+        "--findings", action="store_true", help="print all recommendations, nothing else"
     )
     group.add_argument(
         "--fail-above",
         type=_percent,
         metavar="PERCENT",
-        help=f"exit with {ABOVE_LIMIT} where a finding has more than this part of a step "
-        "at stake: 5%%",
+        help=f"exit with {ABOVE_LIMIT} if a recommendation is worth more than this share of the "
+        "step time: 5%%",
     )
 
 
@@ -130,24 +135,24 @@ def _filters(options: argparse.Namespace) -> Filters:
 
 
 def _print_table(session: Session | MergedSession, options: argparse.Namespace) -> None:
-    from profiler_ext.exporters.table_kinds import table_by
-    from profiler_ext.exporters.terminal.report import print_ranks_report, print_report, report
-    from profiler_ext.exporters.views.summary import table_text
-    from profiler_ext.sessions.merging import MergedSession
+    from profiler_ext.exporters.terminal.first_screen import next_steps
+    from profiler_ext.exporters.terminal.report import print_session, report
 
-    filters, by, depth = _filters(options), options.by or _BY, options.depth
+    filters = _filters(options)
     top = _TOP if options.top is None else options.top
-    if isinstance(session, MergedSession):
-        if options.format == "text":
-            print_ranks_report(session, console(), by=by, top=top, depth=depth, **filters)
-        else:
-            kind = table_by(by)
-            table = session.columns(kind.name, *kind.arguments(depth), **filters)
-            write(table_text(kind.in_order(table), top, options.format))
-    elif options.format == "text":
-        print_report(session.analysis, console(), by=by, top=top, depth=depth, **filters)
-    else:
-        write(report(session.analysis, by, top, options.format, depth=depth, **filters))
+    if options.format != "text":
+        write(report(session, options.by, top, options.format, depth=options.depth, **filters))
+        return
+    print_session(
+        session,
+        console(),
+        by=options.by or (None if options.top is None else _BY),
+        top=top,
+        depth=options.depth,
+        verbose=options.verbose,
+        next_steps=next_steps(session, options.session),
+        **filters,
+    )
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:
@@ -179,5 +184,5 @@ def _percent(text: str) -> float:
     except ValueError:
         part = -1.0
     if not 0 <= part <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no part of a step; give one as 5%")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a percentage from 0% to 100%: 5%")
     return part

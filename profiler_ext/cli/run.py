@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,22 +15,22 @@ from profiler_ext.cli.common import (
     console,
     print_line,
     print_message,
-    write,
 )
 from profiler_ext.errors import OutputError, StdoutClosedError, UsageError
 from profiler_ext.run.program import Program
 from profiler_ext.run.request import SKIP, STEPS, Amount, Repeats, Request, StepOn
 
 if TYPE_CHECKING:
+    from profiler_ext.exporters.formats import Format
     from profiler_ext.run.outcome import Outcome, SavedSessions, Series
     from profiler_ext.sessions.session import Session
 
-HELP = "profile the steps of an untouched script"
+HELP = "profile the steps of an unmodified script"
 
 _STEP_ON = """what ends a step: an optimizer's class (AdamW); forward, the outermost call of
 a model or of what torch.compile made; forward:CLASS, a call of a module of that class;
 MODULE:FUNCTION, or :FUNCTION of the script (default: prof.step() of the script, else the
-first optimizer)"""
+first optimizer, else the outermost call that repeats)"""
 _KEEP = 5
 _AMOUNTS = "--steps takes 1 or more, --skip 0 or more, or each a time: 500ms, 5s, 2min, 1h"
 
@@ -42,15 +43,21 @@ def add_options(parser: Parser) -> None:
     parser.allow_abbrev = False  # argparse would look for ours among the program's options
     # One for all: of two the first would take a `--` of the program's away.
     parser.add_argument(
-        "script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="Python file, with arguments"
+        "script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="Python file and its arguments"
     )
     parser.add_argument(
-        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="or a module, as one"
+        "-m",
+        dest="module",
+        metavar="MODULE",
+        nargs=argparse.REMAINDER,
+        help="module and its arguments, as with python -m",
     )
-    _add_steps(parser.add_argument_group("which steps"))
-    _add_repeats(parser.add_argument_group("again and again"))
-    _add_recorded(parser.add_argument_group("what is recorded"))
-    add_folder(parser.add_argument_group("where to"))
+    _add_steps(parser.add_argument_group("steps"))
+    _add_repeats(parser.add_argument_group("repeated recording"))
+    _add_recorded(parser.add_argument_group("recording"))
+    output = parser.add_argument_group("output")
+    add_folder(output)
+    output.add_argument("--verbose", action="store_true", help="describe each file written")
     parser.show_examples(
         ("two training steps, after five", "profiler-ext run train.py --lr 3e-4"),
         ("ten calls of a model, then end", "profiler-ext run --step-on forward --steps 10 --stop "
@@ -71,42 +78,40 @@ def _add_steps(group: argparse._ArgumentGroup) -> None:
         type=_amount,
         default=SKIP,
         metavar="N|TIME",
-        help="steps, or a time, before the first recorded one; fewer than 5 do not tell findings "
-        f"what a step takes without recording {DEFAULT}",
+        help="steps, or time, to skip before recording; below 5 the step time without profiling "
+        f"is not known {DEFAULT}",
     )
     group.add_argument(
         "--steps",
         type=_amount,
         default=STEPS,
         metavar="N|TIME",
-        help=f"steps to record, or for how long {DEFAULT}",
+        help=f"steps, or time, to record {DEFAULT}",
     )
     group.add_argument("--step-on", type=_step_on, default=StepOn(), metavar="WHAT", help=_STEP_ON)
     group.add_argument(
         "--stop",
         action="store_true",
-        help="end the script, by an exit with status 0, when the recorded steps are written; of "
-        "several ranks all at one step",
+        help="exit the script with status 0 once the recorded steps are written; several ranks "
+        "exit at the same step",
     )
 
 
 def _add_repeats(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--every", type=int, metavar="N", help="record again N steps after a recording began"
-    )
+    group.add_argument("--every", type=int, metavar="N", help="start a recording every N steps")
     group.add_argument(
         "--slow",
         type=float,
         metavar="X",
-        help="keep only recordings with a step slower than X times the median of the 50 before it; "
-        "without --every one follows the other",
+        help="keep only recordings with a step slower than X times the median of the 50 steps "
+        "before it; without --every, recordings follow one another",
     )
     group.add_argument(
         "--keep",
         type=int,
         default=_KEEP,
         metavar="K",
-        help=f"sessions to keep, the last ones, each in DIR/step_N {DEFAULT}",
+        help=f"number of sessions to keep, the latest, each in DIR/step_N {DEFAULT}",
     )
 
 
@@ -114,25 +119,25 @@ def _add_recorded(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--shapes",
         action="store_true",
-        help="shapes of eager ops' inputs too, for their rooflines; it takes time, and meanwhile "
-        "holds on to their tensors",
+        help="also record input shapes of eager ops, for their rooflines; adds overhead and keeps "
+        "the tensors alive meanwhile",
     )
     group.add_argument(
         "--no-lines",
         dest="lines",
         action="store_false",
-        help="do not watch which lines run: eager work is attributed to its ops only",
+        help="do not record which lines run: eager work is attributed to ops only",
     )
     group.add_argument(
         "--no-source",
         dest="source",
         action="store_false",
-        help="keep no text of source in the session: neither that of lines nor generated code",
+        help="keep no source text in the session, neither of lines nor of generated code",
     )
     group.add_argument(
         "--recompile",
         action="store_true",
-        help="compile those graphs once more that a cache has from a run without capture",
+        help="recompile graphs that were cached by a run without capture",
     )
 
 
@@ -140,7 +145,7 @@ def _amount(text: str) -> Amount:
     try:
         return Amount.parsed(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no number of steps and no time: {_AMOUNTS}") from None
+        raise UsageError(f"{text!r} is neither a number of steps nor a time: {_AMOUNTS}") from None
 
 
 def _step_on(text: str) -> StepOn:
@@ -148,8 +153,8 @@ def _step_on(text: str) -> StepOn:
         return StepOn.parsed(text)
     except ValueError:
         raise UsageError(
-            f"--step-on {text} names nothing: give an optimizer's class, forward, forward:CLASS, "
-            "package.module:function, or :function"
+            f"--step-on {text} is not understood: give an optimizer's class, forward, "
+            "forward:CLASS, package.module:function, or :function"
         ) from None
 
 
@@ -194,24 +199,26 @@ def command(options: argparse.Namespace) -> int:
     """Run the program; returns its exit code."""
     from profiler_ext.run.profiled_program import run
 
-    ending = run(_request(options), _print_remarks)
+    ending = run(_request(options), partial(_print_outcome, options), print_message)
     if ending.was_interrupted:  # its own traceback is printed already
         raise KeyboardInterrupt
     return ending.code
 
 
-def _print_remarks(outcome: Outcome) -> None:
-    for remark in (*_printed(outcome.session, outcome.kept), *outcome.remarks):
+def _print_outcome(options: argparse.Namespace, outcome: Outcome) -> None:
+    for remark in (*_printed(outcome.session, outcome.kept, options), *outcome.remarks):
         print_message(remark)
 
 
-def _printed(session: Session | None, kept: SavedSessions) -> tuple[str, ...]:
+def _printed(
+    session: Session | None, kept: SavedSessions, options: argparse.Namespace
+) -> tuple[str, ...]:
     """Print a session; a failure becomes a remark, and the exit code stays the script's."""
     try:
         if session is not None and kept.series is not None:
             _print_series(session, kept.series)
         elif session is not None:
-            print_session(session, kept.folder)
+            print_session(session, kept.folder, options.output, verbose=options.verbose)
     except StdoutClosedError:
         return ()
     except OutputError as error:
@@ -219,37 +226,54 @@ def _printed(session: Session | None, kept: SavedSessions) -> tuple[str, ...]:
     return ()
 
 
-def print_session(session: Session, folder: Path) -> None:
-    """Print where the time went, and the files with details.
+def print_session(session: Session, folder: Path, output: Path, *, verbose: bool = False) -> None:
+    """Print where the time went, the files with details, and what to do next.
+
+    Args:
+        session: what was recorded.
+        folder: where its files are.
+        output: the folder of all ranks, as the user named it.
+        verbose: describe each file.
 
     Raises:
         OutputError: Standard output cannot be written.
         StdoutClosedError: Its reader has closed it.
     """
     from profiler_ext.exporters.formats import run_outputs
+    from profiler_ext.exporters.terminal.first_screen import next_steps
 
     if not _print_report(session):
         return
-    print_line(f"written to {folder}:")
-    output = console()
-    for name, use in (file for each in run_outputs() for file in each.run_outputs):
-        output.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
+    if verbose:
+        print_line(f"written to {folder}:")
+        screen = console()
+        for name, use in (file for each in run_outputs() for file in each.run_outputs):
+            screen.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
+    else:
+        print_line(f"written to {folder}: {', '.join(map(_outputs_text, run_outputs()))}")
+    print_line(f"next: {' | '.join(next_steps(session, output))}")
+
+
+def _outputs_text(format: Format) -> str:
+    """Return what a run writes in a format: a file's name, or how many tables."""
+    if format.is_folder:
+        return f"{len(format.run_outputs)} tables ({format.suffixes[0]})"
+    return ", ".join(name for name, _ in format.run_outputs)
 
 
 def _print_series(session: Session, series: Series) -> None:
     if not _print_report(session):
         return
-    print_line(f"written were {series.count} sessions, kept are the last {len(series.folders)}:")
+    print_line(f"wrote {series.count} sessions and kept the last {len(series.folders)}:")
     for folder in series.folders:
         print_line(f"  profiler-ext report {folder}")
 
 
 def _print_report(session: Session) -> bool:
     """Print where the time went; ranks other than the first print nothing."""
-    from profiler_ext.exporters.terminal.report import print_report
+    from profiler_ext.exporters.terminal.first_screen import print_first_screen
 
     if session.recording.settings.rank != 0:
         return False
-    print_report(session.analysis, console())
-    write("\n")
+    print_first_screen(session, console())
     return True

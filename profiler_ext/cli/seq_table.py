@@ -6,7 +6,7 @@ import argparse
 
 from profiler_ext.cli.common import Parser, add_format, print_answer, write
 
-HELP = "print which forward a backward op has"
+HELP = "print the forward op of each backward op"
 
 
 def add_options(parser: Parser) -> None:
@@ -16,10 +16,10 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "example",
         metavar="FILE.py:FUNCTION",
-        help="a function, or MODULE:FUNCTION, that returns a model and its inputs",
+        help="function that returns a model and its inputs; or MODULE:FUNCTION",
     )
     add_format(parser, [each.name for each in PRINT_FORMATS])
-    parser.show_examples(("of a model", "profiler-ext seq-table model.py:example"))
+    parser.show_examples(("of a model and its inputs", "profiler-ext seq-table model.py:example"))
     parser.set_defaults(command=_seq_table)
 
 

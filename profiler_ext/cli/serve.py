@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.common import Parser
+from profiler_ext.cli.common import FOLDER, Parser
 
-HELP = "answer an agent's questions about sessions (MCP)"
+HELP = "serve sessions to agents over MCP"
 
 
 def add_options(parser: Parser) -> None:
@@ -19,11 +19,13 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "folders",
         type=Path,
-        nargs="+",
+        nargs="*",
+        default=[FOLDER],
         metavar="DIR",
-        help="sessions below these folders may be read; no link that leaves them is followed",
+        help="folders whose sessions may be read; links out of them are not followed "
+        f"(default: {FOLDER})",
     )
-    parser.show_examples(("what lies below runs", "profiler-ext serve runs"))
+    parser.show_examples(("all sessions below runs", "profiler-ext serve runs"))
     parser.set_defaults(command=_serve)
 
 

@@ -1,1 +1,1 @@
-"""The comparison of two sides of runs: by ledger, phase, line, module, op, kernel, compile."""
+"""The comparison of two sides of runs: by breakdown, phase, line, module, op, kernel, compile."""

@@ -39,7 +39,7 @@ from profiler_ext.records import events, share_sums, vocabulary
 class Outcome(vocabulary.Term, page="words.md", title="outcome", columns=()):
     """The outcome of a condition, or of one evaluation."""
 
-    PASSED = ("passed", "passed", "is no change beyond the limit")
+    PASSED = ("passed", "passed", "did not change beyond the limit")
     UNCLEAR = (
         "unclear",
         "unclear",
@@ -49,7 +49,7 @@ class Outcome(vocabulary.Term, page="words.md", title="outcome", columns=()):
     TOO_FEW = (
         "too_few",
         "too few",
-        "cannot be told from noise, as there are too few steps or runs",
+        "cannot be distinguished from noise, as there are too few steps or runs",
         "record at least five steps of each side, or several runs of each; compile time needs runs",
     )
     NOT_COMPARABLE = (

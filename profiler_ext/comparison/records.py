@@ -25,7 +25,7 @@ class Account(Term, page="words.md", title="account", columns=()):
     OVERLAPPED = (
         "overlapped",
         "launches that overlap",
-        "is below zero: what launches ran at the same time as others, which is no wall time",
+        "is below zero: launches that ran at the same time as others, which is not wall time",
     )
     DISPLACED = (
         "displaced",
@@ -90,14 +90,14 @@ class Verdict(Term, page="words.md", title="verdict", columns=()):
     TOO_FEW = (
         "too_few",
         "too few steps",
-        "cannot be told from noise, as there are too few steps",
+        "cannot be distinguished from noise, as there are too few steps",
         "record at least five steps of each side, or several runs",
     )
     NOT_COMPARABLE = (
         "not_comparable",
         "not comparable",
         "is of steps that were recorded, which a recording makes longer on one side than on the "
-        "other, and no steps before the recording tell what they take in training",
+        "other, and no steps before the recording show what they take in training",
         "record with three or more steps before the recording, as `profiler-ext run` does",
     )
 

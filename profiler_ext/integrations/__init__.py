@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_ext.sessions.session import Session
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profiler_ext.sessions.session import Session
 
 ARTIFACTS = "profiler_ext"
 """The prefix of the files, tables and figures."""

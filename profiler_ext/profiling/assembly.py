@@ -196,6 +196,7 @@ def settings_of_process(
     asked: tuple[str, ...] = (),
     steps_before_ns: tuple[int, ...] = (),
     steps_before_on_device: bool = False,
+    step_call: str = "",
 ) -> Settings:
     """Return the settings of a recording in this process.
 
@@ -217,6 +218,7 @@ def settings_of_process(
         host=platform.node() if world_size > 1 else "",
         steps_before_ns=steps_before_ns,
         steps_before_on_device=steps_before_on_device,
+        step_call=step_call,
     )
 
 

@@ -83,7 +83,7 @@ class LastSessionMixin(SessionExplanations):
 
     def report(
         self,
-        by: str = "line",
+        by: str | None = None,
         top: int | None = 15,
         format: str = "text",
         width: int = 120,
@@ -187,7 +187,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
             raise capability_error
         self.sessions: list[Session] = []
         self.refusal: ProfilerExtError | None = None
-        self.step_source = "none"
+        self.step_source, self.step_call = "none", ""
         self._on_session, self._user_roots = on_trace_ready, user_roots
         self._keeps_source, self._max_sessions = source, keep
         guard = setup_guard.run("enable", _guard) or setup_guard
@@ -328,7 +328,7 @@ class profile(TorchViewsMixin, LastSessionMixin):  # noqa: N801  (named as the c
         own = user_roots() if self._user_roots is None else self._user_roots
         before = self._guard.run("steps", self._times_before) or StepTimes()
         return settings_of_process(
-            own, self.step_source, called, self._requested_options(), *before
+            own, self.step_source, called, self._requested_options(), *before, self.step_call
         )
 
     def _times_before(self) -> StepTimes | None:

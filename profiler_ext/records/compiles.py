@@ -27,7 +27,7 @@ class CompileKind(Term, page="words.md", title="compile", columns=("compiles.com
     COMPILED_AUTOGRAD = (
         "compiled_autograd",
         "compiled autograd's trace",
-        "is of compiled autograd, which traces a whole backward before Dynamo has it",
+        "is of compiled autograd, which traces an entire backward before Dynamo gets it",
     )
     RUN_TIME = (
         "run_time",
@@ -36,7 +36,7 @@ class CompileKind(Term, page="words.md", title="compile", columns=("compiles.com
     )
     WORKER = (
         "worker",
-        "in threads beside a compile",
+        "in other threads during a compile",
         "is of another thread, while one compiled: it adds nothing to the time that compiles took",
     )
 
@@ -80,12 +80,12 @@ class CacheAnswer(Term, page="words.md", title="answer of a cache", columns=()):
     """The answer of a cache of torch's."""
 
     HIT = ("hit", "hit", "is that it has it")
-    MISS = ("miss", "miss", "is that it has it not, or only for other sizes")
+    MISS = ("miss", "miss", "is that it does not have it, or only for other sizes")
     BYPASS = (
         "bypass",
         "bypass",
         "is that it cannot keep such a graph, so that every process compiles it",
-        "its reason stands beside it; what that names can often be changed",
+        "its reason is given with it; what that names can often be changed",
     )
     DISABLED = ("disabled", "off", "is nothing: it is switched off")
 

@@ -92,8 +92,8 @@ class Mechanism(
     PRINTED = (
         "generated_code",
         "of torch's printed graph",
-        "is the one that torch printed beside the node in its generated code",
-        "compile it once more with `profiler-ext run --recompile`, and the whole stack is known",
+        "is the one that torch printed next to the node in its generated code",
+        "compile it again with `profiler-ext run --recompile` to have the full stack",
     )
 
 
@@ -113,12 +113,12 @@ class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution
     FRESH_GRAPH = (
         "fresh_fx_graph",
         "traced here",
-        "stands in the FX graph that this process traced before the cache answered",
+        "is in the FX graph that this process traced before the cache answered",
     )
     FRESH_DYNAMO = (
         "fresh_dynamo_graph",
         "traced here by Dynamo",
-        "stands in this process's Dynamo graph, which is equal to the recorded one",
+        "is in this process's Dynamo graph, which is equal to the recorded one",
     )
     RECORDED = (
         "recorded_line_still_stands",
@@ -134,9 +134,9 @@ class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution
     )
     CODE_COMMENTS = (
         "generated_code_comments",
-        "told by generated code",
-        "stands in the comments of torch's generated code: the graph was cached without capture",
-        "compile it once more with `profiler-ext run --recompile`, and more is known",
+        "from generated code",
+        "is in the comments of torch's generated code: the graph was cached without capture",
+        "compile it again with `profiler-ext run --recompile` to have more",
     )
     STALE = (
         "recorded_line_changed",
@@ -152,13 +152,13 @@ class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution
     EAGER_BACKWARD = (
         "eager_backward_node",
         "backward of eager work",
-        "is kept by nobody: compiled autograd copied the backward of what ran eagerly",
+        "is not kept: compiled autograd copied the backward of what ran eagerly",
         "compile the forward too",
     )
     ABSENT = (
         "no_stack",
         "no line noted",
-        "was never noted: torch has no stack for the node",
+        "was never recorded: torch has no stack for the node",
         "look at it by module or op",
     )
 
@@ -170,7 +170,7 @@ class EagerEvidence(
 
     RAN = (
         "line_that_ran",
-        "ran meanwhile",
+        "running at the launch",
         "ran in the thread that launched it, from before the op began until after it was over",
     )
     RAN_FORWARD = (
@@ -225,7 +225,7 @@ class ForwardEvidence(
     STACK = (
         "stack",
         "the same stack",
-        "is the last forward node with the same stack and modules, where no number tells: a view "
+        "is the last forward node with the same stack and modules, where no number decides: a view "
         "that autograd makes again",
     )
     AUTOGRAD_NODE = (
@@ -242,7 +242,7 @@ class ForwardEvidence(
     AUTOGRAD_NODE_OF_BODY = (
         "autograd_node_of_body",
         "the autograd node that ran, in a body",
-        "is the same within the body of a higher-order op, which torch traces once more",
+        "is the same within the body of a higher-order op, which torch traces again",
     )
     SEED_OF_GRADIENT = (
         "seed_of_gradient",
@@ -278,11 +278,11 @@ class ForwardEvidence(
     HOOK = (
         "hook",
         "a hook on a gradient",
-        "is none: the node is of a hook, which has a line of its own",
+        "is none: the node is of a hook, which has its own line",
     )
     REPLACED = (
         "replaced_forward",
-        "stands for a forward node",
+        "replaces a forward node",
         "is the node itself: a pass of the compiler put it in the place of forward nodes",
     )
     NOT_LINKED = (
@@ -305,7 +305,7 @@ class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.
         "call_order_in_generated_code",
         "order in the generated code",
         "has its place in the order of the calls that the generated code shows",
-        "compile it once more with `profiler-ext run --recompile`, and more is known",
+        "compile it again with `profiler-ext run --recompile` to have more",
     )
     CALL_ORDER_OP = (
         "call_order_and_op",
@@ -319,7 +319,7 @@ class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.
     )
     REPLAY_KERNELS = (
         "replay_order_and_learnt_kernels",
-        "order of the replay, and learnt kernels",
+        "order of the replay, and known kernels",
         "has its place in that order, and the call was seen to run this kernel before the replay",
     )
     REPLAY_FAMILIES = (
@@ -366,7 +366,7 @@ class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.
     COMPILED_FUNCTION = (
         "compiled_function",
         "inside a compiled function",
-        "was launched while a compiled function ran, beside its graphs",
+        "was launched while a compiled function ran, outside its graphs",
     )
     DIFFERENTIATED = (
         "differentiated_op",

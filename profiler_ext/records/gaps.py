@@ -16,7 +16,7 @@ LINES_OFF = (
 LINES_NOT_RECORDED = (
     "lines_not_recorded",
     "lines were not recorded",
-    "are of a trace that tells no lines of the program: that of plain torch.profiler, or of an "
+    "are of a trace without lines of the program: that of plain torch.profiler, or of an "
     "older profiler_ext",
     "record the steps with `profiler-ext run` or profiler_ext.profile",
 )
@@ -28,9 +28,9 @@ LINES_NEED_PYTHON_312 = (
 )
 LINES_NEED_COLUMNS = (
     "lines_need_columns",
-    "eager, and Python notes no columns",
-    "ran eagerly under a Python that notes no columns of its code, without which Dynamo's code "
-    "cannot be told from the program's",
+    "eager, and Python keeps no columns",
+    "ran eagerly under a Python that keeps no columns of its code; without them Dynamo's code "
+    "cannot be distinguished from the program's",
     "run the script without `-X no_debug_ranges` and PYTHONNODEBUGRANGES",
 )
 LINES_TAKEN = (
@@ -63,13 +63,13 @@ OUT_OF_ORDER = (
     "eager, ran in another order than launched",
     "ran in another order than the trace says they were launched in, though a stream runs in "
     "order: at least one of each is tied to another's call",
-    "profile once more, and report the recording if it stays",
+    "profile again, and report the recording if it stays",
 )
 LINE_BORDER = (
     "line_border",
     "between two lines",
-    "began and ended so close to the change from one line to the next that the clocks do not "
-    "tell them apart",
+    "began and ended so close to the change from one line to the next that the clocks cannot "
+    "separate them",
     "nothing can be done; the op and its module are right",
 )
 LINE_OF_HOT_CODE = (
@@ -84,7 +84,7 @@ NO_LINE_RAN = (
     "in a thread that runs no line",
     "were launched by a thread in which no line of the program ran, and by no backward whose "
     "forward is known",
-    "the op, and the thread in the trace, tell what ran",
+    "the op and the thread in the trace show what ran",
 )
 FORWARD_NOT_RECORDED = (
     "forward_not_recorded",
@@ -112,14 +112,14 @@ class GapReason(
     NO_LAUNCHING_OP = (
         "no_launching_op",
         "launched by no op",
-        "were launched past torch's dispatcher, by a library that is no operator of it",
-        "make it an operator with torch.library.custom_op; the kernel's name tells what ran",
+        "were launched past torch's dispatcher, by a library that registers no operator",
+        "make it an operator with torch.library.custom_op; the kernel's name shows what ran",
     )
     NO_CORRELATION_ID = (
         "no_correlation_id",
         "the trace does not link it to a call",
         "have no correlation id in the trace, so that the call that enqueued them is not known",
-        "the profiler of this device writes none; the event's name tells what ran",
+        "the profiler of this device writes none; the event's name shows what ran",
     )
     OWN_CUDA_GRAPH = (
         "own_cuda_graph",
@@ -134,21 +134,21 @@ class GapReason(
         "graph compiled before capture",
         "ran in graphs that were compiled, or cached by an earlier run, before capture was on",
         "start the script with `profiler-ext run`, call profiler_ext.enable() before the first "
-        "compile, or set PROFILER_EXT=1; compile cached graphs once more with "
+        "compile, or set PROFILER_EXT=1; compile cached graphs again with "
         "`profiler-ext run --recompile` or profiler_ext.enable(recompile=True)",
     )
     COMPILED_IN_CHILD = (
         "compiled_in_child_process",
         "graph compiled in a child process",
         "ran in graphs that torch compiled in a child process, where capture is not",
-        "unset TORCHINDUCTOR_FX_COMPILE_MODE and compile them once more",
+        "unset TORCHINDUCTOR_FX_COMPILE_MODE and compile them again",
     )
     GRAPH_AMBIGUOUS = (
         "graph_ambiguous",
         "several graphs could be meant",
-        "ran in a compiled graph that several modules share, and the trace does not tell which",
+        "ran in a compiled graph that several modules share, and the trace does not say which",
         "record the step with profiler_ext, which notes the graph of each call; a trace of plain "
-        "torch.profiler cannot tell equal ones apart",
+        "torch.profiler cannot distinguish equal ones",
     )
     ALIGNMENT_MISMATCH = (
         "alignment_mismatch",
@@ -162,7 +162,7 @@ class GapReason(
         "library calls with an open boundary",
         "are library kernels that a CUDA graph replayed side by side",
         "profile one step before the replay, or start one run with `profiler-ext run`: that "
-        "tells which kernels each call launches, and the store keeps it",
+        "shows which kernels each call launches, and the store keeps it",
     )
     WRAPPER_GLUE = (
         "wrapper_glue",
@@ -199,7 +199,7 @@ class GapReason(
         "traced_gradient_not_linked",
         "gradient taken inside the graph, not linked",
         "differentiate inside the compiled function; torch gives them the line that asks for "
-        "the gradient, so they are attributed to their op only only",
+        "the gradient, so they are attributed to their op only",
         "take the gradient outside of it, with loss.backward(), to have their lines",
     )
     COMPILED_AUTOGRAD = (
@@ -219,7 +219,7 @@ class GapReason(
         "aot_inductor",
         "in no graph call: AOTInductor",
         "are Inductor's kernels outside every call of a compiled graph: AOTInductor's packages "
-        "mark no call, so none can be told from another",
+        "mark no call, so none can be distinguished from another",
         "profile the model under torch.compile",
     )
     CALL_SITES_UNVERIFIED = (
@@ -232,13 +232,13 @@ class GapReason(
         "record_unreadable",
         "stored record cannot be read",
         "ran in graphs whose stored record cannot be read",
-        "`profiler-ext cache list` tells its state, and a compile with `profiler-ext run "
+        "`profiler-ext cache list` shows its state, and a compile with `profiler-ext run "
         "--recompile` replaces it",
     )
     PROFILER_TAKEN = (
         "profiler_taken",
         "another profiler began",
-        "were recorded until the program began a profiler of its own: torch's serves one at a time",
+        "were recorded until the program started its own profiler: torch allows one at a time",
         "leave the program's own profiler out of the run",
     )
     THREAD_NOT_RECORDED = (
@@ -278,20 +278,20 @@ class GapReason(
         "private_name",
         "this torch lacks a private name that is read",
         "were profiled under a torch that lacks a private name which capture reads",
-        "`profiler-ext doctor` tells what is lost by it, and which torch has it",
+        "`profiler-ext doctor` shows what is unavailable without it, and which torch has it",
     )
     TORCH_BEHAVIOUR = (
         "torch_behaviour",
         "this torch was not tried, or is not its version",
         "were profiled under a torch that was not tried, or that does not do what its version "
         "says, by the private names that it has; these were followed",
-        "use a release of torch that was tried; `profiler-ext doctor` tells what differs",
+        "use a release of torch that was tried; `profiler-ext doctor` shows what differs",
     )
     COMPILES_INCOMPLETE = (
         "compiles_incomplete",
         "not all compiles are known",
-        "were profiled in a process of whose compiles not all are known, so that what compiling "
-        "took, and why, is told of the rest alone",
+        "were profiled in a process of which not all compiles are known, so compile times and "
+        "reasons cover the rest only",
         "switch capture on before the first compile: `profiler-ext run`, profiler_ext.enable() at "
         "the top, or PROFILER_EXT=1",
     )

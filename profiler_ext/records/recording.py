@@ -235,6 +235,9 @@ class Settings:
     # Begin of the first step on the devices, of a step cut out of a recording: what it waited for
     # is not in the trace
     first_step_ns: int | None = None
+    # What is called in each step, where calls end the steps: a compiled function or a module, with
+    # its place
+    step_call: str = ""
 
 
 @dataclass(frozen=True, slots=True)

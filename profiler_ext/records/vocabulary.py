@@ -83,7 +83,7 @@ class Phase(
     RECOMPUTE = (
         "recompute",
         "recompute",
-        "computes a value of the forward once more for the backward, as a checkpoint asks",
+        "computes a value of the forward again for the backward, as activation checkpointing does",
     )
     GRADIENT_ACCUMULATION = (
         "gradient_accumulation",
@@ -127,11 +127,11 @@ class Level(Term, page="words.md", title="level", columns=("launches.level", "co
 
     LINE = ("line", "a source line", "is attributed to a line of the model")
     OP = ("op", "an ATen op", "is attributed to an ATen op, and to no line")
-    NONE = ("none", "nothing", "is led nowhere, and its gap says why", "see the gap")
+    NONE = ("none", "nothing", "is unattributed, and its gap says why", "see the gap")
 
 
 class Scope(Term, page="words.md", title="scope", columns=("launches.scope", "coverage.scope")):
-    """Which part of a step's wall time a row of the ledger is of."""
+    """Which part of a step's wall time a row of the step time breakdown is of."""
 
     COMPILED = (
         "compiled",
@@ -202,7 +202,7 @@ class IdleCause(
 
     LAUNCHING = (
         "launching",
-        "launching",
+        "CPU launch overhead",
         "passed while the CPU was within operators, compiled graphs and launch calls on its way "
         "to the next launch",
         "launch less, or earlier: CUDA graphs (mode='reduce-overhead'), a larger batch, "
@@ -223,7 +223,7 @@ class IdleCause(
     )
     SYNCHRONISATION = (
         "synchronisation",
-        "synchronisation",
+        "device synchronization",
         "passed while the CPU was still in a call that waits for the device, which had nothing "
         "left to run: cudaStreamSynchronize, a copy to pageable memory",
         "leave out what needs a value of the device at once: .item(), .cpu(), nonzero, print; or "
@@ -231,14 +231,14 @@ class IdleCause(
     )
     AFTER_SYNCHRONISATION = (
         "after_synchronisation",
-        "after a synchronisation",
+        "after a synchronization",
         "passed while the CPU did what it could have done while it waited for the device, which "
-        "was busy for at least as long meanwhile; its line is that of the call that waited",
+        "was busy for at least as long; its line is that of the call that waited",
         "leave out the call that waited, or ask for its value later",
     )
     AUTOGRAD = (
         "autograd",
-        "autograd's engine",
+        "autograd engine overhead",
         "passed while autograd's engine worked between or within its nodes, outside of operators",
         "compile the model, so that its backward is one node; or fewer, larger ops",
     )
@@ -246,7 +246,7 @@ class IdleCause(
         "compiling",
         "compiling",
         "passed while torch compiled, timed kernels to choose one, or recorded a CUDA graph",
-        "begin to record later, or look at what is compiled once more: guards, dynamic shapes",
+        "begin to record later, or look at what is compiled again: guards, dynamic shapes",
     )
     ALLOCATING = (
         "allocating",
@@ -259,7 +259,7 @@ class IdleCause(
         "waiting for another rank",
         "passed while the CPU waited for a collective of the CPU's own (gloo, MPI, UCC): it did "
         "nothing from the call until a moment after its end; a rank that waits in NCCL's kernels "
-        "is busy, and `communication()` tells how long",
+        "is busy, and `communication()` shows how long",
         "leave out the barrier, or share the work more evenly",
     )
     LAUNCH_LATENCY = (
@@ -270,7 +270,7 @@ class IdleCause(
     )
     BETWEEN_LAUNCHES = (
         "between_launches",
-        "between launches",
+        "inter-kernel gap",
         "passed though the next launch had been enqueued before the device became idle: it changes "
         "from one to the next, or waits for what is not on this device",
         "fewer, larger kernels; if it is long, look for host callbacks and other processes",
@@ -283,13 +283,13 @@ class IdleCause(
     )
     PROFILER = (
         "profiler",
-        "the profiler itself",
+        "profiler overhead",
         "passed while the profiler worked: CUPTI took memory for its records, or a recording ended",
         "leave it out of what you count: without a profiler it is not there",
     )
     OUTSIDE_STEPS = (
         "outside_steps",
-        "outside of its steps",
+        "outside the recorded steps",
         "passed outside of the steps that its rank recorded, while others waited for it already; "
         "only `skew()` counts such time",
         "let all ranks begin to record at once, after a barrier",
@@ -297,12 +297,12 @@ class IdleCause(
     NO_LAUNCH_CALL = (
         "no_launch_call",
         "unknown: no launch call",
-        "cannot be told: what ended it has no launching call in the trace",
+        "has no known cause: what ended it has no launching call in the trace",
         "begin to record between two steps, with the device idle",
     )
     NO_CPU_EVENTS = (
         "no_cpu_events",
         "unknown: no CPU events",
-        "cannot be told: the trace has no operators and ranges of the CPU",
+        "has no known cause: the trace has no operators and ranges of the CPU",
         "record with ProfilerActivity.CPU",
     )

@@ -83,7 +83,7 @@ class UnitEvidence(
     CALLED_KERNEL = (
         "called_kernel",
         "another kernel of the call",
-        "is one of several kernels of one library call, and another one's name tells the unit",
+        "is one of several kernels of one library call, and another one's name shows the unit",
     )
     OPERANDS = (
         "operands",

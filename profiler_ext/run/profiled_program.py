@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from profiler_ext import autostart
 from profiler_ext.errors import OutputError, UsageError
 from profiler_ext.isolation.failures import failure_detail, is_raised_by_program
 from profiler_ext.isolation.user_state import isolated, own_modules
+from profiler_ext.python_lines.monitoring import python_without_monitoring
 from profiler_ext.run import remarks
 from profiler_ext.run.outcome import (
     Outcome,
@@ -31,45 +33,72 @@ from profiler_ext.signals import TerminationSignals
 from profiler_ext.source_paths import folder_of
 
 if TYPE_CHECKING:
-    from profiler_ext.exporters.terminal.console import Console
     from profiler_ext.run.recorder import Recorder
     from profiler_ext.sessions.session import Session
 
 
+_INTERVAL_S = 30.0
+
+
 class Progress:
-    """One line on standard error that is replaced at each stage, and cleared at the end."""
+    """Says on standard error how far a run is.
 
-    def __init__(self) -> None:
-        self._made: Console | None = None
-        self._is_terminal = False  # else nothing is shown
-        with suppress(ValueError):  # it is closed
-            self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._shown = False
+    It writes whole lines: one that is rewritten in place would take the script's own with it. On a
+    terminal each stage is a line; without one, and within a stage, there is one each half minute.
+    Of several ranks the first speaks.
+    """
 
-    @property
-    def _console(self) -> Console:
-        if self._made is None:
-            from profiler_ext.exporters.terminal.console import Console
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._stream = sys.stderr  # the script may put another in its place
+        self._is_terminal = False
+        with suppress(ValueError, AttributeError):  # it is closed, or there is none
+            self._is_terminal = self._stream.isatty()
+        self._is_silent = os.environ.get("RANK", "0") not in ("", "0")
+        self._is_processed = threading.Event()
+        self._now = now
+        self._began_s = self._last_s = now()
 
-            self._made = Console(file=sys.stderr, highlight=False)
-        return self._made
-
-    def say(self, stage: str) -> None:
-        """Show a stage."""
+    def begin(self, stage: str) -> None:
+        """Say that a stage begins."""
         if self._is_terminal:
-            self.done()
-            self._console.print(f"[dim]profiler-ext: {stage}[/dim]", end="\r", no_wrap=True)
-            self._shown = True
+            self._write(stage)
+        else:
+            self.go_on(stage)
 
-    def done(self) -> None:
-        """Clear the line."""
-        if self._shown:
-            self._console.print(" " * (self._console.width - 1), end="\r")
-            self._shown = False
+    def go_on(self, stage: str) -> None:
+        """Say where the run is, if nothing was said for half a minute."""
+        now = self._now()
+        if now - self._last_s >= _INTERVAL_S:
+            self._write(f"{stage} ({now - self._began_s:.0f} s so far)")
+
+    def processing(self, begins: bool) -> None:
+        """Say that a recording is processed, until that ends."""
+        self._is_processed.set()  # of one before
+        if begins:
+            stage = "processing the recording"
+            self.begin(stage)
+            self._is_processed = threading.Event()
+            speaks = (stage, self._is_processed)
+            threading.Thread(target=self._speak, args=speaks, daemon=True).start()
+
+    def _speak(self, stage: str, is_over: threading.Event) -> None:
+        while not is_over.wait(_INTERVAL_S):
+            self.go_on(stage)
+
+    def _write(self, text: str) -> None:
+        self._last_s = self._now()
+        if not self._is_silent:
+            with suppress(OSError, ValueError, AttributeError):
+                self._stream.write(f"profiler-ext: {text}\n")
+                self._stream.flush()
 
 
-def run(request: Request, tell: Callable[[Outcome], None]) -> ExitStatus:
+def run(
+    request: Request, tell: Callable[[Outcome], None], announce: Callable[[str], None]
+) -> ExitStatus:
     """Run a script and profile its steps, and report the outcome when the files are written.
+
+    What this Python cannot attribute is announced before the script begins.
 
     The script runs as with Python, and its exit code is kept. Nothing is prepared before it imports
     torch. The session is written when the steps are over, or when the script ends early, by an
@@ -83,6 +112,9 @@ def run(request: Request, tell: Callable[[Outcome], None]) -> ExitStatus:
     if request.repeats is not None:
         series = Series(folder, rank, request.repeats.keep)
         series.begin(force=request.force)
+    version = python_without_monitoring()
+    if version is not None and request.lines and os.environ.get("RANK", "0") == "0":
+        announce(remarks.lines_unavailable(version))
     return _Run(request, SavedSessions(folder / rank, series), tell).profiled()
 
 
@@ -142,7 +174,6 @@ class _Run:
             self._report_outcome(Outcome(ExitStatus(0), None, self._kept, error_lines(error)))
 
     def _start(self) -> None:
-        self._progress.say("starting torch")
         from profiler_ext.profiling import switch
         from profiler_ext.run.recorder import Recorder
 
@@ -153,10 +184,11 @@ class _Run:
         recorder = Recorder(
             capture, self._request, self._write, self._step_ended, roots, self._kept.folder
         )
+        recorder.on_processing = self._progress.processing
         recorder.start()
         self._recorder = recorder
         self._watch_signals()
-        self._progress.say("compile and warm-up")
+        self._progress.begin("compilation and warm-up")
 
     def _program_ended(self, ending: ExitStatus) -> ExitStatus:
         threads = set(threading.enumerate()) - self._threads_before
@@ -185,7 +217,6 @@ class _Run:
                 ending = ExitStatus(INTERRUPTED, was_interrupted=True)
         finally:
             self._signals.leave()
-            self._progress.done()
         outcome = outcome_of(ending, self._request, recorder, self._kept, self._start_error)
         with _ShieldedFromSignals():
             self._report_outcome(outcome)
@@ -202,9 +233,14 @@ class _Run:
         recorder, request = self._recorder, self._request
         if recorder is not None and request.repeats is None:
             count = recorder.ends.count
-            if not recorder.window.is_over(count):
-                phase = "" if recorder.window.has_begun(count) else " (warm-up)"
-                self._progress.say(f"step {count + 1}{phase}")
+            if recorder.window.is_over(count):
+                return
+            if not recorder.window.has_begun(count):
+                self._progress.go_on(f"step {count:,} of the warm-up")
+            elif count == recorder.window.first:
+                self._progress.begin(f"recording starts at step {count:,}")
+            else:
+                self._progress.go_on(f"recording step {count:,}")
 
     def _watch_signals(self) -> None:
         has_unsaved = self._recorder is not None and self._recorder.has_unsaved
@@ -217,7 +253,6 @@ class _Run:
         with own_modules():
             recorder.stop()
             self._keep_trace(recorder)
-            self._progress.done()
             kept = self._kept.words(recorder)
             remark = remarks.ended_by_signal(signal, kept, recorder.ends.count)
             failed = failure_lines(recorder)
@@ -226,7 +261,6 @@ class _Run:
     def _write(self, session: Session, step: int) -> None:
         from profiler_ext.sessions.output import save, write_exports
 
-        self._progress.say("joining launches with lines, writing files")
         folder = self._kept.folder_of_step(step)
         save(session, folder)
         self._kept.is_saved = True
@@ -234,7 +268,6 @@ class _Run:
             write_exports(session, folder)
         else:
             self._kept.series.keep(step)
-        self._progress.done()
 
 
 class _ShieldedFromSignals:

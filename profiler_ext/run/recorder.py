@@ -45,37 +45,57 @@ class Recorder:
         folder: Path,
     ) -> None:
         self.session: Session | None = None  # that was kept last
+        self.on_processing: Callable[[bool], object] = bool  # called with whether it begins
         self.failure: Exception | None = None  # in recording or keeping
         self.trace: Path | None = None  # torch's own, if there is no session
         self._regions = OpenRanges(lambda: self._profiler.is_recording)
+        self.discarded = 0  # recordings without a slow step
+        self.first = 0  # step of the last recording
+        self.recorded_early = False  # the session is of steps before the requested ones
+        self.ignored_stop = self._stop_requested = False  # by the program
+        self._request, self._capture, self._user_roots = request, capture, user_roots
+        self._slow = request.repeats.slow if request.repeats is not None else None
+        self._keep, self._on_step, self.folder = keep, on_step, folder
+        self._incomplete_session: Session | None = None
+        self._holds_early = False  # it is of early steps
+        self._process = os.getpid()
+        self._count_from_here()
+        regions = self._regions.hooks() if request.repeats is not None else ()
+        self.ends = StepEnds(
+            capture,
+            self._step,
+            self._profiler,
+            request.step_on,
+            regions,
+            on_restart=self._restart,
+            takes_calls=not request.skip.is_nothing,
+        )
+        self._stops = request.stops
+
+    def _count_from_here(self) -> None:
+        """Make what numbers steps and records them, with this one as the first."""
+        request = self._request
         self.window = Window(
             request.skip,
             request.steps,
             request.repeats,
             has_open_region=lambda: self._regions.has_any,
-            is_learning=lambda: capture.has_calls_to_profile,
+            is_learning=lambda: self._capture.has_calls_to_profile,
             on_device=uses_device,
+            may_be_short=lambda: (
+                request.repeats is None and self.ends.found_call and not self.ends.may_train
+            ),
         )
-        self.discarded = 0  # recordings without a slow step
-        self.first = 0  # step of the last recording
-        self.ignored_stop = self._stop_requested = False  # by the program
-        self._slow = request.repeats.slow if request.repeats is not None else None
         self._pace = None if self._slow is None else SlowStepDetector(self._slow)
         self._step_start = Mark.here()
-        self._keep, self._on_step, self.folder = keep, on_step, folder
-        self._incomplete_session: Session | None = None
-        self._process = os.getpid()
         self._profiler = _RunProfiler(
             self,
             schedule=self.window,
-            user_roots=user_roots,
+            user_roots=self._user_roots,
             lines=request.lines,
             record_shapes=request.shapes,
             source=request.source,
         )
-        regions = self._regions.hooks() if request.repeats is not None else ()
-        self.ends = StepEnds(capture, self._step, self._profiler, request.step_on, regions)
-        self._stops = request.stops
 
     @property
     def is_in_child(self) -> bool:
@@ -103,6 +123,19 @@ class Recorder:
         self._profiler.start()
         self.ends.watch()
 
+    def _restart(self, is_forced: bool) -> bool:
+        """Number steps from here on, unless they are recorded already and it need not be."""
+        step = self._profiler.step_num
+        is_early = self.window.is_early(step)
+        is_late = self.window.has_begun(step) or (self._profiler.is_prepared and not is_early)
+        if self.failure is not None or (is_late and not is_forced):
+            return False
+        self._try(self._profiler.drop)
+        self._count_from_here()
+        self.ends.own = self._profiler
+        self._try(self._profiler.start)
+        return True
+
     def stop(self) -> None:
         """Stop, and keep what was recorded."""
         if self.is_in_child:
@@ -111,7 +144,8 @@ class Recorder:
         self._try(self._profiler.stop)
         if self.session is None and (part := self._incomplete_session) is not None:
             with isolated():
-                self.take(part)
+                self.recorded_early = self._holds_early
+                self._write(part)
 
     def keep_trace(self) -> None:
         """Keep torch's own trace if this package failed to make a session of it."""
@@ -131,10 +165,20 @@ class Recorder:
         self.failure = self.failure or error
 
     def take(self, session: Session) -> None:
-        """Keep a session; if another profiler ended it, wait for a complete one."""
-        if self._profiler.was_ended:
+        """Keep a session.
+
+        If another profiler ended it, if it was recorded early, or if the program may still train,
+        wait for a better one.
+        """
+        is_early = self.window.ended_early(self._profiler.step_num)
+        may_train = self._request.repeats is None and self.ends.may_train
+        self._holds_early = is_early
+        if self._profiler.was_ended or is_early or may_train:
             self._incomplete_session = session
             return
+        self._write(session)
+
+    def _write(self, session: Session) -> None:
         self._incomplete_session = None
         self._try(lambda: self._keep(session, self.first))
         if self.failure is None:
@@ -142,7 +186,11 @@ class Recorder:
 
     def is_wanted(self) -> bool:
         """Tell whether the recording is to be kept, and begin to watch the next."""
-        if not self.window.has_begun(self._profiler.step_num):
+        step = self._profiler.step_num
+        if self.window.ended_early(step):
+            return True
+        has_whole_step = step > (self.window.first or 0)
+        if not self.window.has_begun(step) or (self._incomplete_session and not has_whole_step):
             return False
         if self._pace is None or self._slow is None:
             return True
@@ -156,8 +204,10 @@ class Recorder:
         """End a step; return whether the program is to end."""
         if self._pace is not None:
             self._detect_slow_step(self._pace)
-        self._profiler.step_source = self.ends.source
+        self._profiler.step_source, self._profiler.step_call = self.ends.source, self.ends.of
         self._count()
+        if self._request.repeats is None and self.window.is_over(self.ends.count):
+            self.ends.leave_calls()
         self._on_step()
         if self._pace is not None:
             self._step_start = Mark.here()
@@ -219,7 +269,7 @@ class _RunProfiler(profile):
         self._recorder = recorder
         super().__init__(**options)
         self._raw = RawTrace(recorder.folder)
-        self._is_marked = False
+        self._is_marked = self._is_dropped = False
         self._guard.run("steps", self._mark_steps, 0)
         self._guard.run("steps", profilers.mark_steps, self, self._is_marked)
 
@@ -239,7 +289,8 @@ class _RunProfiler(profile):
 
     def prepare_trace(self) -> None:
         self.profiler = None  # the last recording is kept, or not wanted
-        super().prepare_trace()
+        with profilers.without_kineto_noise():
+            super().prepare_trace()
 
     def start_trace(self) -> None:
         super().start_trace()
@@ -251,12 +302,21 @@ class _RunProfiler(profile):
             super().step_aside()
             self._recorder.window.postpone_after(self.step_num)
 
+    def drop(self) -> None:
+        """Stop, and keep nothing."""
+        self._is_dropped = True
+        self.stop()
+
     def _on_cycle_end(self, profiler: Any) -> None:
-        if self._guard.run(RECORDING, self._recorder.is_wanted) is False:
+        if self._is_dropped or self._guard.run(RECORDING, self._recorder.is_wanted) is False:
             self._guard.run(HOOK, self.lines.forget)
             self._guard.run(GRAPHS, self._release)
         else:
-            super()._on_cycle_end(profiler)
+            self._guard.run("progress", self._recorder.on_processing, True)
+            try:
+                super()._on_cycle_end(profiler)
+            finally:
+                self._guard.run("progress", self._recorder.on_processing, False)
 
     def deliver(self) -> None:
         self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())

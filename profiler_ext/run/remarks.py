@@ -26,6 +26,14 @@ IGNORED_STOP = "the script caught the exit of --stop and went on; it is asked to
 _MAX_SEEN_SHOWN = 6
 
 
+def lines_unavailable(version: str) -> str:
+    """Say, before the run, what this Python cannot attribute."""
+    return (
+        f"eager line attribution needs Python 3.12 or newer, and this is {version}: eager work is "
+        "attributed to its ops"
+    )
+
+
 def failed_script(code: int, kept: str, steps: int) -> str:
     """Say how a script failed, and what is kept."""
     return f"the script ended with exit code {code} after {_steps(steps)}; {kept}"
@@ -85,9 +93,32 @@ def _unrecorded(request: Request, recorder: Recorder) -> tuple[str, ...]:
         return (IGNORED_STOP,)
     if session is None:
         return (_no_session(request, recorder),)
+    if session is not None and not recorder.ends.of and session.recording.settings.step_call:
+        return (_before_training(request, steps, session),)
+    if session is not None and recorder.recorded_early:
+        return (_early(request, recorder, session),)
     if request.repeats is None and not window.is_over(steps):
         return (_cut_off(request, steps, max(steps - (window.first or 0), 0)),)
     return ()
+
+
+def _before_training(request: Request, steps: int, session: Session) -> str:
+    """Say that the training steps were too few, and that calls before them were recorded."""
+    return (
+        f"the script ended after {_steps(steps)} of training, too few to skip {request.skip} and "
+        f"record {request.steps}: calls of {session.recording.settings.step_call} before them were "
+        "recorded; use a smaller --skip"
+    )
+
+
+def _early(request: Request, recorder: Recorder, session: Session) -> str:
+    """Say that the script ended before the steps to record, and how many were recorded instead."""
+    of, count = recorder.ends.of, len(session.analysis.steps)
+    which = "an early one was" if count == 1 else f"{count} early ones were"
+    return (
+        f"the script ended after {recorder.ends.seen[f'calls of {of}']} calls of {of}, too few to "
+        f"skip {request.skip} and record {request.steps} of them: {which} recorded"
+    )
 
 
 def _cut_off(request: Request, steps: int, recorded: int) -> str:
@@ -104,13 +135,13 @@ def _cut_off(request: Request, steps: int, recorded: int) -> str:
 def never_stepped(request: Request, seen: Counter[str]) -> str:
     """Say that no step ended, and what could have ended one."""
     if request.step_on.by is not EndedBy.FIRST:
-        return f"the script never stepped: {_not_seen_text(request.step_on)}{_seen_text(seen)}"
+        return f"No step boundary found: {_not_seen_text(request.step_on)}{_seen_text(seen)}"
     if request.skip.is_nothing:
-        return "the script never stepped, and nothing was recorded"
+        return "No step boundary found, and nothing was recorded"
     return (
-        "the script never stepped: no optimizer's step() and no prof.step() was seen; of a script "
-        "that does not train each call of its model is a step with --step-on forward, or record "
-        "it whole with --skip 0"
+        "No step boundary found: no optimizer stepped, prof.step() was not called, and no call of "
+        f"a model or compiled function was repeated{_seen_text(seen)}. Name a function with "
+        "--step-on, or record the whole script with --skip 0"
     )
 
 

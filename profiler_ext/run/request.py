@@ -61,7 +61,8 @@ class EndedBy(Enum):
 class StepOn:
     """The option for what ends a step."""
 
-    by: EndedBy = EndedBy.FIRST  # the script's own profiler or an optimizer, the first to step
+    # The script's own profiler or an optimizer, the first to step; else the call that repeats
+    by: EndedBy = EndedBy.FIRST
     name: str | None = None  # of the optimizer's or module's class, or the function
     module: str | None = None  # of the function
 
@@ -129,7 +130,7 @@ class Request:
         if self.step_on.needs_monitoring and (version := python_without_monitoring()) is not None:
             raise UsageError(
                 f"--step-on {self.step_on} needs Python 3.12 or newer, and this is {version}; here "
-                "an optimizer's class ends a step, or the call of what torch.compile made: forward"
+                "an optimizer's class ends a step, or the outermost call of a model: forward"
             )
         if self.repeats is not None:
             self._check_repeats(self.repeats)

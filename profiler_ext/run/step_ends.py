@@ -7,18 +7,19 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch.compiler
 
 from profiler_ext.capture.hooks.installing import Capture
-from profiler_ext.capture.traces.module_paths import user_class
+from profiler_ext.capture.traces.module_paths import user_class, without_wrappers
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.python_lines.monitoring import Tool, returning
+from profiler_ext.python_lines.monitoring import Tool, python_without_monitoring, returning
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.run.request import EndedBy, StepOn
 from profiler_ext.torch_compat import points, process, profilers
@@ -33,8 +34,64 @@ class Call:
     """A call that has ended."""
 
     ender: object  # identifies what was called
-    words: str  # for a person
+    of: str  # what was called, for a person
     source: str  # of steps, in a recording
+    weight: int = 1  # how much a call says, against one of something else
+
+
+_COMPILED_WEIGHT = 8
+"""A compiled function is the step unless something else is called far more often."""
+_LIMIT = 2
+"""So many times as often as the step something else has to be called to become it."""
+
+
+class RepeatedCall:
+    """Of all outermost calls, the one that ends steps.
+
+    Of an encoder and a decoder, or a prompt and the tokens after it, the last is the step: it is
+    called again and again. A loss beside its model is called as often, and is not.
+    """
+
+    def __init__(self, least: int) -> None:
+        self.call: Call | None = None
+        self._least = least  # calls of it
+        self._counts: Counter[object] = Counter()
+
+    def is_next(self, call: Call) -> bool:
+        """Count a call; tell whether it should end steps, and does not yet."""
+        self._counts[call.ender] += 1
+        if self.call is None:
+            return self._counts[call.ender] >= self._least
+        return self._score(call) > _LIMIT * self._score(self.call)
+
+    def _score(self, call: Call) -> int:
+        return call.weight * self._counts[call.ender]
+
+
+def called_text(kind: str, name: str, codes: Iterable[CodeType]) -> str:
+    """Return what is called, for a person: ``the compiled function `decode` (gen.py:41)``."""
+    code = next(reversed([*codes]), None)  # below all decorators
+    place = "" if code is None else f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
+    return f"the {kind} `{name}`{place}"
+
+
+def module_call(module: Any, kind: str = "module", weight: int = 1) -> Call:
+    """Return the call of a module."""
+    inner = without_wrappers(module)
+    of = called_text(kind, user_class(inner), process.methods_of(inner, "forward"))
+    return Call((kind, id(inner)), of, "forward", weight)
+
+
+def compiled_call(edge: FrameType) -> Call:
+    """Return the call of what ``torch.compile`` made, from the frame that calls it."""
+    function = process.compiled_callable(edge)
+    if process.is_module(function):
+        return module_call(function, "compiled module", _COMPILED_WEIGHT)
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return Call("compiled", "what torch.compile made", "forward", _COMPILED_WEIGHT)
+    of = called_text("compiled function", code.co_qualname, [code])
+    return Call(id(code), of, "forward", _COMPILED_WEIGHT)
 
 
 class Outermost(threading.local):
@@ -63,19 +120,17 @@ class CallEnds:
     ) -> None:
         self._step_on, self._outermost = step_on, outermost
         self._on_end, self._guard = on_end, guard
-        self._modules = step_on.by is EndedBy.FORWARD
+        self._modules = step_on.by is not EndedBy.FUNCTION
         self._codes: dict[int, CodeType] = {}
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch; in Python 3.11, without ``sys.monitoring``, no call is seen."""
-        try:
-            self._tool = tool = Tool()
-        except LinesUnavailableError as error:
-            if not error.is_old:
-                raise
-            yield
-            return
+        """Watch.
+
+        Raises:
+            LinesUnavailableError: Other tools have all ids of ``sys.monitoring``.
+        """
+        self._tool = tool = Tool()
         try:
             self._listen(tool)
             yield
@@ -115,8 +170,8 @@ class CallEnds:
         if id(code) not in self._codes:
             self._watch(self._tool, code)
         if not self._outermost.is_any:
-            words = f"calls of {self._step_on}"
-            self._begins(frame, Call(code.co_qualname, words, "function"))
+            of = called_text("function", code.co_qualname, [code])
+            self._begins(frame, Call(code.co_qualname, of, "function"))
 
     def _module_begins(self, code: CodeType, _: int) -> None:
         if self._outermost.is_any:
@@ -125,10 +180,10 @@ class CallEnds:
         module = None if frame is None else process.called_module(frame)
         if frame is None or not process.is_module(module):
             return
-        name = user_class(module)
-        if self._step_on.name in (None, name):
-            ender = id(module) if self._step_on.name is None else name
-            self._begins(frame, Call(ender, f"calls of {name}", "forward"))
+        if self._step_on.name is None:
+            self._begins(frame, module_call(module))
+        elif self._step_on.name == (name := user_class(module)):
+            self._begins(frame, replace(module_call(module), ender=name))
 
     def _begins(self, frame: FrameType, call: Call) -> None:
         self._outermost.frame, self._outermost.call = id(frame), call
@@ -160,8 +215,56 @@ def _frame_of(code: CodeType) -> FrameType | None:
     return frame
 
 
-COMPILED = "what torch.compile made"
+class ModuleHooks:
+    """Watches the outermost calls of modules with torch's global hooks, where Python is 3.11.
+
+    They are gone before anything is compiled: Dynamo would trace them, and
+    ``OptimizedModule.__call__`` warns of them.
+    """
+
+    def __init__(self, outermost: Outermost, on_end: Callable[[Call], None], guard: Guard) -> None:
+        self._outermost, self._on_end, self._guard = outermost, on_end, guard
+        self._depth = threading.local()  # of the outermost module's calls of itself
+        self._hooks = ExitStack()
+
+    def watch(self) -> None:
+        """Begin to watch."""
+        watched = (self._begins, self._ends, self._registered)
+        callbacks = (self._guard.callback(CALL_ENDS, each) for each in watched)
+        for handle in process.on_module_calls(*callbacks):
+            self._hooks.callback(handle.remove)
+
+    def leave(self) -> None:
+        """Remove the hooks; a call that runs is no outermost one then."""
+        self._hooks.close()
+        self._outermost.frame = self._outermost.call = None
+
+    def _registered(self, holder: Any, _: str, __: Any) -> None:
+        if process.is_compiled_module(holder):
+            self.leave()
+
+    def _begins(self, module: Any, _: Any) -> None:
+        outermost = self._outermost
+        if not outermost.is_any:
+            outermost.frame, outermost.call = id(module), module_call(module)
+            self._depth.count = 0
+        if outermost.frame == id(module):
+            self._depth.count += 1
+
+    def _ends(self, module: Any, _: Any, result: Any) -> None:
+        outermost = self._outermost
+        if outermost.frame != id(module):
+            return
+        self._depth.count -= 1
+        if self._depth.count == 0:
+            call, outermost.frame, outermost.call = outermost.call, None, None
+            if call is not None and result is not None:  # else it raised
+                self._on_end(call)
+
+
 _OPTIMIZER = "Optimizer.step"
+_ACCUMULATED = 64
+"""The calls with gradients after which an optimizer that has not stepped is not waited for."""
 
 
 class _PerThread(threading.local):
@@ -185,9 +288,15 @@ class StepEnds:
     """Watches a script and calls back at the end of each of its steps.
 
     A step ends at the script's own ``prof.step()`` while it has a profiler, else when the first
-    optimizer has stepped: an eager one by torch's hook, a compiled one after its graph. Another
-    optimizer, a model's call or a function ends it only by name. If the program is to end with a
-    step, what ended the step raises ``SystemExit``, once and last, as ``sys.exit()`` does.
+    optimizer has stepped: an eager one by torch's hook, a compiled one after its graph. Until one
+    has, the outermost calls that repeat end steps, of a compiled function before those of a module:
+    a script that does not train has no other. When an optimizer steps after all, or another call
+    turns out to repeat more often, steps are counted from there: ``on_restart`` is asked, and is
+    told whether it must.
+
+    Another optimizer, a model's call or a function ends a step only by name. If the program is to
+    end with a step, what ended the step raises ``SystemExit``, once and last, as ``sys.exit()``
+    does.
     """
 
     def __init__(
@@ -197,16 +306,19 @@ class StepEnds:
         own: Any,
         step_on: StepOn = StepOn(),  # noqa: B008  (it is frozen)
         more: Iterable[Hook] = (),
+        on_restart: Callable[[bool], bool] = lambda _: True,
+        takes_calls: bool = False,
     ) -> None:
         process.check_optimizer_steps()
         self.source = "none"  # of the steps: ``prof.step``, ``Optimizer.step``, ...
         self.count = 0  # of ended steps
         self.seen: Counter[str] = Counter()  # what could have ended steps
+        self.own = own  # profiler of the steps
         self._capture = capture
         # Dynamo would compile what a compiled optimizer's hook calls.
         disabled: Any = torch.compiler.disable
         self._on_end: Callable[[], object] = disabled(on_end)
-        self._own = own
+        self._on_restart: Callable[[bool], bool] = disabled(on_restart)
         self._step_on = step_on
         self._more = tuple(more)
         self._ender: object = None
@@ -215,7 +327,27 @@ class StepEnds:
         self._optimizer_graph: GraphInstance | None = None
         self._thread = _PerThread()
         self._outermost = Outermost()
-        self._hooks = ExitStack()
+        self._takes_calls = takes_calls and step_on.by is EndedBy.FIRST
+        self._repeated = RepeatedCall(2 if self._takes_calls else 1)
+        self._waited = 0  # calls for an optimizer to step
+        self._optimizer_ref: weakref.ref[Any] | None = None
+        self._module_hooks: ModuleHooks | None = None
+        self._hooks, self._call_hooks = ExitStack(), ExitStack()
+
+    @property
+    def of(self) -> str:
+        """What is called, where calls end the steps."""
+        return "" if self._repeated.call is None else self._repeated.call.of
+
+    @property
+    def found_call(self) -> bool:
+        """Whether calls end the steps because nothing else has yet."""
+        return self._takes_calls and self._repeated.call is not None
+
+    @property
+    def may_train(self) -> bool:
+        """Whether calls end the steps for now, and there is an optimizer that may step."""
+        return self.found_call and process.live_optimizer() is not None
 
     def watch(self) -> None:
         """Begin to watch."""
@@ -232,10 +364,23 @@ class StepEnds:
             watched = guard.callback(_OPTIMIZER, self._eager_optimizer)
             stack.callback(process.on_optimizer_step(watched).remove)
             self._capture.on_optimizer_graph = self._compiled_optimizer
-            if self._step_on.by in (EndedBy.FORWARD, EndedBy.FUNCTION):
-                calls = CallEnds(self._step_on, self._outermost, self._call_over, guard)
-                stack.enter_context(calls.watched())
+            self._watch_calls(guard)
             self._hooks = stack.pop_all()
+
+    def _watch_calls(self, guard: Guard) -> None:
+        by = self._step_on.by
+        if not self._takes_calls and by not in (EndedBy.FORWARD, EndedBy.FUNCTION):
+            return
+        with ExitStack() as stack:
+            if python_without_monitoring() is None:
+                calls = CallEnds(self._step_on, self._outermost, self._call_over, guard)
+                with suppress(LinesUnavailableError) if self._takes_calls else nullcontext():
+                    stack.enter_context(calls.watched())
+            elif by is not EndedBy.FUNCTION:
+                self._module_hooks = ModuleHooks(self._outermost, self._call_over, guard)
+                stack.callback(self._module_hooks.leave)
+                self._module_hooks.watch()
+            self._call_hooks = stack.pop_all()
 
     @property
     def missed(self) -> str | None:
@@ -243,9 +388,15 @@ class StepEnds:
         failures = self._capture.guard.failures
         return next((each.detail for each in failures if each.hook == self._hook), None)
 
+    def leave_calls(self) -> None:
+        """Watch no calls any more."""
+        self._takes_calls = False
+        self._call_hooks.close()
+
     def leave(self) -> None:
         """Remove the hooks."""
         self._capture.on_optimizer_graph = None
+        self.leave_calls()
         self._hooks.close()
 
     def _profiler_step(self, call: Observed) -> Observation:
@@ -254,12 +405,13 @@ class StepEnds:
         if _STEP_END.is_active:
             return
         was_marking = profilers.marks_steps(profiler)
-        profilers.mark_steps(profiler, _MarkFilter(was_marking, self._own))
+        profilers.mark_steps(profiler, _MarkFilter(was_marking, self.own))
         try:
             yield
         finally:
             profilers.mark_steps(profiler, was_marking)
         self.seen["prof.step()"] += 1
+        self._calls_give_way()
         if self._step_on.by is EndedBy.FIRST:
             self._end("prof.step", "prof.step", points.PROFILER_STEP.path, profiler)
         self._exit_if_requested()
@@ -280,13 +432,15 @@ class StepEnds:
         edge, entered = process.frame_edge(), self._thread.entered
         if edge is None:
             return
-        if edge not in entered[-1:]:
-            entered.append(edge)
+        if id(edge) not in entered[-1:]:
+            entered.append(id(edge))
+            if self._module_hooks is not None:
+                self._module_hooks.leave()
             return
         entered.pop()
         if entered:
             return
-        self._frame_exit()
+        self._frame_exit(edge)
         yield
         self._exit_if_requested()
 
@@ -297,6 +451,7 @@ class StepEnds:
         name = type(optimizer).__name__
         self.seen[f"{name}.step()"] += 1
         by = self._step_on.by
+        self._calls_give_way()
         if by is EndedBy.FIRST or (by is EndedBy.OPTIMIZER and name == self._step_on.name):
             self._end(id(optimizer), _OPTIMIZER, _OPTIMIZER, optimizer)
             self._exit_if_requested()
@@ -308,21 +463,69 @@ class StepEnds:
 
     def _call_over(self, call: Call) -> None:
         """A call of a model or a function is over, with no other around it."""
-        if self._step_on.name is None and self._thread.entered:
-            return  # it is within a compiled function
-        self.seen[call.words] += 1
-        self._end(call.ender, call.source, CALL_ENDS)
-        self._exit_if_requested()
+        if self._step_on.name is not None:
+            self.seen[f"calls of {call.of}"] += 1
+            self._repeated.call = call
+            self._end(call.ender, call.source, CALL_ENDS)
+            self._exit_if_requested()
+        elif not self._thread.entered:  # else it is within a compiled function
+            self._outermost_over(call, CALL_ENDS)
+            self._exit_if_requested()
 
-    def _frame_exit(self) -> None:
+    def _frame_exit(self, edge: FrameType) -> None:
         """End the step after the compiled function, not during the profiler's events of it."""
         if (graph := self._optimizer_graph) is not None:
             self._optimizer_graph = None
+            self._calls_give_way()
             frame = (graph.compile_id or "").partition("/")[0]
             self._end(("graph", frame), _OPTIMIZER, points.FRAME_EDGE.path)
-        elif self._step_on == StepOn(EndedBy.FORWARD) and not self._outermost.is_any:
-            self.seen[f"calls of {COMPILED}"] += 1
-            self._end(COMPILED, "forward", points.FRAME_EDGE.path)
+        elif not self._outermost.is_any and (
+            self._takes_calls or self._step_on == StepOn(EndedBy.FORWARD)
+        ):
+            self._outermost_over(compiled_call(edge), points.FRAME_EDGE.path)
+
+    def _outermost_over(self, call: Call, hook: str) -> None:
+        """End a step if this is the call that repeats."""
+        self.seen[f"calls of {call.of}"] += 1
+        if self._step_on.by is EndedBy.FIRST and not self._takes_calls:
+            return
+        repeated = self._repeated
+        is_next = repeated.is_next(call)
+        is_current = repeated.call is not None and repeated.call.ender == call.ender
+        if not (is_next or is_current) or self._waits_for_optimizer():
+            return
+        if not is_current:
+            if repeated.call is not None and not self._restart(is_forced=False):
+                return
+            repeated.call = call
+        self._end(call.ender, call.source, hook)
+
+    def _waits_for_optimizer(self) -> bool:
+        """Tell whether the script is about to train: accumulating gradients takes many calls."""
+        if not self._takes_calls or not torch.is_grad_enabled() or self._waited >= _ACCUMULATED:
+            return False
+        optimizer = None if self._optimizer_ref is None else self._optimizer_ref()
+        if optimizer is None and self._waited.bit_count() < 2:  # a search takes milliseconds
+            optimizer = process.live_optimizer()
+            self._optimizer_ref = None if optimizer is None else weakref.ref(optimizer)
+        self._waited += 1
+        return optimizer is not None
+
+    def _restart(self, *, is_forced: bool) -> bool:
+        """Count steps from here on; return whether that is possible."""
+        if not self._on_restart(is_forced):
+            return False
+        self.count, self._ender, self._ender_ref = 0, None, None
+        return True
+
+    def _calls_give_way(self) -> None:
+        """Count steps from here on, at the first of the script's own marks or its optimizer's."""
+        if self._step_on.by is not EndedBy.FIRST:
+            return
+        self.leave_calls()
+        if self._repeated.call is not None:
+            self._repeated.call = None
+            self._restart(is_forced=True)
 
     def _end(self, ender: object, source: str, hook: str, of: Any = None) -> None:
         """Count a step if what ended the first one ends it; ``prof.step`` takes precedence."""

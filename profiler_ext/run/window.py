@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from torch.profiler import ProfilerAction
 
+from profiler_ext.profiling import DEFAULT_RECORDED_STEPS, DEFAULT_SKIPPED_STEPS
 from profiler_ext.profiling.unrecorded_steps import Mark
 from profiler_ext.run.request import Amount, Repeats
 from profiler_ext.torch_compat.profilers import USE
@@ -18,6 +19,8 @@ from profiler_ext.torch_compat.profilers import USE
 _MIN_STEPS = 5
 """The steps needed before one can be slow."""
 _MEDIAN_WINDOW = 50
+_SETTLING_STEPS = 4
+"""Steps after an early recording: one that it still slows down, and three to be timed."""
 
 
 @dataclass(slots=True)
@@ -91,6 +94,9 @@ class Window:
     will be over if it takes as long as the one before. On a device the step before the first one is
     recorded too, without a mark: the profiler's start drains the device's queue and slows the CPU,
     so the first step is longer.
+
+    Where nobody knows how many steps are to come, the first ones after the one that compiles are
+    recorded early, for a script that ends before the requested ones.
     """
 
     def __init__(
@@ -102,13 +108,15 @@ class Window:
         is_learning: Callable[[], bool] = lambda: False,
         now: Callable[[], float] = time.monotonic,
         on_device: Callable[[], bool] = lambda: False,
+        may_be_short: Callable[[], bool] = lambda: False,
     ) -> None:
         # ``is_learning``: CUDA graphs' first calls are still to be profiled on their own, which
         # they cannot be while torch's profiler warms up.
         self.was_postponed = False  # to later steps than requested
         self._steps, self._repeats, self._now = steps, repeats, now
         self._has_open_region, self._is_learning = has_open_region, is_learning
-        self._on_device = on_device
+        self._on_device, self._may_be_short = on_device, may_be_short
+        self._early = range(0)  # steps
         self._skip_s = skip.seconds
         self._began_s = self._updated_s = now()
         self._updated_step = -1
@@ -123,6 +131,9 @@ class Window:
         """Return the action for a step; with another profiler on, later steps are recorded."""
         if step > self._updated_step:
             self._update(step)
+        if self.is_early(step):
+            is_last = step == self._early[-1]
+            return ProfilerAction.RECORD_AND_SAVE if is_last else ProfilerAction.RECORD
         if self.first is None or step < self.first - self._warmup or self.is_over(step):
             return ProfilerAction.NONE
         if USE.is_used_by_others:
@@ -134,8 +145,17 @@ class Window:
         return ProfilerAction.RECORD_AND_SAVE if step == self._last else ProfilerAction.RECORD
 
     def is_marked(self, step: int) -> bool:
-        """Whether a step is one of the requested ones."""
-        return self.first is not None and step >= self.first and not self.is_over(step)
+        """Whether a step is one of the requested ones, or recorded in their place."""
+        is_requested = self.first is not None and step >= self.first and not self.is_over(step)
+        return is_requested or self.is_early(step)
+
+    def is_early(self, step: int) -> bool:
+        """Whether a step is recorded in case that the script ends before the requested ones."""
+        return step in self._early
+
+    def ended_early(self, step: int) -> bool:
+        """Whether a recording that ends where a step begins is an early one, with a whole step."""
+        return bool(self._early) and self._early.start < step <= self._early.stop
 
     def postpone_after(self, step: int) -> None:
         """Record the requested number of steps after this one and a warm-up."""
@@ -160,6 +180,8 @@ class Window:
         now = self._now()
         before_s, self._updated_s = now - self._updated_s, now
         self._updated_step = step
+        if step == 1 and self._may_be_short():
+            self._record_early()
         if self.first is None and now - self._began_s >= self._skip_s:
             self._begin_at(step + 1)
         if self._repeats is not None and self.is_over(step):
@@ -174,6 +196,14 @@ class Window:
             self._has_begun, self._first_s = True, now
         if self._last is None and now + before_s >= self._first_s + self._steps.seconds:
             self._last = step
+
+    def _record_early(self) -> None:
+        is_soon = self.first is not None and self.first < DEFAULT_SKIPPED_STEPS
+        if is_soon or USE.is_used_by_others or self._is_learning():
+            return
+        self._early = range(1, 1 + min(self._steps.steps or 1, DEFAULT_RECORDED_STEPS))
+        if self.first is not None:  # between the two, some are timed, and one is the warm-up
+            self._begin_at(max(self.first, self._early.stop + _SETTLING_STEPS + 1))
 
     def _begin_again(self, step: int) -> None:
         """Record again, after a step in which all ranges of the last recording can end."""

@@ -13,7 +13,6 @@ from profiler_ext.attribution.matched_collectives import with_skew
 from profiler_ext.attribution.one_step import of_step
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.exporters.formats import SESSION, Format, Roots, format_of
-from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.findings import Findings, find_on_ranks
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.sessions.session import Session, load_ranks, rank_files
@@ -21,8 +20,6 @@ from profiler_ext.sessions.session import load as load_one
 from profiler_ext.sessions.session_tables import SessionExplanations
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from profiler_ext.exporters.tables import Filters, Table
 
 
@@ -133,18 +130,6 @@ class MergedSession(SessionExplanations):
         texts = sources.local_sources(analyses, self.roots)
         return annotate.annotate(analyses, texts, files, format, width)
 
-    def by(self, name: str, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a summing table: ``line``, ``module``, ``op``, ...
-
-        Args:
-            name: the ``by`` of a table.
-            **filters: the step, rank, phase or scope.
-
-        Raises:
-            UsageError: There is no such table, step, rank or phase.
-        """
-        return self.table(table_by(name).name, **filters)
-
     def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
         """Return the fraction of all ranks' busy time that is attributed at a level.
 
@@ -192,8 +177,7 @@ class MergedSession(SessionExplanations):
             UsageError: No format has the suffix, or the format holds one rank only.
             OutputError: It cannot be written.
         """
-        target = Path(path)
-        return self.export_as(format_of(target), target)
+        return self.export_as(format_of(path), Path(path))
 
     def export_as(self, format: Format, path: Path) -> Path:
         """Write all ranks in a format; return what was written.

@@ -139,31 +139,33 @@ class Session(SessionExplanations):
 
     def report(
         self,
-        by: str = "line",
+        by: str | None = None,
         top: int | None = 15,
         format: str = "text",
         width: int = 120,
         budget: int | None = None,
         depth: int | None = None,
+        verbose: bool = False,
         **filters: Unpack[Filters],
     ) -> str:
         """Return a report as text; see ``profiler-ext report``.
 
         Args:
-            by: a summing table: ``line``, ``module``, ``op``, ``kernel``, ``phase``, ``link``,
-                ``mechanism``.
+            by: one table: ``line``, ``module``, ``op``, ``kernel``, ``phase``, ``link``,
+                ``mechanism``; ``None`` for the first screen.
             top: number of rows; ``None`` for all.
             format: ``text``, ``csv``, ``json`` or ``md``.
             width: of lines of text, in characters.
             budget: most bytes of ``json``, about; ``None`` for no bound.
             depth: of modules in text; ``None`` for what fits.
+            verbose: all of the text report, not its first screen.
             **filters: the step, rank, phase or scope.
         """
         from profiler_ext.exporters.terminal import report
 
         if format == "json":
-            return self._report_json(by, top, budget, **filters)
-        return report.report(self.analysis, by, top, format, width, depth, **filters)
+            return self._report_json(by or "line", top, budget, **filters)
+        return report.report(self, by, top, format, width, depth, verbose, **filters)
 
     def _report_json(
         self, by: str, top: int | None, budget: int | None, **filters: Unpack[Filters]
@@ -204,8 +206,7 @@ class Session(SessionExplanations):
             UsageError: The suffix names no format.
             OutputError: It cannot be written.
         """
-        target = Path(path)
-        return self.export_as(format_of(target), target)
+        return self.export_as(format_of(path), Path(path))
 
     def export_as(self, format: Format, path: Path) -> Path:
         """Write the session in a format; return what was written.

@@ -182,7 +182,7 @@ REGION_COMPARED = Point(
     "are_same_graph_modules",
     ("a_mod", "b_mod"),
     "the lines of a repeated region that is passed another function",
-    "the trace of a call of a repeated region beside one that Dynamo has, and whether it drops it",
+    "the trace of a call of a repeated region next to one that Dynamo has, and whether it drops it",
 )
 MODULE_LOAD = Point(
     "torch._inductor.codecache",
@@ -218,7 +218,7 @@ PROFILER_STEP = Point(
     "profile.step",
     ("self",),
     "the end of a step where the script calls its own profiler",
-    "each step that the script's own profiler is told of",
+    "each step that the script reports to its own profiler",
 )
 PROFILER_STOP = Point(
     "torch.profiler",

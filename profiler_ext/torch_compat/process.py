@@ -246,13 +246,37 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
     return running_names.AFTER_OPTIMIZER.get()(callback)
 
 
+def on_module_calls(
+    begins: Callable[..., None], ends: Callable[..., None], registered: Callable[..., None]
+) -> Iterator[Any]:
+    """Call back around each call of a module, and when one is made part of another.
+
+    Yields a handle for each, with ``remove()``. Calls that raise end too, with ``None``.
+    """
+    modules = torch.nn.modules.module
+    yield modules.register_module_forward_pre_hook(begins)
+    yield modules.register_module_forward_hook(ends, always_call=True)
+    yield modules.register_module_module_registration_hook(registered)
+
+
+def live_optimizer() -> Any | None:
+    """Return an optimizer that the program holds, if any."""
+    optimizer: type = torch.optim.Optimizer
+    return next((each for each in gc.get_objects() if issubclass(type(each), optimizer)), None)
+
+
+def is_compiled_module(module: Any) -> bool:
+    """Tell whether a module is one that ``torch.compile`` made of another."""
+    return type(module).__name__ == running_names.OPTIMIZED_MODULE.name
+
+
 def reports_frame_exit() -> bool:
     """Tell whether this torch has what :func:`frame_edge` needs."""
     return running_names.COMPILE_WRAPPER.is_available()
 
 
-def frame_edge() -> int | None:
-    """Return the id of the compiled function's call that is setting or restoring its evaluator.
+def frame_edge() -> FrameType | None:
+    """Return the compiled function's call that is setting or restoring its evaluator.
 
     Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` sets the frame evaluator through
     ``_maybe_set_eval_frame`` before the compiled frame, and restores it after that and its events;
@@ -262,7 +286,26 @@ def frame_edge() -> int | None:
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
     entry = running_names.COMPILE_WRAPPER
-    return id(frame) if frame is not None and entry.is_called(frame.f_code.co_name) else None
+    return frame if frame is not None and entry.is_called(frame.f_code.co_name) else None
+
+
+def compiled_callable(edge: FrameType) -> Any:
+    """Return what was given to ``torch.compile``: a module or function; ``None`` if unknown.
+
+    Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` calls the parameter of the function
+    around it; ``external_utils.py``, ``wrap_inline`` may have wrapped it.
+    """
+    if not running_names.COMPILING.is_available():
+        return None
+    function = running_names.COMPILING.given(edge)
+    for _ in range(_WRAPPERS):
+        for each in (function, _attribute_or_none(function, "__self__")):
+            if is_module(each):
+                return each
+        if (wrapped := _attribute_or_none(function, "__wrapped__")) is None:
+            break
+        function = wrapped
+    return function
 
 
 def live_artifacts() -> list[Any]:

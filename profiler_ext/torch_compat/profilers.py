@@ -8,8 +8,10 @@ Source: ``torch/autograd/profiler.py``: ``profile`` and ``emit_nvtx`` call ``_pr
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 from weakref import WeakSet
@@ -265,3 +267,33 @@ class OpenRanges:
     def _on_exit(self, call: Observed) -> Observation:
         yield
         self._open.discard(call["self"])
+
+
+# Any of them is there where a driver of a GPU is: NVIDIA's, Tegra's, WSL's, AMD's.
+_GPU_FILES = ("nvidia*", "nvhost*", "nvmap", "dxg", "kfd")
+_NO_LOG = "6"  # above each level of ``libkineto/include/ILoggerObserver.h``
+
+
+@contextmanager
+def without_kineto_noise() -> Iterator[None]:
+    """Prepare Kineto in this block without its log, where there is no GPU that it could be about.
+
+    Without a GPU Kineto logs that it counts none, as an error. It reads the level once, when it is
+    first prepared (``libkineto/src/init.cpp``).
+    """
+    if os.environ.get("KINETO_LOG_LEVEL") is not None or _may_have_gpu():
+        yield
+        return
+    os.environ["KINETO_LOG_LEVEL"] = _NO_LOG
+    try:
+        yield
+    finally:
+        del os.environ["KINETO_LOG_LEVEL"]
+
+
+def _may_have_gpu() -> bool:
+    """Tell whether a GPU may be here, without its driver, which programs that fork cannot have."""
+    accelerator = torch.accelerator.current_accelerator(check_available=False)
+    if sys.platform != "linux" or (accelerator is not None and accelerator.type != "cuda"):
+        return True
+    return any(next(Path("/dev").glob(pattern), None) for pattern in _GPU_FILES)

@@ -14,19 +14,24 @@ LANES = [
     Mark((348, 960), "of the launch that is selected: its lines, modules, ops and FX nodes"),
 ]
 """Of a step in the Perfetto UI, whose canvas tells no positions."""
+_LINE = ".source .row[data-number='36']"
 SOURCE = [
-    Mark((32, 534), "a line's time by phase, the mean of a step"),
-    Mark((730, 534), "its part of the page, and its phases"),
-    Mark((1160, 534), "a click on the line opens its kernels"),
-    Mark((470, 607), "a kernel leads to its generated code"),
-    Mark((782, 724), "what else is fused into it; here nothing"),
+    (f"{_LINE} .heat >> nth=1", "left", "a line's time in a step, by phase"),
+    (f"{_LINE} .bars", "right", "the same as a bar"),
+    (f"{_LINE} code", "right", "a click on the line opens its kernels"),
+    (".source .detail td.name a >> nth=4", "right", "a kernel leads to its generated code"),
+    (".source .detail td.fused >> nth=4 >> div >> nth=0", "left", "the ops that it fuses"),
 ]
 TOP = [
     ("h2:has-text('Top recommendations')", "right", "the most at stake stands first"),
     ("text=launch_bound", "left", "the rule's name, and what it rests on"),
-    ("#findings a:text-is('gpt.py:36')", "left", "where: it leads to the source below"),
-    ("#ledger td:text-is('compiled: attributed to source')", "right", "all of a step's wall time"),
-    ("#ledger a:text-is('launching')", "left", "why the device waited"),
+    ("#findings a:text-is('gpt.py:36')", "left", "where: a link to the source"),
+    (
+        "#breakdown td:text-is('compiled: attributed to source')",
+        "right",
+        "all of a step's wall time",
+    ),
+    ("#breakdown a:text-is('launching')", "left", "why the device waited"),
 ]
 BOARD = [
     ("label:has-text('eager/rank0')", "right", "runs side by side"),

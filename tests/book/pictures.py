@@ -114,17 +114,19 @@ def _opened(url: str, start_ns: int) -> str:
 def report(folder: Path) -> None:
     """Draw the source of ``report.html``, with a line opened."""
     file = profiler_ext.load(SESSION, roots=[EXAMPLES]).export(folder / "report.html")
-    with page(1400, 860) as shown:
+    with page(1400, 1060) as shown:
         shown.goto(file.as_uri())
         shown.wait_for_timeout(1_500)
         top = [*beside(shown, marks.TOP), Mark((978, 143), "narrows the whole page to a step")]
-        shoot(shown, DOCS / "views" / "report_top.png", top, legend=(480, 640))
+        shoot(shown, DOCS / "views" / "report_top.png", top, legend=(985, 870))
+        shown.set_viewport_size({"width": 1400, "height": 860})
         shown.locator("#source").scroll_into_view_if_needed()
         shown.get_by_label("only near lines that took time").check()
         shown.locator("#source .source >> text=self.down(F.gelu(self.up(x)))").first.click()
         shown.wait_for_timeout(1_000)
         shown.evaluate("document.querySelector('#source').scrollIntoView()")
-        shoot(shown, DOCS / "report.png", marks.SOURCE, legend=(180, 345))
+        source = beside(shown, marks.SOURCE)
+        shoot(shown, DOCS / "report.png", source, legend=(1020, 375))
 
 
 def tensorboard(folder: Path) -> None:

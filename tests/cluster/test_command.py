@@ -85,7 +85,7 @@ def test_ranks_without_a_folder_to_write_to_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["cluster", str(tmp_path), "--ranks", "0,7"]) == 2
-    assert "--ranks is of the trace that -o DIR writes; add -o DIR" in capsys.readouterr().err
+    assert "--ranks needs -o DIR, which writes their trace" in capsys.readouterr().err
 
 
 def test_a_scheduler_s_workers_are_its_own(
@@ -93,7 +93,7 @@ def test_a_scheduler_s_workers_are_its_own(
 ) -> None:
     given = ["--scheduler", "tcp://head:8786", "--memory", "500"]
     assert cli.main(["cluster", str(tmp_path), *given]) == 2
-    assert "--workers and --memory are of processes of this machine" in capsys.readouterr().err
+    assert "--workers and --memory are for local processes" in capsys.readouterr().err
 
 
 def test_a_page_and_a_trace_of_picked_ranks_are_written(job: Job, tmp_path: Path) -> None:

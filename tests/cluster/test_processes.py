@@ -60,6 +60,6 @@ def test_without_a_scheduler_it_is_one_clear_error(monkeypatch: pytest.MonkeyPat
 
 def test_without_dask_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    command = "run: pip install dask distributed fsspec pyarrow cryptography"
+    command = r"run: pip install 'profiler-ext\[cluster\]'"
     with pytest.raises(MissingExtraError, match=command), connected():
         pass

@@ -13,7 +13,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from profiler_ext import cli
 from profiler_ext.findings.critical_path import MIN_UNPROFILED_STEPS
 from profiler_ext.sessions.session import FILE_NAME, load
-from tests.end_to_end.script_runs import HEAD, Run, exits, out, refused, run, steps
+from tests.end_to_end.script_runs import HEAD, Run, exits, out, refused, run, said, steps
 from tests.watched import needs_lines
 
 __all__ = ["exits", "run"]
@@ -51,8 +51,19 @@ def test_a_run_writes_all_files_and_says_where(run: Run, capfd: pytest.CaptureFi
     assert run("for _ in range(8): step()") == 0
     assert {path.name for path in Path("out").iterdir()} == FILES
     printed = capfd.readouterr().out
-    assert [name for name in FILES if name not in printed] == []
     assert "Step time breakdown" in printed
+    files, following = printed.splitlines()[-2:]
+    others = "trace.pftrace, session.pt.trace.json.gz, report.html"
+    assert files == f"written to {Path('out').absolute()}: {others}, 9 tables (.csv)"
+    assert following == "next: profiler-ext open out, or with --perfetto for the timeline"
+
+
+def test_with_verbose_a_run_describes_each_file(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("for _ in range(8): step()", "--verbose") == 0
+    printed = capfd.readouterr().out
+    assert [name for name in FILES if f"\n  {name} " not in printed] == []
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_written_as_any_other(run: Run) -> None:
@@ -154,7 +165,7 @@ def test_without_skipping_a_script_that_never_steps_is_recorded_whole(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("model(torch.ones(2, 4))", "--skip", "0") == 0
-    assert "profiler-ext:" not in capfd.readouterr().err
+    assert said(capfd) == []
     assert "aten::linear" in set(out().attribution().aten_op)
 
 

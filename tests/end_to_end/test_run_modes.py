@@ -8,17 +8,13 @@ import pytest
 
 from profiler_ext import cli
 from profiler_ext.sessions.session import load
-from tests.end_to_end.script_runs import Run, exits, out, refused, run, steps
+from tests.end_to_end.script_runs import Run, exits, out, refused, run, said, steps
 from tests.watched import needs_lines
 
 __all__ = ["exits", "run"]
 
 Capture = pytest.CaptureFixture[str]
 TRAIN = "for n in range(30): print('step', n); step()"
-
-
-def said(capfd: Capture) -> list[str]:
-    return [line for line in capfd.readouterr().err.splitlines() if "profiler-ext: " in line]
 
 
 def kept() -> list[str]:
@@ -76,7 +72,7 @@ def test_steps_are_recorded_again_and_the_last_sessions_are_kept(run: Run, capfd
     assert kept() == ["step_000012", "step_000022"]
     assert [steps(load(Path("out") / name)) for name in kept()] == [[12, 13], [22, 23]]
     printed = capfd.readouterr().out
-    assert "written were 3 sessions, kept are the last 2:" in printed
+    assert "wrote 3 sessions and kept the last 2:" in printed
     assert f"profiler-ext report {Path.cwd()}/out/step_000022" in printed
     assert cli.main(["report", "out/step_000012"]) == 0
     refused(capfd, "report", "out", because="out/step_000022, or a trace")

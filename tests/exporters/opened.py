@@ -55,6 +55,14 @@ def texts(page, selector):
     return [text.strip() for text in page.locator(selector).all_inner_texts()]
 
 
+def searched(page, term):
+    """Type a term and wait until the page shows what it finds."""
+    page.fill("#search", term)
+    page.wait_for_function(
+        "term => searching.term === term && searching.isSettled", arg=term.strip().lower()
+    )
+
+
 def many(count):
     """A step of so many launches, each of its own kernel and with two parts."""
     row = Row(25, ((2, 13_334), (3, 6_667)), "triton", "forward", "line", "", 3)

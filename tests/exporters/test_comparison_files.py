@@ -60,7 +60,27 @@ def test_each_changed_row_is_on_the_page_with_its_difference(by: str) -> None:
     hidden = (Verdict.EQUAL, Verdict.NOISE)
     rows = [r for r in device_rows(SLOWER.table(by)) if r.change.verdict not in hidden]
     assert rows
-    assert shown == [(row.change.verdict, signed(row.change.delta_ns)) for row in rows]
+    elsewhere = (Verdict.NEW, Verdict.GONE)  # neither better nor worse
+    verdicts = (row.change.verdict for row in rows)
+    kinds = ["moved" if each in elsewhere else str(each) for each in verdicts]
+    assert shown == [
+        (kind, signed(row.change.delta_ns)) for kind, row in zip(kinds, rows, strict=True)
+    ]
+
+
+def test_work_that_moved_from_eager_to_compiled_is_neither_better_nor_worse() -> None:
+    eager, compiled = (
+        H200 / f"worked/gpt_{each}.session.pt.trace.json.gz" for each in ("eager", "compiled")
+    )
+    for sides, way in (
+        ((eager, compiled), "eager to compiled"),
+        ((compiled, eager), "compiled to"),
+    ):
+        text = comparison_page(profiler_ext.diff(*sides).comparison)
+        ledger = text[text.index('<section id="ledger">') :].partition("</section>")[0]
+        kinds = dict(re.findall(r'<tr class="(\w+)">.*?<b>(compiled|eager): ', ledger))
+        assert list(kinds) == ["moved"]
+        assert ledger.count(f"moved from {way}") == 2
 
 
 def test_no_name_becomes_a_part_of_the_page() -> None:

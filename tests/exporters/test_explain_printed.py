@@ -158,7 +158,7 @@ def test_a_session_that_stands_last_is_told_to_stand_first(
     assert (code, out) == (2, "")
     assert err == (
         f"profiler-ext: [usage] there is no session down, and {SMALL} is no name: give DIR and "
-        f"then NAME, as in profiler-ext explain {SMALL} down\n"
+        f"then NAME, as in profiler-ext explain {SMALL} down (docs/reference/errors.md#usage)\n"
     )
 
 

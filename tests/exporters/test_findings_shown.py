@@ -70,7 +70,7 @@ def test_a_finding_says_what_where_why_and_what_to_try() -> None:
     assert (
         shown(TOLD, 80, everything=True)
         == """\
-Top recommendations (step 10.0 ms)
+Top recommendations: step 10.0 ms
 4.00 ms   40.0%  matrix products run in fp32 without tensor cores
                  model.py:12 · mlp.up · sgemm · compile 0/0 · h = self.up(x)
                  fp32_matmul · estimated · they take: 5.00 ms · products a step:
@@ -290,4 +290,4 @@ def test_a_limit_that_is_no_part_is_refused(
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(["report", str(tmp_path), f"--fail-above={limit}"])
-    assert "is no part of a step; give one as 5%" in capsys.readouterr().err
+    assert "must be a percentage from 0% to 100%: 5%" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def scripts(text):
 
 def test_the_ledger_adds_up_to_the_wall_time():
     assert [tuple(row) for row in Page(html_text([gpu_step()])).tables[0]] == [
-        ("Step time breakdown", "a step", "of wall time", ""),
+        ("what the device did", "time", "% of step", "part of the step"),
         ("compiled: attributed to source", "130 us", "13.0%", ""),
         ("compiled: library calls with an open boundary", "20.0 us", "2.0%", ""),
         ("eager: attributed to ATen ops only", "74.5 us", "7.5%", ""),

@@ -14,7 +14,7 @@ from profiler_ext.sessions.session import load
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.browser import open_page
 from tests.cases.neutral import FOLDER
-from tests.exporters.opened import page, written
+from tests.exporters.opened import page, searched, written
 from tests.exporters.test_html_slices import many_steps
 from tests.handmade import launches, shares
 
@@ -46,29 +46,30 @@ def test_a_rank_and_a_step_narrow_all_that_is_shown(page, analyses):
     assert page.evaluate("kernels.reduce((sum, each) => sum + each.launches, 0)") == int(
         expected.launches.sum()
     )
-    assert page.locator("#ledger table:visible").count() == 1
+    assert page.locator("#breakdown table:visible").count() == 1
     assert page.locator("#steps .rank:visible").count() == 1
     heads = [text.strip() for text in page.locator("#kernels th:visible").all_inner_texts()]
-    assert heads[:2] == ["kernel", "step 0"]
+    assert heads[:2] == ["kernel", "time"]
 
 
 def test_what_is_chosen_is_in_the_address_and_comes_back(page):
     page.select_option("#rank", "1")
-    page.fill("#search", "attention")
+    searched(page, "attention")
     link = page.evaluate("location.href")
     page.goto("about:blank")
     page.goto(link)
     assert page.input_value("#rank") == "1"
     assert page.evaluate("slice.rank") == 1
+    page.wait_for_function("() => searching.isSettled")
     assert "hits" in page.inner_text("#status")
 
 
 def test_times_are_the_mean_of_a_step_or_their_sum(page):
     first = "#kernels tbody tr:first-child td:nth-child(2)"
     mean = page.inner_text(first)
-    assert page.inner_text("#kernels th:nth-child(2)").strip() == "a step"
+    assert page.inner_text("#kernels th:nth-child(2)").strip() == "time/step"
     page.select_option("#unit", "sum")
-    assert page.inner_text("#kernels th:nth-child(2)").strip() == "4 steps"
+    assert page.inner_text("#kernels th:nth-child(2)").strip() == "time"
     total = page.evaluate("Math.max(...kernels.map(each => each.total))")
     texts = (f"timeText({total} / 4)", f"timeText({total})")
     assert [mean, page.inner_text(first)] == [page.evaluate(text) for text in texts]
@@ -84,19 +85,16 @@ def test_nothing_is_wider_than_the_page(page, width):
     assert page.evaluate(f"{tables_shown}.map(each => each.id)") == []
 
 
-def test_a_long_name_gives_way_in_its_middle(page):
-    name = page.locator("#kernels .middle:has(.start)[title^=triton]").first
-    head, tail = name.locator("span").all()
-    whole = name.get_attribute("title")
-    assert head.inner_text() + tail.inner_text() == whole
-    assert tail.bounding_box()["width"] > 60
-    page.set_viewport_size({"width": 700, "height": 900})
-    cut = "each => each.scrollWidth > each.clientWidth"
-    assert head.evaluate(cut) and not tail.evaluate("each => each.offsetWidth < 60")
+def test_the_name_of_a_kernel_has_the_width_of_the_table(page):
+    page.set_viewport_size({"width": 900, "height": 900})
+    widths = page.eval_on_selector_all(
+        "#kernels .over", "all => all.map(each => [each.scrollWidth, each.clientWidth])"
+    )
+    assert len(widths) == 15 and all(shown > 780 for _, shown in widths)
 
 
 def test_a_kernel_of_the_device_is_called_short_and_its_title_is_whole(page):
-    name = page.locator("#kernels td:first-child > .middle[title^=nccl]").first
+    name = page.locator("#kernels .kernel[title^=nccl]").first
     assert name.inner_text() == "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     assert name.get_attribute("title") == f"{name.inner_text()}(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -131,15 +129,15 @@ def test_layers_are_one_and_that_which_stands_out_is_named(browser, tmp_path):
     page, troubles = browser
     page.goto(written(tmp_path, html_text([layered()])))
     names = "#modules tbody td:first-child"
-    shown = page.locator(names).all_inner_texts()
-    assert [text.split("\n")[0].strip("▾▸ ") for text in shown] == [
-        *("(the model itself)", "layers", "layers.* \N{MULTIPLICATION SIGN}5", "mlp MLP launches"),
+    shown = page.locator(f"{names} .label").all_inner_texts()
+    assert [text.strip() for text in shown] == [
+        *("(the model itself)", "layers", "layers.* \N{MULTIPLICATION SIGN}5", "mlp MLP"),
     ]
     assert page.inner_text("#modules .outlier") == ("layers.3 60.0 us: sibling median 20.0 us")
     page.uncheck("#fold")
     assert page.locator(names).count() == 2 + 2 * 5
     assert page.locator("#modules .outlier").count() == 1
-    page.fill("#search", "layers.3")
+    searched(page, "layers.3")
     page.press("#search", "Enter")
     assert "mlp" in page.inner_text("#modules tr.target")
     assert troubles == []

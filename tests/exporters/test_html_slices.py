@@ -92,7 +92,8 @@ def test_the_page_of_ranks_has_a_ledger_and_steps_for_each(analyses):
     text = html_text(analyses)
     steps = [step.number for step in analyses[0].steps]
     first, *others = Page(text).tables[: 3 * (1 + len(steps))]
-    assert first[0] == ["Step time breakdown", "a step", "in 4 steps", "of wall time", ""]
+    heads = ["what the device did", "time/step", "in 4 steps", "% of step", "part of the step"]
+    assert first[0] == heads
     assert others[0][0][2] == "on 2 ranks"
     assert [len(table[0]) for table in others] == [5, 5, 5, 4, 4, 5, 4, 4]
     assert text.count('class="rank" data-rank=') == 2

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.terminal.module_table import tree_rows
-from profiler_ext.exporters.terminal.report import print_report, report
+from profiler_ext.exporters.terminal.report import print_session
 from profiler_ext.records.vocabulary import Phase
 from profiler_ext.sessions.session import load
-from tests.analyses import gpu_step
+from tests.analyses import gpu_step, report, session_of
 from tests.kineto.traces import H200
 
 CASES = H200 / "cases"
@@ -147,6 +147,6 @@ def test_a_depth_that_makes_no_sense_is_refused(by, depth):
 def test_names_of_modules_do_not_steer_the_terminal():
     rows = [row("a\x1b]0;owned\x07.[bold]b", 5)]
     file = io.StringIO()
-    print_report(gpu_step(), Console(file=file, width=100), by="module")
+    print_session(session_of(gpu_step()), Console(file=file, width=100), by="module")
     assert "\x1b" not in file.getvalue()
     assert tree_rows(rows, 9, None)[1]["label"] == "  a\x1b]0;owned\x07.[bold]b"

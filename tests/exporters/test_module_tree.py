@@ -51,6 +51,17 @@ def test_layers_are_judged_within_their_own_parent():
     assert list(outliers(times, folded_paths(times, {}))) == ["decoder.2"]
 
 
+def test_only_layers_with_the_same_modules_in_them_are_judged_together():
+    """As in a ConvNeXt: stages of three and of nine blocks, downsampling layers between them."""
+    blocks = {1: 3, 3: 3, 5: 9, 7: 3}
+    own = {f"stages.{s}.{b}.conv": 100 for s, count in blocks.items() for b in range(count)}
+    own |= {f"stages.{s}.0": 40 for s in (0, 2, 4, 6)}
+    own["stages.5.4.conv"] = 500
+    times = inclusive_times(own)
+    found = outliers(times, folded_paths(times, {}))
+    assert list(found) == ["stages.5.4"] and found["stages.5.4"].median_ns == 100
+
+
 def test_three_layers_are_too_few_to_say_that_one_stands_out():
     times = {"layers.0": 1, "layers.1": 1, "layers.2": 9}
     assert outliers(times, folded_paths(times, {})) == {}

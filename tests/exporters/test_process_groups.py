@@ -9,11 +9,10 @@ import pytest
 
 import profiler_ext
 from profiler_ext.exporters.html.page import html_text
-from profiler_ext.exporters.terminal.report import report
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.events import Interned
 from profiler_ext.sessions.merging import merge
-from tests.analyses import gpu_step
+from tests.analyses import gpu_step, report
 from tests.cases.neutral import FOLDER, SUFFIX
 
 EVIL = "mesh <tp>\x1b[31m"

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from profiler_ext.exporters.perfetto import queries
-from profiler_ext.exporters.terminal.report import print_ranks_report
+from profiler_ext.exporters.terminal.report import print_session
 from profiler_ext.exporters.views.formatting import time_text
 from profiler_ext.exporters.views.idle import straggler_lines
 from profiler_ext.exporters.views.summary import coverage_lines
@@ -48,9 +48,9 @@ def test_exposed_and_overlapped_waiting_and_transfer_add_up(case: str) -> None:
 def test_a_terminal_shows_beside_what_collectives_ran_and_how_long_they_waited() -> None:
     text = io.StringIO()
     console = Console(file=text, width=120, force_terminal=False)
-    print_ranks_report(ranks("fsdp2"), console, by="communication")
+    print_session(ranks("fsdp2"), console, by="communication")
     heading, first = text.getvalue().partition("collective ")[2].splitlines()[:2]
-    assert heading.split()[:6] == ["a", "step", "part", "exposed", "overlapped", "waiting"]
+    assert heading.split()[:6] == ["per", "step", "%", "busy", "exposed", "overlapped"]
     row = ranks("fsdp2").communication().iloc[0]
     shown = [time_text(row[name] / row["steps"] / 2) for name in ("exposed_ns", "waiting_ns")]
     assert all(each in first for each in shown)

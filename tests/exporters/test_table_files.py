@@ -67,7 +67,7 @@ def test_csv_of_an_absent_value_is_an_empty_cell():
 def test_parquet_without_pyarrow_names_the_command(monkeypatch, tmp_path):
     table = tables.by_phase(gpu_step())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"run: pip install pyarrow$"):
+    with pytest.raises(MissingExtraError, match=r"run: pip install 'profiler-ext\[parquet\]'$"):
         tables.write_parquet(table, tmp_path / "table.parquet")
     assert list(tmp_path.iterdir()) == []
 

@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.terminal.report import print_report, report
+from profiler_ext.exporters.terminal.report import print_session
 from profiler_ext.exporters.views.formatting import percent_text, short_path, time_text
 from profiler_ext.printable import printable
 from profiler_ext.records.analysis import Analysis, BreakdownRow, Step
 from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.sessions.session import Session
-from tests.analyses import GPU_PLACES, cpu_step, gpu_step
+from tests.analyses import GPU_PLACES, cpu_step, gpu_step, report, session_of
 from tests.handmade import launches, shares, trace
 
 REPORT = """\
@@ -82,7 +82,7 @@ def table_of(text):
 
 def printed(analysis, **settings):
     file = io.StringIO()
-    print_report(analysis, Console(file=file, **settings))
+    print_session(session_of(analysis), Console(file=file, **settings), verbose=True)
     return file.getvalue()
 
 
@@ -178,7 +178,7 @@ def test_names_do_not_steer_the_terminal():
 
 def test_a_terminal_without_unicode_gets_plain_bars():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
-    print_report(cpu_step(), Console(file=file, width=80))
+    print_session(session_of(cpu_step()), Console(file=file, width=80), verbose=True)
     file.seek(0)
     assert "compiled: attributed to source       160 us   32.0%  ####       " in file.read()
 

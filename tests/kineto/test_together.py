@@ -135,10 +135,11 @@ def test_what_others_print_when_python_starts_is_not_taken_for_events(tmp_path, 
     alone.mkdir()
     (alone / "sitecustomize.py").write_text("print('how do you do')\n")
     monkeypatch.syspath_prepend(alone)
+    read_by_one = _read(path, 1)
     monkeypatch.setattr(
         parallel_reading.blocks, "document_of", _once(parallel_reading.blocks.document_of)
     )
-    assert _read(path, 2) == _read(path, 1)
+    assert _read(path, 2) == read_by_one
     assert parallel_reading.blocks.document_of.calls == 1
 
 

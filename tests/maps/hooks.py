@@ -16,18 +16,18 @@ from tests.test_architecture import modules
 _HOOKS = """# Hooks
 
 What capture observes in torch, each place declared once in `profiler_ext/torch_compat/points.py`:
-the function, the parameters that are relied on, what passes there, what is lost without it.
-Nothing is imported for them: hooks in Dynamo are put in place when the program imports it, all
-others with Inductor, or when Dynamo hands over its first graph; a profile has all in place before
-it begins. Capture checks all of them before it does so; where one is not there, or does not take a
-parameter that is relied on, it takes itself out and says so. Those that tell of compiles alone it
-does without, and the session has the gap `private_name`. `profiler-ext doctor` lists them for the
-torch at hand; of others the tables in `tests/fixtures/symbols` tell: torch {torchs}
-have every place below, and older ones were not looked at. All that an observation does is called
-through `profiler_ext/isolation/guard.py`, which changes neither arguments nor results.
+the function, the parameters that are used, what passes there, what is lost without it. Nothing is
+imported for them: hooks in Dynamo are installed when the program imports it, all others with
+Inductor, or when Dynamo passes on its first graph; a profile has all installed before it begins.
+Capture checks all of them first; if one is missing, or lacks a parameter that is used, capture
+disables itself and says so. Places that only report compiles may be missing: the session then has
+the gap `private_name`. `profiler-ext doctor` lists them for the installed torch; for others
+`tests/fixtures/symbols` has tables: torch {torchs}
+have every place below, and older ones were not checked. Every observation is called through
+`profiler_ext/isolation/guard.py`, which changes neither arguments nor results.
 
-Which of them torch passes when a cache answers is in
-[architecture.md](architecture.md#the-stages-of-a-graph)."""
+[Architecture](architecture.md#the-stages-of-a-graph) shows which of them torch passes if a cache
+answers."""
 
 
 def hooks() -> str:

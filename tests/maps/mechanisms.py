@@ -16,7 +16,7 @@ from tests.maps.page import first_sentence, page, place, table
 
 _MECHANISMS = """# The order of mechanisms, and of truths
 
-Two questions are answered for each FX node: which **mechanism** tells the node's source line, when
+Two questions are answered for each FX node: which **mechanism** gives the node's source line, when
 it is compiled; and from which **truth** that line comes, when a cache answers instead."""
 _TRUTHS: Mapping[LineEvidence, str] = MappingProxyType(
     {
@@ -24,14 +24,14 @@ _TRUTHS: Mapping[LineEvidence, str] = MappingProxyType(
         LineEvidence.CALLED: "`torch.compile(nn.Sequential(...))`: stock layers have no line "
         "of the program's, and its call has one",
         LineEvidence.FRESH_GRAPH: "a later run with AOTAutograd's cache off or bypassed: autograd "
-        "was traced anew, and Inductor's code came from the FX graph cache",
+        "was traced again, and Inductor's code came from the FX graph cache",
         LineEvidence.FRESH_DYNAMO: "a later run with all caches on, though lines were added above "
-        "the function since: Dynamo traced it anew, and it is the same graph",
-        LineEvidence.RECORDED: "code that is loaded whole, with nothing traced: "
+        "the function since: Dynamo traced it again, and it is the same graph",
+        LineEvidence.RECORDED: "code that is loaded as is, with nothing traced: "
         "`torch._inductor.standalone_compile`, saved and loaded",
         LineEvidence.ATTACHED: "a trace of plain `torch.profiler`, given to `profiler-ext attach`",
         LineEvidence.CODE_COMMENTS: "a run after one that filled the cache without profiler_ext",
-        LineEvidence.STALE: "code that is loaded whole, and its source was edited since: no line",
+        LineEvidence.STALE: "code that is loaded as is, and its source was edited since: no line",
         LineEvidence.GRADIENT: "`add`, where compiled autograd sums two gradients of one weight",
         LineEvidence.EAGER_BACKWARD: "`SumBackward0` of a loss that was summed eagerly, in a graph "
         "of compiled autograd: no line",
@@ -106,9 +106,9 @@ def _values() -> str:
     )
     text = (
         "What the column `mechanism` of the tables says, for a node that has a line, and the files "
-        "that say it. All but one are of rules. What torch printed beside a node in its generated "
+        "that say it. All but one are of rules. What torch printed next to a node in its generated "
         "code is read where no graph was seen: there is no stage at which a rule could be asked, "
-        "and no second one that could know better, so it is a truth (below) with a name of its own."
+        "and no second one that could know better, so it is a truth (below) with its own name."
     )
     listed = table(("value", "words", "said in"), rows)
     return f"### As the tables have them\n\n{text}\n\n{listed}"

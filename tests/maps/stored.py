@@ -66,7 +66,7 @@ _STORED = (
 _KEPT = (
     (
         "provenance of a graph: `PXPR`, the number, compressed JSON",
-        "on Inductor's cached artifact, and in the store beside Inductor's cache",
+        "on Inductor's cached artifact, and in the store next to Inductor's cache",
         "profiler_ext/store/encoding.py",
         encoding.FORMAT,
         "a newer one is not read, nor one of format 1, nor of format 2 where code goes on after a "
@@ -86,7 +86,7 @@ _KEPT = (
         "`session.pt.trace.json.gz`",
         "profiler_ext/kineto/recording.py",
         recording.SCHEMA,
-        "an older one is read, a newer one is refused; it is attributed anew each time"
+        "an older one is read, a newer one is refused; it is attributed again each time"
         " that it is read",
     ),
     (

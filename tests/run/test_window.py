@@ -131,3 +131,45 @@ def test_while_another_profiler_is_on_later_steps_are_recorded(use: ProfilerUse)
 
     assert actions(window, 7, before) == "--wrR--"
     assert window.was_postponed
+
+
+@pytest.mark.parametrize(
+    ("skip", "steps", "told"),
+    [
+        ("5", "2", "-rR----wrR--"),
+        ("5", "1", "-R----wR----"),
+        ("5", "4", "-rR----wrrrR"),
+        ("9", "2", "-rR-----wrR-"),
+        ("4", "2", "---wrR------"),  # so few are no more than it would take to record early
+    ],
+)
+def test_where_few_steps_may_come_the_first_ones_are_recorded_early(
+    skip: str, steps: str, told: str
+) -> None:
+    window = Window(Amount.parsed(skip), Amount.parsed(steps), may_be_short=lambda: True)
+    assert actions(window, 12) == told
+    marked = [step for step in range(12) if window.is_marked(step)]
+    assert marked == [step for step in range(12) if told[step] in "rR"]
+    assert [step for step in range(12) if window.ended_early(step)] == {
+        "-r": [2, 3], "-R": [2], "--": []
+    }[told[:2]]  # fmt: skip
+
+
+def test_before_a_time_is_over_steps_are_recorded_early_too() -> None:
+    clock = Clock()
+
+    def before(step: int) -> None:
+        clock.seconds = float(step)
+
+    skip, steps = Amount.parsed("6s"), Amount.parsed("2")
+    window = Window(skip, steps, now=clock, may_be_short=lambda: True)
+    assert actions(window, 10, before) == "-rR---wrR-"
+
+
+def test_while_another_profiler_is_on_none_is_recorded_early(use: ProfilerUse) -> None:
+    window = Window(Amount(5), Amount(2), may_be_short=lambda: True)
+
+    def before(step: int) -> None:
+        use._used_by_others = step < 2
+
+    assert actions(window, 8, before) == "----wrR-"

@@ -249,5 +249,5 @@ def test_what_is_no_folder_or_lacks_the_extra_is_refused(
     assert cli.main(["serve", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
         "profiler-ext: [missing_extra] profiler-ext serve needs mcp, which is not installed; run: "
-        f"{MCP.install}\n"
+        f"{MCP.install} (docs/start/install.md)\n"
     )

@@ -10,7 +10,7 @@ from tests.tensorboard.sessions import RECORDED, ROOT
 
 GET = (
     "profiler-ext: TensorBoard is not installed into this Python; "
-    "get it with: pip install tensorboard torch-tb-profiler"
+    "get it with: pip install 'profiler-ext[tensorboard]'"
 )
 WITHOUT = """
 import sys
@@ -31,7 +31,7 @@ def names(folder) -> list[str]:
 def test_an_export_says_how_to_see_it(tmp_path, capsys):
     pytest.importorskip("tensorboard")
     target = tmp_path / "my logs"
-    assert cli.main(["export", str(RECORDED), "--to", "tensorboard", "-o", str(target)]) == 0
+    assert cli.main(["export", str(RECORDED), "-o", str(target)]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"{target / 'rank0.pt.trace.json.gz'}\n"
     assert printed.err == f"{see(target)}\n"
@@ -40,7 +40,7 @@ def test_an_export_says_how_to_see_it(tmp_path, capsys):
 
 def test_without_tensorboard_it_is_written_all_the_same_and_says_what_to_install(tmp_path):
     target = tmp_path / "my logs"
-    command = [sys.executable, "-c", WITHOUT, "export", str(RECORDED), "--to", "tensorboard"]
+    command = [sys.executable, "-c", WITHOUT, "export", str(RECORDED)]
     done = subprocess.run(
         [*command, "-o", str(target)], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -1,15 +1,47 @@
-// The columns that tables of sums share: the name first, then time, parts, phases, launches.
+// The columns that tables of sums share: the name first, then time, its phases, rooflines, launches.
 
 const SPENT = PHASES.map((name, phase) => phase).filter(phase => kernels.some(each => each.phases[phase]));
 const ROOFLINE_WHERE = report.roofline_rank === null ? "" : ` on rank ${report.roofline_rank}`;
 
-const COULD_SAVE = {
+// What the columns of time by phase hold: the model's phases, and all others as one. They add up to the total.
+const RECOMPUTE = PHASES.indexOf("recompute");
+const MODEL_PHASES = ["forward", "backward", "recompute"].map(name => PHASES.indexOf(name));
+const REST = SPENT.filter(phase => !MODEL_PHASES.includes(phase));
+const PHASE_COLUMNS = [
+  ...MODEL_PHASES.filter(phase => phase !== RECOMPUTE || SPENT.includes(phase)).map(phase => ({ title: phaseName(phase), phases: [phase] })),
+  ...(REST.length ? [{ title: "rest", phases: REST, about: REST.map(phaseName).join(", ") }] : []),
+];
+
+function phaseTime(row, { phases }) {
+  return phases.reduce((time, phase) => time + row.phases[phase], 0);
+}
+
+function phaseColumn(column) {
+  const value = row => phaseTime(row, column);
+  return { title: column.title, kind: "number phase-time", about: column.about, value,
+    show: row => (value(row) ? element("span", { title: phaseTitle(row, column) }, sumText(value(row))) : "") };
+}
+
+// Of several phases the time of each.
+function phaseTitle(row, { phases }) {
+  return phases.length < 2 ? null : phases.filter(phase => row.phases[phase])
+    .map(phase => `${phaseName(phase)} ${sumText(row.phases[phase])}`).join(", ");
+}
+
+const MAX_SAVING = {
   title: "max saving",
-  kind: "number",
+  kind: "number saving",
   about: `over all steps${ROOFLINE_WHERE}, by the roofline model`,
   value: row => row.roofline?.saves ?? 0,
-  show: row => (row.roofline ? [row.roofline.saves ? savedText(row.roofline.saves) : "",
-    element("div", { class: "quiet", title: row.roofline.work }, row.roofline.text)] : ""),
+  show: row => (row.roofline?.saves ? savedText(row.roofline.saves) : ""),
+};
+
+const ROOFLINE = {
+  title: "roofline",
+  kind: "number wide-only",
+  about: `how near it is to the bound that holds it${ROOFLINE_WHERE}; "launch" and "latency" are too short for one`,
+  value: row => Number.parseFloat(row.roofline?.text) || null,
+  show: row => (row.roofline?.text ? element("span", { title: row.roofline.work }, row.roofline.text) : ""),
 };
 
 function savedText(time) {
@@ -18,7 +50,7 @@ function savedText(time) {
 
 const RATE = {
   title: "GB/s",
-  kind: "number wide-only",
+  kind: "number widest-only",
   about: `what it moves over its time${ROOFLINE_WHERE}, where that is known`,
   value: row => row.roofline?.rate ?? 0,
   show: row => row.roofline?.rate?.toLocaleString("en") ?? "",
@@ -26,7 +58,7 @@ const RATE = {
 
 const MEDIAN = {
   title: "median launch",
-  kind: "number",
+  kind: "number wide-only",
   about: "of all steps, with the least and the largest",
   value: row => row.stats?.median ?? 0,
   show: row => (row.stats ? element("span", { title: spreadText(row.stats) }, timeText(row.stats.median)) : ""),
@@ -40,23 +72,30 @@ function timeColumn(title, valueOf, kind = "number", about = null) {
   return { title, kind, about, value: valueOf, show: row => (valueOf(row) ? sumText(valueOf(row)) : "") };
 }
 
-function sumColumns(rows) {
+// `most` is the time that fills a bar: that of the largest row.
+function sumColumns(rows, most) {
   return [
-    timeColumn(sumWords, row => row.total),
-    { title: "of device", kind: "number", about: "part of all device time", value: row => row.total,
+    timeColumn(timeTitle, row => row.total),
+    { title: "% device", kind: "number percent", about: "part of all device time", value: row => row.total,
       show: row => percentText(row.total, wholeTime) },
-    { title: "of wall time", kind: "track", about: "the bar is as long as the wall time of the steps",
-      value: row => row.total, show: row => wallBar(row) },
-    ...SPENT.map(phase => timeColumn(shortPhase(phase),
-      row => row.phases[phase], "number phase-time")),
-    ...(hasBothScopes ? [timeColumn("of it eager", row => row.eager, "number wide-only")] : []),
-    ...(rows.some(row => row.roofline?.text) ? [COULD_SAVE] : []),
-    { title: launchesWords, kind: "number", value: row => row.launches, show: row => launchesText(row.launches) },
+    { title: "by phase", kind: "track", about: "as long as its time, next to the largest row's",
+      value: null, show: row => timeBar(row, most()) },
+    ...PHASE_COLUMNS.map(phaseColumn),
+    ...(hasBothScopes ? [timeColumn("eager", row => row.eager, "number widest-only", "the part that ran outside of compiled graphs")] : []),
+    ...(rows.some(row => row.roofline?.text) ? [ROOFLINE] : []),
+    ...(rows.some(row => row.roofline?.saves) ? [MAX_SAVING] : []),
+    { title: launchesWords, kind: "number wide-only", value: row => row.launches, show: row => launchesText(row.launches) },
   ];
 }
 
+// What the colours and lengths of the bars are, for the top of a table.
+function barLegend(largest) {
+  const keys = SPENT.map(phase => element("span", {}, element("span", { class: `key ${PHASES[phase]}` }), phaseName(phase)));
+  return element("p", { class: "legend quiet" }, keys, element("span", { class: "bar-meaning" }, `a full bar is ${largest}`));
+}
+
 function launchesWords() {
-  return isMean && slice.spans > 1 ? "launches a step" : "launches";
+  return isMean && slice.spans > 1 ? "launches/step" : "launches";
 }
 
 function launchesText(count) {

@@ -16,6 +16,7 @@ function choose(refresh) {
   for (const part of document.querySelectorAll("[data-slice]")) part.hidden = part.dataset.slice !== String(at);
   for (const part of document.querySelectorAll(".rank")) part.hidden = rank !== null && part.dataset.rank !== String(rank);
   StepChart.all.forEach(chart => chart.mark(step));
+  for (const button of document.querySelectorAll(".step button")) button.setAttribute("aria-pressed", String(button.value === String(step)));
   refresh();
 }
 
@@ -40,10 +41,15 @@ function setChooser(name, value) {
 class StepChart {
   constructor(box, columns) {
     Object.assign(this, { columns, about: box.querySelector(".about"), drawing: box.querySelector("svg"), at: 0 });
-    this.drawing.setAttribute("tabindex", "0");
+    const last = String(columns.length - 1);
+    for (const [name, value] of Object.entries({ tabindex: "0", role: "slider", "aria-valuemin": "0", "aria-valuemax": last })) {
+      this.drawing.setAttribute(name, value);
+    }
+    this.drawing.setAttribute("aria-label", "steps; arrow keys read them, Enter shows one alone");
     this.drawing.addEventListener("pointermove", event => this.tell(this.columnAt(event)));
     this.drawing.addEventListener("click", event => this.pick(this.columnAt(event)));
     this.drawing.addEventListener("keydown", event => this.key(event));
+    this.drawing.setAttribute("aria-valuenow", "0");
     this.about.textContent = "point at a step to read it; click it, or press Enter, to see it alone";
   }
 
@@ -70,6 +76,8 @@ class StepChart {
     const spent = phases.map((time, phase) => (time ? `${phaseName(phase)} ${timeText(time)}` : "")).filter(Boolean);
     const name = first === last ? `step ${first}` : `steps ${first} to ${last}, on average`;
     this.at = at;
+    this.drawing.setAttribute("aria-valuenow", String(at));
+    this.drawing.setAttribute("aria-valuetext", `${name}: ${timeText(wall)}`);
     this.about.textContent = `${name}: ${timeText(wall)}, device busy ${percentText(busy, wall)}; ${spent.join(", ")}`;
   }
 
@@ -78,13 +86,28 @@ class StepChart {
     const there = [...(document.getElementById("step")?.options ?? [])].map(option => Number(option.value || NaN));
     const number = there.find(each => each >= first && each <= last);
     if (number === undefined) this.about.textContent += " (not among the steps that can be chosen)";
-    else if (setChooser("step", String(number))) document.getElementById("step").dispatchEvent(new Event("change"));
+    else pickStep(String(number));
   }
 }
 
 StepChart.all = [];
 
+function pickStep(number) {
+  if (setChooser("step", number)) document.getElementById("step").dispatchEvent(new Event("change"));
+}
+
+// The line above a step's bar shows that step alone, and again all.
+function watchStepBars() {
+  const there = [...(document.getElementById("step")?.options ?? [])].map(option => option.value);
+  for (const line of document.querySelectorAll(".step")) {
+    const value = line.dataset.step;
+    const pick = event => pickStep(event.target.getAttribute("aria-pressed") === "true" ? "" : value);
+    if (there.includes(value)) line.replaceChildren(element("button", { type: "button", value, "aria-pressed": "false", click: pick }, line.textContent));
+  }
+}
+
 function watchCharts() {
+  watchStepBars();
   const columns = new Map(report.steps.map(([rank, each]) => [String(rank), each]));
   StepChart.all = [...document.querySelectorAll(".chart")].map(box => new StepChart(box, columns.get(box.dataset.rank)));
 }

@@ -4,14 +4,15 @@ const SHOWN_PARTS = 12;
 const SHOWN_ROWS = 40;
 const SHOWN_FUSED = 200;
 
-// The launches that a line (or module, or reason) is fused into, and what else is in them.
+// The launches that a line (or module, or reason) is fused into, and what is fused in them.
 // Call sites of one kernel that hold the same (the layers of a model) are one row.
 function launchesDetail(key) {
   const rows = alike(key).sort((a, b) => b.time - a.time);
-  const heads = [["kernel", "name"], [`here, ${sumWords()}`, "number"], ["in all", "number"], [launchesWords(), "number"],
-    ["also fused", "name"]];
+  const heads = [["kernel", "name"], ["this line", "number"], ["kernel total", "number"], [launchesWords(), "number wide-only"],
+    ["fused ops", "name"]];
+  if (!lines.includes(key)) heads[1][0] = "this row";
   const more = rows.length - SHOWN_ROWS;
-  return element("div", { class: "launches" }, simpleTable(heads, rows.slice(0, SHOWN_ROWS).map(alikeRow)),
+  return element("div", { class: "launches" }, simpleTable(heads, rows.slice(0, SHOWN_ROWS).map(row => alikeRow(row, key))),
     more > 0 ? element("p", { class: "quiet" }, `and ${more.toLocaleString("en")} more`) : null);
 }
 
@@ -27,7 +28,7 @@ function alike(key) {
     row.total += site.total;
     row.launches += site.launches;
     row.sites.push(site);
-    row.parts.push(...others);
+    row.parts.push(...site.parts);
   }
   return [...rows.values()];
 }
@@ -36,70 +37,97 @@ function partKey({ op, line, phase, gap }) {
   return [op, line?.at, phase, gap];
 }
 
-function alikeRow({ time, total, launches, sites: chosen, parts }) {
+function alikeRow({ time, total, launches, sites: chosen, parts }, key) {
   return element("tr", {},
-    element("td", { class: "name" }, kernelLink(chosen[0].kernel),
-      element("div", { class: "quiet wrap" }, sitesText(chosen))),
+    element("td", { class: "name" }, kernelLink(chosen[0].kernel), sitesNote(chosen)),
     timeCell(time),
     timeCell(total),
-    element("td", { class: "number" }, launchesText(launches)),
-    element("td", { class: "fused" }, otherParts(parts)));
+    element("td", { class: "number wide-only" }, launchesText(launches)),
+    element("td", { class: "fused" }, fusedParts(parts, key)));
+}
+
+function sitesNote(chosen) {
+  return element("div", { class: "quiet cut", title: sitesNumbers(chosen) }, sitesText(chosen));
 }
 
 function sitesText(chosen) {
   const [{ graph, kernel }] = chosen;
-  const numbers = chosen.map(site => site.callSite).filter(number => number !== ABSENT);
   const where = graph ? `graph ${graph.at} (${graph.phase})` : kernel.kind;
+  const numbers = siteNumbers(chosen);
   if (!numbers.length) return where;
-  const shown = numbers.slice(0, SHOWN_PARTS).join(", ");
-  return `${where}, call site${numbers.length > 1 ? "s" : ""} ${shown}${numbers.length > SHOWN_PARTS ? ", ..." : ""}`;
+  return `${where}, ${numbers.length === 1 ? `call site ${numbers[0]}` : countText(numbers.length, "call site")}`;
 }
 
-function otherParts(parts) {
-  if (!parts.length) return element("span", { class: "quiet" }, "nothing");
+function siteNumbers(chosen) {
+  return chosen.map(site => site.callSite).filter(number => number !== ABSENT);
+}
+
+function sitesNumbers(chosen) {
+  const numbers = siteNumbers(chosen);
+  return numbers.length > 1 ? `call sites ${numbers.join(", ")}` : null;
+}
+
+// The ops that are fused in a launch, with their lines; those of the opened row first.
+function fusedParts(parts, key) {
   const rows = folded([{ parts }], partKey);
-  const paid = rows.filter(row => row.time);
+  const isOwn = row => key.holds(row.place);
+  const paid = rows.filter(row => row.time).sort((a, b) => isOwn(b) - isOwn(a));
   const free = [...new Set(rows.filter(row => !row.time).map(row => opName(row.place)))];
-  const shown = paid.slice(0, SHOWN_PARTS).map(row => element("div", {},
-    `${sumText(row.time)} `, opName(row.place), " ", phaseTag(row.place.phase), " ",
-    row.place.line ? lineLink(row.place.line) : "", element("span", { class: "cut" }, ` ${row.place.line?.code ?? ""}`)));
+  const shown = paid.slice(0, SHOWN_PARTS).map(row => fusedPart(row, isOwn(row)));
   const more = paid.length > SHOWN_PARTS ? `and ${paid.length - SHOWN_PARTS} more` : "";
   const rest = [more, free.length ? `at no cost: ${free.slice(0, SHOWN_PARTS).join(", ")}` : ""].filter(Boolean);
   return [...shown, ...rest.map(text => element("div", { class: "quiet" }, text))];
 }
 
-// The launches and the fused ops of a kernel; beside its source lines the code that was generated of them.
+// One of the opened row's own has no line to say.
+function fusedPart({ place, time }, isOwn) {
+  const where = isOwn ? [] : [" ", lineLink(place.line), element("span", { class: "quiet" }, ` ${place.line?.code ?? ""}`)];
+  return element("div", {}, `${sumText(time)} `, opName(place), " ", phaseTag(place.phase), ...where);
+}
+
+// The fused ops of a kernel, their lines with all their forward and backward, its launches, and its generated code.
 function kernelDetail(kernel) {
   const chosen = [...kernel.sites.keys()];
-  const rows = folded(chosen, partKey);
-  const fused = simpleTable([["fused op", "name"], [sumWords(), "number"], ["phase", ""], ["module", "name"]],
-    rows.slice(0, SHOWN_FUSED).map(fusedRow));
   const codes = generatedCodes(kernel, chosen);
-  const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : sourceLines(rows);
+  const fromLines = sourceLines(kernel);
+  const beside = codes.length ? element("div", { class: "beside" }, fromLines, codes) : fromLines;
   const self = element("p", {}, kernelLink(kernel, "link to this kernel"));
   const work = kernel.roofline?.work ? element("p", { class: "quiet" }, `Over all launches it ${kernel.roofline.work}.`) : null;
-  return element("div", {}, work, fused, ...launchesOf(kernel, chosen), beside, self);
+  return element("div", {}, work, fusedTable(chosen), beside, ...launchesOf(kernel, chosen), self);
 }
 
-function fusedRow(row) {
+// What is fused, by op and line, with its time by phase.
+function fusedTable(chosen) {
+  const rows = folded(chosen, ({ op, line, gap }) => [op, line?.at, gap]);
+  const columns = PHASE_COLUMNS.filter(column => rows.some(row => phaseTime(row, column)));
+  const heads = [["fused op", "name"], ["line", "name"], [timeTitle(), "number"], ...columns.map(({ title }) => [title, "number"]),
+    ["module", "name"]];
+  const more = rows.length - SHOWN_FUSED;
+  return element("div", {}, simpleTable(heads, rows.slice(0, SHOWN_FUSED).map(row => fusedRow(row, columns)), "fused-ops"),
+    more > 0 ? element("p", { class: "quiet" }, `and ${more.toLocaleString("en")} more`) : null);
+}
+
+function fusedRow(row, columns) {
   const nodes = [...row.nodes];
-  const names = [...row.modules].map(module => module?.name ?? "");
-  const title = nodes.slice(0, 20).join(", ");
+  const names = new Set([...row.modules].map(module => (module?.path ? module.folded.join(".") : module?.name ?? "")));
   const count = nodes.length > 1 ? element("span", { class: "quiet" }, ` ×${nodes.length}`) : null;
-  return element("tr", {}, element("td", { class: "name", title }, opName(row.place), count),
-    timeCell(row.time), element("td", {}, phaseTag(row.place.phase)),
-    element("td", { class: "name" }, element("div", { class: "cut", title: names.join(", ") }, names.join(", "))));
+  const code = element("div", { class: "quiet cut", title: row.place.line?.code }, row.place.line?.code ?? "");
+  return element("tr", {}, element("td", { class: "name", title: nodes.slice(0, 20).join(", ") }, opName(row.place), count),
+    element("td", { class: "name" }, lineLink(row.place.line), code), timeCell(row.time),
+    columns.map(column => timeCell(phaseTime(row, column))),
+    element("td", { class: "name" }, [...names].join(", ")));
 }
 
-function sourceLines(rows) {
-  const times = new Map();
-  for (const { place, time } of rows) {
-    if (place.line) times.set(place.line, (times.get(place.line) ?? 0) + time);
-  }
-  const shown = [...times].sort((a, b) => b[1] - a[1]).map(([line, time]) => element("tr", {},
-    element("td", { class: "name" }, lineLink(line), element("div", { class: "code" }, line.code)), timeCell(time)));
-  const heads = [["source line", "name"], [sumWords(), "number"]];
-  return element("div", {}, element("h3", {}, "came from"), simpleTable(heads, shown));
+// The lines that a kernel computes: their time in it, and in all kernels, forward and backward.
+function sourceLines(kernel) {
+  const own = new Map();
+  for (const { place, time } of folded([...kernel.sites.keys()], ({ line }) => [line?.at])) if (place.line) own.set(place.line, time);
+  const rows = [...own].map(([line, time]) => element("tr", {},
+    element("td", { class: "name" }, lineLink(line), element("div", { class: "code" }, line.code)), timeCell(time), timeCell(line.total),
+    PHASE_COLUMNS.slice(0, 2).map(column => timeCell(phaseTime(line, column)))));
+  const heads = [["source line", "name"], ["this kernel", "number"], ["all kernels", "number"],
+    ...PHASE_COLUMNS.slice(0, 2).map(({ title }) => [title, "number"])];
+  return element("div", {}, element("h3", {}, "source lines"), rows.length ? simpleTable(heads, rows) : element("p", { class: "quiet" }, "no line"));
 }
 
 function generatedCodes(kernel, chosen) {

@@ -2,12 +2,9 @@
 
 const TAIL = 12; // letters at the end of a name that stay where it is cut
 
-// A bar of a sum's phases, filled by the wall time of the chosen steps; under it how they share it.
-function wallBar(each) {
-  const title = `${percentText(each.total, slice.wall)} of wall time`;
-  const parts = each.phases.map((time, phase) => [PHASES[phase], time]);
-  return element("div", { class: "bars", title }, phaseBar(parts, slice.wall, sumText),
-    element("div", { class: "mix" }, phasePieces(parts, each.total, sumText)));
+// A bar of a sum's phases, as long as its time; `most` fills it.
+function timeBar(each, most) {
+  return phaseBar(each.phases.map((time, phase) => [PHASES[phase], time]), most, sumText);
 }
 
 function phaseTag(phase) {
@@ -16,7 +13,7 @@ function phaseTag(phase) {
 
 // A name that gives way in its middle where there is no room: triton_poi_..._view_5.
 function middle(name, title = name) {
-  if (name.length <= 2 * TAIL) return element("span", { class: "whole", title }, name);
+  if (name.length <= TAIL + 4) return element("span", { class: "whole", title }, name);
   return element("span", { class: "middle", title },
     element("span", { class: "start" }, name.slice(0, -TAIL)), element("span", {}, name.slice(-TAIL)));
 }
@@ -46,9 +43,26 @@ function timeCell(time) {
   return element("td", { class: "number" }, time ? sumText(time) : "");
 }
 
-// What opens a row, for the keyboard too.
-function twist(isOpen, what, act) {
-  const label = `${isOpen ? "close" : "open"} ${what}`;
-  return element("button", { type: "button", class: "twist", "aria-expanded": String(isOpen), "aria-label": label,
-    click: event => { event.stopPropagation(); act(); } }, isOpen ? "▾" : "▸");
+// What opens a row, for the keyboard too. `key` finds it again where the row is drawn again.
+function twist(isOpen, what, act, key = null) {
+  const made = element("button", { type: "button", class: "twist", "data-key": key,
+    click: event => { event.stopPropagation(); act(); } });
+  turnTwist(made, isOpen, what);
+  return made;
+}
+
+function turnTwist(button, isOpen, what) {
+  button.setAttribute("aria-expanded", String(isOpen));
+  button.setAttribute("aria-label", `${isOpen ? "close" : "open"} ${what}`);
+  button.textContent = isOpen ? "▾" : "▸";
+}
+
+// Draw elements again; what of them had the focus has it again, found by its key.
+function keepingFocus(root, draw) {
+  const focused = document.activeElement;
+  const key = root.contains(focused) ? focused.dataset.key : undefined;
+  draw();
+  if (key === undefined || root.contains(document.activeElement)) return;
+  const same = root.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  (same?.disabled ? same.parentElement.querySelector("[data-key]:not(:disabled)") : same)?.focus({ preventScroll: true });
 }

@@ -44,16 +44,50 @@ class Flame {
   constructor(phase, host) {
     Object.assign(this, { phase, host, name: phaseName(phase) });
     this.title = element("h3");
-    this.box = element("div", { class: "flame", role: "img",
-      "aria-label": `${this.name} by module, line and kernel; the tables of modules, lines and kernels say it in words` });
-    this.about = element("p", { class: "quiet about" }, "click a frame to zoom; click the top to go back");
+    this.box = element("div", { class: "flame", tabindex: "0", role: "application", "aria-roledescription": "flame graph",
+      "aria-label": `${this.name} by module, line and kernel; arrow keys go from frame to frame, Enter zooms, Escape goes back`,
+      keydown: event => this.key(event) });
+    this.about = element("p", { class: "quiet about", role: "status" }, "click a frame to zoom; click the top to go back");
     host.append(this.title, this.box, this.about);
+  }
+
+  key(event) {
+    const root = d3.select(this.box).datum();
+    const acts = {
+      ArrowDown: () => this.drawn().find(node => node.parent === this.current), ArrowUp: () => this.current.parent,
+      ArrowRight: () => this.beside(1), ArrowLeft: () => this.beside(-1), Enter: () => this.current,
+      Escape: () => root, Home: () => root,
+    };
+    if (!acts[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    this.current ??= root;
+    this.current = acts[event.key]() ?? this.current;
+    if (["Enter", "Escape"].includes(event.key)) this.chart.zoomTo(this.current);
+    this.tell(this.current);
+  }
+
+  // The frames that are wide enough to be drawn, from left to right.
+  drawn() {
+    return [...this.box.querySelectorAll("g")].map(frame => d3.select(frame).datum()).sort((a, b) => a.x0 - b.x0);
+  }
+
+  beside(by) {
+    const row = this.drawn().filter(node => node.depth === this.current.depth);
+    return row[row.indexOf(this.current) + by];
+  }
+
+  tell(node) {
+    this.current = node;
+    const { kind, target, name } = node.data;
+    this.about.replaceChildren(`${kind} `, target ? link(kind, target, name) : name, ` · ${this.text(node).split(" · ").at(-1)}`);
+    d3.select(this.box).selectAll("g").classed("current", each => each === node);
   }
 
   draw() {
     this.data = flameTree(this.phase);
     this.title.textContent = `${this.name}: ${sumText(this.data.value)}${slice.spans > 1 ? ` (${sumWords()})` : ""}`;
     this.box.replaceChildren();
+    this.current = null;
     this.chart = flamegraph.default()
       .width(this.width()).cellHeight(20).inverted(true).transitionDuration(0)
       .minFrameSize(1).sort(inOrder).getChildren(node => [...node.below.values()])
@@ -86,9 +120,7 @@ class Flame {
   }
 
   clicked(node) {
-    const { kind, target, name } = node.data;
-    const shown = target ? link(kind, target, name) : name;
-    this.about.replaceChildren(`${kind} `, shown, ` · ${this.text(node).split(" · ").at(-1)}`);
+    this.tell(node);
     if (!Flame.following) this.follow(node.data.path);
   }
 
@@ -129,10 +161,8 @@ function leftOut() {
   return named.length ? `not in it: ${named.join(", ")}` : "";
 }
 
-// Forward and backward stand beside each other, whatever ran.
 function drawnPhases() {
-  const always = DRAWN.slice(0, 2);
-  return DRAWN.map(name => PHASES.indexOf(name)).filter(phase => always.includes(PHASES[phase]) || SPENT.includes(phase));
+  return DRAWN.map(name => PHASES.indexOf(name)).filter(phase => SPENT.includes(phase));
 }
 
 function makeFlames(host) {

@@ -25,7 +25,7 @@ function histogram({ least, most, counts }) {
 
 function callSites(chosen, withShape) {
   const rows = [...chosen].sort((a, b) => b.total - a.total);
-  const heads = [["call site", "name"], [sumWords(), "number"], [launchesWords(), "number"], ["least", "number"],
+  const heads = [["call site", "name"], [timeTitle(), "number"], [launchesWords(), "number"], ["least", "number"],
     ["median", "number"], ["largest", "number"], ...(withShape ? [["the largest launched as", "shape"]] : [])];
   const table = some => simpleTable(heads, some.map(site => callSiteRow(site, withShape)));
   const more = rows.slice(SHOWN_PARTS, SHOWN_PARTS + SHOWN_FUSED);
@@ -45,7 +45,7 @@ function callSiteRow(site, withShape) {
 function siteName(site) {
   const { place } = site.parts.reduce((largest, part) => (part.time > largest.time ? part : largest));
   const module = place.module ? ` · ${place.module.name}` : "";
-  return [lineLink(place.line), element("div", { class: "quiet cut" }, `${sitesText([site])}${module}`)];
+  return [lineLink(place.line), element("div", { class: "quiet cut", title: place.module?.name }, `${sitesText([site])}${module}`)];
 }
 
 function slowestOf(kernel, rows, withShape) {

@@ -127,9 +127,10 @@ function folded(chosen, keyOf) {
   for (const site of chosen) {
     for (const { place, time } of site.parts) {
       const key = JSON.stringify(keyOf(place));
-      if (!rows.has(key)) rows.set(key, { place, time: 0, modules: new Set(), nodes: new Set() });
+      if (!rows.has(key)) rows.set(key, { place, time: 0, phases: PHASES.map(() => 0), modules: new Set(), nodes: new Set() });
       const row = rows.get(key);
       row.time += time;
+      row.phases[place.phase] += time;
       row.modules.add(place.module);
       if (place.node) row.nodes.add(place.node);
     }

@@ -1,14 +1,23 @@
 // The page as a whole: the parts in their places, narrowed, and links into them followed.
 
 const host = name => document.querySelector(`#${name} .content`);
-const shown = {
-  line: { view: linesTable(), section: "lines", rows: () => [...lines, ...unplaced.values()], has: isLine },
-  module: { view: new ModuleTree(), section: "modules", rows: () => modules, has: (row, name) => row.name === name },
-  kernel: { view: kernelsTable(), section: "kernels", rows: () => kernels, has: isKernel },
-  graph: { view: graphsTable(), section: "graphs", rows: () => graphs, has: (row, name) => String(row.at) === name },
-};
+const KINDS = ["line", "module", "kernel", "graph"];
+const shown = shownViews();
 let source = null;
+let timeline = null;
 let searching = null;
+
+// The tables that are on the page: one without rows is not.
+function shownViews() {
+  const every = {
+    line: { make: linesTable, section: "lines", rows: () => [...lines, ...unplaced.values()], has: isLine },
+    module: { make: () => new ModuleTree(), section: "modules", rows: () => modules, has: (row, name) => row.name === name },
+    kernel: { make: kernelsTable, section: "kernels", rows: () => kernels, has: isKernel },
+    graph: { make: graphsTable, section: "graphs", rows: () => graphs, has: (row, name) => String(row.at) === name },
+  };
+  const there = Object.entries(every).filter(([, { section }]) => host(section));
+  return Object.fromEntries(there.map(([kind, each]) => [kind, { ...each, view: each.make() }]));
+}
 
 function isLine(row, name) {
   return [row.path, row.name].includes(name) || row.path.endsWith(`/${name}`);
@@ -19,17 +28,13 @@ function isKernel(row, name) {
 }
 
 function start() {
-  for (const { view, section, rows } of Object.values(shown)) {
-    host(section).append(view.root);
-    document.getElementById(section).hidden = rows().length === 0;
-  }
-  document.getElementById("flame").hidden = everySite.length === 0;
-  document.getElementById("source").hidden = report.files.length === 0;
-  source = new SourceView(host("source"));
-  makeFlames(host("flame"));
+  for (const { view, section } of Object.values(shown)) host(section).append(view.root);
+  if (host("timeline")) timeline = new Timeline(host("timeline"));
+  if (host("source")) source = new SourceView(host("source"));
+  if (host("flame")) makeFlames(host("flame"));
   if (sites.length) drawFlames();
   searching = new Search(shown, source);
-  document.getElementById("fold").addEventListener("change", refresh);
+  document.getElementById("fold")?.addEventListener("change", refresh);
   watchChoosers(refresh);
   watchCharts();
   window.addEventListener("hashchange", follow);
@@ -38,15 +43,16 @@ function start() {
 
 function refresh() {
   for (const { view } of Object.values(shown)) view.refresh();
-  source.refresh();
+  source?.refresh();
+  timeline?.refresh();
   if (sites.length) drawFlames();
-  if (searching.term) searching.search(searching.field.value);
+  searching.again();
 }
 
 // Keep a choice in the page's address, beside what is there.
 function keepInAddress(name, value) {
   const kept = new URLSearchParams(location.hash.slice(1));
-  for (const kind of Object.keys(shown)) kept.delete(kind);
+  for (const kind of KINDS) kept.delete(kind);
   if (value) kept.set(name, value);
   else kept.delete(name);
   history.replaceState(null, "", `#${kept}`);
@@ -59,16 +65,17 @@ function follow() {
   const chosen = ["rank", "step", "unit"].filter(name => wanted.has(name) && setChooser(name, wanted.get(name)));
   if (chosen.length) choose(refresh);
   if (wanted.has("search")) searching.search(wanted.get("search"));
-  for (const [kind, name] of wanted) if (kind in shown) reveal(kind, name);
+  for (const [kind, name] of wanted) if (KINDS.includes(kind)) reveal(kind, name);
 }
 
 function reveal(kind, name) {
-  const { view, rows, has } = shown[kind];
+  const { view, rows, has } = shown[kind] ?? { rows: () => [] };
   const row = rows().find(each => has(each, name));
   searching.status.textContent = row ? "" : `this report has no ${kind} ${name}`;
   if (!row) return;
-  const inFile = kind === "line" && row.path && source.files.some(({ file }) => file === row.file);
-  pointAt(inFile ? source.reveal(row) : view.reveal(row));
+  if (["line", "kernel"].includes(kind)) timeline?.mark(row);
+  const inFile = kind === "line" && row.path && source?.files.some(({ file }) => file === row.file);
+  pointAt(inFile ? source.reveal(row) : view.reveal(row), true);
 }
 
 start();

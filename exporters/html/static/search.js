@@ -1,13 +1,13 @@
-// The search: what it finds, where one goes from hit to hit, and how hits are marked.
+// The search: where one goes from hit to hit, and how hits are marked. A key only starts a short wait; what
+// follows runs in pieces.
 
-const MOST_HITS = 2000;
+const WAIT_MS = 120;
 const LISTED_HITS = 60;
-const MOST_MARKS = 5000;
-const HIT_WORDS = { module: "module", kernel: "kernel", line: "source line", code: "line of generated code", graph: "graph" };
+const MOST_MARKS = 2000;
 
 class Search {
   constructor(shown, source) {
-    Object.assign(this, { shown, source, hits: [], at: -1, term: "" });
+    Object.assign(this, { shown, source, hits: [], at: -1, term: "", index: new SearchIndex(), waiting: 0 });
     this.field = document.getElementById("search");
     this.status = document.getElementById("status");
     this.list = document.getElementById("hits");
@@ -15,45 +15,60 @@ class Search {
     this.field.addEventListener("keydown", event => this.key(event));
     document.getElementById("next").addEventListener("click", () => this.go(1));
     document.getElementById("previous").addEventListener("click", () => this.go(-1));
-    new MutationObserver(() => this.mark()).observe(document.querySelector("main"), { childList: true, subtree: true });
+    const observer = new MutationObserver(() => this.term && this.mark());
+    observer.observe(document.querySelector("main"), { childList: true, subtree: true });
   }
 
   typed() {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => this.settle(), WAIT_MS);
+  }
+
+  // Search for what stands in the field now.
+  settle() {
+    clearTimeout(this.waiting);
+    this.waiting = 0;
+    if (this.field.value.trim().toLowerCase() === this.term) return;
     this.search(this.field.value);
     keepInAddress("search", this.field.value);
   }
 
   key(event) {
-    if (event.key === "Enter") this.go(event.shiftKey ? -1 : 1);
-    if (event.key === "Escape") this.search(this.field.value = "");
+    if (event.key === "Escape") {
+      this.field.value = "";
+      this.settle();
+    }
+    if (event.key !== "Enter") return;
+    this.settle();
+    if (this.isReady) this.go(event.shiftKey ? -1 : 1);
+    else this.goes = event.shiftKey ? -1 : 1;
   }
 
   search(term) {
     this.term = term.trim().toLowerCase();
     this.field.value = term;
-    for (const { view } of Object.values(this.shown)) view.search?.(this.term);
-    for (const flame of Flame.all) flame.search(this.term);
-    this.hits = this.term ? this.find() : [];
-    this.at = -1;
-    this.say();
-    this.mark();
-  }
-
-  find() {
+    Object.assign(this, { at: -1, goes: 0, isReady: false, isSettled: false });
     const found = [];
-    for (const hit of this.every()) {
-      if (!hit.text.toLowerCase().includes(this.term)) continue;
-      if (found.push(hit) === MOST_HITS) break;
-    }
-    return found;
+    inPieces("search", this.term ? this.index.find(this.term, found) : [].values(), () => this.found(found));
   }
 
-  *every() {
-    for (const row of modules) if (row.launches) yield { kind: "module", text: `${row.path} ${row.type}`, row };
-    for (const row of kernels) if (row.launches) yield { kind: "kernel", text: row.own === row.name ? row.name : `${row.name} ${row.own}`, row };
-    yield* fileLines();
-    yield* generatedLines();
-    for (const row of graphs) yield { kind: "graph", text: `${row.key} ${row.compile_id} ${row.output_module}`, row };
+  // Again, where the sums are of something else.
+  again() {
+    this.index.forget();
+    if (this.term) this.search(this.field.value);
+  }
+
+  found(hits) {
+    Object.assign(this, { hits, isReady: true });
+    this.say();
+    inPieces("narrow", this.narrow(), () => this.mark());
+    if (this.goes) this.go(this.goes);
+  }
+
+  // Each table, tree and flame graph by itself.
+  *narrow() {
+    for (const { view } of Object.values(this.shown)) yield view.search?.(this.term);
+    for (const flame of Flame.all) yield flame.search(this.term);
   }
 
   go(by) {
@@ -64,23 +79,24 @@ class Search {
   }
 
   elementOf({ kind, row, file, number, kernel }) {
-    if (kind === "line") return this.source.goTo(file, number);
+    if (file) return this.source.goTo(file, number);
     if (kind !== "code") return this.shown[kind].view.reveal(row);
     const shown = this.shown.kernel.view.reveal(kernel).nextSibling;
     return shown.querySelectorAll(`[data-code="${number}"]`)[0] ?? shown;
   }
 
   say() {
-    const count = this.hits.length === MOST_HITS ? `more than ${MOST_HITS}` : this.hits.length;
-    this.status.textContent = this.term ? `${this.at >= 0 ? `${this.at + 1} of ` : ""}${countOf(count)}${this.kinds()}` : "";
+    const count = countOf(this.hits.length, "hit");
+    this.status.textContent = this.term ? `${this.at >= 0 ? `${this.at + 1} of ` : ""}${count}${this.kinds()}` : "";
     for (const id of ["next", "previous"]) document.getElementById(id).disabled = !this.hits.length;
-    this.list.replaceChildren(...this.listed());
+    keepingFocus(this.list, () => this.list.replaceChildren(...this.listed()));
     this.list.hidden = !this.hits.length;
   }
 
   kinds() {
-    const named = Object.entries(HIT_WORDS).map(([kind, word]) => [this.hits.filter(hit => hit.kind === kind).length, word]);
-    const texts = named.filter(([count]) => count).map(([count, word]) => countOf(count, word));
+    const counts = new Map();
+    for (const { kind } of this.hits) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+    const texts = Object.entries(HIT_WORDS).filter(([kind]) => counts.has(kind)).map(([kind, word]) => countOf(counts.get(kind), word));
     return texts.length ? `: ${texts.join(", ")}` : "";
   }
 
@@ -94,66 +110,50 @@ class Search {
 
   item(hit, at) {
     const go = () => { this.at = at - 1; this.go(1); };
-    const properties = { type: "button", click: go, "aria-current": at === this.at ? "true" : null };
+    const properties = { type: "button", click: go, "data-key": String(at), "aria-current": at === this.at ? "true" : null };
     return element("li", {}, element("button", properties, element("span", { class: "quiet" }, `${HIT_WORDS[hit.kind]} `),
-      ...(hit.where ? [`${hit.where} `] : []), element("span", { class: "found" }, hit.text.trim())));
+      ...(hit.where ? [`${hit.where} `] : []), element("span", { class: "found" }, hit.shown.trim())));
   }
 
   // Mark the words on the page, without a change of its elements.
   mark() {
-    if (!window.CSS?.highlights) return;
-    CSS.highlights.delete("found");
-    if (this.term) CSS.highlights.set("found", new Highlight(...firstOf(rangesOf(this.term), MOST_MARKS)));
+    if (!window.CSS?.highlights) return; // an old browser
+    const found = new Highlight();
+    const work = this.term ? rangesOf(this.term, found) : [].values();
+    inPieces("mark", work, () => {
+      if (this.term) CSS.highlights.set("found", found);
+      else CSS.highlights.delete("found");
+      this.isSettled = this.isReady;
+    });
   }
 }
 
-function countOf(count, word = "hit") {
-  return word.startsWith("line") && count !== 1 ? `${count} ${word.replace("line", "lines")}` : `${count} ${word}${count === 1 ? "" : "s"}`;
+function countOf(count, word) {
+  const several = word.startsWith("line ") ? word.replace("line", "lines") : `${word}s`;
+  return `${count.toLocaleString("en")} ${count === 1 ? word : several}`;
 }
 
-function* fileLines() {
-  for (const file of report.files) {
-    for (const [at, text] of file.lines.entries()) {
-      const number = file.missing ? file.numbers[at] : at + 1;
-      yield { kind: "line", where: `${file.name}:${number}`, text, file, number };
-    }
-  }
-}
-
-function* generatedLines() {
-  for (const kernel of kernels) {
-    const code = [...kernel.sites.keys()].map(site => codeOf(kernel, site.graph)).find(Boolean);
-    for (const [number, text] of (code ?? "").split("\n").entries()) {
-      if (text) yield { kind: "code", where: `${kernel.name}:${number + 1}`, text, kernel, number };
-    }
-  }
-}
-
-function* rangesOf(term) {
-  for (const part of [document.querySelector("main"), document.getElementById("hits")]) {
+function* rangesOf(term, found) {
+  for (const part of [document.getElementById("hits"), document.querySelector("main")]) {
     const walk = document.createTreeWalker(part, NodeFilter.SHOW_TEXT);
-    for (let node = walk.nextNode(); node; node = walk.nextNode()) yield* rangesIn(node, term);
+    for (let node = walk.nextNode(); node && found.size < MOST_MARKS; node = walk.nextNode()) yield addRanges(node, term, found);
   }
 }
 
-function firstOf(all, most) {
-  const first = [];
-  for (const each of all) if (first.push(each) === most) break;
-  return first;
-}
-
-function* rangesIn(node, term) {
+function addRanges(node, term, found) {
   const text = node.data.toLowerCase();
   for (let at = text.indexOf(term); at >= 0; at = text.indexOf(term, at + term.length)) {
     const range = new Range();
     range.setStart(node, at);
     range.setEnd(node, Math.min(at + term.length, node.length));
-    yield range;
+    found.add(range);
   }
 }
 
-function pointAt(found) {
+// Show an element as the one that a hit or a link leads to; after a link the keyboard goes on from there.
+function pointAt(found, takesFocus = false) {
   for (const old of document.querySelectorAll(".target")) old.classList.remove("target");
   found.classList.add("target");
   found.scrollIntoView({ block: "center" });
+  if (takesFocus) (found.querySelector("button, a") ?? found).focus({ preventScroll: true });
 }

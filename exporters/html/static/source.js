@@ -1,8 +1,8 @@
 // The source files with time in the margin of each line.
 
-const LONG_FILE = 150;
+const LONG_FILE = 60;
 const CONTEXT = 4;
-const HEAT = 38; // percent of a colour at most: words stay legible on it, in the dark too
+const HEAT = 32; // percent of a colour at most: words stay legible on it, in the dark too
 
 class SourceView {
   constructor(host) {
@@ -10,10 +10,10 @@ class SourceView {
     this.chooser = element("select", { "aria-label": "source file", change: () => this.show(this.chooser.value) },
       this.files.map(({ file }, at) => element("option", { value: String(at) }, this.title(at))));
     this.note = element("p", { class: "quiet" });
-    this.box = element("div", { class: "source" });
+    this.box = element("div", { class: "source", tabindex: "0", role: "group", "aria-label": "source with time in the margin" });
     this.excerpt = element("input", { type: "checkbox", change: () => this.draw() });
     const label = element("label", {}, this.excerpt, " only near lines that took time");
-    host.append(element("p", {}, this.chooser, " ", label), this.note, this.box);
+    host.append(element("p", {}, this.chooser, " ", label), this.note, barLegend("the largest line of the file"), this.box);
     if (this.files.length) this.show(0);
   }
 
@@ -35,8 +35,8 @@ class SourceView {
     this.current = this.files[at];
     const { file } = this.current;
     this.most = Math.max(1, ...[...this.current.lines.values()].map(line => line.total));
-    this.phases = PHASES.filter(name => [...this.current.lines.values()].some(line => line.phases[PHASES.indexOf(name)]));
-    this.box.style.setProperty("--phases", this.phases.length);
+    this.columns = PHASE_COLUMNS.filter(column => [...this.current.lines.values()].some(line => phaseTime(line, column)));
+    this.box.style.setProperty("--phases", this.columns.length);
     this.note.textContent = file.missing ? `Only the recorded lines are shown: ${file.missing}.` : file.path;
     this.excerpt.checked = excerpt ?? file.lines.length > LONG_FILE;
     this.draw();
@@ -64,10 +64,10 @@ class SourceView {
   }
 
   heads() {
-    const names = this.phases.map(name => element("span", { class: "number" }, shortPhase(PHASES.indexOf(name))));
-    const calls = element("span", { class: "number", title: "time of all that the line calls" }, "in calls");
-    return element("div", { class: "row head" }, names, calls, element("span", { class: "bars" }), element("span", { class: "number" }, "line"),
-      element("span", {}, "code"));
+    const names = this.columns.map(({ title, about }) => element("span", { class: "number", title: about }, title));
+    const calls = element("span", { class: "number", title: "time of all that the line calls" }, "callees");
+    return element("div", { class: "row head" }, names, calls, element("span", { class: "bars" }, "by phase"),
+      element("span", { class: "number" }, "line"), element("span", {}, "code"));
   }
 
   row(number, text) {
@@ -77,21 +77,25 @@ class SourceView {
 
   plainRow(line, number, text) {
     const calls = line?.through ? sumText(line.through) : "";
-    return element("div", { class: "row", "data-number": String(number) }, this.phases.map(() => element("span")),
+    return element("div", { class: "row", "data-number": String(number) }, this.columns.map(() => element("span")),
       element("span", { class: "number quiet" }, calls), element("span", { class: "bars" }),
       element("span", { class: "number quiet" }, String(number)), element("code", {}, text || " "));
   }
 
   timedRow(line, text) {
-    const times = this.phases.map(name => line.phases[PHASES.indexOf(name)]);
-    const cells = times.map((time, at) => element("span", { class: "number heat", style: this.heat(time, this.phases[at]) },
-      time ? sumText(time) : ""));
     const calls = element("span", { class: "number quiet" }, line.through ? sumText(line.through) : "");
     return element("div", { class: "row opens", "data-line": line.path, "data-number": String(line.number), click: event => this.clicked(event, line) },
-      cells, calls, wallBar(line),
+      this.columns.map(column => this.phaseCell(line, column)), calls, element("div", { class: "bars" }, timeBar(line, this.most)),
       element("span", { class: "number" }, twist(false, line.name, () => this.toggle(line)),
         link("line", line.path, String(line.number))),
       element("code", {}, text));
+  }
+
+  phaseCell(line, column) {
+    const time = phaseTime(line, column);
+    const main = column.phases.reduce((most, phase) => (line.phases[phase] > line.phases[most] ? phase : most));
+    return element("span", { class: "number heat", style: this.heat(time, PHASES[main]), title: phaseTitle(line, column) },
+      time ? sumText(time) : "");
   }
 
   heat(time, phase) {
@@ -108,7 +112,7 @@ class SourceView {
     const isOpen = row.nextSibling?.classList?.contains("detail");
     if (isOpen) row.nextSibling.remove();
     else row.after(element("div", { class: "detail" }, launchesDetail(line)));
-    row.querySelector(".twist").replaceWith(twist(!isOpen, line.name, () => this.toggle(line)));
+    turnTwist(row.querySelector(".twist"), !isOpen, line.name);
   }
 
   rowOf(number) {
@@ -119,6 +123,7 @@ class SourceView {
   goTo(file, number) {
     const at = this.files.findIndex(each => each.file === file);
     if (this.files[at] !== this.current) this.show(at);
+    if (number === null) return this.box;
     if (!this.rowOf(number)) {
       this.excerpt.checked = false;
       this.draw();

@@ -1,45 +1,54 @@
 // The tables of lines, kernels and graphs.
 
 function withTime(rows) {
-  return rows.filter(row => row.launches);
+  return rows.filter(row => row.total);
+}
+
+function largestOf(rows) {
+  return rows.reduce((most, row) => Math.max(most, row.total), 0);
+}
+
+// What ran but took no time, such as ops that a fused kernel has at no cost, is counted and not listed.
+function withoutTime(rows, word) {
+  const count = rows.filter(row => row.launches && !row.total).length;
+  return count ? `${countText(count, word)} fused at no cost` : "";
 }
 
 function linesTable() {
-  const rowsOf = () => withTime([...lines, ...unplaced.values()]);
-  const columns = [nameColumn("line", row => row.name, lineName), ...sumColumns(rowsOf())];
-  return new PagedTable(columns, rowsOf, { textOf: row => `${row.path} ${row.name} ${row.code}`, detail: launchesDetail });
+  const every = () => [...lines, ...unplaced.values()];
+  const rowsOf = () => withTime(every());
+  const columns = [nameColumn("line", row => row.name, lineName), ...sumColumns(rowsOf(), () => largestOf(every()))];
+  return new PagedTable(columns, rowsOf, { textOf: row => `${row.path} ${row.name} ${row.code}`, detail: launchesDetail,
+    note: () => withoutTime(every(), "more line"), legend: barLegend("the largest line") });
 }
 
+// The place and the code over the whole width of the table, above the numbers.
 function lineName(row) {
   if (!row.path) return row.name;
-  return [lineLink(row), element("div", { class: "quiet cut", title: row.code }, row.code)];
+  return element("div", { class: "over" }, link("line", row.path, row.name), element("span", { class: "quiet", title: row.code }, ` ${row.code}`));
 }
 
 function kernelsTable() {
   const rowsOf = () => withTime(kernels);
-  const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf()).filter(isOfKernels), MEDIAN,
-    ...(kernels.some(each => each.roofline?.rate) ? [RATE] : []), { title: "kind", kind: "wide-only", value: row => row.kind }];
-  return new PagedTable(columns, rowsOf, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail });
-}
-
-// A kernel is of one phase, mostly, which its bar shows, and its kind says whether it is eager.
-function isOfKernels({ kind, title }) {
-  return kind !== "number phase-time" && title !== "of it eager";
+  const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf(), () => largestOf(kernels)), MEDIAN,
+    ...(kernels.some(each => each.roofline?.rate) ? [RATE] : []), { title: "kind", kind: "widest-only", value: row => row.kind }];
+  return new PagedTable(columns, rowsOf, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail,
+    legend: barLegend("the largest kernel") });
 }
 
 function kernelName(row) {
-  if (!row.shortOwn) return middle(row.short, row.name);
-  return [middle(row.short, row.name), element("div", { class: "quiet" }, middle(row.shortOwn, row.own))];
+  const own = row.shortOwn ? element("span", { class: "quiet", title: row.own }, ` ${row.shortOwn}`) : null;
+  return element("div", { class: "over" }, element("span", { class: "kernel", title: row.name }, row.short), own);
 }
 
 function graphsTable() {
-  const number = (title, value) => ({ title, kind: "number", value: row => value(row) ?? 0,
+  const number = (title, value) => ({ title, kind: "number wide-only", value: row => value(row) ?? 0,
     show: row => value(row)?.toLocaleString("en") ?? "" });
   const columns = [
     { title: "graph", kind: "number", value: row => -row.at, show: row => String(row.at) },
     { title: "compile id", kind: null, value: row => row.compile_id ?? "" },
-    { title: "phase", kind: null, value: row => row.phase },
-    timeColumn(() => `device time, ${sumWords()}`, row => row.total),
+    { title: "kind", kind: null, about: "a backward graph also recomputes, and accumulates gradients", value: row => `${row.phase} graph` },
+    timeColumn(() => `device ${timeTitle()}`, row => row.total),
     number("FX nodes", row => row.fx_nodes),
     number("call sites", row => row.call_sites),
     { title: "cache", kind: null, value: row => row.cache_state.replace("_", " "), show: cacheText },

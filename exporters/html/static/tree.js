@@ -53,43 +53,65 @@ function grow(root, site, place, time) {
 
 class ModuleTree {
   constructor() {
-    this.columns = [{ title: "module", kind: "name", show: row => this.nameOf(row) },
-      ...sumColumns([...rooflineOfModules.values()].map(roofline => ({ roofline })))];
+    const rooflines = [...rooflineOfModules.values()].map(roofline => ({ roofline }));
+    this.columns = [{ title: "module", kind: "name", value: row => row.name, show: row => this.nameOf(row) },
+      ...sumColumns(rooflines, () => largestOf(this.trees))];
+    this.order = { column: this.columns[1], down: true };
     this.heads = element("tr");
     this.body = element("tbody");
     this.shut = new Map(); // path to whether it is shut, where that was chosen
     this.details = new Set(); // paths whose own launches are open
     this.term = "";
-    this.root = element("table", { class: "tree" }, element("thead", {}, this.heads), this.body);
+    this.root = element("div", { class: "table tree" }, barLegend("the whole model"),
+      element("div", { class: "scroll" }, element("table", {}, element("thead", {}, this.heads), this.body)));
     this.refresh();
   }
 
   refresh() {
     this.trees = moduleTree();
     this.outliers = new Map(slice.outliers.map(([path, time, median]) => [path, { time, median }]));
-    this.heads.replaceChildren(...this.columns.map(column => columnHead(column)));
+    this.sort(this.order.column, this.order.down);
+  }
+
+  sort(column, down) {
+    this.order = { column, down };
+    const turned = each => this.sort(each, each === column ? !down : each.kind !== "name");
+    keepingFocus(this.heads, () => this.heads.replaceChildren(...this.columns.map(each => columnHead(each, this.order, () => turned(each)))));
     this.draw();
   }
 
   draw() {
     this.elements = new Map();
-    this.body.replaceChildren(...this.trees.flatMap(node => this.rowsOf(node)));
+    this.hits = this.term ? this.hitsBelow() : null;
+    keepingFocus(this.root, () => this.body.replaceChildren(...this.ordered(this.trees).flatMap(node => this.rowsOf(node))));
+  }
+
+  ordered(nodes) {
+    return sorted(nodes, this.order.column.value, this.order.down);
+  }
+
+  // What holds a hit below it.
+  hitsBelow() {
+    const above = new Set();
+    const look = node => {
+      const below = [...node.below.values()].map(look);
+      if (below.some(Boolean)) above.add(node);
+      return below.some(Boolean) || this.isHit(node);
+    };
+    this.trees.forEach(look);
+    return above;
   }
 
   rowsOf(node) {
     const shown = [this.row(node)];
     if (this.details.has(node.path)) shown.push(this.detailRow(node));
-    if (this.isOpen(node)) shown.push(...inOrderOfTime(node.below).flatMap(each => this.rowsOf(each)));
+    if (this.isOpen(node)) shown.push(...this.ordered([...node.below.values()]).flatMap(each => this.rowsOf(each)));
     return shown;
   }
 
   isOpen(node) {
-    if (this.term && this.leadsToHit(node)) return true;
+    if (this.hits?.has(node)) return true;
     return !(this.shut.get(node.path) ?? node.names.length >= OPEN_DEPTH);
-  }
-
-  leadsToHit(node) {
-    return [...node.below.values()].some(each => this.isHit(each) || this.leadsToHit(each));
   }
 
   isHit(node) {
@@ -109,12 +131,12 @@ class ModuleTree {
   }
 
   nameOf(node) {
-    const opens = node.below.size ? twist(this.isOpen(node), node.name, () => this.turn(node)) : element("span", { class: "twist" });
+    const opens = node.below.size ? twist(this.isOpen(node), node.name, () => this.turn(node), `turn ${node.path}`) : element("span", { class: "twist" });
     const own = node.itself.launches ? this.ownButton(node) : null;
     const types = new Set([...node.members].map(module => module.type).filter(Boolean));
-    const type = types.size === 1 ? element("span", { class: "quiet" }, ` ${[...types][0]}`) : null;
-    return element("div", { class: "indent", style: `--depth:${node.names.length}` }, opens,
-      element("span", { title: node.path }, node.name), this.countOf(node), type, " ", own, this.marks(node));
+    const type = types.size === 1 ? element("span", { class: "quiet type" }, ` ${[...types][0]}`) : null;
+    const label = element("span", { class: "label", title: [node.path, ...types].join(" ") }, node.name, this.countOf(node), type);
+    return [element("div", { class: "indent", style: `--depth:${node.names.length}` }, opens, label, own), ...this.marks(node)];
   }
 
   countOf(node) {
@@ -123,8 +145,8 @@ class ModuleTree {
   }
 
   ownButton(node) {
-    const text = node.below.size ? `itself ${sumText(node.itself.total)}` : "launches";
-    return element("button", { type: "button", class: "own", "aria-expanded": String(this.details.has(node.path)),
+    const text = node.below.size ? `own ${sumText(node.itself.total)}` : "launches";
+    return element("button", { type: "button", class: "own", "data-key": `own ${node.path}`, "aria-expanded": String(this.details.has(node.path)),
       click: () => this.turnDetail(node) }, text);
   }
 
@@ -164,10 +186,6 @@ class ModuleTree {
     this.draw();
     return this.elements.get(names.join(".")) ?? this.root;
   }
-}
-
-function inOrderOfTime(below) {
-  return [...below.values()].sort((a, b) => b.total - a.total);
 }
 
 function modulesBelow(node) {

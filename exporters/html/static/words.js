@@ -24,7 +24,12 @@ function sumText(time) {
 function sumWords() {
   if (slice.step !== null) return `step ${slice.step}`;
   if (slice.spans < 2) return "time";
-  return isMean ? "a step" : `${slice.spans} steps`;
+  return isMean ? "mean of a step" : `${slice.spans} steps`;
+}
+
+// The head of a column of such times.
+function timeTitle() {
+  return slice.step === null && slice.spans > 1 && isMean ? "time/step" : "time";
 }
 
 function countText(number, word) {

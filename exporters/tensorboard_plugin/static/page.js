@@ -11,7 +11,7 @@ import { table } from "./table.js";
 import { TITLES, spentText } from "./words.js";
 
 const NOTHING = "No attribution is in this log folder. Write one with " +
-  "`profiler-ext export DIR --to tensorboard -o LOGDIR/RUN`, or prof.export(\"LOGDIR/RUN\").";
+  "`profiler-ext export DIR -o LOGDIR/RUN`, or prof.export(\"LOGDIR/RUN\").";
 
 export class Page {
   constructor(root) {

@@ -32,8 +32,10 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
             what=f"the device waits while memory is taken from the driver, {_when(facts, rows)}",
             at_stake_ns=at_stake_ns,
             sureness=finding.Confidence.ESTIMATED,
-            remedy="leave out torch.cuda.empty_cache(); keep sizes alike, or set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            remedy=(
+                "remove torch.cuda.empty_cache(); keep sizes equal, or set "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            ),
             where=max(lines, key=lambda where: int(np.sum(duration_ns[lines[where]]))),
             why=(
                 finding.Figure("idle spans a step", idle_spans_per_step(facts, rows)),
@@ -55,14 +57,14 @@ def _when(facts: Facts, rows: events.Ints) -> str:
 
 RULE = rule.Rule(
     name="allocating",
-    title="Memory that is taken from the driver within steps",
-    means="In the usual step the CPU was in `cudaMalloc`, `cudaFree` or their like while the "
-    "device had nothing to run. Of one recorded step, which may be the program's first, it says "
-    "so.",
-    because="torch keeps the memory that it has taken. It asks the driver again where "
-    "`empty_cache()` gave it back, or where sizes change so that no kept piece fits.",
+    title="Memory allocated from the driver within steps",
+    means="In the usual step the CPU was in `cudaMalloc`, `cudaFree` or similar calls while the "
+    "device was idle. If only one step was recorded, it may be the program's first one; the "
+    "finding says so.",
+    because="torch caches the memory that it allocates. It asks the driver again after "
+    "`empty_cache()`, or if sizes change so that no cached block fits.",
     remedy="Do not empty the cache in the loop; pad to few sizes; "
-    "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` lets pieces grow.",
-    stake="The idle time of the usual step in which the CPU allocated or freed memory.",
+    "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` lets blocks grow.",
+    stake="Idle time of the usual step in which the CPU allocated or freed memory.",
     judge=_judge,
 )

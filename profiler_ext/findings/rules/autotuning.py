@@ -163,13 +163,15 @@ def _candidate(facts: Facts, launches: Ints, of_longest: TunedTemplate) -> Candi
     run_size = int(of_longest.run_size[of_longest.launches == longest][0])
     own, other = of_longest.tile
     return Candidate(
-        what="products run with kernels that autotuning chose for another size",
+        what="matmuls run kernels that autotuning chose for another size",
         at_stake_ns=0,
         stake=Stake.UNKNOWN,
         sureness=Confidence.ESTIMATED,
-        remedy="make the first call with the size that most calls have, as autotuning times what "
-        "is compiled; caches keep its choice, so once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1; "
-        "or dynamic=False for few sizes",
+        remedy=(
+            "make the first call with the usual size, which autotuning then times "
+            "(once with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, as caches keep its "
+            "choice); or dynamic=False for few sizes"
+        ),
         where=location_of(
             facts.place(longest), facts.launches.kernel[longest], facts.compile_id(longest)
         ),
@@ -198,18 +200,18 @@ def _compiled_ns(facts: Facts, launches: Ints) -> int:
 
 RULE = Rule(
     name="autotuning",
-    title="A kernel that autotuning chose for another size",
-    means="In code with a dynamic size, a product runs with a Triton template whose choice was "
-    "timed with a size at most a quarter, or at least four times, of the one it runs with.",
-    because="Autotuning times its choices with the sizes of the call that is compiled: a first "
-    "batch that is small, a prompt of one token. Later calls of other sizes run the same kernel, "
-    "and so does another process that finds it in a cache.",
-    remedy="Let the first call have the size that counts; compile for a few sizes instead of any. "
-    "Caches keep the choice: leave them out once.",
-    stake="Not known: what another choice takes with that size only a run of it tells. What these "
-    "launches take is a figure, from 3% of the usual step on that they set the pace of, and so is "
-    "what all takes that was compiled with them: reductions are split for that size too. The size "
-    "that was tuned for is what capture estimated of the call site; the size that it runs with is "
-    "the grid times the tile in the generated code, rounded up to whole tiles.",
+    title="A kernel autotuned for another size",
+    means="In code with a dynamic size, a matrix product runs a Triton template that was tuned "
+    "for a size at most a quarter, or at least four times, of the one it runs with.",
+    because="Autotuning measures its choices with the sizes of the call that is compiled: a small "
+    "first batch, a prompt of one token. Later calls with other sizes run the same kernel, and so "
+    "does another process that finds it in a cache.",
+    remedy="Give the first call the size that matters; compile for a few sizes instead of any "
+    "size. Caches keep the choice: disable them once.",
+    stake="Unknown: only a run shows the time of another choice at that size. The time of these "
+    "launches is given as a figure, from 3% of the usual step on the critical path, and so is the "
+    "time of everything that was compiled with them: reductions are split for that size too. The "
+    "tuned size is what capture estimated for the call site; the actual size is the grid times "
+    "the tile in the generated code, rounded up to full tiles.",
     judge=_judge,
 )

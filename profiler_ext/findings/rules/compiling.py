@@ -12,10 +12,9 @@ from profiler_ext.records.analysis import Step
 from profiler_ext.records.compiles import Compilation, CompileKind
 
 _MIN_STEPS = 3
-_LATER = "record later: more steps left out (--skip), until nothing is compiled any more"
+_LATER = "skip more steps (--skip) until nothing compiles any more"
 _STEADY = (
-    "what compiles in each step never comes to an end of it: see `recompilation` for the guard "
-    "that fails, and keep what it compares constant, or its sizes dynamic"
+    "keep constant what the failing guard compares (see `recompilation`), or make its sizes dynamic"
 )
 
 
@@ -34,9 +33,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     longest = max(in_steps, key=lambda each: each.duration_ns)
     return (
         Candidate(
-            what="torch compiles in each step"
+            what="torch compiles in every step"
             if is_steady
-            else "torch compiles while it is recorded",
+            else "torch compiled during the recorded steps",
             at_stake_ns=median_low(spent) if is_steady else sum(spent) // len(spent),
             of_ns=None
             if is_steady
@@ -85,15 +84,14 @@ def _phase(compiled: Compilation) -> str:
 RULE = Rule(
     name="compiling",
     title="Compile time within the recorded steps",
-    means="torch compiled something while the steps were recorded: a function for the first time, "
-    "or once more, a backward at its first run, kernels that are tuned, CUDA graphs that are "
-    "recorded.",
-    because="Recording began before all was compiled; or a guard fails in each step, so that there "
-    "is no end of it.",
-    remedy="Skip more steps. Where each step compiles, look for the guard: `compiles()` has each "
+    means="torch compiled something while the steps were recorded: a function for the first time "
+    "or again, a backward at its first run, kernels that are tuned, CUDA graphs that are recorded.",
+    because="Recording began before everything was compiled; or a guard fails in each step, so "
+    "that compiling never ends.",
+    remedy="Skip more steps. If each step compiles, look for the guard: `compiles()` has each "
     "compilation with its reason.",
-    stake="Where each step compiles, what the usual step spends on it. Else what the recorded "
-    "steps spend on it, spread over them as their mean is: training has it once, so its figures "
-    "mislead.",
+    stake="If each step compiles, the time that the usual step spends on it. Otherwise the time "
+    "that the recorded steps spend on it, spread over them: training has it only once, so the "
+    "figures mislead.",
     judge=_judge,
 )

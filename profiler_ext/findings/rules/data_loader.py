@@ -26,7 +26,7 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
     at_stake_ns = median_per_step(facts, rows)
     return (
         rule.Candidate(
-            what="the device waits while the data loader makes the next batch",
+            what="GPU idle: waiting for the data loader",
             at_stake_ns=at_stake_ns,
             sureness=finding.Confidence.UPPER_BOUND,
             remedy=_remedy(facts),
@@ -50,10 +50,11 @@ RULE = rule.Rule(
     name="data_loader",
     title="The device waits for the data loader",
     means="The CPU was in a `DataLoader`'s `__next__` while the device had nothing to run.",
-    because="With `num_workers=0` each batch is made in the training loop itself; with workers, "
-    "they make fewer batches than the device takes.",
-    remedy="Workers that load ahead, cheaper transforms, or data that is prepared once and stored.",
-    stake="The idle time of the usual step in which the CPU waited for the next batch. It is an "
-    "upper bound, since workers need cores, and the batch still has to be copied.",
+    because="With `num_workers=0` the training loop itself makes each batch; with workers, they "
+    "make batches more slowly than the device uses them.",
+    remedy="Use workers that load ahead, cheaper transforms, or data that is prepared once and "
+    "stored.",
+    stake="Idle time of the usual step in which the CPU waited for the next batch. An upper "
+    "bound: workers need cores, and the batch still has to be copied.",
     judge=_judge,
 )

@@ -58,9 +58,11 @@ def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
         what="implicit dtype-cast kernels",
         at_stake_ns=removal_saving_ns,
         sureness=Confidence.UPPER_BOUND,
-        remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
-        "instead of autocast in every forward (changes numerics: verify convergence), "
-        "batches converted where they are made",
+        remedy=(
+            "bfloat16 parameters in place of autocast in every forward (changes "
+            "numerics: verify convergence), and batches converted where they are "
+            "made"
+        ),
         where=location_of(facts.place(longest), facts.launches.name[longest]),
         why=(
             Figure("conversions a step", facts.launches_per_step(launches)),
@@ -73,15 +75,15 @@ def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
 
 RULE = Rule(
     name="dtype_conversion",
-    title="Dtype conversions that nobody asked for",
-    means="Launches that convert from one dtype to another and do nothing else, at lines whose "
-    "text has no `.to()`, `.float()` or `dtype=`.",
-    because="Under autocast each forward converts the parameters of its matrix products again, and "
-    "each backward their gradients back. Mixed dtypes in one expression are promoted.",
-    remedy="Keep parameters in the dtype that is computed in (`model.to(torch.bfloat16)`, with an "
+    title="Implicit dtype-cast kernels",
+    means="Launches that only convert from one dtype to another, at lines without `.to()`, "
+    "`.float()` or `dtype=`.",
+    because="Under autocast each forward casts the parameters of its matrix products again, and "
+    "each backward casts their gradients back. Mixed dtypes in one expression are promoted.",
+    remedy="Keep parameters in the dtype of the computation (`model.to(torch.bfloat16)`, with an "
     "optimizer that keeps the state that it needs in float32). Under autocast several "
-    "micro-batches in one `autocast` block share the converted parameters.",
-    stake="The time of these launches, where the CPU is behind what it takes to launch them. It "
-    "is an upper bound: with autocast the precision that the conversions serve goes with them.",
+    "micro-batches in one `autocast` block share the cast parameters.",
+    stake="Time of these launches, or of launching them if the CPU is behind. An upper bound: "
+    "without autocast, its precision is lost too.",
     judge=_judge,
 )

@@ -44,11 +44,13 @@ def _candidate(facts: Facts, lines: list[Ints]) -> rule.Candidate:
     launches = np.sort(np.concatenate(lines))
     longest = facts.longest(launches)
     return rule.Candidate(
-        what="eager ops run kernel by kernel beside what is compiled",
+        what="unfused eager ops next to compiled graphs",
         at_stake_ns=int(_FUSED_AWAY * facts.median_per_step(launches, facts.critical_ns(launches))),
         sureness=finding.Confidence.ESTIMATED,
-        remedy="compile these lines too, so that they are fused: one torch.compile of a function "
-        "that calls the model and computes the loss",
+        remedy=(
+            "torch.compile one function that calls the model and computes the "
+            "loss, so that these lines are fused too"
+        ),
         where=location_of(facts.place(longest)),
         why=(*rule.count_and_time(facts, launches), finding.Figure("lines", len(lines))),
         launches=launches,
@@ -57,17 +59,18 @@ def _candidate(facts: Facts, lines: list[Ints]) -> rule.Candidate:
 
 RULE = rule.Rule(
     name="eager_beside_compiled",
-    title="Eager ops beside compiled code",
-    means="At least a quarter of a step runs in compiled graphs, and outside of them three or more "
-    "of torch's own kernels of one line, forward and backward, set the pace for 3% of the step.",
-    because="An eager op reads its operands from memory and writes its result there, to be read by "
-    "the next. Compiled, a chain of them is one kernel that reads and writes once. Most often it "
-    "is the loss: the numbers that it works on, one for each token and word, are more than others.",
+    title="Eager ops outside compiled graphs",
+    means="At least a quarter of a step runs in compiled graphs, and outside of them three or "
+    "more of torch's own kernels of one line, forward and backward, are on the critical path for "
+    "3% of the step.",
+    because="An eager op reads its operands from memory and writes its result there for the next "
+    "op to read. Compiled, a chain of them becomes one kernel that reads and writes once. Most "
+    "often it is the loss, because logits have one value for each token and word.",
     remedy="One `torch.compile` of a function that calls the model and computes the loss, or of "
-    "the loss by itself.",
-    stake="Two thirds of what these launches take, as far as they set the pace: a cross entropy of "
-    "bfloat16 logits in float32 moves 36 bytes for each of them eagerly, forward and backward, and "
-    "8 to 12 fused; of longer chains more is won. Products, attention and the optimizer are not "
-    "among them.",
+    "the loss alone.",
+    stake="Two thirds of the time of these launches on the critical path: a cross entropy of "
+    "bfloat16 logits in float32 moves 36 bytes per logit eagerly, forward and backward, and 8 to "
+    "12 fused; longer chains gain more. Matrix products, attention and the optimizer are not "
+    "included.",
     judge=_judge,
 )

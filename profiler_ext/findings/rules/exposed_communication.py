@@ -21,12 +21,11 @@ _MIN_UNITS = 4
 # 1.2 to 1.6 times as long, and overlapping bf16 products 1.2 to 1.4 times; the last one stays.
 _SAVED_PART, _SLOWDOWN_PART = 0.6, 0.1
 _UNITS = (
-    "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
-    "each costs the CPU a millisecond or two a step, so see that it is not behind then"
+    "fully_shard each block, so that it is gathered while the one before computes "
+    "(each costs the CPU 1 to 2 ms per step)"
 )
 _SINGLE_RANK = (
-    "merge the sessions of all ranks (profiler-ext merge), which tells a wait for a late rank from "
-    "the transfer; of the transfer: "
+    "profiler-ext merge all ranks, which separates waiting from transfer; for the transfer: "
 )
 
 
@@ -46,8 +45,11 @@ _WHAT = {
     _Part.AWAITED: "the next layer waits for {} while the device computes nothing",
 }
 _REMEDY = {
-    _Part.GRADIENTS: "let it run beside the backward: buckets of 25 MB and static_graph of DDP "
-    "begin while it computes; communicate less often (a larger batch), or in bfloat16",
+    _Part.GRADIENTS: (
+        "overlap it with the backward: DDP with bucket_cap_mb=25 and "
+        "static_graph=True; or communicate less often (a larger batch), "
+        "or in bfloat16"
+    ),
     _Part.GATHERS: "let FSDP gather the next unit while one computes: "
     "set_modules_to_forward_prefetch, no wait for the device between units; keep what was "
     "gathered (reshard_after_forward=False)",
@@ -157,23 +159,23 @@ def _figures(facts: Facts, rows: Ints) -> tuple[Figure, ...]:
 
 RULE = rule.Rule(
     name="exposed_communication",
-    title="Communication beside which nothing is computed",
+    title="Communication that no computation overlaps",
     means="Collectives ran on the device while it ran nothing else.",
-    because="A collective at the end of the backward has nothing beside it: one large bucket, "
-    "gradients that are ready last. FSDP gathers a unit when its turn has come, where nothing "
-    "asked for it ahead. What tensor, sequence and expert parallelism send between layers, the "
-    "next layer waits for. Between few devices with a fast link little is exposed, between nodes "
-    "much.",
-    remedy="Smaller buckets begin earlier; FSDP prefetches the next unit; half a batch computes "
-    "while the other half communicates; a larger batch communicates less often.",
-    stake="The exposed time of the collectives in the usual step, without the time in which they "
-    "waited for the last rank, as far as they set the pace. How long they waited is known where "
-    "the ranks are merged; of one rank alone each counts as long as the quickest that moves as "
-    "much, and nothing is claimed where fewer than eight do. No more can be hidden than the device "
-    "computes by itself in the phase that it could be hidden in; six tenths of that are won, less "
-    "a tenth of what it would run beside, as was fitted to trials between two H200s and held in "
-    "others, and no step gets shorter than what the CPU needs for it. It is said from 8% of a step "
-    "on. Nothing is claimed of FSDP with fewer than four units: more of them cost the CPU what the "
-    "recording cannot tell.",
+    because="A collective at the end of the backward has nothing to overlap with: one large "
+    "bucket, gradients that are ready last. FSDP gathers a unit when it is needed if nothing "
+    "prefetched it. The next layer waits for what tensor, sequence and expert parallelism send "
+    "between layers. Between few devices with a fast link little is exposed, between nodes much.",
+    remedy="Use smaller buckets, which start earlier; let FSDP prefetch the next unit; compute "
+    "half a batch while the other half communicates; use a larger batch, which communicates less "
+    "often.",
+    stake="Exposed time of the collectives in the usual step, without the time in which they "
+    "waited for the last rank, as far as they are on the critical path. Merged ranks show how "
+    "long they waited. For one rank alone, each collective counts as long as the fastest one that "
+    "moves as much, and nothing is claimed with fewer than eight of those. At most the device's "
+    "own computation in the same phase can hide communication; six tenths of that are claimed, "
+    "minus a tenth of the overlapped work. These figures were fitted to trials between two H200s "
+    "and confirmed in others. No step is predicted to be shorter than its CPU time. Reported from "
+    "8% of a step. Nothing is claimed for FSDP with fewer than four units: with more units the "
+    "CPU works more, by an amount that the recording cannot show.",
     judge=_judge,
 )

@@ -22,8 +22,9 @@ _MAX_CHARACTERS = 80
 # and so are generated kernels that compute a softmax, or read a place several times (pooling).
 _JUDGED = re.compile(r"\b(?:add|b|badd)?b?mm\b|triton_tem_\w*mm")
 _REMEDY = {
-    Bound.MEMORY: "look at its operands: strides, sizes of which one is small; another layout of "
-    "the tensor, or max-autotune",
+    Bound.MEMORY: (
+        "check its operands' strides and small dimensions; another layout, or max-autotune"
+    ),
     Bound.COMPUTE: "sizes that are multiples of 64, max-autotune, a narrower dtype",
 }
 
@@ -95,18 +96,17 @@ def _name(facts: Facts, launch: int) -> str:
 
 RULE = Rule(
     name="far_from_roofline",
-    title="A product far from its roofline",
-    means="A matrix product that sets the pace takes more than twice as long as it would at four "
-    "fifths of the device's bandwidth, or of the peak of the unit that it computes with.",
-    because="Its sizes do not fit what the library's kernels are made for, it has too few blocks "
-    "for the device, or it was chosen for other sizes.",
-    remedy="Larger sizes or sizes that are multiples of 64, another layout, max-autotune. "
-    "`by_kernel()` and `by_line()` have what it moves and computes, and of other kernels too: of "
-    "those nothing is said, as a generated softmax or a pooling is far from what its bytes tell "
-    "in a step that is well tuned.",
-    stake="What its launches take beyond four fifths of the device's best, as far as they set the "
-    "pace, for the three kernels with most. What runs beside a collective of another rank is not "
-    "judged: that slows it. It is an upper bound: what the bytes and operations are is an "
-    "estimate, and not every kernel can be made that good.",
+    title="A matrix product far from its roofline",
+    means="A matrix product on the critical path takes more than twice as long as it would at "
+    "four fifths of the device's bandwidth or of the peak of its unit.",
+    because="Its sizes do not suit the library's kernels, it has too few blocks for the device, "
+    "or it was chosen for other sizes.",
+    remedy="Use larger sizes or multiples of 64, another layout, or max-autotune. `by_kernel()` "
+    "and `by_line()` show bytes and operations, also for other kernels. Those are not reported: a "
+    "generated softmax or a pooling is far from its memory roofline even in a well-tuned step.",
+    stake="Time of its launches beyond four fifths of the device's peak, as far as they are on "
+    "the critical path, for the three kernels with the most. Launches that overlap with a "
+    "collective are not judged, because it slows them. An upper bound: bytes and operations are "
+    "estimates, and not every kernel can reach that.",
     judge=_judge,
 )

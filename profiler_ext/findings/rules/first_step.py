@@ -29,8 +29,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
             of_ns=int(sum(walls) / len(walls)),
             stake=Stake.WINDOW,
             sureness=Confidence.MEASURED,
-            remedy="leave it out: profiler-ext run --skip with one more, or step= of a table; a "
-            "mean over all steps is not that of training",
+            remedy=("exclude it: profiler-ext run --skip with one more, or step= of a table"),
             why=(
                 Figure("the first step", first, FigureUnit.NS),
                 Figure("the median of the others", usual, FigureUnit.NS),
@@ -42,13 +41,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
 
 RULE = Rule(
     name="first_step",
-    title="A first step unlike the others",
-    means="The first recorded step takes half as long again as the longest of the others, or more.",
-    because="The profiler itself starts in it, and what happens once (CUDA graphs are recorded, "
-    "memory is allocated, libraries choose kernels) may not be over when recording begins.",
+    title="A slow first step",
+    means="The first recorded step takes at least half as long again as the longest of the others.",
+    because="The profiler itself starts in it, and one-time work (recording CUDA graphs, "
+    "allocating memory, choosing kernels in libraries) may not be finished when recording begins.",
     remedy="Skip more steps (`--skip`), or read the tables of a later step: `by_line(step=N)`. "
-    "Training has this time once, so nothing is won by removing it: its figures mislead.",
-    stake="What the first step takes beyond the median of the others, spread over the recorded "
-    "steps as their mean is: by so much the mean of a step falls without it.",
+    "Training has this time once, so removing it gains nothing, but the figures mislead.",
+    stake="Time of the first step beyond the median of the others, spread over the recorded "
+    "steps: without it the mean is shorter by that much.",
     judge=_judge,
 )

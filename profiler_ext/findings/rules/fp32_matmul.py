@@ -38,7 +38,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     paced = facts.critical_ns(launches)
     moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / rooflines.REACHABLE_FRACTION
     return Candidate(
-        what="matrix products run in fp32 without tensor cores",
+        what="fp32 matmuls without tensor cores",
         at_stake_ns=facts.median_per_step(
             launches, (paced * (1 - np.clip(moving, 1 / _TF32_SPEEDUP, 1))).astype(np.int64)
         ),
@@ -57,13 +57,14 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
 RULE = Rule(
     name="fp32_matmul",
     title="Matrix products in fp32 without tensor cores",
-    means="Library kernels whose names say that they multiply matrices in fp32 on the ordinary "
-    "cores (`simt_sgemm`, `f32f32_f32f32_f32 ... ffma`, `sgemm_largek`) set the pace of a step.",
-    because="PyTorch computes products of fp32 tensors in full fp32 unless it is told otherwise. "
-    "Tensor cores multiply such tensors in TF32, with 10 bits of mantissa, several times as fast.",
+    means="Library kernels whose names say that they multiply matrices in fp32 without tensor "
+    "cores (`simt_sgemm`, `f32f32_f32f32_f32 ... ffma`, `sgemm_largek`) are on the critical path "
+    "of a step.",
+    because="PyTorch multiplies fp32 tensors in full fp32 by default. Tensor cores multiply them "
+    "in TF32, with 10 bits of mantissa, several times as fast.",
     remedy="`torch.set_float32_matmul_precision('high')` at the top of the script, or autocast to "
-    "bfloat16, which also halves what is moved.",
-    stake="Three quarters of the time of those kernels that set the pace, as TF32 is taken to be "
-    "four times as fast; less where what they move takes longer than that.",
+    "bfloat16, which also halves memory traffic.",
+    stake="Three quarters of the time of those kernels on the critical path, assuming that TF32 "
+    "is four times as fast; less if memory traffic takes longer than that.",
     judge=_judge,
 )

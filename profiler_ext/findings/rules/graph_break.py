@@ -64,12 +64,14 @@ def _candidate(
     opening, _, rest = own.partition("\n")
     shown = rest if opening.endswith(":") and rest.strip() else own
     return Candidate(
-        what="a graph breaks here, and the device waits until the next one is called",
+        what="graph break: the device waits until the next graph is called",
         at_stake_ns=0,
         stake=Stake.UNKNOWN,
         sureness=Confidence.ESTIMATED,
-        remedy="write it so that Dynamo can go on, or take it out of the model; fullgraph=True "
-        "makes a break an error",
+        remedy=(
+            "rewrite it so that Dynamo can trace it, or move it out of the model; "
+            "fullgraph=True makes each break an error"
+        ),
         where=NOWHERE if frame is None else Location(frame.file, frame.line, frame.code),
         why=(
             Figure("breaks a step", len(calls) / len(steps)),
@@ -147,16 +149,16 @@ def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> dict[_Span, int]:
 
 RULE = Rule(
     name="graph_break",
-    title="A break in a compiled graph",
-    means="Dynamo could not go on at this line, so the function became two graphs; and from the "
-    "end of the one to the begin of the other the device had nothing to run. The finding has "
+    title="A graph break",
+    means="Dynamo could not continue at this line, so the function became two graphs, and the "
+    "device was idle from the end of the first to the beginning of the second. The finding has "
     "torch's reason.",
-    because="What Dynamo cannot trace (a print, a call into C, an `if` on a tensor) runs in Python "
-    "between graphs. Each graph has guards, a wrapper and an autograd node of its own.",
+    because="What Dynamo cannot trace (a print, a call into C, an `if` on a tensor) runs in "
+    "Python between graphs. Each graph has its own guards, wrapper and autograd node.",
     remedy="`torch.compile(fullgraph=True)` shows each break as an error with its hints. Move "
-    "logging and checks out of the model, or make an op of what cannot be traced.",
-    stake="Not known. The idle time from one graph to the next is a figure, from 1% of the usual "
-    "step on; but what a call does before its first kernel grows with its inputs, of which one "
-    "graph has as many as two: without four breaks a step was not measurably faster.",
+    "logging and checks out of the model, or make a custom op of what cannot be traced.",
+    stake="Unknown. The idle time from one graph to the next is given as a figure, from 1% of the "
+    "usual step. But the work of a call before its first kernel grows with its inputs, and one "
+    "graph has as many inputs as two: without four breaks a step was not measurably faster.",
     judge=_judge,
 )

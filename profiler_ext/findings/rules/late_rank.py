@@ -24,14 +24,12 @@ _RANK_CAUSES = (
     IdleCause.COMPILING,
 )
 _RANKS = (
-    "this rank waits for others: its collectives take longer than equal ones",
-    "merge the sessions of all ranks (profiler-ext merge), which tells who came last, and what "
-    "kept it",
+    "this rank waits for others in its collectives",
+    ("profiler-ext merge the sessions of all ranks, which shows the last rank and what delayed it"),
 )
 _STAGES = (
-    "this rank waits for messages of others, as stages of a pipeline do",
-    "more micro-batches, a schedule with several stages on a rank, or stages that take equally "
-    "long; merged sessions do not tell who came last, as messages have no number",
+    "this rank waits for messages of other pipeline stages",
+    ("more micro-batches, a schedule with several stages per rank, or stages of equal cost"),
 )
 # A CPU that is slower, or more in demand, is so in these and in Python alike
 _SLOWER = (IdleCause.LAUNCHING, IdleCause.AUTOGRAD)
@@ -56,8 +54,10 @@ def _judge(facts: Facts) -> Iterable[rule.Candidate] | CannotJudge:
             at_stake_ns=0,
             stake=Stake.UNKNOWN,
             sureness=Confidence.ESTIMATED,
-            remedy="look at what this rank does and the others do not: more work, a slower "
-            "loader, logging or checks on one rank alone; share it, or do it on all",
+            remedy=(
+                "find what only this rank does (more work, a slower loader, "
+                "logging, checks), and share it or do it on all ranks"
+            ),
             where=where,
             why=(
                 Figure("they wait for that a step", waited_ns, FigureUnit.NS),
@@ -124,19 +124,19 @@ def _dominant_cause(facts: Facts, rows: Ints) -> tuple[Location, str]:
 RULE = rule.Rule(
     name="late_rank",
     title="A rank that the others wait for",
-    means="In collectives that no rank can leave before all have come, this rank came last, and "
-    "the others waited for it, because it spent more time in Python, the data loader, waiting "
-    "for its device, allocating or compiling than the rank that waited. Of one rank alone: in a "
-    "tenth of a step its collectives are exposed beyond what the quickest take that move as much. "
-    "Where most of these are messages from stage to stage of a pipeline, it says so.",
-    because="Ranks that have different work (longer sequences, more experts, logging on rank 0, a "
-    "slower loader or a slower device) come to a collective at different times.",
-    remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
-    "alone does in each step. A pipeline waits less with more micro-batches, or with several "
-    "stages on a rank.",
-    stake="Not known. How long another rank had nothing to run but to wait for that is a figure, "
-    "from 3% of the usual step on, and so much more than what slower launching makes them wait: "
-    "recorded ranks differ in that, and in what they compute for, without a flaw. `skew()` has "
-    "all of it.",
+    means="In collectives that no rank can leave before all have arrived, this rank arrived last "
+    "and the others waited, because it spent more time in Python, the data loader, waiting for "
+    "its device, allocating or compiling than the waiting rank. For one rank alone: in a tenth of "
+    "a step its collectives are exposed for longer than the fastest ones that move as much. If "
+    "most of these are messages between the stages of a pipeline, the finding says so.",
+    because="Ranks with different work (longer sequences, more experts, logging on rank 0, a "
+    "slower loader or device) arrive at a collective at different times.",
+    remedy="Balance the work: batches by length, experts by load; avoid work that one rank alone "
+    "does in each step. A pipeline waits less with more micro-batches, or with several stages on "
+    "a rank.",
+    stake="Unknown. The time in which another rank only waited is given as a figure, from 3% of "
+    "the usual step and only what exceeds the effect of slower launching: ranks differ in that "
+    "while they are profiled, and in the work that they wait with, without a problem. `skew()` "
+    "has all of it.",
     judge=_judge,
 )

@@ -38,32 +38,25 @@ _LAUNCHING = (
     IdleCause.END_OF_STEP,
 )
 
-_EAGER = (
-    "compile what runs eagerly: torch.compile(model, mode='reduce-overhead'); or a larger batch"
-)
+_EAGER = "torch.compile(model, mode='reduce-overhead') for what runs eagerly; or a larger batch"
 _COMPILED = (
-    "replay the compiled graphs as CUDA graphs: torch.compile(model, mode='reduce-overhead'); or a "
-    "larger batch"
+    "torch.compile(model, mode='reduce-overhead'), which replays CUDA graphs; or a larger batch"
 )
 _CONTROL_FLOW = (
-    "a larger batch; torch replays no graph that calls torch.cond, nor what is in the loop of a "
-    "while_loop: what can do both ways and take one by torch.where can be replayed "
-    "(mode='reduce-overhead')"
+    "a larger batch; or torch.where in place of torch.cond and while_loop, which "
+    "CUDA graphs cannot replay (mode='reduce-overhead')"
 )
-_REPLAYED = (
-    "a larger batch; or take into the CUDA graphs what is still launched one by one: the loss, "
-    "the optimizer's step"
-)
+_REPLAYED = "a larger batch; or include the loss and the optimizer step in the CUDA graphs"
 
-_ELSEWHERE = "in Python that launches nothing"
+_ELSEWHERE = "busy in Python that launches nothing"
 _PYTHON = (
-    "move what runs there (logging, checks, data made by hand) out of the step or into another "
-    "thread, as launching faster leaves it as it is; idle_by_line() has the lines"
+    "move that Python (logging, checks, data preparation) out of the step or into "
+    "another thread; idle_by_line() has the lines, and launching faster does not help"
 )
 
 _RANKS = (
-    "a larger batch on each rank, or fewer and longer kernels: compile what is eager, whole blocks "
-    "at once; CUDA graphs ('reduce-overhead') do not hold the collectives between their pieces"
+    "a larger batch on each rank; or compile whole blocks at once for fewer, longer "
+    "kernels (CUDA graphs do not include the collectives between them)"
 )
 
 
@@ -179,21 +172,21 @@ def _where(facts: Facts, idle: Ints) -> Location:
 RULE = Rule(
     name="launch_bound",
     title="GPU idle: the CPU is launch-bound",
-    means="In more than a tenth of a step the device has run all that it was given and waits for "
-    "the CPU, which neither waits for the device, nor loads data, nor compiles: it works its way "
-    "to the next launch. Where most of that time is in Python that launches nothing for a "
-    "millisecond and longer, the finding says so, with another remedy.",
+    means="In more than a tenth of a step the device has finished all its work and waits for the "
+    "CPU. The CPU does not wait for the device, load data or compile: it is on its way to the "
+    "next launch. If most of that time is Python that launches nothing for a millisecond or "
+    "longer, the finding says so and has another remedy.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
-    "dispatcher tens of them. Kernels that are shorter than that leave the device waiting.",
+    "dispatcher tens of microseconds. If kernels are shorter than that, the device waits.",
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
-    "what is eager makes fewer and longer kernels of it. A larger batch makes kernels longer at "
-    "the same number of launches. Python of another kind is moved out of the step.",
-    stake="The idle time of the usual step that is launching, Python between ops, autograd's "
-    "engine, launch latency or the end of the step (see the causes of idle time), less what "
-    "recording adds to it. The steps before it tell how much that is, beyond the profiler's own "
-    "idle time; where they do not, the CPU is taken to need 1.45 times as long for the rest of a "
-    "recorded step. Measured were 1.1 to 2.0. CUDA graphs leave some of it. Where the remedy is to "
-    "compile, three fifths of what torch's own kernels of eager ops run are added, as `uncompiled` "
-    "says of a step that does not wait: compiling fuses them.",
+    "eager code makes fewer and longer kernels. A larger batch makes kernels longer at the same "
+    "number of launches. Move other Python work out of the step.",
+    stake="Idle time of the usual step that is launching, Python between ops, autograd's engine, "
+    "launch latency or the end of the step (see the causes of idle time), minus what profiling "
+    "adds to it. The steps before the recording show how much that is, beyond the profiler's own "
+    "idle time. Without them, the CPU is assumed to need 1.45 times as long for the rest of a "
+    "recorded step; 1.1 to 2.0 were measured. CUDA graphs leave some of it. If the remedy is to "
+    "compile, three fifths of the time of torch's own eager kernels are added, as in "
+    "`uncompiled`, because compiling fuses them.",
     judge=_judge,
 )

@@ -44,10 +44,10 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     removal_saving_ns = facts.median_per_step(launches, facts.removal_saving_ns(launches))
     own = Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)
     return Candidate(
-        what="convolutions change the layout of their operands and back",
+        what="layout conversions around convolutions",
         at_stake_ns=removal_saving_ns + int(_BATCH_NORM_SAVING * norms_ns),
         sureness=Confidence.ESTIMATED,
-        remedy="model.to(memory_format=torch.channels_last), and the same for the images",
+        remedy="model.to(memory_format=torch.channels_last), and images likewise",
         where=location_of(facts.place(longest), facts.launches.name[longest]),
         why=(
             Figure("changes of layout a step", facts.launches_per_step(launches)),
@@ -61,15 +61,15 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
 
 RULE = Rule(
     name="layout_conversion",
-    title="Convolutions that change the layout of their operands",
-    means="cuDNN runs kernels called `nchwToNhwc` or `nhwcToNchw` beside convolutions.",
-    because="Tensor cores convolve with the channels innermost. Where tensors have them first, "
-    "cuDNN rearranges the operands before a convolution and its result afterwards. torch's own "
-    "batch norms have kernels for that layout that are several times as fast.",
+    title="Convolutions that convert the layout of their operands",
+    means="cuDNN runs kernels called `nchwToNhwc` or `nhwcToNchw` around convolutions.",
+    because="Tensor cores need the channels innermost. For tensors with the channels first, cuDNN "
+    "converts the operands before a convolution and its result afterwards. torch's own batch "
+    "norms have kernels for channels-last that are several times as fast.",
     remedy="`model.to(memory_format=torch.channels_last)` and "
-    "`images.to(memory_format=torch.channels_last)`: then nothing is to be rearranged.",
-    stake="The time of those kernels, where the CPU is behind what it takes to launch them, and "
-    "two thirds of what torch's own batch norms take with the channels first, as far as they set "
-    "the pace. Other kernels may get quicker or slower with the layout, which is not counted.",
+    "`images.to(memory_format=torch.channels_last)`: then no conversion is needed.",
+    stake="Time of those kernels, or of launching them if the CPU is behind, and two thirds of "
+    "the time of torch's own channels-first batch norms on the critical path. Other kernels may "
+    "get faster or slower with the layout, which is not counted.",
     judge=_judge,
 )

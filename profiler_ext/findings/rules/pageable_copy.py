@@ -70,15 +70,15 @@ def _blocking_ns(facts: Facts, launches: Ints) -> Ints:
 RULE = Rule(
     name="pageable_copy",
     title="Copies between the device and pageable memory",
-    means="Batches are copied to the device from ordinary memory, or results from the device into "
+    means="Batches are copied to the device from pageable memory, or results from the device into "
     "it: the trace calls such copies `Pageable -> Device` and `Device -> Pageable`.",
-    because="The driver copies pageable memory by way of a small pinned buffer of its own, at a "
-    "part of the bus's speed, and the CPU waits in the call until it is done: it launches nothing "
-    "meanwhile.",
+    because="The driver copies pageable memory through a small pinned buffer at a part of the "
+    "bus's speed, and the CPU waits in the call until the copy is done. It launches nothing "
+    "during that time.",
     remedy="`DataLoader(pin_memory=True)` and `tensor.to(device, non_blocking=True)`: the copy "
-    "then runs beside the kernels of the step before.",
-    stake="The time of the usual step that the CPU is in the calls of these copies, as far as the "
-    "device has run all that it was given before: until then a call holds nothing up. It is an "
-    "upper bound, as a pinned copy takes time too.",
+    "then overlaps with the kernels of the step before.",
+    stake="Time of the usual step that the CPU spends in the calls of these copies after the "
+    "device has finished all earlier work; before that a call delays nothing. An upper bound: a "
+    "pinned copy takes time too.",
     judge=_judge,
 )

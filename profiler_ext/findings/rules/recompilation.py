@@ -116,17 +116,15 @@ def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
 
 RULE = Rule(
     name="recompilation",
-    title="A function that is compiled more than once",
-    means="A function had been compiled, and was compiled again, as a guard of the first code "
-    "failed. The finding has the guard, as torch writes it, and the line that made it necessary "
-    "where torch tells.",
+    title="A recompiled function",
+    means="A compiled function was compiled again because a guard of the first code failed. The "
+    "finding has the guard, as torch prints it, and the line behind it if torch reports one.",
     because="Dynamo specialises code for what it saw: sizes, Python numbers, flags. After a few "
     "failures it gives up, and the function runs eagerly.",
-    remedy="Sizes that change can be marked (`mark_dynamic`, `dynamic=True`) or padded to few; a "
-    "Python number that changes can be a tensor. Strides, dtypes, and whether a gradient is "
-    "wanted, can be the same in each call. One code for training and one for evaluation are right: "
-    "of that nothing is said.",
-    stake="The time that the further compiles took in this process: for each process once, and not "
-    "for each step. It is an upper bound, as dynamic code takes longer to compile.",
+    remedy="Mark changing sizes (`mark_dynamic`, `dynamic=True`) or pad them to few; make a "
+    "changing Python number a tensor. Keep strides, dtypes and `requires_grad` the same in each "
+    "call. Separate code for training and evaluation is right, and not reported.",
+    stake="Time of the further compiles in this process: once per process, not per step. An upper "
+    "bound, because dynamic code takes longer to compile.",
     judge=_judge,
 )

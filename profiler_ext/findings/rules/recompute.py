@@ -33,11 +33,14 @@ def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
     )
     return (
         Candidate(
-            what="activation checkpoints recompute the forward",
+            what="activation-checkpoint recomputation",
             at_stake_ns=removal_saving_ns,
             sureness=Confidence.ESTIMATED,
-            remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "
-            "let a selective policy keep the products: create_selective_checkpoint_contexts",
+            remedy=(
+                "checkpoint fewer layers if memory allows "
+                "(torch.cuda.max_memory_allocated()), or keep the matmuls with "
+                "create_selective_checkpoint_contexts"
+            ),
             where=location_of(facts.place(facts.longest(heavy))),
             why=(
                 Figure("recomputed a step", spent_ns, FigureUnit.NS),
@@ -56,16 +59,16 @@ def _is_recomputed(place: Place) -> bool:
 
 RULE = Rule(
     name="recompute",
-    title="Forwards that the backward runs once more",
-    means="Launches of the backward recompute values of the forward, matrix products and other "
-    "library calls among them.",
-    because="Activation checkpointing (`torch.utils.checkpoint`) gives up memory for time. What "
-    "the compiler recomputes of its own accord is cheap, is fused into its kernels, and is not "
-    "meant.",
-    remedy="Where memory is left, checkpoint fewer layers. A selective policy keeps the results of "
+    title="Activation-checkpoint recomputation",
+    means="Launches of the backward recompute values of the forward, including matrix products "
+    "and other library calls.",
+    because="Activation checkpointing (`torch.utils.checkpoint`) trades time for memory. "
+    "Recomputation that the compiler chooses itself is cheap, fused into its kernels, and not "
+    "reported.",
+    remedy="If memory is left, checkpoint fewer layers. A selective policy keeps the results of "
     "matrix products and recomputes the rest: most of the memory for little of the time.",
-    stake="The time of the recomputed launches, where the CPU is behind what it takes to launch "
-    "them: what no checkpoint at all would save. The memory that it would take is not in the "
-    "trace, so whether it fits is yours to say.",
+    stake="Time of the recomputed launches, or of launching them if the CPU is behind: what no "
+    "checkpoint at all would save. The trace does not show how much memory it would need, so "
+    "check whether it fits.",
     judge=_judge,
 )

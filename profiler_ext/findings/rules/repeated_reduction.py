@@ -14,13 +14,10 @@ from profiler_ext.records.events import Ints
 _MIN_FRACTION, _MIN_HIDDEN = 0.03, 0.1
 _MAX_IDLE = 0.3
 _NS = FigureUnit.NS
-_DDP = (
-    "let all micro-batches but the last run under no_sync() of DDP: forward and backward, in the "
-    "one context"
-)
+_DDP = "run the forward and backward of all micro-batches but the last under DDP's no_sync()"
 _FSDP = (
-    "set_requires_gradient_sync(False) of FSDP for all micro-batches but the last, where there is "
-    "memory for gradients that are not sharded"
+    "FSDP's set_requires_gradient_sync(False) for all micro-batches but the last, if "
+    "unsharded gradients fit in memory"
 )
 
 
@@ -69,7 +66,7 @@ def _candidate(
     is_sharded = bool(collectives.is_sharding(facts, launches).any())
     took_ns = facts.median_per_step(launches, facts.launches.duration_ns[launches])
     return rule.Candidate(
-        what="gradients are reduced after each micro-batch",
+        what="gradients are reduced after every micro-batch",
         at_stake_ns=at_stake_ns if at_stake_ns is not None and is_claimed else 0,
         stake=Stake.STEP if is_claimed else Stake.UNKNOWN,
         sureness=Confidence.ESTIMATED,
@@ -88,18 +85,18 @@ def _candidate(
 
 RULE = rule.Rule(
     name="repeated_reduction",
-    title="Gradients that are reduced after each micro-batch",
+    title="Gradients reduced after each micro-batch",
     means="A step ran forward and backward several times before its optimizer, and reduced the "
-    "same gradients over the ranks after each of them.",
-    because="DDP reduces at the end of each backward, unless it is told that more will come; so "
-    "does FSDP. The optimizer needs the sum once.",
+    "same gradients across ranks after each of them.",
+    because="DDP reduces at the end of each backward unless `no_sync()` says that more will "
+    "follow; FSDP does the same. The optimizer needs the sum once.",
     remedy="`no_sync()` of DDP around all micro-batches but the last, "
     "`set_requires_gradient_sync(False)` of FSDP2.",
-    stake="The exposed time of these collectives in all micro-batches but the last, without the "
-    "time in which they waited for the last rank, from 3% of the usual step on. Of one rank alone "
-    "each counts as long as the quickest that moves as much. Nothing is claimed where fewer than "
-    "eight do, where the device waits for the CPU for three tenths of a step, or where they are "
-    "hidden: they slow what they run beside, by how much is not known; that is said where they "
-    "take a tenth of a step.",
+    stake="Exposed time of these collectives in all micro-batches but the last, without the time "
+    "in which they waited for the last rank. Reported from 3% of the usual step. For one rank "
+    "alone, each collective counts as long as the fastest one that moves as much. Nothing is "
+    "claimed with fewer than eight of those, if the device waits for the CPU for three tenths of "
+    "a step, or if the collectives are hidden: they slow the work that they overlap, by an "
+    "unknown amount. The finding says so if they take a tenth of a step.",
     judge=_judge,
 )

@@ -14,12 +14,12 @@ from profiler_ext.records import events, evidence, provenance, vocabulary
 _OF_REPLAYS = (evidence.SiteEvidence.RUNNER_COPY, evidence.SiteEvidence.RUNNER_SEED)
 _MIN_FRACTION, _MIN_NS = 0.01, 20_000
 _FORWARD = (
-    "make each batch where the last one lay (stays.copy_(batch), or out=stays), having marked that "
-    "tensor with mark_static_address (of torch's Dynamo) before the first call; hand over less"
+    "write each batch into one tensor (static.copy_(batch)) that "
+    "torch._dynamo.mark_static_address marked before the first call"
 )
 _BACKWARD = (
-    "what eager code hands to a compiled backward is copied for its CUDA graph: take that code, "
-    "the loss most often, into the compiled function"
+    "compile the loss with the model: what eager code passes to a compiled backward "
+    "is copied for its CUDA graph"
 )
 
 
@@ -54,7 +54,7 @@ def _candidate(facts: Facts, launches: events.Ints, spent_ns: int, stake: Stake)
     duration = facts.launches.duration_ns[launches]
     is_claimed = stake is Stake.STEP
     return Candidate(
-        what="inputs are copied to where CUDA graphs read them",
+        what="inputs are copied into CUDA graphs' static buffers",
         at_stake_ns=spent_ns if is_claimed else 0,
         stake=stake,
         sureness=Confidence.UPPER_BOUND,
@@ -96,21 +96,21 @@ def _input(facts: Facts, launch: int) -> provenance.TensorSpec | None:
 RULE = Rule(
     name="replay_copy",
     title="Copies and seeds before CUDA graphs",
-    means="Before it replays a CUDA graph, torch copies inputs whose address changes to the memory "
-    "that the graph reads, and sets the seed of what it draws. Capture noted which inputs those "
-    "are when the graph was recorded.",
-    because="A CUDA graph reads and writes fixed addresses. Parameters stay where they are, and "
-    "what one graph hands to the next; batches, and what eager code hands over, do not.",
+    means="Before it replays a CUDA graph, torch copies inputs whose address changes to the "
+    "memory that the graph reads, and sets the seed of its random numbers. Capture noted which "
+    "inputs those are when the graph was recorded.",
+    because="A CUDA graph reads and writes fixed addresses. Parameters keep their address, and so "
+    "does what one graph passes to the next; batches and results of eager code do not.",
     remedy="Keep a large input at one address: mark the tensor with `mark_static_address` of "
-    "torch's Dynamo before the first call, and let each batch be copied or computed into it. Code "
-    "compiled before such a mark goes on to copy, and on torch 2.11 AOTAutograd's cache hands it "
-    "out again: compile once with `TORCHINDUCTOR_AUTOGRAD_CACHE=0`. What eager code makes between "
-    "two graphs, or the loss hands to the backward, is not copied where that code is compiled too.",
-    stake="Of the inputs of a forward the time of their copies, as far as they set the pace: at "
-    "most that, as a batch that is not made in place has to be copied all the same. Where the CPU "
-    "is behind nothing is said of them: a batch that is copied in place is launched too. Of what a "
-    "backward gets nothing is claimed, as no trial has confirmed it; what it takes, or what "
-    "launching it costs, is a figure from 1% of the usual step on. Of a copy of one number, a seed "
-    "or the gradient that `backward()` makes for a loss, nothing is said: it has no remedy.",
+    "torch's Dynamo before the first call, and copy or compute each batch into it. Code compiled "
+    "before such a mark keeps copying, and on torch 2.11 AOTAutograd's cache returns it again: "
+    "compile once with `TORCHINDUCTOR_AUTOGRAD_CACHE=0`. Results of eager code between two "
+    "graphs, or the gradient of a loss, are not copied if that code is compiled too.",
+    stake="For inputs of a forward, the time of their copies on the critical path. An upper "
+    "bound, because a batch that is not made in place has to be copied anyway. If the CPU is "
+    "behind, nothing is claimed: a batch that is copied in place is launched too. For inputs of a "
+    "backward nothing is claimed, because no trial has confirmed it; the time, or the launch "
+    "overhead, is given as a figure from 1% of the usual step. Copies of one number, a seed or "
+    "the gradient that `backward()` makes for a loss are not reported: there is no remedy.",
     judge=_judge,
 )

@@ -51,8 +51,11 @@ def _candidate(
         what=f"the CPU waits for the device {location_text}, and then the device for the CPU",
         at_stake_ns=int(saved_part * idle_ns[rows].sum()),
         sureness=Confidence.ESTIMATED,
-        remedy="leave out what needs a value of the device at once (.item(), .cpu(), nonzero, "
-        "print, an if on a tensor), or ask for it some steps later; log every hundredth step",
+        remedy=(
+            "remove what needs a device value at once (.item(), .cpu(), nonzero, "
+            "print, an if on a tensor), or read it some steps later; log every "
+            "hundredth step"
+        ),
         where=where,
         why=(
             Figure("idle spans a step", idle_spans_per_step(facts, rows)),
@@ -67,19 +70,18 @@ def _candidate(
 RULE = Rule(
     name="synchronisation",
     title="A line at which the CPU waits for the device",
-    means="At this line the CPU waited until the device had run all that it was given. Afterwards "
-    "the device had nothing to do until the CPU launched again.",
+    means="At this line the CPU waited until the device had finished all its work. Afterwards the "
+    "device had nothing to do until the CPU launched again.",
     because="`.item()`, `.cpu()`, `nonzero`, `print` of a tensor and an `if` on one need a value "
-    "that the device has yet to compute. The CPU loses the lead that would have hidden its "
+    "that the device has not computed yet. The CPU loses the lead that would have hidden its "
     "launches.",
-    remedy="Keep values on the device, add them up there, and read them every hundredth step; let "
-    "masks take the place of `nonzero`; copy with `non_blocking=True` into pinned memory.",
-    stake="By how much the step would be shorter without such waits. The recorded steps are laid "
-    "out in time again: a CPU that is as quick as the steps before the recording tell (1.45 times "
-    "as quick as recorded, where they do not), each launch once the CPU has come to it and the "
-    "device is through with those before; once with the waits, once without. A step is from one to "
-    "the next on the device, as the CPU is now more, now less ahead of it. What is won goes to "
-    "the lines by the idle time that is due to each. Waits for a copy to the device are not "
-    "among them.",
+    remedy="Keep values on the device, accumulate them there and read them every hundredth step; "
+    "use masks instead of `nonzero`; copy with `non_blocking=True` into pinned memory.",
+    stake="How much shorter the step would be without such waits. The recorded steps are "
+    "simulated twice, with and without the waits: the CPU is as fast as the steps before the "
+    "recording show (1.45 times as fast as recorded, without them), and each launch starts once "
+    "the CPU has reached it and the device has finished those before it. Steps are measured from "
+    "one to the next on the device, because the CPU's lead varies. The gain is divided among the "
+    "lines by the idle time that each one causes. Waits for a copy to the device are not included.",
     judge=_judge,
 )

@@ -13,19 +13,13 @@ from profiler_ext.records.vocabulary import CacheState
 _IS_OFF = "FX graph cache: off"
 _IS_OP = "Can't cache HigherOrderOperator"
 _TURNED_OFF = (
-    "leave torch's cache on: something sets TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, "
-    "TORCHINDUCTOR_FX_GRAPH_CACHE=0 or the config of that name"
+    "leave torch's cache on: TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, "
+    "TORCHINDUCTOR_FX_GRAPH_CACHE=0 or the config of that name disables it"
 )
-_OP = (
-    "torch cannot keep that op: take what needs it out of the function that is compiled, so that "
-    "the rest is kept, or compile in each process"
-)
+_OP = "move the op that torch cannot cache out of the compiled function, so that the rest is cached"
 _IS_REGION = "FX graph cache: not asked"
-_REGION = (
-    "torch asks no cache for regions that are compiled by themselves: compile the whole function, "
-    "or compile in each process"
-)
-_BYPASSED = "change what torch's reason names, so that the cache keeps the graph"
+_REGION = "compile the whole function: torch does not cache regions that are compiled separately"
+_BYPASSED = "change what torch's reason names, so that the graph can be cached"
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | CannotJudge:
@@ -44,7 +38,7 @@ def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: in
     longest = max(graphs, key=lambda graph: graph.compile_ns)
     compile_ns = sum(graph.compile_ns for graph in graphs)
     return Candidate(
-        what="every process recompiles these graphs",
+        what="graphs that every process recompiles",
         at_stake_ns=compile_ns,
         of_ns=total_ns,
         stake=Stake.PROCESS,
@@ -81,14 +75,14 @@ def _remedy(why: str) -> str:
 RULE = Rule(
     name="uncached",
     title="Compiled graphs that no cache keeps",
-    means="Inductor's cache was off or bypassed for a graph, so that each process, each rank and "
-    "each restart compiles it.",
-    because="torch caches a graph only where it can tell that another process would compile the "
-    "same. The finding has its reason: a custom pass without `uuid`, an op without a cache key, "
-    "a tensor that is constant in the graph.",
-    remedy="What the reason names can often be changed. Of an op that torch cannot keep "
-    "(`Can't cache HigherOrderOperator`) the rest of the function can be compiled apart.",
-    stake="The time that those graphs took to compile in this process. It is for each process and "
-    "not for each step, and an upper bound: what comes from a cache is still traced and loaded.",
+    means="Inductor's cache was off or bypassed for a graph, so each process, each rank and each "
+    "restart compiles it.",
+    because="torch caches a graph only if it can prove that another process would compile the "
+    "same. The finding has its reason: a custom pass without `uuid`, an op without a cache key, a "
+    "tensor that is constant in the graph.",
+    remedy="The cause that torch names can often be changed. If torch cannot cache an op (`Can't "
+    "cache HigherOrderOperator`), compile the rest of the function separately.",
+    stake="Compile time of those graphs in this process: once per process, not per step. An upper "
+    "bound: a cached graph is still traced and loaded.",
     judge=_judge,
 )

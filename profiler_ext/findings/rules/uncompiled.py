@@ -43,8 +43,9 @@ def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> rule.Candidate
         what="unfused eager kernels",
         at_stake_ns=int(FUSION_SAVING * critical_ns),
         sureness=finding.Confidence.ESTIMATED,
-        remedy="torch.compile(model), with the loss in it: what lies between its products becomes "
-        "one kernel each",
+        remedy=(
+            "torch.compile the model with the loss, to fuse the pointwise ops between the matmuls"
+        ),
         where=location_of(facts.place(facts.longest(launches))),
         why=(
             *rule.count_and_time(facts, launches),
@@ -57,14 +58,16 @@ def _candidate(facts: Facts, launches: Ints, critical_ns: int) -> rule.Candidate
 
 RULE = rule.Rule(
     name="uncompiled",
-    title="A step that nothing compiles",
-    means="Less than a quarter of a step runs in compiled graphs, and torch's own kernels of eager "
-    "ops, forward and backward, set the pace for a tenth of it or more.",
-    because="An eager op reads its operands from memory and writes its result there, to be read by "
-    "the next. Compiled, what lies between two products is one kernel that reads and writes once.",
-    remedy="`torch.compile` of the model, best of a function that calls it and computes the loss.",
-    stake="Three fifths of what these kernels take, as far as they set the pace: norms, "
-    "activations, residuals, casts and losses. Products, convolutions, attention and the "
-    "optimizer are not among them.",
+    title="Unfused eager kernels",
+    means="Less than a quarter of a step runs in compiled graphs, and torch's own kernels of "
+    "eager ops, forward and backward, are on the critical path for a tenth of it or more.",
+    because="An eager op reads its operands from memory and writes its result there for the next "
+    "op to read. Compiled, the pointwise ops between two matrix products become one kernel that "
+    "reads and writes once.",
+    remedy="`torch.compile` of the model, or better of a function that calls it and computes the "
+    "loss.",
+    stake="Three fifths of the time of these kernels on the critical path: norms, activations, "
+    "residuals, casts and losses. Matrix products, convolutions, attention and the optimizer are "
+    "not included.",
     judge=_judge,
 )

@@ -41,11 +41,14 @@ def _of_lines(facts: Facts, lines: Iterable[events.Ints]) -> Iterator[Candidate]
 def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
     critical_ns = facts.median_per_step(launches, facts.critical_ns(launches))
     return Candidate(
-        what="attention runs as products and a softmax, not as one kernel",
+        what="attention is not fused: matmuls and a softmax",
         at_stake_ns=int(_FUSED_AWAY * critical_ns),
         sureness=Confidence.ESTIMATED,
-        remedy="torch.nn.attention.sdpa_kernel(...) around the call, with all backends but MATH: "
-        "torch then says what keeps each from it (the mask, the dtype, dropout, strides)",
+        remedy=(
+            "torch.nn.attention.sdpa_kernel([...]) without MATH around the call: "
+            "torch then says what rules out each fused backend (mask, dtype, "
+            "dropout, strides)"
+        ),
         where=location_of(facts.place(facts.longest(launches))),
         why=count_and_time(facts, launches),
         launches=launches,
@@ -54,16 +57,16 @@ def _candidate(facts: Facts, launches: events.Ints) -> Candidate:
 
 RULE = Rule(
     name="unfused_attention",
-    title="Attention that is not one kernel",
+    title="Attention in several kernels",
     means="Forward and backward of a call of `scaled_dot_product_attention` run batched products "
-    "and a softmax, whose results go through memory, and set the pace.",
-    because="Torch has kernels that do all of it at once, and takes none of them where the mask, "
-    "the dtype, the strides or a setting do not allow it; of bfloat16 it then computes in float32. "
-    "That happens without a word, also where only the compiled model gets a mask.",
+    "and a softmax, whose results go through memory, and are on the critical path.",
+    because="Torch has kernels that compute all of it at once, but uses none of them if the mask, "
+    "the dtype, the strides or a setting forbid it; bfloat16 is then computed in float32. Torch "
+    "does not warn, also if only the compiled model gets a mask.",
     remedy="`torch.nn.attention.sdpa_kernel` around the call, with all backends but `MATH`: torch "
-    "then raises, and warns of what keeps each backend from it.",
-    stake="Two thirds of what is launched at that line, as far as it sets the pace: what is "
-    "computed is as much, but nothing of the size of the mask goes through memory. Of inference "
-    "nothing is said: where one token is made at a time products are as good.",
+    "then raises, and warns why each backend cannot be used.",
+    stake="Two thirds of the launches at that line that are on the critical path: the arithmetic "
+    "stays, but nothing of the size of the mask goes through memory. Inference is not judged: "
+    "with one token at a time, products are as fast.",
     judge=_judge,
 )

@@ -106,8 +106,7 @@ def _candidate(
         what=f"{layer} takes {time / usual:.1f} times as long as its siblings",
         at_stake_ns=int(beyond_ns),
         sureness=Confidence.ESTIMATED,
-        remedy="compare its kernels with a sibling's: by_line() and by_kernel(); look at its "
-        "dtype, its layout, hooks on it, and what shapes it gets",
+        remedy=("compare its kernels with a sibling's (explain): dtype, layout, hooks, shapes"),
         where=Location(module=layer),
         why=(
             Figure("it takes", time, FigureUnit.NS),
@@ -136,16 +135,16 @@ def _usual(times: events.Ints) -> int:
 
 RULE = rule.Rule(
     name="unlike_siblings",
-    title="A layer unlike its siblings",
+    title="A layer slower than its siblings",
     means="Of four or more numbered layers with the same modules in them (`layers.0`, `layers.1`, "
-    "...) one takes half as long again as their median, or more, and stands out from what they "
-    "differ by. Where convolutions run, the sizes may change from layer to layer by design: such "
-    "layers are judged only where all but one, or one in six, take the same time within a tenth, "
-    "and the first and the last of the list never.",
-    because="Equal layers take equal times. One that does not has another dtype, another layout, a "
-    "hook, a kernel that was chosen badly, or more work than the others.",
+    "...) one takes at least half as long again as their median, and is an outlier of their "
+    "spread. In convolutional networks, sizes may change from layer to layer by design: such "
+    "layers are judged only if all but one, or one in six, take the same time within a tenth, and "
+    "the first and last layers never.",
+    because="Equal layers take equal times. An outlier has another dtype, another layout, a hook, "
+    "a badly chosen kernel, or more work than the others.",
     remedy="Compare its kernels with those of a sibling, line by line.",
-    stake="What it takes beyond the median of its siblings, as far as its launches set the pace. "
-    "What ran beside a collective of another rank, which slows it, counts half.",
+    stake="Time beyond the median of its siblings, as far as its launches are on the critical "
+    "path. Launches that overlap with a collective, which slows them, count half.",
     judge=_judge,
 )

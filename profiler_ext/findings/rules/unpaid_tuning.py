@@ -55,7 +55,7 @@ def _candidate(compiles: list[Compilation], times: tuple[int, int, int]) -> Cand
         of_ns=total_ns,
         stake=Stake.PROCESS,
         sureness=Confidence.MEASURED,
-        remedy="leave max-autotune out for this function, and tune what most of a step is in",
+        remedy=("compile this function without max-autotune; tune what most of the step is in"),
         where=Location(first.file, first.line, graph=first.compile_id),
         why=(
             Figure("autotuning took", tuning_ns, FigureUnit.NS),
@@ -68,17 +68,17 @@ def _candidate(compiles: list[Compilation], times: tuple[int, int, int]) -> Cand
 
 RULE = Rule(
     name="unpaid_tuning",
-    title="Autotuning that does not pay",
-    means="Inductor tried out kernels for more than ten seconds for a function that a step runs so "
-    "shortly that 50,000 steps and more have to run before that is won back, even if what was "
-    "chosen is twice as fast as what would run without.",
-    because="`max-autotune` takes as long for what a step hardly runs as for what it runs all the "
-    "time: it tries each product of other sizes again.",
-    remedy="Compile with `max-autotune` what most of a step is in, and the rest without. With "
-    "torch's caches the next process need not tune again.",
-    stake="The time that was spent on it in this process: once for each process that does not find "
-    "it in a cache, and not for each step. What a step runs of it is all that devices run for its "
-    "graphs, so fewer steps cannot pay. Code that ran in no recorded step is not judged; nor is a "
-    "compile without autotuning, as nobody knows how long a step takes without it.",
+    title="Autotuning that does not pay off",
+    means="Inductor spent more than ten seconds autotuning a function that takes so little of a "
+    "step that it pays off only after 50,000 steps or more, even if the chosen kernels are twice "
+    "as fast as the default.",
+    because="`max-autotune` takes as long for code that a step hardly runs as for code that it "
+    "runs all the time: it tries each product of other sizes again.",
+    remedy="Use `max-autotune` for the code that takes most of a step, and compile the rest "
+    "without it. With torch's caches the next process need not tune again.",
+    stake="Time spent on autotuning in this process: once for each process that does not find it "
+    "in a cache, not per step. All device time of the function's graphs counts as its share of a "
+    "step, so fewer steps cannot pay. Code that ran in no recorded step is not judged; nor is a "
+    "compile without autotuning, because the time of a step without it is unknown.",
     judge=_judge,
 )

@@ -60,6 +60,13 @@ RESUMED_CODES = Member(
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"
 COMPILE_WRAPPER = Inner(_EVAL_FRAME, "compile_wrapper()", _STEPS)
+COMPILING = Member(
+    _EVAL_FRAME,
+    "_TorchDynamoContext.__call__",
+    "which compiled function it is whose calls are steps",
+    takes=("fn",),
+)
+"""The function around :data:`COMPILE_WRAPPER`, whose parameter that one calls."""
 OPTIMIZED_MODULE = Member(_EVAL_FRAME, "OptimizedModule", _JOINT)
 ORIGINAL_MODULE = OptionalAttribute(_EVAL_FRAME, "'_orig_mod'", _JOINT)
 _CHECKPOINT = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
@@ -114,7 +121,7 @@ EXPORT_JOINT = Member(
 )
 
 PROFILER_ENABLED = Member("torch.autograd.profiler", "_is_profiler_enabled", _EVENTS)
-_OWN_PROFILER = "that a profiler of the program's own is heard"
+_OWN_PROFILER = "that the program's own profiler is noticed"
 PROFILER_ENABLED_ON_THREAD = Member("torch._C._autograd", "_profiler_enabled", _OWN_PROFILER)
 ENABLE_RECORD_FUNCTION = Member("torch._C._autograd", "_enable_record_function", _OWN_PROFILER)
 PREPARE_PROFILER = Member("torch.autograd.profiler", "_prepare_profiler", _OWN_PROFILER)

@@ -68,7 +68,7 @@ def test_a_replay_that_nothing_taught_says_so():
     assert analysis.notes == (
         "ambiguous_extern_run: 3 launches (0.3 us) are library kernels that a CUDA graph replayed "
         "side by side; profile one step before the replay, or start one run with "
-        "`profiler-ext run`: that tells which kernels each call launches, and the store keeps it.",
+        "`profiler-ext run`: that shows which kernels each call launches, and the store keeps it.",
     )
 
 

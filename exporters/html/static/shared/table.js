@@ -20,7 +20,7 @@ export function sorted(rows, value, down) {
 export function columnHead(column, order = null, onSort = null) {
   const title = typeof column.title === "function" ? column.title() : column.title;
   const canSort = onSort !== null && column.value;
-  const shown = canSort ? element("button", { type: "button", click: () => onSort(column) }, title) : title;
+  const shown = canSort ? element("button", { type: "button", "data-key": `sort ${title}`, click: () => onSort(column) }, title) : title;
   const direction = order?.column === column ? (order.down ? "descending" : "ascending") : null;
   return element("th", { class: column.kind, scope: "col", title: column.about, "aria-sort": direction }, shown);
 }

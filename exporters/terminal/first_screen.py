@@ -1,0 +1,211 @@
+"""The first screen of a session: verdict, recommendations, lines, breakdown, what to do next.
+
+It fits a terminal of 80 columns and 25 lines; ``--verbose`` prints the whole report instead.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Protocol, Unpack
+
+import numpy as np
+
+from profiler_ext.attribution.notes import caveats
+from profiler_ext.exporters import table_kinds, tables
+from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.exporters.tables.table import TEXT, concatenated, gather
+from profiler_ext.exporters.terminal import columns, module_table
+from profiler_ext.exporters.terminal.console import Console, Table, Text
+from profiler_ext.exporters.terminal.tables import PART, TIME, top_table
+from profiler_ext.exporters.views import findings as findings_view
+from profiler_ext.exporters.views import formatting, idle, rooflines, summary
+from profiler_ext.findings import Findings
+from profiler_ext.printable import printable
+from profiler_ext.records.analysis import Analysis
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import Scope
+
+LINES = 25
+_FINDINGS, _ROWS, _LEAST_ROWS = 3, 10, 5
+_CAVEATS, _CAVEAT_LINES = 2, 2
+_CAUSES = 3
+_LABEL = 21
+_LINE, _MODULE = "line", "module"
+_DEFAULT_FOLDER = "profile_out"
+_MORE = ("by module", "verbose")
+_INDENT = " " * 17
+
+
+class Ranks(Protocol):
+    """What a report needs of the ranks of a session."""
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """The analyses, one for each rank."""
+
+    @property
+    def found(self) -> Findings:
+        """Top recommendations."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell the user."""
+
+    def columns(self, name: str, **filters: Unpack[Filters]) -> tables.Table:
+        """Return a table by its name."""
+
+
+def next_steps(ranks: Ranks, folder: Path) -> list[str]:
+    """Return commands that go deeper into the session of a folder."""
+    name = "" if str(folder) == _DEFAULT_FOLDER else f" {shlex.quote(str(folder))}"
+    lines = ranks.columns("by_line")
+    named = zip(lines["file"].tolist(), lines["line"].tolist(), strict=True)
+    explain = [
+        f"explain{name} {PurePath(file).name}:{line}" for file, line in named if line is not None
+    ][:1]
+    return [f"profiler-ext open{name}", *explain, *(f"report{name} --{each}" for each in _MORE)]
+
+
+def print_first_screen(ranks: Ranks, console: Console, next_steps: Sequence[str] = ()) -> None:
+    """Print what to know first; ``next_steps`` are commands that go deeper."""
+    verdict = Text(findings_view.verdict_text(ranks.analyses, ranks.found), "bold")
+    above = [verdict, *_finding_lines(ranks), *_caveat_lines(ranks, console), Text()]
+    below = [Text(), *_breakdown_lines(ranks)]
+    below += [Text(f"next: {' | '.join(next_steps)}", "dim")] if next_steps else []
+    _print_lines(above, console)
+    _print_work(ranks, console, max(LINES - len(above) - len(below) - 1, _LEAST_ROWS))
+    _print_lines(below, console)
+
+
+def _print_lines(lines: Iterable[Text], console: Console) -> None:
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def _finding_lines(ranks: Ranks) -> Iterator[Text]:
+    """Yield two lines per finding: the time at stake and what it is, then what to try."""
+    settings = ranks.analyses[0].recording.settings
+    found = ranks.found.found
+    if not found and ranks.analyses[0].steps:
+        yield Text(findings_view.findings_heading(ranks.found))
+    for finding in found[:_FINDINGS]:
+        time, part = findings_view.time_at_stake_texts(finding)
+        where = findings_view.place_text(finding.where, settings)
+        what = Text(f"{time:>8}  {part:>5}  ")
+        what.append(findings_view.what_text(finding), "bold")
+        what.append(f" ({findings_view.confidence_text(finding)})", "dim")
+        if where:
+            what.append(f" {where}", "cyan")
+        yield what
+        yield Text(f"{_INDENT}try: {printable(finding.remedy)}", "green")
+
+
+def _caveat_lines(ranks: Ranks, console: Console) -> Iterator[Text]:
+    """Yield what changes how far the numbers can be trusted."""
+    every = dict.fromkeys(note for analysis in ranks.analyses for note in caveats(analysis))
+    for note in [*every][:_CAVEATS]:
+        lines = textwrap.wrap(
+            printable(f"note: {note}"), console.width, max_lines=_CAVEAT_LINES, placeholder=" ..."
+        )
+        yield from (Text(line, "yellow") for line in lines)
+
+
+def _print_work(ranks: Ranks, console: Console, room: int) -> None:
+    """Print the lines with the most time; modules too where one line has most of it."""
+    lines = table_kinds.table_by(_LINE)
+    table = with_ops(_LINE, ranks.columns, ranks.columns("by_line"), {})
+    if not len(table):
+        console.print(Text("no device time was recorded"))
+        return
+    times = table["duration_ns"].data
+    if 2 * times.max() > times.sum() and (tree := _module_tree(ranks, console, room - 5)):
+        console.print(_rows_of(lines, table, 3, ranks, console))
+        console.print()
+        console.print(tree)
+    else:
+        console.print(_rows_of(lines, table, min(_ROWS, room), ranks, console))
+
+
+def _module_tree(ranks: Ranks, console: Console, room: int) -> Table | None:
+    """Return the modules' tree in at most so many rows, ``None`` if it has not even three."""
+    kind = table_kinds.table_by(_MODULE)
+    modules = with_ops(_MODULE, ranks.columns, ranks.columns("by_module"), {})
+    for rows in range(room, 2, -1):
+        tree = _rows_of(kind, modules, rows, ranks, console)
+        if 3 <= tree.row_count <= room:
+            return tree
+    return None
+
+
+def _rows_of(
+    kind: table_kinds.TableKind,
+    table: tables.Table,
+    rows: int,
+    ranks: Ranks,
+    console: Console,
+) -> Table:
+    """Return the largest rows; a row that counts the others takes one of them."""
+    every = kind.in_order(table)
+    shown = every.head(rows if len(every) <= rows else rows - 1)
+    wall_ns = sum(row.duration_ns for analysis in ranks.analyses for row in analysis.ledger)
+    settings = ranks.analyses[0].recording.settings
+    drawing = columns.Drawing(kind, every, shown, settings, console, wall_ns)
+    return (top_table if kind.by == _LINE else module_table.module_table)(drawing)
+
+
+def _breakdown_lines(ranks: Ranks) -> Iterator[Text]:
+    """Yield a line per scope with time, and their sum."""
+    rows = summary.records(ranks.columns("coverage"))
+    total = sum(row["duration_ns"] for row in rows)
+    about = summary.attributed_texts(ranks.analyses)
+    about[Scope.IDLE] = _causes_text(ranks)
+    for scope in Scope:
+        own = [row for row in rows if row["scope"] == scope]
+        if any(row["duration_ns"] for row in own):
+            yield _breakdown_line(scope.words, own, total, about.get(scope, ""))
+    if rows:
+        label = "step" if ranks.found.unrecorded_ns is None else "step while profiling"
+        yield _breakdown_line(label, rows, total, *rooflines.utilisation_texts(ranks.analyses)[:1])
+
+
+def _breakdown_line(label: str, rows: Sequence[columns.Row], total: int, about: str = "") -> Text:
+    time = formatting.time_text(sum(row["per_step_ns"] for row in rows))
+    part = formatting.percent_text(sum(row["duration_ns"] for row in rows), total)
+    line = Text(f"{label:{_LABEL}}  {time:>{TIME}}  {part:>{PART}}")
+    return line.append(f"  {about}", "dim")
+
+
+def _causes_text(ranks: Ranks) -> str:
+    """Return the largest causes of idle time, each with its part of it."""
+    causes = idle.cause_times(ranks.columns("idle_by_cause"))
+    total = sum(time_ns for _, time_ns in causes)
+    texts = [f"{cause} {formatting.percent_text(time_ns, total)}" for cause, time_ns in causes]
+    more = f", {len(texts) - _CAUSES} more" if len(texts) > _CAUSES else ""
+    return ", ".join(texts[:_CAUSES]) + more
+
+
+def with_ops(
+    by: str, table_of: Callable[..., tables.Table], table: tables.Table, filters: Filters
+) -> tables.Table:
+    """Return a table of lines or modules with ops in place of the one row for all eager work.
+
+    That row is all that there is of a script without compiled code on Python 3.11.
+    """
+    if by not in ("line", "module") or filters.get("scope") == Scope.COMPILED:
+        return table
+    gaps = table["gap"].tolist()
+    without_lines = np.array([gap == GapReason.LINES_NEED_PYTHON_312 for gap in gaps], np.bool_)
+    if not without_lines.any():
+        return table
+    eager: Filters = {**filters, "scope": Scope.EAGER.value}
+    ops = table_of("by_op", **eager)
+    ops = ops.take(np.array([op is not None for op in ops["aten_op"].tolist()], np.bool_))
+    if ops["duration_ns"].sum() != table["duration_ns"].data[without_lines].sum():
+        return table  # the op of some is not known either
+    names = [f"eager {op}" for op in ops["aten_op"].tolist()]
+    own = {name: ops[name] for name in table.columns if name in ops}
+    of_ops = tables.Table({**own, "gap": gather(names, np.arange(len(names)), TEXT)})
+    return concatenated([table.take(~without_lines), of_ops]).longest_first(())

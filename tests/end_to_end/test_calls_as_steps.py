@@ -1,0 +1,273 @@
+"""Of a script that does not train the call that repeats is the step, of one that does never."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.modules import module as modules
+
+from profiler_ext.torch_compat import process
+from tests.end_to_end.script_runs import Run, exits, out, run, said, steps
+
+__all__ = ["exits", "run"]
+
+Capture = pytest.CaptureFixture[str]
+
+NETS = """
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+        def forward(self, x): return torch.relu(self.inner(x))
+    net, loss, x = Net(), torch.nn.MSELoss(), torch.ones(2, 4)
+"""
+INFERS = NETS + "    del sgd, adam\n    torch.set_grad_enabled(False)\n"
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_process_of_its_own(fresh_torch: Path) -> Iterator[None]:
+    """Let go of earlier scripts' optimizers, which would be this one's, and leave gradients on."""
+    gc.collect()
+    assert process.live_optimizer() is None
+    yield
+    torch.set_grad_enabled(True)
+
+
+def step_call() -> str:
+    return out().recording.settings.step_call
+
+
+def calls_of(op: str) -> dict[int, int]:
+    launched = out().launches()
+    counts: dict[int, int] = launched[launched.name == op].groupby("step").size().to_dict()
+    return counts
+
+
+def test_each_call_of_the_model_of_a_loop_is_a_step(run: Run, capfd: Capture) -> None:
+    assert run(INFERS + "    for n in range(12): net(x)") == 0
+    assert steps(out()) == [8, 9]
+    assert calls_of("aten::linear") == {8: 1, 9: 1}
+    assert out().recording.settings.step_source == "forward"
+    assert step_call() == "the module `Net` (script.py:15)"
+    written = capfd.readouterr()
+    assert "2 steps (calls of the module `Net`" in " ".join(written.out.split())
+    assert "profiler-ext: the script" not in written.err
+
+
+def test_a_loss_beside_the_model_ends_no_step(run: Run) -> None:
+    assert run(INFERS + "    for n in range(12): loss(net(x), x)") == 0
+    assert step_call() == "the module `Net` (script.py:15)"
+    assert calls_of("aten::mse_loss") == {8: 1, 9: 1}
+
+
+def test_of_an_encoder_and_a_decoder_the_decoder_is_the_step(run: Run) -> None:
+    body = """
+    encoder = torch.nn.Sequential(torch.nn.Tanh())
+    for prompt in range(2): encoder(x)
+    for token in range(20): net(x)
+    """
+    assert run(INFERS + body) == 0
+    assert step_call() == "the module `Net` (script.py:15)"
+    assert calls_of("aten::tanh") == {}
+    assert calls_of("aten::linear") == {8: 1, 9: 1}
+
+
+def test_tokens_of_a_compiled_function_are_steps_and_its_prompts_are_not(run: Run) -> None:
+    body = """
+    def prefill(x): return net(x)
+    def decode(x): return net(x) + 1
+    prefill = torch.compile(prefill, backend="eager")
+    decode = torch.compile(decode, backend="eager")
+    for prompt in range(2):
+        prefill(x)
+        for token in range(8): decode(x)
+    """
+    assert run(INFERS + body) == 0
+    assert step_call() == "the compiled function `decode` (script.py:21)"
+
+
+@pytest.mark.parametrize("options", [(), ("--step-on", "forward")])
+def test_a_compiled_forward_that_is_called_past_the_module_is_the_step(
+    run: Run, options: tuple[str, ...]
+) -> None:
+    """As ``generate()`` of transformers does with a static cache."""
+    body = """
+    forward = torch.compile(net.__call__, backend="eager")
+    for prompt in range(2):
+        net(x)
+        for token in range(20): forward(x)
+    """
+    assert run(INFERS + body, *options) == 0
+    assert step_call() == "the compiled module `Net` (script.py:15)"
+    assert calls_of("aten::relu") == ({5: 1, 6: 1} if options else {8: 1, 9: 1})
+
+
+@pytest.mark.parametrize(
+    ("calls", "recorded", "told"),
+    [
+        (3, [1], "3 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 of "
+         "them: an early one was recorded"),
+        (5, [1, 2], "5 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 "
+         "of them: 2 early ones were recorded"),
+        (9, [1, 2], "9 calls of the module `Net` (script.py:15), too few to skip 5 and record 2 "
+         "of them: 2 early ones were recorded"),
+    ],
+)  # fmt: skip
+def test_a_script_with_few_calls_keeps_early_ones(
+    run: Run, capfd: Capture, calls: int, recorded: list[int], told: str
+) -> None:
+    assert run(INFERS + f"    for n in range({calls}): net(x)") == 0
+    assert steps(out()) == recorded
+    (line,) = said(capfd)
+    assert line == f"profiler-ext: the script ended after {told}"
+
+
+def test_gradients_that_accumulate_end_no_step(run: Run) -> None:
+    body = """
+    for batch in range(96):
+        step_loss = loss(model(x), x) / 12
+        step_loss.backward()
+        if batch % 12 == 11: sgd.step()
+    """
+    assert run(NETS + body) == 0
+    assert steps(out()) == [5, 6]
+    assert out().recording.settings.step_source == "Optimizer.step"
+    assert step_call() == ""
+    assert calls_of("aten::linear") == {5: 12, 6: 12}
+
+
+def test_after_an_evaluation_the_training_steps_are_recorded(run: Run, capfd: Capture) -> None:
+    body = """
+    with torch.no_grad():
+        for batch in range(9): model(x)
+    for n in range(8): step()
+    """
+    assert run(NETS + body) == 0
+    assert steps(out()) == [5, 6]
+    assert out().recording.settings.step_source == "Optimizer.step"
+    assert step_call() == ""
+    assert said(capfd) == []
+
+
+def test_where_the_training_is_too_short_it_says_that_the_evaluation_was_recorded(
+    run: Run, capfd: Capture
+) -> None:
+    body = """
+    with torch.no_grad():
+        for batch in range(9): model(x)
+    for n in range(2): step()
+    """
+    assert run(NETS + body) == 0
+    assert step_call().startswith("the module `Linear`")
+    (line,) = said(capfd)
+    assert line.startswith(
+        "profiler-ext: the script ended after 2 steps of training, too few to skip 5 and"
+    )
+    assert line.endswith("before them were recorded; use a smaller --skip")
+
+
+def test_an_evaluation_with_an_optimizer_at_hand_is_recorded(run: Run) -> None:
+    body = """
+    with torch.no_grad():
+        for batch in range(9): model(x)
+    """
+    assert run(NETS + body) == 0
+    assert steps(out()) == [5, 6]
+    assert step_call().startswith("the module `Linear`")
+
+
+def test_a_script_of_its_own_optimizer_steps_with_its_forward(run: Run) -> None:
+    body = """
+    del sgd, adam
+    for n in range(12):
+        loss(net(x), x).backward()
+        with torch.no_grad():
+            for each in net.parameters():
+                each -= 0.1 * each.grad
+                each.grad = None
+    """
+    assert run(NETS + body) == 0
+    assert step_call() == "the module `Net` (script.py:15)"
+    assert calls_of("aten::mse_loss") == {8: 1, 9: 1}
+
+
+def test_own_steps_of_the_script_take_precedence_over_calls(run: Run) -> None:
+    body = """
+    from torch.profiler import profile, schedule
+    own = profile(schedule=schedule(wait=99, warmup=1, active=1))
+    own.start()
+    for n in range(10):
+        for batch in range(3): net(x)
+        own.step()
+    own.stop()
+    """
+    assert run(INFERS + body) == 0
+    assert out().recording.settings.step_source == "prof.step"
+    assert set(calls_of("aten::linear").values()) == {3}
+
+
+def test_the_script_ends_when_the_recorded_calls_are_written(run: Run, capfd: Capture) -> None:
+    body = "    for n in range(40): net(x)\n    print('the end')"
+    assert run(INFERS + body, "--stop") == 0
+    assert steps(out()) == [8, 9]
+    assert "the end" not in capfd.readouterr().out
+
+
+def test_nothing_is_left_behind_and_nothing_is_there_while_torch_compiles(
+    run: Run, capfd: Capture
+) -> None:
+    body = """
+    from torch.nn.modules import module as modules
+    seen = []
+    def backend(graph, inputs):
+        seen.append(bool(modules._has_any_global_hook()))
+        return graph
+    net(x), net(x)
+    compiled = torch.compile(net, backend=backend)
+    for n in range(12): compiled(x)
+    print("hooks while compiling:", seen)
+    """
+    assert run(INFERS + body) == 0
+    written = capfd.readouterr()
+    assert "hooks while compiling: [False]" in written.out
+    assert "global hooks" not in written.err
+    assert not modules._has_any_global_hook()
+    assert not modules._global_module_registration_hooks
+    if hasattr(sys, "monitoring"):
+        assert [sys.monitoring.get_tool(number) for number in (3, 4)] == [None, None]
+
+
+def test_a_call_that_raises_ends_no_step(run: Run) -> None:
+    body = """
+    class Odd(torch.nn.Module):
+        def forward(self, n):
+            if n % 2: raise ValueError(n)
+            return model(x)
+    odd = Odd()
+    for n in range(24):
+        try: odd(n)
+        except ValueError: pass
+    """
+    assert run(INFERS + body) == 0
+    assert calls_of("aten::linear") == {8: 1, 9: 1}
+
+
+def test_an_old_python_is_announced_before_the_script_begins(run: Run, capfd: Capture) -> None:
+    assert run("print('begins', file=sys.stderr, flush=True)") == 3
+    announced, *later = capfd.readouterr().err.splitlines()
+    if hasattr(sys, "monitoring"):
+        assert announced == "begins"
+        return
+    version = ".".join(map(str, sys.version_info[:2]))
+    assert later[0] == "begins"
+    assert announced == (
+        "profiler-ext: eager line attribution needs Python 3.12 or newer, and this is "
+        f"{version}: eager work is attributed to its ops"
+    )
+    assert run("print('begins', file=sys.stderr, flush=True)", "--no-lines") == 3
+    assert capfd.readouterr().err.splitlines()[0] == "begins"

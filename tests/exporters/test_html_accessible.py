@@ -1,0 +1,51 @@
+"""axe-core finds nothing wrong with the pages, light and dark, with their rows opened."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler_ext import diff, load
+from profiler_ext.exporters.html import html_text
+from profiler_ext.exporters.html.comparison import comparison_page
+from tests.attribution.recordings import FIXTURES
+from tests.browser import open_page
+from tests.cases.neutral import SUFFIX
+from tests.exporters.opened import written
+
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+OPEN = """for (const table of ["#lines", "#kernels", "#modules", ".source"]) {
+  document.querySelectorAll(`${table} [aria-expanded=false]`)[0]?.click();
+}"""
+
+
+def recorded(name):
+    return FIXTURES / f"{name}{SUFFIX}"
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def browser(request):
+    viewport = {"width": 1100, "height": 900}
+    with open_page(color_scheme=request.param, viewport=viewport) as (page, troubles):
+        yield page, troubles
+
+
+def violations(page):
+    found = axe.Axe().run(page).response["violations"]
+    return [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in found]
+
+
+@pytest.mark.parametrize("name", ["worked/gpt_compiled", "findings/unlike_siblings"])
+def test_a_report_has_no_violation(browser, tmp_path, name):
+    page, troubles = browser
+    page.goto(written(tmp_path, html_text([load(recorded(name)).analysis])))
+    page.evaluate(OPEN)
+    assert violations(page) == []
+    assert troubles == []
+
+
+def test_a_comparison_has_no_violation(browser, tmp_path):
+    page, troubles = browser
+    changed = diff(recorded("worked/gpt_eager"), recorded("worked/gpt_compiled"))
+    page.goto(written(tmp_path, comparison_page(changed.comparison)))
+    assert violations(page) == []
+    assert troubles == []
