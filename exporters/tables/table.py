@@ -43,10 +43,9 @@ class Texts:
 
     def take(self, rows: Ints | slice) -> Texts:
         """Return some rows; a row of -1 is absent."""
-        codes = self.codes[rows]
-        return Texts(
-            codes if isinstance(rows, slice) else np.where(rows < 0, -1, codes), self.strings
-        )
+        if isinstance(rows, slice):
+            return Texts(self.codes[rows], self.strings)
+        return Texts(np.append(self.codes, -1)[rows], self.strings)  # the last row is absent
 
     def equal_codes(self) -> Ints:
         """Return a number for each row, equal where values are, -1 where they are absent."""
@@ -282,9 +281,10 @@ def summed(column: Numbers, group: Ints, size: int) -> Numbers:
 
 
 def _of_pandas(column: pd.Series) -> AnyColumn:
-    if column.dtype == TEXT:
+    kind = str(column.dtype).lower()
+    dtype = next((each for each in (INT, FLOAT, BOOL) if kind in each.lower()), None)
+    if dtype is None:
         codes, distinct = column.factorize()
         return Texts(codes.astype(np.int64), tuple(map(str, distinct)))
-    dtype: Dtype = next(each for each in (INT, FLOAT, BOOL) if column.dtype == each)
     data = column.to_numpy(_OF_NUMPY[dtype], na_value=_OF_NUMPY[dtype](0))
     return Numbers(data, column.isna().to_numpy(np.bool_), dtype)

@@ -7,7 +7,6 @@ from io import StringIO
 
 import pytest
 
-from profiler_ext.exporters import tables
 from profiler_ext.exporters.table_kinds import table_named
 from profiler_ext.exporters.terminal.columns import Drawing
 from profiler_ext.exporters.terminal.console import text_console
@@ -19,7 +18,6 @@ from profiler_ext.exporters.views.compiles import (
     detail_texts,
     name_text,
 )
-from profiler_ext.exporters.views.summary import records
 from profiler_ext.records.analysis import Analysis
 from profiler_ext.records.compiles import (
     CacheAnswer,
@@ -34,7 +32,9 @@ from profiler_ext.records.compiles import (
     Recompilation,
 )
 from profiler_ext.records.lineage import Frame
+from tests import frames as tables
 from tests.analyses import gpu_step
+from tests.frames import records
 
 REASON = "Encountered graph break when attempting to trace CALL:\n\nFailed to trace builtin\n  Hint"
 FORWARD = Compilation(
