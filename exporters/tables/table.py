@@ -282,7 +282,8 @@ def summed(column: Numbers, group: Ints, size: int) -> Numbers:
 
 def _of_pandas(column: pd.Series) -> AnyColumn:
     kind = str(column.dtype).lower()
-    dtype = next((each for each in (INT, FLOAT, BOOL) if kind in each.lower()), None)
+    dtypes: tuple[Dtype, ...] = (INT, FLOAT, BOOL)
+    dtype = next((each for each in dtypes if kind in each.lower()), None)
     if dtype is None:
         codes, distinct = column.factorize()
         return Texts(codes.astype(np.int64), tuple(map(str, distinct)))
